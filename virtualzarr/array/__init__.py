@@ -1,0 +1,1 @@
+"""What users hold: arrays, and how a selection is read from chunks."""

@@ -1,0 +1,1 @@
+"""Joining arrays and groups without copying."""

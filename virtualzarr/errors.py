@@ -1,0 +1,100 @@
+"""The errors of this package: one small family, each saying what happened, where, and what to do."""
+
+from __future__ import annotations
+
+
+class VirtualZarrError(Exception):
+    """Base of every error this package raises on purpose.
+
+    Parameters
+    ----------
+    message : str
+        What happened and what to do about it.
+    file, variable, chunk : str, optional
+        Where it happened. Whoever knows a place that the raiser did not adds it with `at`.
+
+    Examples
+    --------
+    >>> str(CodecError("zlib data is truncated", chunk="0.1").at(variable="air"))
+    'zlib data is truncated [variable air, chunk 0.1]'
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        variable: str | None = None,
+        chunk: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.variable = variable
+        self.chunk = chunk
+
+    def at(
+        self, *, file: str | None = None, variable: str | None = None, chunk: str | None = None
+    ) -> VirtualZarrError:
+        """Fill in the places not known yet and return the error itself."""
+        self.file = self.file or file
+        self.variable = self.variable or variable
+        self.chunk = self.chunk or chunk
+        return self
+
+    def __str__(self) -> str:
+        places = {"file": self.file, "variable": self.variable, "chunk": self.chunk}
+        where = ", ".join(f"{name} {place}" for name, place in places.items() if place)
+        return f"{self.message} [{where}]" if where else self.message
+
+
+class MetadataError(VirtualZarrError, ValueError):
+    """A metadata document breaks its specification."""
+
+
+class CodecError(VirtualZarrError, ValueError):
+    """Bytes do not decode to the block they should be, or a codec's configuration is wrong."""
+
+
+class UnsupportedError(VirtualZarrError, NotImplementedError):
+    """The input is legal, but this package does not support it."""
+
+
+class MissingDependencyError(VirtualZarrError, ImportError):
+    """An optional package is needed; the message names the extra that installs it."""
+
+
+class MismatchError(VirtualZarrError, ValueError):
+    """Arrays or groups to be combined differ in something that matters."""
+
+
+class SourceError(VirtualZarrError, OSError):
+    """A source file is missing, truncated, or changed since it was scanned."""
+
+
+class BadReferenceError(VirtualZarrError, ValueError):
+    """A reference file breaks its specification, or a reference cannot be right."""
+
+
+class AccessError(VirtualZarrError, PermissionError):
+    """A reference reaches outside the places the caller allowed."""
+
+
+class NodeNotFoundError(VirtualZarrError, KeyError):
+    """No array or group is stored under the path."""
+
+    __str__ = VirtualZarrError.__str__
+
+
+class ChunkNotFoundError(VirtualZarrError, KeyError):
+    """A chunk is missing and missing chunks are not to be filled."""
+
+    __str__ = VirtualZarrError.__str__
+
+
+class PublishError(VirtualZarrError, ValueError):
+    """Something cannot be published so that foreign readers would read it right."""
+
+
+class RefusedWarning(UserWarning):
+    """A variable could not be virtualized; the rest of the file works."""

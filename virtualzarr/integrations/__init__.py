@@ -1,0 +1,1 @@
+"""Bridges to xarray and dask."""

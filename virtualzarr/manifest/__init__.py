@@ -1,0 +1,1 @@
+"""Where each chunk of a virtual array lies: sources, columns of references, decoders."""

@@ -1,0 +1,1 @@
+"""Writing references that other tools open."""
