@@ -1,0 +1,42 @@
+"""The few settings of this package, in one place."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Config:
+    """Settings that hold for the whole process.
+
+    Attributes
+    ----------
+    threads : int
+        Threads that read and decode local chunks.
+    requests : int
+        Requests under way at once to remote files.
+    local_gap, remote_gap : int
+        Byte ranges of one file that lie at most this many bytes apart are read as one.
+    local_read, remote_read : int
+        Merged ranges are not made longer than about this many bytes.
+    verify_sources : bool
+        Whether a source must still have the size and modification time it had when scanned.
+
+    Examples
+    --------
+    >>> import virtualzarr
+    >>> virtualzarr.config.threads >= 1
+    True
+    """
+
+    threads: int = field(default_factory=lambda: min(16, os.cpu_count() or 1))
+    requests: int = 32
+    local_gap: int = 8 * 1024
+    remote_gap: int = 64 * 1024
+    local_read: int = 1024 * 1024
+    remote_read: int = 8 * 1024 * 1024
+    verify_sources: bool = True
+
+
+config = Config()

@@ -1,0 +1,380 @@
+"""The references of one array as columns: source, offset, length, and rarely decoder and origin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from virtualzarr.codecs import Pipeline
+from virtualzarr.errors import BadReferenceError
+from virtualzarr.manifest.sources import Source, Sources
+
+MISSING = -1
+"""Source of a chunk that was never written."""
+
+WHOLE = -1
+"""Length of a reference to everything from its offset to the end of its source."""
+
+CANONICAL = -1
+"""Decoder of a chunk that the array's own pipeline decodes to exactly its cell."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How a chunk decodes when that is not as the array declares.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        The codecs of this chunk.
+    shape : tuple of int, optional
+        Shape of the stored block when it is not the cell's own. The cell is the part of the block
+        that begins at the reference's origin, or at the block's first corner.
+    """
+
+    pipeline: Pipeline
+    shape: tuple[int, ...] | None = None
+
+
+class Affine:
+    """A column of evenly spaced numbers: `base + sum(strides * cell)`. Costs no memory per cell.
+
+    Examples
+    --------
+    >>> np.asarray(Affine((2, 3), 100, (30, 10)))
+    array([[100, 110, 120],
+           [130, 140, 150]])
+    """
+
+    __slots__ = ("base", "shape", "strides")
+
+    def __init__(self, shape: Sequence[int], base: int, strides: Sequence[int]) -> None:
+        self.shape = tuple(shape)
+        self.base = int(base)
+        self.strides = tuple(int(stride) for stride in strides)
+        if len(self.shape) != len(self.strides):
+            raise ValueError(f"{len(self.strides)} strides for {len(self.shape)} axes")
+
+    dtype = np.dtype(np.int64)
+    nbytes = 0
+
+    def __getitem__(self, index: Any) -> NDArray[np.int64]:
+        index = index if isinstance(index, tuple) else (index,)
+        boxed = bool(index) and all(isinstance(part, slice) for part in index)
+        total: Any = np.int64(self.base)
+        for axis, (part, count, stride) in enumerate(
+            zip(index, self.shape, self.strides, strict=True)
+        ):
+            steps = np.arange(*part.indices(count)) if isinstance(part, slice) else part
+            if boxed:
+                steps = steps.reshape((-1,) + (1,) * (len(self.shape) - axis - 1))
+            total = total + steps * np.int64(stride)
+        return np.asarray(total, dtype=np.int64)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        whole = self[tuple(slice(None) for _ in self.shape)]
+        return whole if dtype is None else whole.astype(dtype)
+
+    def bounds(self) -> tuple[int, int]:
+        """Lowest and highest number in the column."""
+        ends = [(count - 1) * stride for count, stride in zip(self.shape, self.strides, strict=True)]
+        return self.base + sum(min(0, end) for end in ends), self.base + sum(
+            max(0, end) for end in ends
+        )
+
+
+Column = NDArray[Any] | Affine
+
+
+@dataclass(frozen=True)
+class References:
+    """The references of the cells that one request touches, flat, in C order."""
+
+    source: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    decoder: NDArray[np.int32] | None = None
+    origin: NDArray[np.int32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+class Manifest:
+    """Where each chunk of one array lies.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Cells along each axis: the array's `grid.grid_shape`.
+    sources : Sources
+        The table that the source column points into.
+    source : array_like of int
+        Row in `sources` for each cell; -1 for a chunk that was never written.
+    offset, length : array_like of int, or Affine
+        Bytes from the start of the source, and how many. A length of -1 means all the rest.
+    decoders : sequence of Decoder, optional
+    decoder : array_like of int, optional
+        Row in `decoders` for each cell; -1 where the array's own pipeline decodes the chunk to
+        exactly its cell. None when that holds everywhere.
+    origin : array_like of int, shape ``shape + (ndim,)``, optional
+        Where in its decoded block each cell starts. None when all start at the first corner.
+
+    Raises
+    ------
+    BadReferenceError
+        If columns have other shapes, or point outside the tables, or offsets are negative.
+
+    Notes
+    -----
+    Each column has the manifest's shape or is broadcast to it, so a constant costs one number;
+    full columns cost 20 bytes a reference.
+
+    Examples
+    --------
+    >>> m = Manifest((2,), Sources([Source("/a.nc")]), 0, [2048, 4096], 2048)
+    >>> m
+    <Manifest (2,): 2 references into 1 source, 4096 bytes>
+    """
+
+    __slots__ = (
+        "decoder", "decoders", "length", "offset", "origin", "shape", "source", "sources",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        sources: Sources,
+        source: ArrayLike,
+        offset: ArrayLike | Affine,
+        length: ArrayLike | Affine,
+        decoders: Sequence[Decoder] = (),
+        decoder: ArrayLike | None = None,
+        origin: ArrayLike | None = None,
+    ) -> None:
+        self.shape = tuple(int(count) for count in shape)
+        self.sources = sources
+        self.decoders = tuple(decoders)
+        self.source = _column("source", source, self.shape, np.int32)
+        self.offset = _column("offset", offset, self.shape, np.int64)
+        self.length = _column("length", length, self.shape, np.int64)
+        self.decoder = None if decoder is None else _column("decoder", decoder, self.shape, np.int32)
+        corner = (*self.shape, len(self.shape))
+        self.origin = None if origin is None else _column("origin", origin, corner, np.int32)
+        _check_range("source", self.source, -1, len(sources) - 1)
+        _check_range("offset", self.offset, 0, None)
+        _check_range("length", self.length, -1, None)
+        if self.decoder is not None:
+            _check_range("decoder", self.decoder, -1, len(self.decoders) - 1)
+
+    @classmethod
+    def single(cls, source: Source, offset: int, length: int, ndim: int) -> Manifest:
+        """One chunk: the whole array lies in one piece."""
+        return cls((1,) * ndim, Sources([source]), 0, offset, length)
+
+    @classmethod
+    def inline(cls, data: bytes, ndim: int) -> Manifest:
+        """One chunk whose bytes are kept here."""
+        return cls.single(Source.inline(data), 0, len(data), ndim)
+
+    @classmethod
+    def missing(cls, shape: Sequence[int]) -> Manifest:
+        """No chunk was ever written."""
+        return cls(shape, Sources(), MISSING, 0, 0)
+
+    def replace(self, **changes: Any) -> Manifest:
+        """Return a manifest with some of the constructor's arguments changed."""
+        return Manifest(**{name: getattr(self, name) for name in self.__slots__} | changes)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def ncells(self) -> int:
+        """Number of cells, with or without a chunk."""
+        return math.prod(self.shape)
+
+    @property
+    def nrefs(self) -> int:
+        """Number of cells that have a chunk."""
+        return int(np.count_nonzero(_small(self.source) >= 0)) * _repeats(self.source)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the columns take."""
+        columns = (self.source, self.offset, self.length, self.decoder, self.origin)
+        return sum(_small(column).nbytes for column in columns if column is not None)
+
+    @property
+    def nbytes_stored(self) -> int:
+        """Bytes of all chunks whose length is known, as they lie in their sources."""
+        length = np.asarray(self.length)
+        return int(length.sum(where=(np.asarray(self.source) >= 0) & (length > 0)))
+
+    @property
+    def canonical(self) -> NDArray[np.bool_]:
+        """True for each cell whose chunk the array's own pipeline decodes to exactly the cell."""
+        if self.decoder is None and self.origin is None:
+            return np.broadcast_to(np.True_, self.shape)
+        canonical = np.ones(self.shape, bool) if self.decoder is None else self.decoder < 0
+        if self.origin is not None:
+            canonical = canonical & ~self.origin.any(axis=-1)
+        return canonical | (self.source < 0)
+
+    def take(self, index: tuple[Any, ...]) -> References:
+        """References of the cells that `index` names.
+
+        Parameters
+        ----------
+        index : tuple
+            Slices, or arrays as numpy's advanced indexing takes them, one for each axis.
+        """
+
+        def pick(column: Any) -> Any:
+            return None if column is None else np.asarray(column[index]).reshape(-1)
+
+        origin = None if self.origin is None else self.origin[index].reshape(-1, self.ndim)
+        return References(
+            pick(self.source), pick(self.offset), pick(self.length), pick(self.decoder), origin
+        )
+
+    @staticmethod
+    def concatenate(manifests: Sequence[Manifest], axis: int) -> Manifest:
+        """Join manifests along an axis. Sources and decoders that are equal are kept once."""
+        return _join(manifests, lambda columns: np.concatenate(columns, axis=axis))
+
+    @staticmethod
+    def stack(manifests: Sequence[Manifest], axis: int) -> Manifest:
+        """Join manifests along a new axis of one cell each, placed before `axis`."""
+        return _join([_widen(manifest, axis) for manifest in manifests],
+                     lambda columns: np.concatenate(columns, axis=axis))  # fmt: skip
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Manifest):
+            return NotImplemented
+        tables = (self.shape, self.sources, self.decoders)
+        if tables != (other.shape, other.sources, other.decoders):
+            return False
+        pairs = [(getattr(self, name), getattr(other, name))
+                 for name in ("source", "offset", "length", "decoder", "origin")]  # fmt: skip
+        return all((a is None and b is None)
+                   or (a is not None and b is not None and np.array_equal(a, b))
+                   for a, b in pairs)  # fmt: skip
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        plural = "" if len(self.sources) == 1 else "s"
+        odd = self.ncells - int(np.count_nonzero(self.canonical))
+        return (
+            f"<Manifest {self.shape}: {self.nrefs} references into {len(self.sources)} "
+            f"source{plural}, {self.nbytes_stored} bytes"
+            + (f", {odd} not canonical>" if odd else ">")
+        )
+
+
+def _column(name: str, values: Any, shape: tuple[int, ...], dtype: type) -> Any:
+    if isinstance(values, Affine):
+        if values.shape != shape:
+            raise BadReferenceError(f"column {name} has shape {values.shape}, not {shape}")
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        raise BadReferenceError(f"column {name} holds {array.dtype}, not integers")
+    if array.dtype != dtype and array.size:
+        limits = np.iinfo(dtype)
+        if int(array.min()) < limits.min or int(array.max()) > limits.max:
+            raise BadReferenceError(f"column {name} holds numbers that {np.dtype(dtype)} cannot")
+    try:
+        array = array.astype(dtype, copy=False)
+        return np.broadcast_to(array, shape) if array.shape != shape else array
+    except ValueError as error:
+        raise BadReferenceError(
+            f"column {name} ({array.dtype}, shape {array.shape}) does not fit shape {shape}"
+        ) from error
+
+
+def _check_range(name: str, column: Column, low: int, high: int | None) -> None:
+    if 0 in column.shape:
+        return
+    if isinstance(column, Affine):
+        least, most = column.bounds()
+    else:
+        small = _small(column)
+        least, most = int(small.min()), int(small.max())
+    if least < low or (high is not None and most > high):
+        raise BadReferenceError(
+            f"column {name} holds numbers from {least} to {most}; allowed are {low} to {high}"
+        )
+
+
+def _small(column: Any) -> Any:
+    """Return the part of a broadcast column that takes memory."""
+    if isinstance(column, Affine):
+        return column
+    return column[tuple(slice(None, 1) if stride == 0 else slice(None)
+                        for stride in column.strides)]  # fmt: skip
+
+
+def _repeats(column: NDArray[Any]) -> int:
+    return math.prod(n for n, stride in zip(column.shape, column.strides, strict=True)
+                     if stride == 0)  # fmt: skip
+
+
+def _join(
+    manifests: Sequence[Manifest], join: Callable[[list[NDArray[Any]]], NDArray[Any]]
+) -> Manifest:
+    sources, remaps = Sources.merge([m.sources for m in manifests])
+    source = join([remap[m.source] for m, remap in zip(manifests, remaps, strict=True)])
+    decoders: dict[Decoder, int] = {}
+    decoder = origin = None
+    if any(m.decoder is not None for m in manifests):
+        decoder = join([_renumber(m, decoders) for m in manifests])
+    if any(m.origin is not None for m in manifests):
+        origin = join(
+            [np.zeros((*m.shape, m.ndim), np.int32) if m.origin is None else m.origin
+             for m in manifests]
+        )  # fmt: skip
+    return Manifest(
+        source.shape,
+        sources,
+        source,
+        join([np.asarray(m.offset) for m in manifests]),
+        join([np.asarray(m.length) for m in manifests]),
+        tuple(decoders),
+        decoder,
+        origin,
+    )
+
+
+def _renumber(manifest: Manifest, decoders: dict[Decoder, int]) -> NDArray[np.int32]:
+    """Return the decoder column in the numbering of a joint table, which grows by what is new."""
+    if manifest.decoder is None:
+        return np.broadcast_to(np.int32(CANONICAL), manifest.shape)
+    remap = [decoders.setdefault(decoder, len(decoders)) for decoder in manifest.decoders]
+    return np.array([*remap, CANONICAL], dtype=np.int32)[manifest.decoder]
+
+
+def _widen(manifest: Manifest, axis: int) -> Manifest:
+    """Return the manifest with an axis of one cell put in."""
+    shape = (*manifest.shape[:axis], 1, *manifest.shape[axis:])
+
+    def widen(column: Any) -> Any:
+        return None if column is None else np.expand_dims(np.asarray(column), axis)
+
+    origin = None
+    if manifest.origin is not None:
+        origin = np.insert(widen(manifest.origin), axis, 0, axis=-1)
+    decoders = tuple(
+        Decoder(d.pipeline, None if d.shape is None else (*d.shape[:axis], 1, *d.shape[axis:]))
+        for d in manifest.decoders
+    )
+    return Manifest(shape, manifest.sources, widen(manifest.source), widen(manifest.offset),
+                    widen(manifest.length), decoders, widen(manifest.decoder), origin)  # fmt: skip

@@ -1,0 +1,127 @@
+"""The foreign files that references point into, each with its fingerprint when it was scanned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.stores.files import file_facts, resolve_uri
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One foreign file, or a heap of inline bytes.
+
+    Parameters
+    ----------
+    uri : str
+        Absolute path of a local file, or a URL that fsspec opens. Empty for an inline heap.
+    size : int, optional
+        Bytes in the file when it was scanned.
+    mtime_ns : int, optional
+        Modification time of a local file when it was scanned, in nanoseconds.
+    etag : str, optional
+        What a remote store called this version of the object.
+    data : bytes, optional
+        The bytes themselves: an inline heap, which is just another source.
+    storage_options : mapping, optional
+        How fsspec opens the URL. Never compared, published or shown.
+
+    Examples
+    --------
+    >>> Source("/archive/air.nc", size=1024)
+    Source(uri='/archive/air.nc', size=1024, mtime_ns=None, etag=None)
+    """
+
+    uri: str
+    size: int | None = None
+    mtime_ns: int | None = None
+    etag: str | None = None
+    data: bytes | None = field(default=None, repr=False)
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of_file(
+        cls, path_or_url: Any, storage_options: Mapping[str, Any] | None = None
+    ) -> Source:
+        """Take the fingerprint of a file as it is now.
+
+        Raises
+        ------
+        SourceError
+            If there is no such file.
+        """
+        uri = resolve_uri(path_or_url)
+        facts = file_facts(uri, storage_options)
+        return cls(uri, facts.size, facts.mtime_ns, facts.etag, None, storage_options)
+
+    @classmethod
+    def inline(cls, data: bytes) -> Source:
+        """Make a heap of bytes that references can point into."""
+        return cls("", size=len(data), data=bytes(data))
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the bytes are here and not in a file."""
+        return self.data is not None
+
+
+class Sources(Sequence[Source]):
+    """An immutable table of sources; references hold row numbers of it.
+
+    Examples
+    --------
+    >>> Sources([Source("a.nc"), Source("b.nc")])
+    Sources(2: a.nc, b.nc)
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Iterable[Source] = ()) -> None:
+        self._rows = tuple(rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Source: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Source]: ...
+    def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
+        return self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sources) and self._rows == other._rows
+
+    def __hash__(self) -> int:
+        return hash(self._rows)
+
+    def __repr__(self) -> str:
+        names = [source.uri or f"{source.size} inline bytes" for source in self._rows[:3]]
+        more = ", ..." if len(self) > 3 else ""
+        return f"Sources({len(self)}: {', '.join(names)}{more})"
+
+    @staticmethod
+    def merge(tables: Sequence[Sources]) -> tuple[Sources, list[NDArray[np.int32]]]:
+        """Join tables into one without repeated rows.
+
+        Returns
+        -------
+        sources : Sources
+        remaps : list of int32 arrays
+            For each table, the new row of each old row, followed by one -1, so that indexing
+            with the -1 of a missing chunk gives -1 again.
+        """
+        rows: dict[Source, int] = {}
+        remaps = [
+            np.array([rows.setdefault(row, len(rows)) for row in table] + [-1], dtype=np.int32)
+            for table in tables
+        ]
+        return Sources(rows), remaps
