@@ -72,6 +72,10 @@ class SourceError(VirtualZarrError, OSError):
     """A source file is missing, truncated, or changed since it was scanned."""
 
 
+class SourceNotFoundError(SourceError, FileNotFoundError):
+    """There is no such source file."""
+
+
 class BadReferenceError(VirtualZarrError, ValueError):
     """A reference file breaks its specification, or a reference cannot be right."""
 

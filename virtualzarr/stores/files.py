@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from virtualzarr.config import config
-from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -82,7 +82,7 @@ def file_facts(uri: str, storage_options: Mapping[str, Any] | None = None) -> Fi
         fs, path = filesystem(uri, storage_options)
         info = fs.info(path)
     except OSError as error:
-        raise SourceError(_reason(error), file=uri) from error
+        raise _failed(error, uri) from error
     etag = info.get("ETag") or info.get("etag")
     return FileFacts(info.get("size"), None, None if etag is None else str(etag))
 
@@ -155,7 +155,7 @@ class LocalFile:
         try:
             file = FileIO(self.uri)
         except OSError as error:
-            raise SourceError(_reason(error), file=self.uri) from error
+            raise _failed(error, self.uri) from error
         with file:
             stat = os.fstat(file.fileno())
             _check_unchanged(self.uri, self.facts, FileFacts(stat.st_size, stat.st_mtime_ns))
@@ -205,6 +205,14 @@ class RemoteFile:
         self.storage_options = storage_options
         self.fs, self.path = filesystem(uri, storage_options)
 
+    @classmethod
+    def within(cls, fs: Any, path: str, uri: str) -> RemoteFile:
+        """Make a file of an fsspec file system that is open already."""
+        self = cls.__new__(cls)
+        self.uri, self.fs, self.path = uri, fs, path
+        self.facts = self.storage_options = None
+        return self
+
     def read(self, start: int, stop: int | None) -> Buffer:
         size = None if self.facts is None else self.facts.size
         if size is not None and (start > size or (stop is not None and stop > size)):
@@ -218,7 +226,7 @@ class RemoteFile:
         try:
             data: bytes = self.fs.cat_file(self.path, start=start, end=stop)
         except OSError as error:
-            raise SourceError(_reason(error), file=self.uri) from error
+            raise _failed(error, self.uri) from error
         if stop is not None and len(data) != stop - start:
             raise _too_short(self.uri, start, stop, start + len(data))
         return data
@@ -251,5 +259,6 @@ def _too_short(uri: str, start: int, stop: int, size: int) -> SourceError:
     )
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+def _failed(error: OSError, uri: str) -> SourceError:
+    kind = SourceNotFoundError if isinstance(error, FileNotFoundError) else SourceError
+    return kind(error.strerror or str(error) or type(error).__name__, file=uri)

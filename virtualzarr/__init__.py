@@ -1,0 +1,53 @@
+"""Every array is a Zarr array. Every chunk is some bytes, somewhere, and a way to decode them.
+
+Examples
+--------
+>>> import virtualzarr as vz
+>>> g = vz.virtualize("archive/*.nc", concat_dim="time")  # doctest: +SKIP
+>>> g["air"][0, :, 10]  # doctest: +SKIP
+>>> g.publish("air.json")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from virtualzarr.config import config
+
+if TYPE_CHECKING:
+    from virtualzarr.array import Array
+    from virtualzarr.combine import concat, stack
+    from virtualzarr.group import Group
+    from virtualzarr.manifest import Manifest
+    from virtualzarr.opening import open
+    from virtualzarr.publish import publish
+    from virtualzarr.virtualize import virtualize
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Array": "virtualzarr.array",
+    "Group": "virtualzarr.group",
+    "Manifest": "virtualzarr.manifest",
+    "concat": "virtualzarr.combine",
+    "open": "virtualzarr.opening",
+    "publish": "virtualzarr.publish",
+    "stack": "virtualzarr.combine",
+    "virtualize": "virtualzarr.virtualize",
+}
+
+__all__ = ["Array", "Group", "Manifest", "concat", "config", "open", "publish", "stack", "virtualize"]
+
+
+def __getattr__(name: str) -> Any:
+    # Names are imported when first used: importing the package costs next to nothing.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

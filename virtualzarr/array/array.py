@@ -1,0 +1,233 @@
+"""Arrays as users hold them: one type, wherever the chunks are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import ChunkGrid
+from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
+from virtualzarr.array.reader import read
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores import Store
+
+
+class Array:
+    """An n-dimensional array cut into chunks, read only when it is indexed.
+
+    Parameters
+    ----------
+    metadata : ArrayMetadata
+    chunks : Chunks
+        Where the chunks are found.
+    path : str
+        Name within the hierarchy, for messages.
+    fill_missing : bool
+        Whether missing chunks read as the fill value; if not, they are an error.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from virtualzarr.codecs import Pipeline
+    >>> from grids import RegularGrid
+    >>> data = np.arange(6, dtype="<i4")
+    >>> meta = ArrayMetadata.create((6,), "i4", RegularGrid((6,), (6,)))
+    >>> a = Array.virtual(meta, Manifest.inline(data.tobytes(), ndim=1), path="x")
+    >>> a
+    <Array x (6,) int32, 1 chunk, virtual>
+    >>> a[::-2]
+    array([5, 3, 1], dtype=int32)
+    """
+
+    def __init__(
+        self, metadata: ArrayMetadata, chunks: Chunks, path: str = "", *, fill_missing: bool = True
+    ) -> None:
+        self.metadata = metadata
+        self.chunk_source = chunks
+        self.path = path
+        self.fill_missing = fill_missing
+
+    @classmethod
+    def virtual(cls, metadata: ArrayMetadata, manifest: Manifest, path: str = "") -> Array:
+        """Make an array whose chunks lie where a manifest says."""
+        if manifest.shape != metadata.grid.grid_shape:
+            raise ValueError(
+                f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
+            )
+        return cls(metadata, ManifestChunks(manifest), path)
+
+    @classmethod
+    def stored(cls, metadata: ArrayMetadata, store: Store, path: str = "") -> Array:
+        """Make an array whose chunks lie under the keys of a store."""
+        return cls(metadata, StoreChunks(store, path, metadata.key_encoding), path)
+
+    @property
+    def manifest(self) -> Manifest:
+        """Where the chunks of a virtual array lie.
+
+        Raises
+        ------
+        UnsupportedError
+            If the chunks are a store's own.
+        """
+        if not isinstance(self.chunk_source, ManifestChunks):
+            raise UnsupportedError("the array is not virtual: it has no manifest").at(
+                variable=self.path
+            )
+        return self.chunk_source.manifest
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the chunks lie where a manifest says."""
+        return isinstance(self.chunk_source, ManifestChunks)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self.metadata.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements, in native byte order."""
+        return self.metadata.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements in memory."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def grid(self) -> ChunkGrid:
+        """How the array is cut into cells."""
+        return self.metadata.grid
+
+    @property
+    def chunks(self) -> tuple[Any, ...]:
+        """Chunk lengths: one number an axis on a regular grid, else a tuple for each axis."""
+        grid: Any = self.grid
+        return tuple(grid.chunk_shape if hasattr(grid, "chunk_shape") else grid.chunks)
+
+    @property
+    def nchunks(self) -> int:
+        """Number of cells, with or without a chunk."""
+        return math.prod(self.grid.grid_shape)
+
+    @property
+    def fill_value(self) -> Any:
+        """What missing chunks read as; None where the metadata leave it open."""
+        return self.metadata.fill_value
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The array's attributes."""
+        return self.metadata.attributes
+
+    @property
+    def dims(self) -> tuple[str | None, ...]:
+        """Name of each axis, or None where it has none."""
+        return self.metadata.dimension_names or (None,) * self.ndim
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+    def with_path(self, path: str) -> Array:
+        """Return the same array under another name."""
+        return Array(self.metadata, self.chunk_source, path, fill_missing=self.fill_missing)
+
+    def _select(self, selection: Any, mode: str) -> Any:
+        projection = self.grid.project(selection, mode)
+        result = read(
+            self.metadata,
+            self.chunk_source,
+            projection,
+            variable=self.path,
+            fill_missing=self.fill_missing,
+        )
+        # As numpy and zarr-python do: integers alone give a scalar.
+        return result[()] if result.ndim == 0 else result
+
+    def __getitem__(self, selection: Any) -> Any:
+        """Read a selection as numpy would give it.
+
+        Integers, slices of any step, an ellipsis and new axes; or one boolean mask; or integer
+        arrays for all axes. For arrays along single axes see `oindex`, for points `vindex`.
+        """
+        return self._select(selection, "basic")
+
+    @property
+    def oindex(self) -> Indexer:
+        """Orthogonal indexing: integers, slices, and arrays that each choose along one axis."""
+        return Indexer(self, "orthogonal")
+
+    @property
+    def vindex(self) -> Indexer:
+        """Pointwise indexing: coordinate arrays that broadcast, or one boolean mask."""
+        return Indexer(self, "coordinate")
+
+    @property
+    def blocks(self) -> Indexer:
+        """Indexing by cells of the grid instead of elements."""
+        return Indexer(self, "block")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("an array of chunks cannot become a numpy array without a copy")
+        return np.asarray(self[...], dtype=dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    @property
+    def info(self) -> str:
+        """What there is to know of the array, a line each."""
+        codecs = " → ".join(codec.name for codec in self.metadata.pipeline.codecs)
+        rows = {
+            "Name": f"/{self.path}",
+            "Shape": self.shape,
+            "Dimensions": self.dims,
+            "Data type": self.dtype,
+            "Fill value": self.fill_value,
+            "Chunk grid": self.grid,
+            "Codecs": codecs,
+            "Chunks": self.manifest if self.is_virtual else f"{self.nchunks} cells in a store",
+            "Bytes": f"{self.nbytes:,}",
+        }
+        return "\n".join(f"{name:<11}: {value}" for name, value in rows.items())
+
+    def __repr__(self) -> str:
+        plural = "" if self.nchunks == 1 else "s"
+        kind = ", virtual" if self.is_virtual else ""
+        name = f" {self.path}" if self.path else ""
+        return f"<Array{name} {self.shape} {self.dtype}, {self.nchunks} chunk{plural}{kind}>"
+
+
+class Indexer:
+    """Another way of indexing an array, as `Array.oindex` and its likes give it."""
+
+    __slots__ = ("_array", "_mode")
+
+    def __init__(self, array: Array, mode: str) -> None:
+        self._array = array
+        self._mode = mode
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._array._select(selection, self._mode)

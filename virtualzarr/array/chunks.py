@@ -1,0 +1,120 @@
+"""Where an array's chunks are found: in a manifest, or under keys of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import Projection
+from virtualzarr.manifest import Decoder, Manifest, Source
+from virtualzarr.metadata import KeyEncoding
+from virtualzarr.stores import Store
+from virtualzarr.stores.files import ByteFile, FileFacts, InlineFile, LocalFile, RemoteFile, is_url
+
+
+@dataclass(frozen=True)
+class Located:
+    """The chunks that one request needs, as columns with one entry for each chunk.
+
+    Attributes
+    ----------
+    cell : int64 array
+        Which of the projection's touched cells.
+    file : int64 array
+        Which of `files`.
+    offset, length : int64 arrays
+        Which bytes of the file; a length of -1 means all the rest.
+    files : callable
+        Gives the file of a number in `file`.
+    decoder : int32 array, optional
+        Which of `decoders`; -1 for chunks that decode as the array declares.
+    origin : int32 array, shape (chunks, ndim), optional
+        Where in its decoded block each cell starts.
+    may_be_absent : bool
+        Whether a file that is not there is a chunk never written.
+    """
+
+    cell: NDArray[np.int64]
+    file: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    files: Callable[[int], ByteFile]
+    decoders: tuple[Decoder, ...] = ()
+    decoder: NDArray[np.int32] | None = None
+    origin: NDArray[np.int32] | None = None
+    may_be_absent: bool = False
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+
+class Chunks(Protocol):
+    """What an array needs to know of its chunks."""
+
+    def locate(self, projection: Projection) -> Located:
+        """Find the chunks of the cells that a projection touches; missing ones are left out."""
+        ...
+
+
+class ManifestChunks:
+    """Chunks that lie where a manifest says."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._files: dict[int, ByteFile] = {}
+
+    def locate(self, projection: Projection) -> Located:
+        """Find the chunks of the cells that a projection touches; missing ones are left out."""
+        refs = self.manifest.take(projection.grid_index)
+        cell = np.flatnonzero(refs.source >= 0)
+        return Located(
+            cell,
+            refs.source[cell].astype(np.int64),
+            refs.offset[cell],
+            refs.length[cell],
+            self._file,
+            self.manifest.decoders,
+            None if refs.decoder is None else refs.decoder[cell],
+            None if refs.origin is None else refs.origin[cell],
+        )
+
+    def _file(self, row: int) -> ByteFile:
+        file = self._files.get(row)
+        if file is None:
+            file = self._files[row] = open_source(self.manifest.sources[row])
+        return file
+
+
+def open_source(source: Source) -> ByteFile:
+    """Return the file that a source names, guarded by its fingerprint."""
+    if source.data is not None:
+        return InlineFile(source.data)
+    facts = FileFacts(source.size, source.mtime_ns, source.etag)
+    if is_url(source.uri):
+        return RemoteFile(source.uri, source.storage_options, facts)
+    return LocalFile(source.uri, facts)
+
+
+class StoreChunks:
+    """Chunks that lie under the keys of a store, one object each."""
+
+    def __init__(self, store: Store, path: str, encoding: KeyEncoding) -> None:
+        self.store = store
+        self.path = path
+        self.encoding = encoding
+
+    def locate(self, projection: Projection) -> Located:
+        """Find the chunks of the cells that a projection touches, without looking for them yet."""
+        prefix = f"{self.path}/" if self.path else ""
+        keys = self.encoding.keys(projection.cells())
+        found = [self.store.file(prefix + key) for key in keys]
+        files = [file for file in found if file is not None]
+        cell = np.array([i for i, file in enumerate(found) if file is not None], dtype=np.int64)
+        nothing = np.zeros(len(files), np.int64)
+        return Located(
+            cell, np.arange(len(files)), nothing, nothing - 1, files.__getitem__, may_be_absent=True
+        )

@@ -1,0 +1,308 @@
+"""The one read path: locate chunks, merge byte ranges, fetch, decode straight into the output."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import Projection
+from virtualzarr.array.chunks import Chunks, Located
+from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
+from virtualzarr.codecs import BlockCodec
+from virtualzarr.config import config
+from virtualzarr.errors import (
+    ChunkNotFoundError,
+    CodecError,
+    SourceNotFoundError,
+    VirtualZarrError,
+)
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores.planning import plan_reads
+
+SPLIT_BYTES = 128 * 1024
+"""Uncompressed blocks larger than this are read in pieces, and only the bytes needed."""
+
+BATCH_BYTES = 1024 * 1024
+"""A thread is given about this many decoded bytes at once: small chunks one by one are not worth
+the switching."""
+
+Task = Callable[[], None]
+
+
+def read(
+    metadata: ArrayMetadata,
+    chunks: Chunks,
+    projection: Projection,
+    *,
+    variable: str = "",
+    fill_missing: bool = True,
+) -> NDArray[Any]:
+    """Read what a projection selects.
+
+    Raises
+    ------
+    ChunkNotFoundError
+        If a chunk is missing and `fill_missing` is false.
+    SourceError, CodecError
+        If bytes cannot be read or do not decode; the error names file, variable and chunk.
+    """
+    located = chunks.locate(projection)
+    if not fill_missing and len(located) < len(projection):
+        lost = np.setdiff1d(np.arange(len(projection)), located.cell)[:1]
+        raise ChunkNotFoundError(
+            "the chunk is missing", variable=variable, chunk=_name(projection.cells(lost)[0])
+        )
+    fill = _fill(metadata)
+    if len(located) < len(projection):
+        work = np.full(projection.work_shape, fill, metadata.dtype)
+    else:
+        work = np.empty(projection.work_shape, metadata.dtype)
+    if len(located):
+        request = _Request(metadata, located, projection, work, fill, variable, fill_missing)
+        _run(request.tasks(), request.remote)
+    return projection.finish(work)
+
+
+def _fill(metadata: ArrayMetadata) -> Any:
+    """Return what missing chunks read as; zero where the metadata leave it open."""
+    return np.zeros((), metadata.dtype)[()] if metadata.fill_value is None else metadata.fill_value
+
+
+@dataclass
+class _Request:
+    """One read under way."""
+
+    metadata: ArrayMetadata
+    located: Located
+    projection: Projection
+    work: NDArray[Any]
+    fill: Any
+    variable: str
+    fill_missing: bool
+
+    def __post_init__(self) -> None:
+        files = np.unique(self.located.file[: 4096 if self.located.may_be_absent else None])
+        self.remote = any(self.located.files(row).remote for row in files.tolist())
+        self.gap = config.remote_gap if self.remote else config.local_gap
+        self.limit = config.remote_read if self.remote else config.local_read
+        self.codecs, self.kind = self._block_codecs()
+        self._check_lengths()
+
+    def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
+        """Return the distinct (codec, block shape) pairs, and which one each chunk needs."""
+        located, grid = self.located, self.metadata.grid
+        cells = self.projection.cells(located.cell)
+        shapes = grid.cell_shapes(cells)
+        decoder = located.decoder
+        if decoder is None:
+            decoder = np.broadcast_to(np.int32(-1), (len(located),))
+        keys = np.concatenate([decoder[:, None], shapes], axis=1)
+        if (keys == keys[:1]).all():
+            distinct, kind = keys[:1], np.zeros(len(keys), np.int64)
+        else:
+            distinct, kind = np.unique(keys, axis=0, return_inverse=True)
+        codecs = []
+        for row, *shape in distinct.tolist():
+            pipeline, block = self.metadata.pipeline, tuple(shape)
+            if row >= 0:
+                pipeline, block = located.decoders[row].pipeline, located.decoders[row].shape or block
+            codecs.append((pipeline.for_block(block, self.metadata.dtype), block))
+        return codecs, kind.reshape(-1)
+
+    def _check_lengths(self) -> None:
+        """Refuse absurd lengths before memory is taken for them."""
+        limits = np.array([8 * codec.nbytes + 2**24 for codec, _ in self.codecs], dtype=np.int64)
+        absurd = np.flatnonzero(self.located.length > limits[self.kind])
+        if len(absurd):
+            i = int(absurd[0])
+            raise CodecError(
+                f"the reference claims {self.located.length[i]} bytes for a block of "
+                f"{self.codecs[self.kind[i]][0].nbytes}"
+            ).at(**self._place(i))
+
+    def _place(self, i: int) -> dict[str, str]:
+        cell = self.projection.cells(self.located.cell[i : i + 1])[0]
+        uri = self.located.files(int(self.located.file[i])).uri
+        return {"file": uri, "variable": self.variable, "chunk": _name(cell)}
+
+    def tasks(self) -> list[Task]:
+        """Cut the request into pieces of work that can run side by side."""
+        split = np.array([codec.raw is not None and codec.nbytes > SPLIT_BYTES
+                          for codec, _ in self.codecs])[self.kind]  # fmt: skip
+        tasks: list[Task] = []
+        if split.any():
+            for i in np.flatnonzero(split).tolist():
+                tasks += self._raw_tasks(i)
+        rest = np.flatnonzero(~split)
+        if not len(rest):
+            return tasks
+        located = self.located
+        plan = plan_reads(located.file[rest], located.offset[rest], located.length[rest],
+                          gap=self.gap, limit=self.limit)  # fmt: skip
+        sizes = np.array([codec.nbytes for codec, _ in self.codecs])[self.kind[rest]]
+        for first, last in _batches(plan.first, sizes[plan.order], alone=self.remote):
+            tasks.append(_Batch(self, plan, rest, first, last))
+        return tasks
+
+    def _raw_tasks(self, i: int) -> list[Task]:
+        codec, shape = self.codecs[self.kind[i]]
+        assert codec.raw is not None
+        dtype, order = codec.raw
+        chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
+        if self.located.origin is not None:
+            chunk_sel = _shift(chunk_sel, self.located.origin[i])
+        out = self.work[out_sel]
+        file = self.located.files(int(self.located.file[i]))
+        length = int(self.located.length[i])
+        if length not in (-1, codec.nbytes):
+            raise CodecError(
+                f"the chunk has {length} bytes, the block needs {codec.nbytes}"
+            ).at(**self._place(i))
+        block = RawBlock(
+            file, int(self.located.offset[i]), tuple(shape[axis] for axis in order), dtype
+        )
+        select = [chunk_sel[axis] for axis in order]
+        if any(not isinstance(s, slice) and s.ndim == 1 and out.ndim == 1 != len(shape)
+               for s in select):  # fmt: skip
+            pieces = split_points(block, select, self.gap, self.limit)
+        else:
+            flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
+            out = out.transpose(order)
+            pieces = split_box(block, flat, self.gap, self.limit)
+        return [_Raw(self, i, piece, out) for piece in pieces]
+
+
+@dataclass
+class _Raw:
+    """One piece of an uncompressed block."""
+
+    request: _Request
+    i: int
+    piece: Piece
+    out: NDArray[Any]
+
+    def __call__(self) -> None:
+        try:
+            self.piece.run(self.out)
+        except SourceNotFoundError as error:
+            _absent(self.request, self.i, error, lambda: self.out.fill(self.request.fill))
+        except VirtualZarrError as error:
+            raise error.at(**self.request._place(self.i)) from error.__cause__
+
+
+@dataclass
+class _Batch:
+    """Some merged reads and the chunks in them."""
+
+    request: _Request
+    plan: Any
+    rest: NDArray[np.int64]
+    first: int
+    last: int
+
+    def __call__(self) -> None:
+        for read in range(self.first, self.last):
+            self._read(read)
+
+    def _read(self, read: int) -> None:
+        request, plan, located = self.request, self.plan, self.request.located
+        chunks = self.rest[plan.order[plan.first[read] : plan.first[read + 1]]]
+        start, stop = int(plan.start[read]), int(plan.stop[read])
+        file = located.files(int(plan.file[read]))
+        begins = (located.offset[chunks] - start).tolist()
+        ends = [b + n if n >= 0 else None
+                for b, n in zip(begins, located.length[chunks].tolist(), strict=True)]  # fmt: skip
+        parts = request.projection.parts(located.cell[chunks])
+        kinds = request.kind[chunks].tolist()
+        work, codecs, origins = request.work, request.codecs, located.origin
+        done = 0
+        try:
+            data = memoryview(file.read(start, None if stop < 0 else stop))
+            for begin, end, kind, (chunk_sel, out_sel, complete) in zip(
+                begins, ends, kinds, parts, strict=True
+            ):
+                codec, shape = codecs[kind]
+                out = work[out_sel]
+                if origins is not None:
+                    chunk_sel = _shift(chunk_sel, origins[chunks[done]])
+                whole = complete and out.shape == shape
+                codec.decode_into(data[begin:end], out, None if whole else chunk_sel)
+                done += 1
+        except SourceNotFoundError as error:
+            for i, (_, out_sel, _) in zip(
+                chunks.tolist(), request.projection.parts(located.cell[chunks]), strict=True
+            ):
+                _absent(request, i, error, lambda s=out_sel: work.__setitem__(s, request.fill))
+        except VirtualZarrError as error:
+            raise error.at(**request._place(int(chunks[done]))) from error.__cause__
+
+
+def _absent(request: _Request, i: int, error: SourceNotFoundError, fill: Task) -> None:
+    """Fill the place of a chunk whose file is not there, if that means it was never written."""
+    if not request.located.may_be_absent:
+        raise error.at(**request._place(i)) from error.__cause__
+    if not request.fill_missing:
+        raise ChunkNotFoundError("the chunk is missing").at(**request._place(i)) from error
+    fill()
+
+
+def _shift(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ...]:
+    """Move a selection within a cell to where the cell lies in its decoded block."""
+    return tuple(
+        slice(s.start + o, s.stop + o, s.step) if isinstance(s, slice) else s + o
+        for s, o in zip(chunk_sel, origin.tolist(), strict=True)
+    )
+
+
+def _batches(
+    first: NDArray[np.int64], sizes: NDArray[np.int64], *, alone: bool
+) -> list[tuple[int, int]]:
+    """Group consecutive reads so that each group decodes to about BATCH_BYTES."""
+    if alone:
+        return [(i, i + 1) for i in range(len(first) - 1)]
+    before = np.concatenate([[0], np.cumsum(sizes)])[first[:-1]]
+    edges = np.flatnonzero(np.diff(before // BATCH_BYTES, prepend=-1))
+    bounds = [*edges.tolist(), len(first) - 1]
+    return list(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+def _name(cell: NDArray[np.int64]) -> str:
+    return ".".join(str(index) for index in cell.tolist()) or "0"
+
+
+_pools: dict[bool, ThreadPoolExecutor] = {}
+
+
+def _pool(remote: bool) -> ThreadPoolExecutor:
+    size = config.requests if remote else config.threads
+    pool = _pools.get(remote)
+    if pool is None or pool._max_workers != size:
+        pool = _pools[remote] = ThreadPoolExecutor(size, thread_name_prefix="virtualzarr")
+    return pool
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)
+
+
+def _run(tasks: list[Task], remote: bool) -> None:
+    """Run tasks in threads; the first error ends them all."""
+    if len(tasks) == 1 or (config.threads == 1 and not remote):
+        for task in tasks:
+            task()
+        return
+    pool = _pool(remote)
+    futures = [pool.submit(task) for task in tasks]
+    done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
+    for future in waiting:
+        future.cancel()
+    # Nothing may write to the output after the error has been raised.
+    wait(waiting)
+    for future in done:
+        future.result()

@@ -1,0 +1,88 @@
+"""Which byte ranges to read together: sort, merge what lies close, cut what grows too long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """Merged reads. Read `i` serves the ranges ``order[first[i]:first[i + 1]]``.
+
+    Attributes
+    ----------
+    order : int64 array
+        The ranges sorted by file and offset.
+    first : int64 array, one longer than there are reads
+    file, start, stop : int64 arrays
+        Bytes ``start:stop`` of the file. A stop of -1 is the end of the file.
+    """
+
+    order: NDArray[np.int64]
+    first: NDArray[np.int64]
+    file: NDArray[np.int64]
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+
+def plan_reads(
+    file: NDArray, offset: NDArray, length: NDArray, *, gap: int, limit: int
+) -> ReadPlan:
+    """Merge byte ranges into reads.
+
+    Parameters
+    ----------
+    file, offset, length : int arrays, one entry a range
+        A length of -1 means to the end of the file; such a range is read alone.
+    gap : int
+        Ranges of one file at most this many bytes apart are read as one.
+    limit : int
+        A read is ended when it has grown by about this many bytes.
+
+    Examples
+    --------
+    >>> plan = plan_reads(*np.array([[0, 0, 0], [40, 0, 10], [5, 10, 10]]), gap=8, limit=100)
+    >>> plan.start, plan.stop, plan.order
+    (array([ 0, 40]), array([20, 45]), array([1, 2, 0]))
+    """
+    order = np.lexsort((offset, file)).astype(np.int64, copy=False)
+    file = np.asarray(file, np.int64)[order]
+    start = np.asarray(offset, np.int64)[order]
+    length = np.asarray(length, np.int64)[order]
+    if len(order) == 0:
+        return ReadPlan(order, np.zeros(1, np.int64), file, start, start)
+    whole = length < 0
+    end = start + np.where(whole, 0, length)
+
+    new = np.ones(len(order), bool)
+    new[1:] = file[1:] != file[:-1]
+    # The furthest end so far within each file: ranges may overlap or contain each other.
+    reach = _running_maximum(end, np.flatnonzero(new))
+    new[1:] |= (start[1:] - reach[:-1] > gap) | whole[1:] | whole[:-1]
+    # Cut long reads where the distance from their start passes a multiple of the limit.
+    group = np.flatnonzero(new)
+    bucket = (start - np.repeat(start[group], np.diff(np.append(group, len(order))))) // limit
+    new[1:] |= bucket[1:] != bucket[:-1]
+
+    group = np.flatnonzero(new)
+    stop = np.maximum.reduceat(end, group)
+    stop[whole[group]] = -1
+    return ReadPlan(order, np.append(group, len(order)), file[group], start[group], stop)
+
+
+def _running_maximum(values: NDArray, first: NDArray) -> NDArray:
+    """Return the running maximum, begun anew at each index in `first`."""
+    if len(first) == 1:
+        return np.maximum.accumulate(values)
+    # Lift each group above all earlier ones; ranks keep the lifted numbers small.
+    ranks = np.unique(values, return_inverse=True)
+    group = np.zeros(len(values), np.int64)
+    group[first[1:]] = 1
+    lift = np.cumsum(group) * len(ranks[0])
+    return ranks[0][np.maximum.accumulate(ranks[1] + lift) - lift]
