@@ -1,0 +1,51 @@
+"""Arrays as dask arrays, one task a chunk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from virtualzarr.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    import dask.array
+
+    from virtualzarr.array import Array
+
+
+def to_dask(array: Array, chunks: Any = None, *, name: Any = None) -> dask.array.Array:
+    """Return an array as a lazy dask array.
+
+    Parameters
+    ----------
+    array : Array
+    chunks : optional
+        Chunks as `dask.array.from_array` takes them; by default the array's own, equal or not.
+    name : str or False, optional
+        Name of the dask array. By default derived from the array and all its references; False
+        makes a random one, which is quicker for millions of references.
+
+    Raises
+    ------
+    MissingDependencyError
+        If dask is not installed.
+    GridError
+        If the array has more chunks than dask can list.
+
+    Examples
+    --------
+    >>> from virtualzarr.array import Array
+    >>> from virtualzarr.manifest import Manifest
+    >>> from virtualzarr.metadata import ArrayMetadata
+    >>> from grids import RectilinearGrid
+    >>> meta = ArrayMetadata.create((6,), "i4", RectilinearGrid((6,), [[4, 2]]))
+    >>> to_dask(Array.virtual(meta, Manifest.missing((2,)))).chunks
+    ((4, 2),)
+    """
+    try:
+        import dask.array
+    except ImportError as error:
+        raise MissingDependencyError("dask is needed; install virtualzarr[xarray]") from error
+    if chunks is None:
+        # dask wants a length even where there is nothing.
+        chunks = tuple(lengths or (0,) for lengths in array.grid.chunks)
+    return dask.array.from_array(array, chunks=chunks, name=name, fancy=False)

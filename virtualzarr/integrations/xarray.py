@@ -1,0 +1,346 @@
+"""The xarray engine ``virtualzarr``: datasets over reference files, HDF5, TIFF and Zarr alike."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import struct
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from xarray import Variable
+from xarray.backends import AbstractDataStore, BackendArray, BackendEntrypoint
+from xarray.backends.store import StoreBackendEntrypoint
+from xarray.core import indexing
+
+from virtualzarr.array import Array
+from virtualzarr.errors import RefusedWarning, UnsupportedError
+from virtualzarr.group import Group
+
+if TYPE_CHECKING:
+    from xarray import Dataset, DataTree
+
+_MAX_LENGTHS = 1_000_000
+"""Chunk lengths along one axis beyond which dask is not told of them one by one."""
+
+
+class VirtualzarrBackend(BackendEntrypoint):
+    """``xarray.open_dataset(target, engine="virtualzarr")``.
+
+    The target is anything `virtualzarr.open` takes, or an `Array` or `Group` itself. Variables are
+    lazy: chunks are read when values are used. Variables that could not be virtualized are named
+    in a `RefusedWarning`; ``on_error="raise"`` makes them an error instead.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> group = Group({"title": "nothing yet"})
+    >>> xr.open_dataset(group, engine=VirtualzarrBackend).attrs
+    {'title': 'nothing yet'}
+    """
+
+    description: ClassVar[str] = "Open reference files, HDF5, TIFF and Zarr with virtualzarr"
+    supports_groups: ClassVar[bool] = True
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Claim groups, arrays, and local reference files; everything else has its own engine."""
+        if isinstance(filename_or_obj, (Group, Array)):
+            return True
+        if not isinstance(filename_or_obj, (str, os.PathLike)):
+            return False
+        path = os.fspath(filename_or_obj)
+        return path.endswith(".json") and os.path.isfile(path)
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        mask_and_scale: Any = True,
+        decode_times: Any = True,
+        concat_characters: Any = True,
+        decode_coords: Any = True,
+        drop_variables: str | Iterable[str] | None = None,
+        use_cftime: Any = None,
+        decode_timedelta: Any = None,
+        group: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        on_error: str = "warn",
+    ) -> Dataset:
+        """Open one group, the root group if none is named, as a dataset.
+
+        Parameters
+        ----------
+        filename_or_obj : str, path, Group or Array
+        group : str, optional
+            Path of the group within the hierarchy.
+        storage_options : mapping, optional
+            How fsspec opens a URL.
+        on_error : "warn" or "raise"
+            What to do about variables that cannot be virtualized.
+
+        Raises
+        ------
+        virtualzarr.errors.VirtualZarrError
+            If the target cannot be opened, or has no such group.
+        """
+        node = _open(filename_or_obj, storage_options, on_error, group)
+        return to_dataset(
+            node,
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+            drop_variables=drop_variables,
+            use_cftime=use_cftime,
+            decode_timedelta=decode_timedelta,
+        )
+
+    def open_groups_as_dict(
+        self,
+        filename_or_obj: Any,
+        *,
+        mask_and_scale: Any = True,
+        decode_times: Any = True,
+        concat_characters: Any = True,
+        decode_coords: Any = True,
+        drop_variables: str | Iterable[str] | None = None,
+        use_cftime: Any = None,
+        decode_timedelta: Any = None,
+        group: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        on_error: str = "warn",
+    ) -> dict[str, Dataset]:
+        """Open a group and all groups below it, each as a dataset, by path."""
+        root = _open(filename_or_obj, storage_options, on_error, group)
+        nodes = {"/": root}
+        if isinstance(root, Group):
+            below = root.members(max_depth=None)
+            nodes |= {f"/{path}": node for path, node in below if isinstance(node, Group)}
+        decoding = {
+            "mask_and_scale": mask_and_scale,
+            "decode_times": decode_times,
+            "concat_characters": concat_characters,
+            "decode_coords": decode_coords,
+            "drop_variables": drop_variables,
+            "use_cftime": use_cftime,
+            "decode_timedelta": decode_timedelta,
+        }
+        return {path: to_dataset(node, **decoding) for path, node in nodes.items()}
+
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> DataTree:
+        """Open a group and all groups below it as a tree; options as for `open_dataset`."""
+        from xarray import DataTree
+
+        return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+
+
+def _open(
+    target: Any, storage_options: Mapping[str, Any] | None, on_error: str, group: str | None
+) -> Array | Group:
+    """Open the target, warn of what it refused, and go to the group that is wanted."""
+    if on_error not in ("warn", "raise"):
+        raise ValueError(f"on_error is 'warn' or 'raise', not {on_error!r}")
+    node: Array | Group = target
+    if not isinstance(target, (Array, Group)):
+        import virtualzarr
+
+        node = virtualzarr.open(target, storage_options=storage_options)
+    if isinstance(node, Group):
+        _report(node.refused, on_error)
+    if not (group or "").strip("/"):
+        return node
+    if not isinstance(node, Group):
+        raise UnsupportedError(f"there is no group {group!r}: the target is a single array")
+    inner = node[str(group)]
+    if not isinstance(inner, Group):
+        raise UnsupportedError(f"{group!r} is an array, not a group; open the group it is in")
+    return inner
+
+
+def _report(refused: Mapping[str, str], on_error: str) -> None:
+    if not refused:
+        return
+    reasons = "; ".join(f"{path}: {reason}" for path, reason in refused.items())
+    message = f"{len(refused)} variables could not be virtualized and are left out: {reasons}"
+    if on_error == "raise":
+        raise UnsupportedError(message)
+    warnings.warn(message, RefusedWarning, stacklevel=4)
+
+
+def to_dataset(node: Array | Group, **decoding: Any) -> Dataset:
+    """Return a group's arrays as a lazy dataset, decoded by the CF conventions.
+
+    Parameters
+    ----------
+    node : Group or Array
+        A lone array becomes the variable of its name, or ``data``.
+    **decoding
+        `mask_and_scale`, `decode_times`, `concat_characters`, `decode_coords`, `drop_variables`,
+        `use_cftime`, `decode_timedelta`: as for `xarray.open_dataset`.
+
+    Raises
+    ------
+    ValueError
+        If two variables give one dimension different lengths.
+
+    Examples
+    --------
+    >>> to_dataset(Group({"title": "nothing yet"})).sizes
+    Frozen({})
+    """
+    if isinstance(node, Array):
+        node = Group({}, {node.name or "data": node})
+    dataset = StoreBackendEntrypoint().open_dataset(_GroupStore(node), **decoding)
+    return dataset
+
+
+class _GroupStore(AbstractDataStore):
+    """What xarray's decoding needs of a group: its variables and attributes."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def get_attrs(self) -> dict[str, Any]:
+        """Return the group's attributes, without those by which libraries sign their files."""
+        return {k: v for k, v in self.group.attrs.items() if not k.startswith("_NC")}
+
+    def get_variables(self) -> dict[str, Variable]:
+        """Return the group's arrays as lazy variables."""
+        arrays = dict(self.group.arrays())
+        taken = {dim for array in arrays.values() for dim in array.dims if dim is not None}
+        names = _PhonyNames(taken)
+        return {name: to_variable(array, names.of(array)) for name, array in arrays.items()}
+
+    def get_encoding(self) -> dict[str, Any]:
+        """Return nothing: foreign files' unlimited dimensions mean nothing here."""
+        return {}
+
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+
+class _PhonyNames:
+    """Names for axes that have none.
+
+    As the netCDF library does: axes of one length share a name, but not within one array.
+    """
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+        self._names: dict[tuple[int, int], str] = {}
+
+    def of(self, array: Array) -> tuple[str, ...]:
+        seen: dict[int, int] = {}
+        dims = []
+        for name, length in zip(array.dims, array.shape, strict=True):
+            if name is None:
+                seen[length] = seen.get(length, 0) + 1
+                name = self._phony(length, seen[length])
+            dims.append(name)
+        return tuple(dims)
+
+    def _phony(self, length: int, occurrence: int) -> str:
+        if (length, occurrence) not in self._names:
+            number = len(self._names)
+            while f"phony_dim_{number}" in self._taken:
+                number += 1
+            self._taken.add(f"phony_dim_{number}")
+            self._names[length, occurrence] = f"phony_dim_{number}"
+        return self._names[length, occurrence]
+
+
+def to_variable(array: Array, dims: tuple[str, ...] | None = None) -> Variable:
+    """Return an array as a lazy variable, its attributes as CF decoding expects them.
+
+    In Zarr v2 the fill value of the metadata is also the CF `_FillValue` where that attribute is
+    absent, as xarray's own engine has it; in v3 and in foreign files only the attribute counts.
+    """
+    attributes = dict(array.attrs)
+    if "_FillValue" in attributes:
+        attributes["_FillValue"] = _decode_fill(attributes["_FillValue"], array)
+    elif array.metadata.zarr_format == 2 and array.fill_value is not None:
+        attributes["_FillValue"] = array.fill_value
+    data = indexing.LazilyIndexedArray(LazyArray(array))
+    dims = _PhonyNames(set()).of(array) if dims is None else dims
+    return Variable(dims, data, attributes, _encoding(array, dims))
+
+
+def _decode_fill(value: Any, array: Array) -> Any:
+    """Undo the text that xarray writes for a `_FillValue` into v3 documents: base64 of a double."""
+    kind, itemsize = array.dtype.kind, array.dtype.itemsize
+    if kind == "c" and isinstance(value, (list, tuple)) and len(value) == 2:
+        return complex(*(_double(part) for part in value))
+    if kind == "f" and isinstance(value, str):
+        return _double(value)
+    if kind == "S" and isinstance(value, str):
+        if len(value) == -(-itemsize // 3) * 4:
+            try:
+                return base64.b64decode(value, validate=True)
+            except binascii.Error:
+                pass  # Plain text then, of the length that base64 would have.
+        return value.encode()
+    return value
+
+
+def _double(value: Any) -> float:
+    if not isinstance(value, str):
+        return float(value)
+    try:
+        (number,) = struct.unpack("<d", base64.b64decode(value, validate=True))
+        return float(number)
+    except (binascii.Error, struct.error):
+        return float(value)  # "NaN", "Infinity" and numbers in plain text.
+
+
+def _encoding(array: Array, dims: tuple[str, ...]) -> dict[str, Any]:
+    encoding: dict[str, Any] = {"original_shape": array.shape}
+    if array.metadata.zarr_format == 3:
+        encoding["fill_value"] = array.fill_value
+    if array.nchunks > 1:
+        chunks = tuple(_axis_chunks(array, axis) for axis in range(array.ndim))
+        encoding["preferred_chunks"] = {
+            dim: chunk for dim, chunk in zip(dims, chunks, strict=True) if chunk
+        }
+        # Only what every version of xarray can write again.
+        if all(isinstance(chunk, int) for chunk in chunks):
+            encoding["chunks"] = chunks
+    return encoding
+
+
+def _axis_chunks(array: Array, axis: int) -> Any:
+    """Chunk length along an axis, or all lengths where they differ, or None where unknown."""
+    axes = getattr(array.grid, "axes", None)
+    if axes is None or axes[axis].ncells == 0:
+        return None
+    one = axes[axis]
+    if one.regular:
+        return min(int(one.edge(0)), one.extent)
+    if one.ncells > _MAX_LENGTHS:
+        return None
+    return tuple(one.length(np.arange(one.ncells)).tolist())
+
+
+class LazyArray(BackendArray):
+    """An `Array` as xarray indexes arrays that are not in memory."""
+
+    __slots__ = ("_array", "dtype", "shape")
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.shape = array.shape
+        self.dtype = array.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        """Read what xarray's indexer names."""
+        if isinstance(key, indexing.VectorizedIndexer):
+            method = self._array.vindex.__getitem__
+        elif isinstance(key, indexing.OuterIndexer):
+            method = self._array.oindex.__getitem__
+        else:
+            method = self._array.__getitem__
+        return indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.VECTORIZED, method
+        )
