@@ -1,0 +1,44 @@
+"""Chunk grids: where each cell of an array lies, and which cells a selection touches.
+
+Useful on its own: it needs numpy, and knows nothing of stores and codecs. An axis is kept as runs
+of equal edges, so a billion cells cost two numbers; see `grids.axis`.
+
+Examples
+--------
+>>> import grids
+>>> grid = grids.parse([[[1, 10**9], 24], 100], (10**9 + 24, 250))
+>>> grid
+RectilinearGrid(shape=(1000000024, 250), chunk_shapes=[[[1, 1000000000], 24], 100])
+>>> projection = grid.project((slice(-30, -20), 7))
+>>> projection.shape, projection.cells()[-1].tolist()
+((10,), [1000000000, 0])
+"""
+
+from grids.axis import Axis, GridError
+from grids.combine import coarsen, concatenate, refine
+from grids.grid import ChunkGrid, SeparableGrid, from_json, register
+from grids.parse import from_dask, parse
+from grids.projection import AxisProjection, BoxProjection, PointProjection, Projection
+from grids.rectilinear import RectilinearGrid, from_axes
+from grids.regular import RegularGrid
+
+__all__ = [
+    "Axis",
+    "AxisProjection",
+    "BoxProjection",
+    "ChunkGrid",
+    "GridError",
+    "PointProjection",
+    "Projection",
+    "RectilinearGrid",
+    "RegularGrid",
+    "SeparableGrid",
+    "coarsen",
+    "concatenate",
+    "from_axes",
+    "from_dask",
+    "from_json",
+    "parse",
+    "refine",
+    "register",
+]

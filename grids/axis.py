@@ -1,0 +1,368 @@
+"""One axis of an array, cut into runs of equal edges. A run is never expanded."""
+
+from __future__ import annotations
+
+import operator
+from reprlib import Repr
+from typing import Any, NoReturn, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Int64 = NDArray[np.int64]
+
+LIMIT = 2**62
+"""Edges may not reach further than this, so that int64 arithmetic never wraps around."""
+
+_brief = Repr()
+_brief.maxlevel, _brief.maxlong, _brief.maxstring, _brief.maxother = 3, 40, 60, 60
+
+
+class GridError(ValueError):
+    """A chunk grid, or its description, is wrong; the message says where and why."""
+
+
+def show(value: object) -> str:
+    """Return a short `repr`, safe for messages about values of any size and depth."""
+    try:
+        return _brief.repr(value)
+    except ValueError:  # Python does not print integers of thousands of digits
+        return f"<a very large {type(value).__name__}>"
+
+
+def as_int(value: object, what: str, minimum: int) -> int:
+    """Return `value` as an int of at least `minimum`; bools and floats are not integers here."""
+    if isinstance(value, bool | np.bool_):
+        raise GridError(f"{what} must be an integer, not {show(value)}")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise GridError(f"{what} must be an integer, not {show(value)}") from None
+    if number < minimum:
+        raise GridError(f"{what} must be at least {minimum}, not {show(number)}")
+    if number > LIMIT:
+        raise GridError(f"{what} is {show(number)}, but no axis reaches further than 2**62")
+    return number
+
+
+class Axis:
+    """One axis: an extent, and the edges of the cells that cover it, kept as runs.
+
+    Parameters
+    ----------
+    extent : int
+        Length of the array along this axis.
+    edges : array of int
+        The edge of each run, at least 1.
+    counts : array of int, optional
+        How often each edge is repeated, at least 1; once each by default.
+
+    Notes
+    -----
+    The edges must reach the extent and may reach past it. The last cell may therefore lie partly
+    outside of the array, and edges declared wholly past the extent are kept, though they are not
+    cells. Runs of equal edges that follow one another are merged. Instances are immutable.
+
+    Raises
+    ------
+    GridError
+        An edge or count is not positive, or the edges do not reach the extent.
+
+    Examples
+    --------
+    >>> axis = Axis(10**9 + 3, [1, 8], [10**9, 1])
+    >>> axis.ncells
+    1000000001
+    >>> axis.cell_of(np.array([5, 10**9 + 2]))
+    array([         5, 1000000000])
+    >>> axis.edge(10**9), axis.length(10**9)
+    (8, 3)
+    """
+
+    __slots__ = ("_counts", "_edge", "_edges", "_first", "_starts", "extent", "ncells", "regular")
+
+    extent: int
+    ncells: int
+    regular: bool
+    _edge: int  # the edge of a single run; 0 when there are none or several
+    _edges: Int64 | None
+    _counts: Int64 | None
+    _starts: Int64 | None
+    _first: Int64 | None
+
+    def __init__(self, extent: int, edges: ArrayLike, counts: ArrayLike | None = None) -> None:
+        extent = as_int(extent, "the extent", 0)
+        e, c = _checked_runs(edges, counts)
+        ends = np.cumsum(e * c)
+        total = int(ends[-1]) if len(ends) else 0
+        if total < extent:
+            raise GridError(f"the edges sum to {total}, but the extent is {extent}")
+        self._fill(extent, e, c, ends)
+
+    def _fill(self, extent: int, edges: Int64, counts: Int64, ends: Int64) -> None:
+        put = object.__setattr__
+        put(self, "extent", extent)
+        put(self, "regular", False)
+        put(self, "_edge", int(edges[0]) if len(edges) == 1 else 0)
+        put(self, "_starts", _frozen(ends - edges * counts))
+        put(self, "_first", _frozen(np.cumsum(counts) - counts))
+        put(self, "_edges", _frozen(edges))
+        put(self, "_counts", _frozen(counts))
+        put(self, "ncells", self.cell_of(extent - 1) + 1 if extent else 0)
+
+    @classmethod
+    def bare(cls, extent: int, edge: int) -> Axis:
+        """Return the axis on which one edge is repeated as often as the extent needs.
+
+        Examples
+        --------
+        >>> axis = Axis.bare(10, 4)
+        >>> axis.regular, axis.ncells, axis.edge(2), axis.length(2)
+        (True, 3, 4, 2)
+        """
+        if type(extent) is not int or extent < 0 or extent > LIMIT:
+            extent = as_int(extent, "the extent", 0)
+        if type(edge) is not int or edge < 1 or edge > LIMIT:
+            edge = as_int(edge, "an edge", 1)
+        self = object.__new__(cls)
+        put = object.__setattr__
+        put(self, "extent", extent)
+        put(self, "regular", True)
+        put(self, "_edge", edge)
+        put(self, "ncells", -(-extent // edge))
+        for name in ("_edges", "_counts", "_starts", "_first"):
+            put(self, name, None)
+        return self
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable; {name!r} cannot be set")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.regular:
+            return Axis.bare, (self.extent, self._edge)
+        return Axis, (self.extent, self.edges, self.counts)
+
+    @property
+    def edges(self) -> Int64:
+        """The edge of each run, int64, read-only."""
+        if self._edges is None:
+            object.__setattr__(self, "_edges", _frozen(np.array([self._edge], np.int64)))
+        return self._edges  # type: ignore[return-value]
+
+    @property
+    def counts(self) -> Int64:
+        """How often each run's edge is repeated, int64, read-only (regular: the cells)."""
+        if self._counts is None:
+            object.__setattr__(self, "_counts", _frozen(np.array([self.ncells], np.int64)))
+        return self._counts  # type: ignore[return-value]
+
+    @property
+    def end(self) -> int:
+        """Where the last declared edge ends: the extent, or further."""
+        if self.regular:
+            return self.ncells * self._edge
+        return int(self.edges @ self.counts)
+
+    @property
+    def uniform(self) -> int | None:
+        """The bare edge that gives the same cells, or None where there is no such edge."""
+        if self._edge:
+            return self._edge
+        edges = self.edges
+        if len(edges) and (not self.extent or self.ncells <= self.counts[0]):
+            return int(edges[0])
+        return None
+
+    @overload
+    def cell_of(self, index: int) -> int: ...
+    @overload
+    def cell_of(self, index: Int64) -> Int64: ...
+    def cell_of(self, index: int | Int64) -> int | Int64:
+        """Return the cell that holds each index; indices must lie inside of the extent."""
+        if self._edge:
+            return index // self._edge
+        run = self._starts.searchsorted(index, side="right") - 1  # type: ignore[union-attr]
+        starts, first, edges = self._starts[run], self._first[run], self._edges[run]  # type: ignore[index]
+        cell = first + (index - starts) // edges
+        return int(cell) if isinstance(index, int) else cell
+
+    def _run_of(self, cells: int | Int64) -> Any:
+        return self._first.searchsorted(cells, side="right") - 1  # type: ignore[union-attr]
+
+    @overload
+    def start(self, cells: int) -> int: ...
+    @overload
+    def start(self, cells: Int64) -> Int64: ...
+    def start(self, cells: int | Int64) -> int | Int64:
+        """Return where each cell starts; the cell after the last starts where the last ends."""
+        if self._edge:
+            return cells * self._edge
+        if not len(self.edges):
+            return cells * 0
+        run = self._run_of(cells)
+        start = self._starts[run] + (cells - self._first[run]) * self._edges[run]  # type: ignore[index]
+        return int(start) if isinstance(cells, int) else start
+
+    @overload
+    def edge(self, cells: int) -> int: ...
+    @overload
+    def edge(self, cells: Int64) -> Int64: ...
+    def edge(self, cells: int | Int64) -> int | Int64:
+        """Return each cell's declared edge, which is what codecs see."""
+        if self._edge:
+            return self._edge if isinstance(cells, int) else np.full(cells.shape, self._edge)
+        edge = self.edges[self._run_of(cells)]
+        return int(edge) if isinstance(cells, int) else edge
+
+    @overload
+    def length(self, cells: int) -> int: ...
+    @overload
+    def length(self, cells: Int64) -> Int64: ...
+    def length(self, cells: int | Int64) -> int | Int64:
+        """Return the length of each cell that lies inside of the array."""
+        start, edge = self.start(cells), self.edge(cells)
+        if isinstance(cells, int):
+            return min(edge, self.extent - start)
+        return np.minimum(edge, self.extent - start)
+
+    def runs(self, *, clipped: bool = False) -> tuple[Int64, Int64]:
+        """Return edges and counts of the runs of cells, without what is declared past the extent.
+
+        With `clipped`, the last cell counts with the length that lies inside of the array.
+
+        Examples
+        --------
+        >>> Axis(10, [4, 7, 9], [2, 1, 1]).runs(clipped=True)
+        (array([4, 2]), array([2, 1]))
+        """
+        if not self.ncells:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        last = self.ncells - 1
+        run = 0 if self._edge else int(self._run_of(last))
+        edges, counts = self.edges[: run + 1].copy(), self.counts[: run + 1].copy()
+        counts[run] = self.ncells - counts[:run].sum()
+        length = self.length(last)
+        if clipped and length < edges[run]:
+            counts[run] -= 1
+            keep = run + int(counts[run] > 0)
+            edges, counts = np.append(edges[:keep], length), np.append(counts[:keep], 1)
+        return edges, counts
+
+    def resize(self, extent: int) -> Axis:
+        """Return the axis at another extent.
+
+        A bare edge goes on as it is. Listed edges are kept, and one edge that reaches the new
+        extent is added where they fall short of it.
+
+        Examples
+        --------
+        >>> Axis(10, [4, 6]).resize(13).edges
+        array([4, 6, 3])
+        >>> Axis(10, [4, 6]).resize(3).edges
+        array([4, 6])
+        """
+        extent = as_int(extent, "the extent", 0)
+        if self.regular:
+            return Axis.bare(extent, self._edge)
+        missing = extent - self.end
+        if missing <= 0:
+            return Axis(extent, self.edges, self.counts)
+        return Axis(extent, np.append(self.edges, missing), np.append(self.counts, 1))
+
+    def append(self, length: int) -> Axis:
+        """Return the axis grown by `length`, as one new cell where that is possible.
+
+        A bare edge goes on as it is. On a listed axis, edges wholly past the extent are dropped,
+        the room left in a last cell that reaches past the extent is used first (its chunk is
+        stored at the declared size already), and all that remains becomes exactly one new cell.
+
+        Examples
+        --------
+        >>> Axis(10, [4, 6]).append(5).edges
+        array([4, 6, 5])
+        >>> Axis(8, [4, 6]).append(5).edges
+        array([4, 6, 3])
+        """
+        extent = self.extent + as_int(length, "the length to append", 0)
+        if self.regular:
+            return Axis.bare(extent, self._edge)
+        edges, counts = self.runs() if self.ncells else (self.edges[:0], self.counts[:0])
+        missing = extent - int(edges @ counts)
+        if missing > 0:
+            edges, counts = np.append(edges, missing), np.append(counts, 1)
+        return Axis(extent, edges, counts)
+
+    def same_cells(self, other: Axis) -> bool:
+        """Whether both have the same extent and cells with the same declared edges.
+
+        Examples
+        --------
+        >>> Axis.bare(7, 4).same_cells(Axis(7, [4, 4]))
+        True
+        >>> Axis.bare(7, 4) == Axis(7, [4, 4])
+        False
+        """
+        if self is other:
+            return True
+        if self.extent != other.extent or self.ncells != other.ncells:
+            return False
+        if self._edge and other._edge:
+            return self._edge == other._edge or not self.ncells
+        mine, theirs = self.runs(), other.runs()
+        return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+    def _key(self) -> tuple[int, bool, bytes, bytes]:
+        if self.regular:
+            return self.extent, True, b"%d" % self._edge, b""
+        return self.extent, False, self.edges.tobytes(), self.counts.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Axis):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        if self.regular:
+            return f"Axis.bare({self.extent}, {self._edge})"
+        edges, counts = show(self.edges[:7].tolist()), show(self.counts[:7].tolist())
+        return f"Axis({self.extent}, {edges}, {counts})"
+
+
+def _frozen(column: Int64) -> Int64:
+    column.flags.writeable = False
+    return column
+
+
+def _integers(values: ArrayLike, what: str) -> Int64:
+    column = np.asarray(values)
+    if column.ndim != 1:
+        raise GridError(f"{what} must be a list of integers")
+    if not column.size:
+        return np.empty(0, np.int64)
+    if column.dtype.kind not in "iu":
+        raise GridError(f"{what} must be integers below 2**62, not {show(column[:3].tolist())}")
+    low, high = int(column.min()), int(column.max())
+    if low < 1 or high > LIMIT:
+        raise GridError(f"{what} must lie in 1..2**62, not be {low if low < 1 else high}")
+    return column.astype(np.int64)
+
+
+def _checked_runs(edges: ArrayLike, counts: ArrayLike | None) -> tuple[Int64, Int64]:
+    """Check runs and merge equal neighbours, so that equal axes have equal runs."""
+    e = _integers(edges, "edges")
+    c = np.ones(len(e), np.int64) if counts is None else _integers(counts, "repetitions")
+    if len(e) != len(c):
+        raise GridError(f"{len(e)} edges have {len(c)} repetition counts")
+    if float(e.astype(float) @ c.astype(float)) > LIMIT:
+        raise GridError("the edges reach further than 2**62")
+    fresh = np.ones(len(e), bool)
+    np.not_equal(e[1:], e[:-1], out=fresh[1:])
+    if not fresh.all():
+        runs = np.flatnonzero(fresh)
+        e, c = e[runs], np.add.reduceat(c, runs)
+    return e, c

@@ -1,0 +1,504 @@
+"""A selection laid over a grid: which cells it touches, which part of each, and where that goes.
+
+A box keeps, per axis, which cells are touched and which part of each: its parts are the products
+of these, made as they are asked for. Points are sorted by cell once.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import chain, product, repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grids.axis import Axis, Int64
+from grids.selection import Box, Indexed, Points, Strided
+
+Selector = tuple[Any, ...]
+Part = tuple[Selector, Selector, bool]
+
+FEW = 16  # cells along an axis up to which plain Python is faster than numpy
+BATCH = 1 << 16  # cells along an axis, or parts, that are prepared at a time
+
+
+class Projection(ABC):
+    """What a selection touches: the face that readers and writers use.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the final result, as numpy has it for the selection.
+    work_shape : tuple of int
+        Shape of the work array, which the parts are put into.
+    cell_shape : tuple of int
+        Shape of `column[grid_index]`; its product is the number of touched cells.
+    grid_index : tuple
+        Indexes a numpy array with the grid's shape; one entry per touched cell, in C order.
+
+    Examples
+    --------
+    Gather, which is what a reader does:
+
+    >>> import grids
+    >>> grid = grids.RectilinearGrid((7,), [[4, 3]])
+    >>> blocks = {(0,): np.arange(4), (1,): np.arange(4, 7)}
+    >>> p = grid.project(slice(None, None, -2))
+    >>> work = np.empty(p.work_shape, int)
+    >>> for cell, (inside, where, complete) in zip(p.cells().tolist(), p.parts()):
+    ...     work[where] = blocks[tuple(cell)][inside]
+    >>> p.finish(work)
+    array([6, 4, 2, 0])
+    """
+
+    shape: tuple[int, ...]
+    work_shape: tuple[int, ...]
+
+    @property
+    @abstractmethod
+    def cell_shape(self) -> tuple[int, ...]:
+        """Shape of `column[grid_index]`."""
+
+    @property
+    @abstractmethod
+    def grid_index(self) -> tuple[Any, ...]:
+        """Index of the touched cells into an array of the grid's shape."""
+
+    def __len__(self) -> int:
+        return math.prod(self.cell_shape)
+
+    @abstractmethod
+    def cells(self, indices: ArrayLike | None = None) -> Int64:
+        """Return the grid coordinates of the touched cells.
+
+        Parameters
+        ----------
+        indices : array of int, optional
+            Positions among the touched cells; all of them, in C order, by default.
+
+        Returns
+        -------
+        int64 array of shape (cells, ndim)
+        """
+
+    @abstractmethod
+    def parts(self, indices: ArrayLike | None = None) -> Iterator[Part]:
+        """Iterate over `(inside, where, complete)`, one for each touched cell.
+
+        `inside` indexes the decoded block of the cell and `where` the work array; both have an
+        entry for each axis of what they index, and give the same shape. Entries are slices with
+        `start`, `stop` and a positive `step` wherever possible, otherwise int64 arrays.
+        `complete` says that all of the cell that lies inside of the array is covered.
+
+        Parameters
+        ----------
+        indices : array of int, optional
+            Positions among the touched cells; all of them, in C order, by default.
+        """
+
+    @abstractmethod
+    def block_shapes(self, indices: ArrayLike | None = None) -> Iterator[tuple[int, ...]]:
+        """Iterate over the declared shapes of the touched cells' blocks, as codecs see them."""
+
+    @abstractmethod
+    def finish(self, work: NDArray[Any]) -> NDArray[Any]:
+        """Return the work array as the final result: a view of it with `shape`."""
+
+
+class Pieces(NamedTuple):
+    """Per cell along one axis: the selector inside it, where that goes, and the rest."""
+
+    inside: list[Any]
+    where: list[Any]
+    complete: list[bool]
+    edge: list[int]
+
+
+class AxisProjection(ABC):
+    """The part of a box projection along one axis.
+
+    Attributes
+    ----------
+    axis : Axis
+    cells : slice or int64 array
+        The touched cells, rising.
+    count : int
+        How many cells are touched.
+    """
+
+    axis: Axis
+    cells: slice | Int64
+    count: int
+    _all: Pieces | None = None
+
+    def cell_at(self, positions: Int64) -> Int64:
+        """Return the cells at the given positions among the touched ones."""
+        if isinstance(self.cells, slice):
+            return self.cells.start + positions * self.cells.step
+        return self.cells[positions]
+
+    def pieces(self, positions: Int64 | None = None) -> Pieces:
+        """Return what happens to the touched cells, or to those at some positions among them."""
+        if positions is not None:
+            return self._pieces(positions)
+        if self._all is None:
+            self._all = self._pieces(None)
+        return self._all
+
+    def picked(self, positions: Int64) -> tuple[Pieces, list[int]]:
+        """Return pieces, and where in them each of the positions is found."""
+        small = self.count <= max(64, min(BATCH, 4 * len(positions)))
+        if self._all is not None or small:
+            return self.pieces(), positions.tolist()
+        distinct, found = np.unique(positions, return_inverse=True)
+        return self._pieces(distinct), found.tolist()
+
+    @abstractmethod
+    def _pieces(self, positions: Int64 | None) -> Pieces: ...
+
+
+class StridedProjection(AxisProjection):
+    """A progression of indices along one axis."""
+
+    def __init__(self, axis: Axis, item: Strided) -> None:
+        self.axis = axis
+        self.item = item
+        self.cells = _strided_cells(axis, item)
+        if isinstance(self.cells, slice):
+            self.count = len(range(self.cells.start, self.cells.stop, self.cells.step))
+        else:
+            self.count = len(self.cells)
+
+    def _pieces(self, positions: Int64 | None) -> Pieces:
+        if positions is None:
+            if isinstance(self.cells, slice) and self.count <= FEW:
+                return self._few_pieces(range(self.cells.start, self.cells.stop, self.cells.step))
+            positions = np.arange(self.count)
+        first, step, count = self.item.start, self.item.step, self.item.count
+        cells = self.cell_at(positions)
+        starts, edges = self.axis.start(cells), self.axis.edge(cells)
+        lengths = np.minimum(edges, self.axis.extent - starts)
+        lo = np.maximum(-((first - starts) // step), 0)
+        hi = np.minimum(-((first - starts - lengths) // step), count)
+        inside = first + lo * step - starts
+        steps = np.where(hi - lo > 1, step, 1)
+        stop = inside + (hi - lo - 1) * steps + 1
+        return Pieces(
+            list(map(slice, inside.tolist(), stop.tolist(), steps.tolist())),
+            list(map(slice, lo.tolist(), hi.tolist(), repeat(1))),
+            (hi - lo == lengths).tolist(),
+            edges.tolist(),
+        )
+
+    def _few_pieces(self, cells: range) -> Pieces:
+        """Do the same without numpy, for a box that touches few cells along the axis."""
+        first, step, count = self.item.start, self.item.step, self.item.count
+        pieces = Pieces([], [], [], [])
+        for cell in cells:
+            start, edge = self.axis.start(cell), self.axis.edge(cell)
+            length = min(edge, self.axis.extent - start)
+            lo = max(-((first - start) // step), 0)
+            hi = min(-((first - start - length) // step), count)
+            inside = first + lo * step - start
+            by = step if hi - lo > 1 else 1
+            pieces.inside.append(slice(inside, inside + (hi - lo - 1) * by + 1, by))
+            pieces.where.append(slice(lo, hi, 1))
+            pieces.complete.append(hi - lo == length)
+            pieces.edge.append(edge)
+        return pieces
+
+
+class IndexedProjection(AxisProjection):
+    """Any indices along one axis, grouped by the cell that holds them."""
+
+    def __init__(self, axis: Axis, item: Indexed) -> None:
+        self.axis = axis
+        cell = axis.cell_of(item.index)
+        self._order, self._bounds, cells = _grouped(cell)
+        self._index = item.index[self._order]
+        self._inside = self._index - axis.start(cell[self._order])
+        self.count = len(cells)
+        rising = self.count and int(cells[-1] - cells[0]) == self.count - 1
+        self.cells = slice(int(cells[0]), int(cells[-1]) + 1, 1) if rising else cells
+
+    def _pieces(self, positions: Int64 | None) -> Pieces:
+        if positions is None:
+            positions = np.arange(self.count)
+        cells = self.cell_at(positions)
+        inside = _selectors(self._inside, self._bounds)
+        where = _selectors(self._order, self._bounds)
+        distinct = np.unique(self._index)
+        covered = np.unique(self.axis.cell_of(distinct), return_counts=True)[1]
+        complete = covered[positions] == self.axis.length(cells)
+        chosen = positions.tolist()
+        return Pieces(
+            [inside(i) for i in chosen],
+            [where(i) for i in chosen],
+            complete.tolist(),
+            self.axis.edge(cells).tolist(),
+        )
+
+
+class BoxProjection(Projection):
+    """A box laid over axes: the parts are the products of the pieces along each axis.
+
+    Attributes
+    ----------
+    axes : tuple of AxisProjection
+    """
+
+    def __init__(self, axes: tuple[Axis, ...], box: Box) -> None:
+        self.shape = box.shape
+        self.work_shape = tuple(item.count for item in box.items)
+        self._finish = box.finish
+        self._items = box.items
+        self._grid_axes = axes
+        self._axes: tuple[AxisProjection, ...] | None = None
+
+    @property
+    def axes(self) -> tuple[AxisProjection, ...]:
+        """The projection along each axis, made when first asked for."""
+        if self._axes is None:
+            self._axes = tuple(
+                StridedProjection(axis, item)
+                if isinstance(item, Strided)
+                else IndexedProjection(axis, item)
+                for axis, item in zip(self._grid_axes, self._items, strict=True)
+            )
+        return self._axes
+
+    @property
+    def cell_shape(self) -> tuple[int, ...]:
+        """How many cells are touched along each axis."""
+        return tuple(axis.count for axis in self.axes)
+
+    @property
+    def grid_index(self) -> tuple[Any, ...]:
+        """Slices and arrays that index an array of the grid's shape."""
+        return _mesh(tuple(axis.cells for axis in self.axes))
+
+    def cells(self, indices: ArrayLike | None = None) -> Int64:
+        """Return the coordinates of touched cells; see `Projection.cells`."""
+        ndim, shape = len(self.axes), self.cell_shape
+        if indices is None:
+            cells = np.empty((*shape, ndim), np.int64)
+            for i, axis in enumerate(self.axes):
+                column = axis.cell_at(np.arange(axis.count))
+                cells[..., i] = column.reshape((-1,) + (1,) * (ndim - i - 1))
+            return cells.reshape(-1, ndim) if ndim else np.empty((1, 0), np.int64)
+        chosen = np.asarray(indices, np.int64)
+        cells = np.empty((len(chosen), ndim), np.int64)
+        if ndim:
+            for i, positions in enumerate(np.unravel_index(chosen, shape)):
+                cells[:, i] = self.axes[i].cell_at(positions)
+        return cells
+
+    def parts(self, indices: ArrayLike | None = None) -> Iterator[Part]:
+        """Iterate over the parts; see `Projection.parts`."""
+        inside, where, complete, _ = self._columns(indices)
+        if sum(isinstance(item, Indexed) for item in self._items) > 1:
+            return zip(map(_mesh, inside), map(_mesh, where), map(all, complete), strict=True)
+        return zip(inside, where, map(all, complete), strict=True)
+
+    def block_shapes(self, indices: ArrayLike | None = None) -> Iterator[tuple[int, ...]]:
+        """Iterate over the declared shapes; see `Projection.block_shapes`."""
+        return self._columns(indices)[3]
+
+    def _columns(self, indices: ArrayLike | None) -> list[Iterator[tuple[Any, ...]]]:
+        """Return, for each field of `Pieces`, an iterator over tuples with an entry per axis."""
+        shape = self.cell_shape
+        if indices is not None:
+            return self._picked(np.asarray(indices, np.int64))
+        if all(count <= BATCH for count in shape):
+            pieces = [axis.pieces() for axis in self.axes]
+            return [product(*(piece[field] for piece in pieces)) for field in range(4)]
+        return [self._batched(field) for field in range(4)]
+
+    def _batched(self, field: int) -> Iterator[tuple[Any, ...]]:
+        total = len(self)
+        return chain.from_iterable(
+            self._picked(np.arange(lo, min(lo + BATCH, total)))[field]
+            for lo in range(0, total, BATCH)
+        )
+
+    def _picked(self, indices: Int64) -> list[Iterator[tuple[Any, ...]]]:
+        if not self.axes:
+            return [repeat((), len(indices)) for _ in range(4)]
+        columns = np.unravel_index(indices, self.cell_shape)
+        found = [axis.picked(at) for axis, at in zip(self.axes, columns, strict=True)]
+        return [
+            zip(*(map(pieces[field].__getitem__, at) for pieces, at in found), strict=True)
+            for field in range(4)
+        ]
+
+    def finish(self, work: NDArray[Any]) -> NDArray[Any]:
+        """Return the work array as the result; see `Projection.finish`."""
+        return work if self._finish is None else work[self._finish]
+
+
+class PointProjection(Projection):
+    """Points grouped by the cell that holds them; the work array is one-dimensional."""
+
+    def __init__(self, axes: tuple[Axis, ...], points: Points) -> None:
+        self.shape = points.shape
+        self.work_shape = (len(points.coordinates[0]),)
+        self._axes = axes
+        cells = [a.cell_of(x) for a, x in zip(axes, points.coordinates, strict=True)]
+        rank = _rank(cells, [axis.ncells for axis in axes])
+        self._order, self._bounds, _ = _grouped(rank)
+        self._inside = []
+        self._cells = np.empty((len(self._bounds) - 1, len(axes)), np.int64)
+        for i, (axis, cell, index) in enumerate(zip(axes, cells, points.coordinates, strict=True)):
+            self._inside.append((index - axis.start(cell))[self._order])
+            self._cells[:, i] = cell[self._order[self._bounds[:-1]]]
+
+    @property
+    def cell_shape(self) -> tuple[int, ...]:
+        """The number of touched cells, as a shape."""
+        return (len(self._cells),)
+
+    @property
+    def grid_index(self) -> tuple[Any, ...]:
+        """One column of cell coordinates per axis."""
+        return tuple(self._cells.T)
+
+    def cells(self, indices: ArrayLike | None = None) -> Int64:
+        """Return the coordinates of touched cells; see `Projection.cells`."""
+        if indices is None:
+            return self._cells.copy()
+        return self._cells[np.asarray(indices, np.int64)]
+
+    def parts(self, indices: ArrayLike | None = None) -> Iterator[Part]:
+        """Iterate over the parts; see `Projection.parts`."""
+        where = _selectors(self._order, self._bounds)
+        complete = self._complete()
+        bounds = self._bounds.tolist()
+        chosen = range(len(self)) if indices is None else np.asarray(indices, np.int64).tolist()
+        for i in chosen:
+            at = slice(bounds[i], bounds[i + 1])
+            yield tuple([inside[at] for inside in self._inside]), (where(i),), complete[i]
+
+    def _complete(self) -> list[bool]:
+        """Tell which cells are covered; only those with as many points as indices can be."""
+        lengths = [a.length(self._cells[:, i]) for i, a in enumerate(self._axes)]
+        volume = np.prod([length.astype(float) for length in lengths], axis=0)
+        complete = (np.diff(self._bounds) >= volume).tolist()
+        for i in [i for i, candidate in enumerate(complete) if candidate]:
+            at = slice(self._bounds[i], self._bounds[i + 1])
+            block = tuple(int(length[i]) for length in lengths)
+            flat = np.ravel_multi_index([inside[at] for inside in self._inside], block)
+            complete[i] = len(np.unique(flat)) == math.prod(block)
+        return complete
+
+    def block_shapes(self, indices: ArrayLike | None = None) -> Iterator[tuple[int, ...]]:
+        """Iterate over the declared shapes; see `Projection.block_shapes`."""
+        cells = self.cells(indices)
+        return zip(*(a.edge(cells[:, i]).tolist() for i, a in enumerate(self._axes)), strict=True)
+
+    def finish(self, work: NDArray[Any]) -> NDArray[Any]:
+        """Return the work array as the result; see `Projection.finish`."""
+        return work.reshape(self.shape)
+
+
+def _mesh(selectors: Selector) -> Selector:
+    """Make arrays on several axes select along each axis, as slices do."""
+    if sum(isinstance(s, np.ndarray) for s in selectors) < 2:
+        return selectors
+    return np.ix_(
+        *(np.arange(s.start, s.stop, s.step) if isinstance(s, slice) else s for s in selectors)
+    )
+
+
+def _ranges(lo: Int64, hi: Int64) -> Int64:
+    """Return the integers of several ranges, one after the other."""
+    sizes = np.maximum(hi - lo, 0)
+    skipped = np.repeat(lo - (np.cumsum(sizes) - sizes), sizes)
+    return np.arange(len(skipped)) + skipped
+
+
+def _strided_cells(axis: Axis, item: Strided) -> slice | Int64:
+    """Return the cells that a progression touches, in time of their number (and of the runs)."""
+    if not item.count:
+        return slice(0, 0, 1)
+    first, step = item.start, item.step
+    lo, hi = axis.cell_of(first), axis.cell_of(first + (item.count - 1) * step)
+    if step == 1 or lo == hi:
+        return slice(lo, hi + 1, 1)
+    edges, counts = axis.edges, axis.counts
+    if len(edges) == 1:
+        edge = int(edges[0])
+        if step <= edge:
+            return slice(lo, hi + 1, 1)
+        if step % edge == 0:
+            return slice(lo, hi + 1, step // edge)
+        return (first + step * np.arange(item.count)) // edge
+    if item.count <= len(edges):
+        cells = axis.cell_of(first + step * np.arange(item.count))
+        return cells[np.flatnonzero(np.diff(cells, prepend=-1))]
+    # Every cell as long as a step is touched; shorter ones hold one index each, or none.
+    after = np.cumsum(counts)
+    short = edges < step
+    if not short.any():
+        return slice(lo, hi + 1, 1)
+    begin, end = np.maximum(after - counts, lo), np.minimum(after, hi + 1)
+    whole = _ranges(begin[~short], end[~short])
+    ends = np.cumsum(edges * counts)
+    at = -((first - (ends - edges * counts)[short]) // step)
+    until = -((first - ends[short]) // step)
+    single = _ranges(np.maximum(at, 0), np.minimum(until, item.count))
+    return np.sort(np.concatenate([whole, axis.cell_of(first + step * single)]))
+
+
+def _grouped(keys: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return a stable order that groups equal keys, the bounds of the groups, and their keys."""
+    if not len(keys):
+        return np.empty(0, np.int64), np.zeros(1, np.int64), np.empty(0, np.int64)
+    if (keys[1:] >= keys[:-1]).all():
+        order = np.arange(len(keys))
+    else:
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    return order, np.append(starts, len(keys)), keys[starts]
+
+
+def _rank(columns: list[Int64], sizes: list[int]) -> Int64:
+    """Return one key per row that sorts as the rows do, however large the grid is."""
+    key = columns[0]
+    size = sizes[0]
+    for column, more in zip(columns[1:], sizes[1:], strict=True):
+        if size * more >= 2**62:
+            distinct, key = np.unique(key, return_inverse=True)
+            size = len(distinct)
+        if size * more >= 2**62:
+            distinct, column = np.unique(column, return_inverse=True)
+            more = len(distinct)
+        key = key * more + column
+        size *= more
+    return key
+
+
+def _selectors(values: Int64, bounds: Int64) -> Any:
+    """Return a function from a group's number to its values, as a slice where they rise evenly."""
+    starts, sizes = bounds[:-1], np.diff(bounds)
+    if not len(starts):
+        return lambda group: slice(0, 0, 1)
+    several = sizes > 1
+    steps = np.ones(len(starts), np.int64)
+    steps[several] = values[starts[several] + 1] - values[starts[several]]
+    uneven = np.zeros(len(values), bool)
+    uneven[1:] = np.diff(values) != np.repeat(steps, sizes)[1:]
+    uneven[starts] = False
+    even = (np.logical_or.reduceat(uneven, starts) == 0) & (steps > 0)
+    first, last = values[starts].tolist(), values[bounds[1:] - 1].tolist()
+    by, evenly, limits = steps.tolist(), even.tolist(), bounds.tolist()
+
+    def selector(group: int) -> slice | Int64:
+        if evenly[group]:
+            return slice(first[group], last[group] + 1, by[group])
+        return values[limits[group] : limits[group + 1]]
+
+    return selector
