@@ -1,1 +1,66 @@
 """Zarr v2 and v3 metadata documents and the one model both are read into."""
+
+from virtualzarr.metadata.attributes import (
+    decode_fill_attribute,
+    encode_fill_attribute,
+    json_attributes,
+)
+from virtualzarr.metadata.consolidated import (
+    consolidated_to_v2,
+    consolidated_to_v3,
+    parse_consolidated_v2,
+    parse_consolidated_v3,
+    parse_documents_v2,
+)
+from virtualzarr.metadata.documents import dumps_json, loads_json
+from virtualzarr.metadata.dtypes import (
+    BYTES,
+    STRING,
+    dtype_from_v2,
+    dtype_from_v3,
+    dtype_to_v2,
+    dtype_to_v3,
+)
+from virtualzarr.metadata.fill import fill_from_json, fill_to_json, to_scalar, zero_of
+from virtualzarr.metadata.keys import KeyEncoding
+from virtualzarr.metadata.model import ArrayMetadata, Consolidated, GroupMetadata
+from virtualzarr.metadata.paths import check_name, normalize_path
+from virtualzarr.metadata.v2 import array_to_v2, group_to_v2, parse_array_v2, parse_group_v2
+from virtualzarr.metadata.v3 import array_to_v3, group_to_v3, parse_array_v3, parse_group_v3
+
+__all__ = [
+    "BYTES",
+    "STRING",
+    "ArrayMetadata",
+    "Consolidated",
+    "GroupMetadata",
+    "KeyEncoding",
+    "array_to_v2",
+    "array_to_v3",
+    "check_name",
+    "consolidated_to_v2",
+    "consolidated_to_v3",
+    "decode_fill_attribute",
+    "dtype_from_v2",
+    "dtype_from_v3",
+    "dtype_to_v2",
+    "dtype_to_v3",
+    "dumps_json",
+    "encode_fill_attribute",
+    "fill_from_json",
+    "fill_to_json",
+    "group_to_v2",
+    "group_to_v3",
+    "json_attributes",
+    "loads_json",
+    "normalize_path",
+    "parse_array_v2",
+    "parse_array_v3",
+    "parse_consolidated_v2",
+    "parse_consolidated_v3",
+    "parse_documents_v2",
+    "parse_group_v2",
+    "parse_group_v3",
+    "to_scalar",
+    "zero_of",
+]

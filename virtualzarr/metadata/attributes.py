@@ -1,0 +1,167 @@
+"""Attributes: what file formats hand out, as the JSON values that documents hold."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.errors import MetadataError, RefusedWarning
+
+
+class _NoJson(Exception):
+    """A value has no JSON form."""
+
+
+def json_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return attributes as JSON values, the way xarray and netCDF users expect them.
+
+    numpy scalars become numbers, arrays lists, arrays of shape (1,) their only element, as HDF5 and
+    netCDF attributes are, bytes text, structured values objects. NaN and infinities stay floats.
+
+    Warns
+    -----
+    RefusedWarning
+        A value has no JSON form and was left out, or is text that is not UTF-8 and was read as
+        Latin-1; the message names the attribute.
+
+    Examples
+    --------
+    >>> json_attributes({"units": b"K", "scale": np.array([0.5]), "range": np.arange(2)})
+    {'units': 'K', 'scale': 0.5, 'range': [0, 1]}
+    """
+    result: dict[str, Any] = {}
+    for key, value in attributes.items():
+        name = key if isinstance(key, str) else _text(key, "the name of an attribute")
+        try:
+            result[name] = _json(value, name)
+        except _NoJson as error:
+            warnings.warn(
+                f"the attribute {name!r} was left out: {error} has no JSON form",
+                RefusedWarning,
+                stacklevel=2,
+            )
+    return result
+
+
+def _json(value: Any, name: str) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.shape == (1,):
+            value = value[0]
+        elif value.ndim:
+            return [_element(item, name) for item in value]
+        else:
+            value = value[()]
+    return _element(value, name)
+
+
+def _element(value: Any, name: str) -> Any:
+    """Return one value; unlike those of an attribute itself, inner lists of one stay lists."""
+    if isinstance(value, np.ndarray):
+        return [_element(item, name) for item in value] if value.ndim else _element(value[()], name)
+    if isinstance(value, bytes | str):
+        return _text(value, f"the attribute {name!r}")
+    if isinstance(value, np.void) and value.dtype.names is not None:
+        return {field: _element(value[field], name) for field in value.dtype.names}
+    if isinstance(value, np.generic):
+        return _number(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {_text(k, name): _element(v, name) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_element(item, name) for item in value]
+    if type(value).__name__ == "Empty" and hasattr(value, "dtype"):  # h5py: a null dataspace
+        return "" if np.dtype(value.dtype).kind in "SUO" else []
+    raise _NoJson(f"a value of type {type(value).__name__}")
+
+
+def _number(value: np.generic) -> Any:
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, np.floating):
+        number = float(value)
+        if number == value or number != number:
+            return number
+        raise _NoJson(f"the {value.dtype} {value}, which float64 does not represent,")
+    raise _NoJson(f"a value of type {value.dtype}")
+
+
+def _text(value: Any, what: str) -> str:
+    """Decode UTF-8, or with a warning Latin-1; text decoded with escapes is decoded again."""
+    if isinstance(value, str):
+        if value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value):
+            return str(value)
+        try:
+            value = value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise _NoJson("text with lone surrogates") from None
+    if not isinstance(value, bytes):
+        raise MetadataError(f"the name of an attribute is {value!r}, not text")
+    raw = bytes(value).rstrip(b"\0")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        warnings.warn(
+            f"{what} is not UTF-8 text and was read as Latin-1: {raw[:40]!r}",
+            RefusedWarning,
+            stacklevel=2,
+        )
+        return raw.decode("latin-1")
+
+
+def encode_fill_attribute(value: Any, dtype: np.dtype) -> Any:
+    """Return the attribute `_FillValue` as xarray wants it in v3 documents.
+
+    xarray reads `_FillValue` of v2 arrays as a plain number, but of v3 arrays in an encoding of its
+    own: floats are base64 text of a little-endian float64, complex numbers pairs of such.
+
+    Examples
+    --------
+    >>> encode_fill_attribute(1.5, np.dtype("f4"))
+    'AAAAAAAA+D8='
+    """
+    if dtype.kind == "f":
+        return base64.b64encode(struct.pack("<d", float(value))).decode("ascii")
+    if dtype.kind == "c":
+        number = complex(value)
+        return [encode_fill_attribute(part, np.dtype("f8")) for part in (number.real, number.imag)]
+    if dtype.kind == "b":
+        return bool(value)
+    if dtype.kind in "iu":
+        return int(value)
+    if dtype.kind == "S" or isinstance(value, bytes):
+        raw = value.encode() if isinstance(value, str) else bytes(value)
+        return base64.b64encode(raw).decode("ascii")
+    return str(value)
+
+
+def decode_fill_attribute(value: Any, dtype: np.dtype) -> Any:
+    """Return the number that xarray's `_FillValue` of a v3 document stands for.
+
+    A plain number, which other writers store, is returned as it is.
+
+    Examples
+    --------
+    >>> decode_fill_attribute("AAAAAAAA+D8=", np.dtype("f4"))
+    1.5
+    """
+    try:
+        if dtype.kind == "f" and isinstance(value, str):
+            return struct.unpack("<d", base64.b64decode(value, validate=True))[0]
+        if dtype.kind == "c" and isinstance(value, list):
+            real, imaginary = (decode_fill_attribute(part, np.dtype("f8")) for part in value)
+            return complex(real, imaginary)
+        if dtype.kind == "S" and isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+    except (ValueError, struct.error) as error:
+        raise MetadataError(
+            f"_FillValue: {value!r} is not what xarray writes for {dtype}"
+        ) from error
+    return value

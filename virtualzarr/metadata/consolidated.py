@@ -1,0 +1,143 @@
+"""Consolidated metadata: the documents of a whole hierarchy in one, of v2 and of v3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
+from virtualzarr.metadata.documents import as_object, member, short
+from virtualzarr.metadata.model import ArrayMetadata, Consolidated, GroupMetadata
+from virtualzarr.metadata.paths import normalize_path
+from virtualzarr.metadata.v2 import array_to_v2, group_to_v2, parse_array_v2, parse_group_v2
+from virtualzarr.metadata.v3 import array_to_v3, group_to_v3, parse_array_v3, parse_group_v3
+
+_V2_NAMES = (".zarray", ".zgroup", ".zattrs")
+
+
+def parse_consolidated_v2(document: Mapping[str, Any]) -> Consolidated:
+    """Read a `.zmetadata` document; the root group has the path "".
+
+    Raises
+    ------
+    MetadataError
+        The document itself is broken. Broken metadata of single nodes is in `refused`.
+    """
+    with member(".zmetadata"):
+        document = as_object(document)
+        if document.get("zarr_consolidated_format") != 1:
+            found = short(document.get("zarr_consolidated_format"))
+            raise MetadataError(f"zarr_consolidated_format: must be 1, not {found}")
+        with member("metadata"):
+            return parse_documents_v2(as_object(document.get("metadata")))
+
+
+def parse_documents_v2(documents: Mapping[str, Any]) -> Consolidated:
+    """Read v2 documents by their keys, such as `a/.zarray`, in any order.
+
+    Examples
+    --------
+    >>> parse_documents_v2({"a/.zattrs": {"b": 1}, "a/.zgroup": {"zarr_format": 2}}).nodes["a"]
+    GroupMetadata(attributes={'b': 1}, zarr_format=2, extra={}, consolidated=None)
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in documents.items():
+        path, _, name = key.rpartition("/")
+        if name not in _V2_NAMES:
+            raise MetadataError(f"{key}: not the key of a metadata document")
+        found.setdefault(normalize_path(path), {})[name] = value
+    result = Consolidated()
+    for path, parts in found.items():
+        try:
+            result.nodes[path] = _node_v2(parts)
+        except VirtualZarrError as error:
+            result.refused[path] = error.at(variable=path or "/")
+    return result
+
+
+def _node_v2(parts: Mapping[str, Any]) -> ArrayMetadata | GroupMetadata:
+    if ".zarray" in parts:
+        return parse_array_v2(parts[".zarray"], parts.get(".zattrs"))
+    if ".zgroup" in parts:
+        return parse_group_v2(parts[".zgroup"], parts.get(".zattrs"))
+    raise MetadataError(".zattrs: there is neither .zarray nor .zgroup beside it")
+
+
+def consolidated_to_v2(consolidated: Consolidated) -> dict[str, Any]:
+    """Return the `.zmetadata` document of a hierarchy whose root has the path ""."""
+    _check_whole(consolidated)
+    documents: dict[str, Any] = {}
+    for path, node in consolidated.nodes.items():
+        lead = f"{path}/" if path else ""
+        with member(path or "/"):
+            if isinstance(node, GroupMetadata):
+                documents[f"{lead}.zgroup"], documents[f"{lead}.zattrs"] = group_to_v2(node)
+            else:
+                documents[f"{lead}.zarray"], documents[f"{lead}.zattrs"] = array_to_v2(node)
+    return {"metadata": documents, "zarr_consolidated_format": 1}
+
+
+def parse_consolidated_v3(value: Mapping[str, Any]) -> Consolidated:
+    """Read the member `consolidated_metadata` of a v3 group, in any order of paths.
+
+    Groups inside may have consolidated metadata of their own; where the two differ, the outer one,
+    which was written later, counts.
+
+    Raises
+    ------
+    MetadataError
+        The member itself is broken. Broken metadata of single nodes is in `refused`.
+    """
+    value = as_object(value)
+    if value.get("kind", "inline") != "inline":
+        raise MetadataError(f"kind: must be 'inline', not {short(value.get('kind'))}")
+    with member("metadata"):
+        documents = as_object(value.get("metadata"))
+    result, inner = Consolidated(), Consolidated()
+    for key, document in documents.items():
+        path = normalize_path(key)
+        try:
+            node = _node_v3(document)
+        except VirtualZarrError as error:
+            result.refused[path] = error.at(variable=path)
+            continue
+        if isinstance(node, GroupMetadata) and node.consolidated is not None:
+            _take_inner(inner, path, node.consolidated)
+            node = node.replace(consolidated=None)
+        result.nodes[path] = node
+    outer = {*result.nodes, *result.refused}
+    nodes = {path: node for path, node in inner.nodes.items() if path not in outer}
+    refused = {path: error for path, error in inner.refused.items() if path not in outer}
+    return Consolidated(result.nodes | nodes, result.refused | refused)
+
+
+def _take_inner(inner: Consolidated, path: str, below: Consolidated) -> None:
+    inner.nodes.update({f"{path}/{name}": node for name, node in below.nodes.items()})
+    inner.refused.update({f"{path}/{name}": error for name, error in below.refused.items()})
+
+
+def _node_v3(document: Any) -> ArrayMetadata | GroupMetadata:
+    node_type = as_object(document).get("node_type")
+    if node_type == "group":
+        return parse_group_v3(document)
+    return parse_array_v3(document)
+
+
+def consolidated_to_v3(consolidated: Consolidated) -> dict[str, Any]:
+    """Return the member `consolidated_metadata` of the document of a v3 group."""
+    _check_whole(consolidated)
+    documents: dict[str, Any] = {}
+    for path, node in consolidated.nodes.items():
+        with member(path or "/"):
+            documents[path] = (
+                group_to_v3(node) if isinstance(node, GroupMetadata) else array_to_v3(node)
+            )
+    return {"kind": "inline", "must_understand": False, "metadata": documents}
+
+
+def _check_whole(consolidated: Consolidated) -> None:
+    for path, error in consolidated.refused.items():
+        raise UnsupportedError(
+            f"the consolidated metadata cannot be written again without {path!r}, whose metadata "
+            f"could not be read ({error.message})"
+        )

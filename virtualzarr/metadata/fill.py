@@ -1,0 +1,435 @@
+"""Fill values: the JSON of v2 and v3 documents to numpy scalars of the very same bits, and back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.metadata import repair
+from virtualzarr.metadata.documents import as_list, member, short
+from virtualzarr.metadata.dtypes import vlen_kind
+
+_NAN_BITS = {2: 0x7E00, 4: 0x7FC00000, 8: 0x7FF8000000000000}
+_INFINITIES = {"Infinity": np.inf, "-Infinity": -np.inf}
+_HEX = re.compile(r"0x[0-9a-fA-F]{1,16}")
+_NAT = -(2**63)
+
+
+# ------------------------------------------------------------------------------- from JSON
+
+
+def fill_from_json(
+    value: Any, dtype: np.dtype, zarr_format: int, *, endian: str | None = "little"
+) -> Any:
+    """Return the fill value of a document as a numpy scalar of `dtype`.
+
+    Source: Zarr v2 specification, fill value encoding; Zarr v3 specification, permitted fill
+    values, and the data types of zarr-extensions.
+
+    Parameters
+    ----------
+    value
+        The JSON value of the member `fill_value`.
+    dtype
+        For v2 the stored dtype, in whose byte order base64 text is; for v3 the native one.
+    endian : {"little", "big"}, optional
+        Byte order of base64 text of structured data types in v3.
+
+    Returns
+    -------
+    numpy scalar, or str or bytes for variable-length data types, or None for null in v2
+        In native byte order, except the fields of a structured one, which are as in `dtype`.
+
+    Raises
+    ------
+    MetadataError
+        The value is not one that the data type permits.
+
+    Examples
+    --------
+    >>> fill_from_json("0x7e01", np.dtype("f2"), 3).view("u2")
+    np.uint16(32257)
+    >>> fill_from_json(18446744073709551615, np.dtype("u8"), 2)
+    np.uint64(18446744073709551615)
+    """
+    if zarr_format == 2:
+        if value is None:
+            return None
+        value = repair.zero_for_text(value, dtype)
+        value = repair.number_for_bool(value, dtype)
+        value = repair.integral_float(value, dtype)
+    value = repair.bare_tokens(value)
+    if value is None:
+        raise MetadataError(f"null is not permitted for the data type {dtype}")
+    if dtype.names is not None:
+        return _struct_from_json(value, dtype, zarr_format, endian)
+    return _FROM_JSON[dtype.kind](value, dtype, zarr_format)
+
+
+def _bool_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    if not isinstance(value, bool):
+        raise MetadataError(f"must be true or false, not {short(value)}")
+    return np.bool_(value)
+
+
+def _int_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise MetadataError(f"must be an integer without fraction or exponent, not {short(value)}")
+    limits = np.iinfo(dtype)
+    if not limits.min <= value <= limits.max:
+        raise MetadataError(f"{short(value)} is outside the range of {dtype.name}")
+    return _native(dtype).type(value)
+
+
+def _float_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    if isinstance(value, str):
+        return _from_bits(_float_bits(value, dtype, zarr_format), dtype)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise MetadataError(f"must be a number or text such as 'NaN', not {short(value)}")
+    with np.errstate(over="ignore"):
+        try:
+            result = _native(dtype).type(value)
+        except OverflowError:
+            result = np.inf
+    if not np.isfinite(result):
+        raise MetadataError(f"{short(value)} is outside the range of {dtype.name}")
+    return result
+
+
+def _float_bits(text: str, dtype: np.dtype, zarr_format: int) -> int:
+    """Return the bits that a special value or a hexadecimal number stands for."""
+    if text == "NaN":
+        return _NAN_BITS[dtype.itemsize]
+    if text in _INFINITIES:
+        return _bits(_native(dtype).type(_INFINITIES[text]))
+    if zarr_format == 3 and _HEX.fullmatch(text):
+        bits = int(text, 16)
+        if bits.bit_length() <= 8 * dtype.itemsize:
+            return bits
+        raise MetadataError(f"{text!r} has more bits than {dtype.name}")
+    raise MetadataError(f"{short(text)} is not a number, 'NaN', 'Infinity' or '-Infinity'")
+
+
+def _bits(value: Any) -> int:
+    return int(value.view(f"u{value.dtype.itemsize}"))
+
+
+def _from_bits(bits: int, dtype: np.dtype) -> Any:
+    return np.array(bits, f"u{dtype.itemsize}").view(_native(dtype))[()]
+
+
+def _complex_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    parts = as_list(value)
+    if len(parts) != 2:
+        raise MetadataError(f"must be [real, imaginary], not {short(value)}")
+    half = np.dtype(f"f{dtype.itemsize // 2}")
+    pair = np.empty(2, half)
+    for i, part in enumerate(parts):
+        with member(f"[{i}]"):
+            pair[i : i + 1] = np.atleast_1d(_float_from_json(part, half, zarr_format))
+    return pair.view(_native(dtype))[0]
+
+
+def _time_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    if value == "NaT":
+        value = _NAT
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise MetadataError(f"must be an integer or 'NaT', not {short(value)}")
+    if not -(2**63) <= value < 2**63:
+        raise MetadataError(f"{short(value)} is outside the range of {dtype}")
+    return np.array(value, "i8").view(_native(dtype))[()]
+
+
+def _text_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    if not isinstance(value, str):
+        raise MetadataError(f"must be a string, not {short(value)}")
+    if len(value) > dtype.itemsize // 4:
+        raise MetadataError(f"{short(value)} has more than {dtype.itemsize // 4} characters")
+    return np.array(value, _native(dtype))[()]
+
+
+def _bytes_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    raw = _raw_from_json(value, zarr_format)
+    if len(raw) > dtype.itemsize:
+        raise MetadataError(f"has {len(raw)} bytes, the data type {dtype.itemsize}")
+    return np.array(raw, dtype)[()]
+
+
+def _void_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    raw = _raw_from_json(value, zarr_format)
+    if len(raw) != dtype.itemsize:
+        raise MetadataError(f"has {len(raw)} bytes, the data type {dtype.itemsize}")
+    return np.frombuffer(raw, dtype)[0]
+
+
+def _raw_from_json(value: Any, zarr_format: int) -> bytes:
+    """Return the bytes written as base64 text, or, in v3 only, as an array of integers."""
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value.encode("ascii"), validate=True)
+        except (binascii.Error, UnicodeEncodeError) as error:
+            raise MetadataError(f"{short(value)} is not base64 text") from error
+    if zarr_format == 2 or not isinstance(value, list | tuple):
+        raise MetadataError(f"must be base64 text, not {short(value)}")
+    for i, item in enumerate(value):
+        if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item <= 255:
+            raise MetadataError(f"[{i}]: must be an integer from 0 to 255, not {short(item)}")
+    return bytes(value)
+
+
+def _object_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    kind = vlen_kind(dtype)
+    if kind is bytes:
+        return _raw_from_json(value, zarr_format)
+    if kind is str and not isinstance(value, str):
+        raise MetadataError(f"must be a string, not {short(value)}")
+    return value
+
+
+def _struct_from_json(value: Any, dtype: np.dtype, zarr_format: int, endian: str | None) -> Any:
+    result = np.zeros((), dtype)
+    if isinstance(value, Mapping) and zarr_format == 3:
+        for name in value:
+            if name not in (dtype.names or ()):
+                raise MetadataError(f"{name}: the data type has no such field")
+        for name in dtype.names or ():
+            if name not in value:
+                raise MetadataError(f"{name}: the fill value of this field is missing")
+            with member(name):
+                result[name] = fill_from_json(value[name], dtype[name], 3, endian=endian)
+        return result[()]
+    raw = _raw_from_json(value, zarr_format)
+    if len(raw) != dtype.itemsize:
+        raise MetadataError(f"has {len(raw)} bytes, the data type {dtype.itemsize}")
+    stored = (
+        dtype if zarr_format == 2 else dtype.newbyteorder("big" if endian == "big" else "little")
+    )
+    result[...] = np.frombuffer(raw, stored)[0]
+    return result[()]
+
+
+_FROM_JSON = {
+    "b": _bool_from_json,
+    **dict.fromkeys("iu", _int_from_json),
+    "f": _float_from_json,
+    "c": _complex_from_json,
+    **dict.fromkeys("mM", _time_from_json),
+    "S": _bytes_from_json,
+    "U": _text_from_json,
+    "V": _void_from_json,
+    "O": _object_from_json,
+}
+
+
+# --------------------------------------------------------------------------------- to JSON
+
+
+def fill_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    """Return the JSON of a fill value, exact to the bit.
+
+    Parameters
+    ----------
+    value
+        A scalar of `dtype`, as `fill_from_json` and `to_scalar` return it; None only for v2.
+    dtype
+        For v2 the stored dtype, for v3 the native one.
+
+    Raises
+    ------
+    UnsupportedError
+        The format has no form for the value: a NaN other than the common one in v2.
+
+    Examples
+    --------
+    >>> fill_to_json(np.float32("nan"), np.dtype("f4"), 3)
+    'NaN'
+    >>> fill_to_json(np.complex64(1 - 2j), np.dtype("c8"), 2)
+    [1.0, -2.0]
+    """
+    if value is None:
+        if zarr_format == 2:
+            return None
+        raise UnsupportedError("v3 needs a fill value")
+    if dtype.names is not None:
+        if zarr_format == 2:
+            return _base64(np.asarray(value).astype(dtype).tobytes())
+        return {name: fill_to_json(value[name], dtype[name], 3) for name in dtype.names}
+    return _TO_JSON[dtype.kind](value, dtype, zarr_format)
+
+
+def _float_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    if np.isnan(value):
+        bits = _bits(value)
+        if bits == _NAN_BITS[value.dtype.itemsize]:
+            return "NaN"
+        text = f"0x{bits:0{2 * value.dtype.itemsize}x}"
+        if zarr_format == 2:
+            raise UnsupportedError(f"v2 has no form for the NaN with the bits {text}; use 'NaN'")
+        return text
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return float(value)
+
+
+def _complex_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    pair = np.atleast_1d(value).view(f"f{value.dtype.itemsize // 2}")
+    return [_float_to_json(part, pair.dtype, zarr_format) for part in pair]
+
+
+def _time_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> int:
+    return int(value.view("i8"))
+
+
+def _void_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    raw = np.asarray(value).tobytes()
+    if zarr_format == 3 and "v3" in (dtype.metadata or {}):
+        return list(raw)
+    return _base64(raw)
+
+
+def _object_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    return _base64(value) if isinstance(value, bytes) else value
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+_TO_JSON = {
+    "b": lambda value, dtype, zarr_format: bool(value),
+    **dict.fromkeys("iu", lambda value, dtype, zarr_format: int(value)),
+    "f": _float_to_json,
+    "c": _complex_to_json,
+    **dict.fromkeys("mM", _time_to_json),
+    "S": lambda value, dtype, zarr_format: _base64(bytes(value)),
+    "U": lambda value, dtype, zarr_format: str(value),
+    "V": _void_to_json,
+    "O": _object_to_json,
+}
+
+
+# ------------------------------------------------------------------------- scalars in memory
+
+
+def to_scalar(value: Any, dtype: np.dtype) -> Any:
+    """Return `value` as a scalar of `dtype`, or None for None.
+
+    Scalars of the same dtype, in either byte order, keep their bits. Others must be representable:
+    only floats may be rounded.
+
+    Raises
+    ------
+    MetadataError
+        `value` is not representable in `dtype`.
+
+    Examples
+    --------
+    >>> to_scalar(0, np.dtype("f4")), to_scalar("ab", np.dtype("S4"))
+    (np.float32(0.0), np.bytes_(b'ab'))
+    """
+    if value is None:
+        return None
+    if dtype.kind == "O":
+        return _object_scalar(value, dtype)
+    try:
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.newbyteorder("=") == dtype.newbyteorder("="):
+            return np.ascontiguousarray(array).reshape(-1).astype(dtype)[0]
+        result = _converted(array, value, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise MetadataError(
+            f"the fill value {short(value)} does not fit the data type {dtype}"
+        ) from error
+    if result is None:
+        raise MetadataError(f"the fill value {short(value)} does not fit the data type {dtype}")
+    return result
+
+
+def _object_scalar(value: Any, dtype: np.dtype) -> Any:
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    kind = vlen_kind(dtype)
+    if kind is str and isinstance(value, str):
+        return str(value)
+    if kind is bytes and isinstance(value, bytes):
+        return bytes(value)
+    if kind is not None:
+        raise MetadataError(f"the fill value {short(value)} is not {kind.__name__}")
+    return value
+
+
+def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
+    """Return `value` converted, or None where that would change it."""
+    if dtype.names is not None:
+        return np.array(value, dtype)[()]
+    if array.size != 1:
+        return None
+    item = array.reshape(-1)[0]
+    if dtype.kind in "biu":
+        # Through Python integers: no rounding, no wrapping around.
+        exact = int(item) if array.dtype.kind in "biuf" else None
+        if exact is None or exact != item or (dtype.kind == "b" and exact not in (0, 1)):
+            return None
+        return np.bool_(exact) if dtype.kind == "b" else _int_from_json(exact, dtype, 3)
+    if dtype.kind in "fc":
+        with np.errstate(over="ignore"):
+            result = dtype.type(value if array.dtype.kind == "O" else item)
+        lost = np.isfinite(item) and not np.isfinite(result)
+        return None if lost or array.dtype.kind not in "biufc" else result
+    if dtype.kind in "SU":
+        longest = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+        result = np.array(item, dtype)[()]
+        return result if array.dtype.kind in "SU" and len(item) <= longest else None
+    if dtype.kind == "V":
+        return _void_from_json(list(item), dtype, 3) if isinstance(item, bytes) else None
+    if dtype.kind in "mM":
+        return _time_scalar(item, dtype)
+    return None
+
+
+def _time_scalar(item: Any, dtype: np.dtype) -> Any:
+    if isinstance(item, np.integer | str):
+        return _time_from_json(int(item) if isinstance(item, np.integer) else item, dtype, 3)
+    if item.dtype.kind != dtype.kind:
+        return None
+    result = item.astype(dtype)
+    same = np.isnat(item) if np.isnat(result) else result.astype(item.dtype) == item
+    return result if same else None
+
+
+def zero_of(dtype: np.dtype) -> Any:
+    """Return what elements never written are where a document has no fill value: zero, or empty.
+
+    Examples
+    --------
+    >>> zero_of(np.dtype("i4")), zero_of(np.dtype("U3"))
+    (np.int32(0), np.str_(''))
+    """
+    kind = vlen_kind(dtype)
+    if dtype.kind == "O":
+        return kind() if kind else ""
+    return np.zeros((), dtype)[()]
+
+
+def same_fill(a: Any, b: Any) -> bool:
+    """Tell whether two fill values are the same to the bit.
+
+    Examples
+    --------
+    >>> same_fill(np.float32("nan"), np.float32("nan")), same_fill(np.float32(0), np.float32(-0.0))
+    (True, False)
+    """
+    if not (isinstance(a, np.generic) and isinstance(b, np.generic)):
+        return type(a) is type(b) and bool(a == b)
+    return a.dtype == b.dtype and np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def _native(dtype: np.dtype) -> np.dtype:
+    return dtype if dtype.isnative else dtype.newbyteorder(sys.byteorder)

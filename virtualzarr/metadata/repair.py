@@ -1,0 +1,104 @@
+"""Repairs of documents in the wild: the only place where broken ones are read leniently.
+
+Each function takes a member as it was found and returns it as the specification has it, or as it
+was. Whatever it leaves broken, the strict parsers refuse.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def zero_chunks(chunks: Any, units: Any = ()) -> Any:
+    """Read a chunk length 0 as 1 (or the inner chunk length), as zarr-python does.
+
+    Old writers stored it for axes of length 0; no chunk can have been written under it.
+    """
+    if not isinstance(chunks, list | tuple):
+        return chunks
+    return [
+        (units[i] if i < len(units) else 1) if isinstance(edge, int) and edge == 0 else edge
+        for i, edge in enumerate(chunks)
+    ]
+
+
+def missing_members(zarray: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the v2 members that writers leave out: netcdf-c `fill_value`, others `filters`, too."""
+    return {"fill_value": None, "filters": None, "order": "C", **zarray}
+
+
+def null_members(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop optional v3 members that are null, which early writers stored for absent ones."""
+    optional = ("attributes", "dimension_names", "storage_transformers", "consolidated_metadata")
+    return {k: v for k, v in document.items() if not (v is None and k in optional)}
+
+
+def bare_tokens(value: Any) -> Any:
+    """Spell the bare tokens NaN and Infinity, which are not JSON, as the strings they should be."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, list | tuple):
+        return [bare_tokens(item) for item in value]
+    return value
+
+
+def number_for_bool(value: Any, dtype: np.dtype) -> Any:
+    """Read a v2 fill value 0 or 1 of a bool array, which other languages write, as a bool."""
+    if dtype.kind == "b" and not isinstance(value, bool) and value in (0, 1):
+        return bool(value)
+    return value
+
+
+def integral_float(value: Any, dtype: np.dtype) -> Any:
+    """Read a v2 fill value such as 0.0 of an integer array as the integer it equals exactly."""
+    if dtype.kind in "iu" and isinstance(value, float) and value.is_integer():
+        return int(value) if abs(value) < 2**53 else value
+    return value
+
+
+def zero_for_text(value: Any, dtype: np.dtype) -> Any:
+    """Read a v2 fill value 0, zarr-python 2's default for any data type, or "" as zero bytes."""
+    if dtype.kind not in "SUVO":
+        return value
+    zero = isinstance(value, int | float) and not isinstance(value, bool) and value == 0
+    if dtype.kind == "V" and (zero or value == ""):
+        return base64.b64encode(bytes(dtype.itemsize)).decode("ascii")
+    return "" if zero else value
+
+
+def lists_in_regular_grid(grid: Any) -> Any:
+    """Read a regular grid with lists of edges as the rectilinear grid zarr-python 3.2 meant."""
+    if not isinstance(grid, Mapping) or grid.get("name") != "regular":
+        return grid
+    configuration = grid.get("configuration")
+    edges = configuration.get("chunk_shape") if isinstance(configuration, Mapping) else None
+    if not isinstance(edges, list) or not any(isinstance(edge, list) for edge in edges):
+        return grid
+    return {
+        "name": "rectilinear",
+        "configuration": {"kind": "inline", "chunk_shapes": edges},
+    }
+
+
+def plain_edges(grid: Any) -> Any:
+    """Read the edges true and 4.0 of a rectilinear grid, which pass some validators, as 1 and 4."""
+    if not isinstance(grid, Mapping) or grid.get("name") != "rectilinear":
+        return grid
+    configuration = grid.get("configuration")
+    if not isinstance(configuration, Mapping):
+        return grid
+    edges = _plain(configuration.get("chunk_shapes"))
+    return {**grid, "configuration": {**configuration, "chunk_shapes": edges}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if value is True or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    return value

@@ -1,0 +1,274 @@
+"""Zarr v3 documents (`zarr.json`) to the model and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import grids
+from virtualzarr.codecs import Pipeline, codec_from_v3
+from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.metadata import fill, repair
+from virtualzarr.metadata.documents import (
+    as_lengths,
+    as_list,
+    as_object,
+    member,
+    require,
+    require_format,
+    short,
+)
+from virtualzarr.metadata.dtypes import dtype_from_v3, dtype_to_v3, leaves
+from virtualzarr.metadata.keys import KeyEncoding
+from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata
+
+_ARRAY_MEMBERS = (
+    *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
+    *("fill_value", "codecs", "attributes", "storage_transformers", "dimension_names"),
+)
+_GROUP_MEMBERS = ("zarr_format", "node_type", "attributes", "consolidated_metadata")
+
+
+def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
+    """Read the v3 document of an array.
+
+    Source: Zarr v3 core specification, array metadata.
+
+    Raises
+    ------
+    MetadataError
+        The document breaks the specification; the message names the member.
+    UnsupportedError
+        It needs something this package does not have, such as a data type; the message names it.
+    """
+    with member("zarr.json"):
+        document = repair.null_members(as_object(document))
+        _check_node(document, "array", _ARRAY_MEMBERS)
+        require(document, *_ARRAY_MEMBERS[2:8])
+        _check_transformers(document.get("storage_transformers", []))
+        with member("shape"):
+            shape = as_lengths(document["shape"])
+        with member("data_type"):
+            dtype = dtype_from_v3(document["data_type"])
+        with member("codecs"):
+            pipeline = _pipeline(document["codecs"])
+            endian = _endian(document["codecs"])
+            _check_endian(document["codecs"], document["data_type"], dtype)
+        with member("chunk_grid"):
+            grid = _grid(document["chunk_grid"], shape, document["codecs"])
+        with member("chunk_key_encoding"):
+            _understood(document["chunk_key_encoding"])
+            key_encoding = KeyEncoding.from_json(document["chunk_key_encoding"])
+        with member("fill_value"):
+            value = fill.fill_from_json(document["fill_value"], dtype, 3, endian=endian)
+        with member("attributes"):
+            attributes = as_object(document.get("attributes", {}))
+        return ArrayMetadata(
+            shape=shape,
+            dtype=dtype,
+            grid=grid,
+            pipeline=pipeline,
+            fill_value=value,
+            dimension_names=_dimension_names(document),
+            attributes=attributes,
+            zarr_format=3,
+            key_encoding=key_encoding,
+            extra={name: document[name] for name in document if name not in _ARRAY_MEMBERS},
+        )
+
+
+def parse_group_v3(document: Mapping[str, Any]) -> GroupMetadata:
+    """Read the v3 document of a group, with the metadata consolidated in it.
+
+    Source: Zarr v3 core specification, group metadata.
+
+    Raises
+    ------
+    MetadataError
+        The document breaks the specification; the message names the member.
+    """
+    from virtualzarr.metadata.consolidated import parse_consolidated_v3
+
+    with member("zarr.json"):
+        document = repair.null_members(as_object(document))
+        _check_node(document, "group", _GROUP_MEMBERS)
+        with member("attributes"):
+            attributes = as_object(document.get("attributes", {}))
+        consolidated = None
+        if "consolidated_metadata" in document:
+            with member("consolidated_metadata"):
+                consolidated = parse_consolidated_v3(document["consolidated_metadata"])
+        extra = {name: document[name] for name in document if name not in _GROUP_MEMBERS}
+        return GroupMetadata(attributes, 3, extra, consolidated)
+
+
+def _check_node(document: Mapping[str, Any], node_type: str, known: tuple[str, ...]) -> None:
+    require_format(document, 3)
+    require(document, "node_type")
+    if document["node_type"] != node_type:
+        raise MetadataError(f"node_type: must be {node_type!r}, not {short(document['node_type'])}")
+    for name, value in document.items():
+        optional = isinstance(value, Mapping) and value.get("must_understand") is False
+        if name not in known and not optional:
+            raise UnsupportedError(
+                f"{name}: an unknown member that does not say must_understand: false"
+            )
+
+
+def _check_transformers(value: Any) -> None:
+    with member("storage_transformers"):
+        for i, transformer in enumerate(as_list(value)):
+            name = transformer.get("name") if isinstance(transformer, Mapping) else transformer
+            raise UnsupportedError(f"[{i}]: the storage transformer {short(name)}")
+
+
+def _understood(value: Any) -> None:
+    """Refuse `must_understand: false` where the specification does not allow it."""
+    if isinstance(value, Mapping) and value.get("must_understand", True) is not True:
+        raise MetadataError("must_understand: must be true here")
+
+
+def _grid(value: Any, shape: tuple[int, ...], codecs: Any) -> grids.ChunkGrid:
+    _understood(value)
+    if isinstance(value, str):
+        value = {"name": value}
+    value = {k: v for k, v in as_object(value).items() if k != "must_understand"}
+    configuration = value.get("configuration")
+    if value.get("name") == "regular" and isinstance(configuration, Mapping):
+        chunk_shape = configuration.get("chunk_shape")
+        chunk_shape = repair.zero_chunks(chunk_shape, _inner_chunks(codecs))
+        value["configuration"] = {**configuration, "chunk_shape": chunk_shape}
+    value = repair.plain_edges(repair.lists_in_regular_grid(value))
+    return grids.from_json(value, shape)
+
+
+def _pipeline(value: Any) -> Pipeline:
+    codecs = []
+    for i, codec in enumerate(as_list(value)):
+        with member(f"[{i}]"):
+            codecs.append(codec_from_v3(codec))
+    return Pipeline(tuple(codecs))
+
+
+def _configured(codecs: Any, name: str) -> Mapping[str, Any] | None:
+    """Return the configuration of the first codec of that name, looking into shards."""
+    for codec in codecs if isinstance(codecs, list) else ():
+        found = codec.get("name") if isinstance(codec, Mapping) else codec
+        configuration = codec.get("configuration") if isinstance(codec, Mapping) else None
+        configuration = configuration if isinstance(configuration, Mapping) else {}
+        if found == name:
+            return configuration
+        if found == "sharding_indexed":
+            return _configured(configuration.get("codecs"), name)
+    return None
+
+
+def _endian(codecs: Any) -> str | None:
+    return (_configured(codecs, "bytes") or {}).get("endian")
+
+
+def _inner_chunks(codecs: Any) -> list[Any]:
+    inner = (_configured(codecs, "sharding_indexed") or {}).get("chunk_shape")
+    return inner if isinstance(inner, list) else []
+
+
+def _check_endian(codecs: Any, data_type: Any, dtype: np.dtype) -> None:
+    """Refuse a `bytes` codec without byte order where elements have more than one byte."""
+    name = data_type.get("name") if isinstance(data_type, Mapping) else data_type
+    if name == "structured":  # zarr-python up to 3.1 left it out and meant little
+        return
+    configuration = _configured(codecs, "bytes")
+    ordered = any(leaf.kind not in "bSVO" and leaf.itemsize > 1 for leaf in leaves(dtype))
+    if configuration is not None and ordered and "endian" not in configuration:
+        raise MetadataError(f"bytes: endian: missing, and elements of {short(name)} need it")
+
+
+def _dimension_names(document: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    if "dimension_names" not in document:
+        return None
+    with member("dimension_names"):
+        return tuple(as_list(document["dimension_names"]))
+
+
+def array_to_v3(metadata: ArrayMetadata) -> dict[str, Any]:
+    """Return the v3 document of an array.
+
+    A fill value of None is written as zero, which is what it reads as.
+
+    Raises
+    ------
+    UnsupportedError
+        v3 has no form for the array; the message says why.
+    """
+    dtype, codecs = _struct_order(metadata)
+    with member("data_type"):
+        data_type = dtype_to_v3(dtype)
+    value = fill.zero_of(dtype) if metadata.fill_value is None else metadata.fill_value
+    with member("fill_value"):
+        fill_value = fill.fill_to_json(value, dtype, 3)
+    document: dict[str, Any] = {
+        "shape": list(metadata.shape),
+        "data_type": data_type,
+        "chunk_grid": metadata.grid.to_json(),
+        "chunk_key_encoding": metadata.key_encoding.to_json(),
+        "fill_value": fill_value,
+        "codecs": codecs,
+        "attributes": dict(metadata.attributes),
+    }
+    if metadata.dimension_names is not None:
+        document["dimension_names"] = list(metadata.dimension_names)
+    document |= {"zarr_format": 3, "node_type": "array", "storage_transformers": []}
+    return document | _optional(metadata.extra)
+
+
+def _struct_order(metadata: ArrayMetadata) -> tuple[np.dtype, list[dict[str, Any]]]:
+    """Return the dtype and the codecs; fields of one byte order have it in the codec instead."""
+    dtype, codecs = metadata.dtype, metadata.pipeline.to_v3(metadata.ndim)
+    if dtype.names is None:
+        return dtype, codecs
+    native = "little" if np.dtype("=i2").str[0] == "<" else "big"
+    orders = {
+        native if leaf.isnative else {"little": "big", "big": "little"}[native]
+        for leaf in leaves(dtype)
+        if leaf.byteorder != "|"
+    }
+    serializer = _configured(codecs, "bytes")
+    if serializer is None or serializer.get("endian") is not None or not orders:
+        return dtype.newbyteorder("="), codecs
+    if len(orders) > 1:
+        raise UnsupportedError("data_type: fields of both byte orders; v3 has one for all")
+    return dtype.newbyteorder("="), _with_endian(codecs, orders.pop())
+
+
+def _with_endian(codecs: list[dict[str, Any]], endian: str) -> list[dict[str, Any]]:
+    result = []
+    for codec in codecs:
+        configuration = dict(codec.get("configuration", {}))
+        if codec["name"] == "bytes":
+            configuration["endian"] = endian
+        elif codec["name"] == "sharding_indexed":
+            configuration["codecs"] = _with_endian(configuration["codecs"], endian)
+        result.append({**codec, "configuration": configuration} if configuration else codec)
+    return result
+
+
+def group_to_v3(metadata: GroupMetadata) -> dict[str, Any]:
+    """Return the v3 document of a group, with its consolidated metadata if it has any."""
+    from virtualzarr.metadata.consolidated import consolidated_to_v3
+
+    document: dict[str, Any] = {"attributes": dict(metadata.attributes), "zarr_format": 3}
+    if metadata.consolidated is not None:
+        document["consolidated_metadata"] = consolidated_to_v3(metadata.consolidated)
+    document["node_type"] = "group"
+    return document | _optional(metadata.extra)
+
+
+def _optional(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the extra members that a v3 document may have: v2 allows any, v3 only some."""
+    return {
+        name: value
+        for name, value in extra.items()
+        if isinstance(value, Mapping) and value.get("must_understand") is False
+    }
