@@ -1,0 +1,233 @@
+"""What a codec is: three kinds, each with one way down (decode) and one way up (encode)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from virtualzarr.errors import CodecError, MetadataError
+
+Block: TypeAlias = npt.NDArray[Any]
+Buffer: TypeAlias = Any  # bytes, memoryview or a flat uint8 array
+Endian: TypeAlias = Literal["<", ">"]
+U1 = np.dtype("u1")
+
+# What an inner stage of unknown size may grow to: streams that do not compress stay well below.
+SLACK = 1 << 16
+UNSIZED_LIMIT = 1 << 30
+
+
+class Spec(NamedTuple):
+    """Shape and dtype of a block at one place in the chain."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+
+def frozen(value: Any) -> Hashable:
+    """Return a hashable form of a JSON-like value."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, frozen(item)) for key, item in value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(item) for item in value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    return value
+
+
+class Codec:
+    """One step of a chain: a name, a configuration, and what they do.
+
+    Codecs are immutable, hashable, and equal when name and configuration are.
+
+    Attributes
+    ----------
+    name : str
+        The name Zarr v3 documents use.
+    kind : str
+        ``"array_array"``, ``"array_bytes"`` or ``"bytes_bytes"``.
+    configuration : dict
+        Members of the configuration; not to be changed.
+    """
+
+    kind: ClassVar[str]
+    # What decoding depends on; None: on everything in the configuration.
+    decoding_fields: ClassVar[tuple[str, ...] | None] = None
+    # A v2 document names it as its compressor when it comes last.
+    compressor: ClassVar[bool] = False
+
+    def __init__(self, name: str, configuration: Mapping[str, Any] | None = None) -> None:
+        self.name = name
+        self.configuration: dict[str, Any] = dict(configuration or {})
+        self.validate()
+
+    def validate(self) -> None:
+        """Check the configuration; raise `MetadataError` when it is wrong."""
+
+    def bad(self, problem: str) -> MetadataError:
+        """Return the error for a wrong configuration."""
+        return MetadataError(f"codec {self.name}: {problem}")
+
+    def failed(self, problem: object) -> CodecError:
+        """Return the error for bytes that do not decode."""
+        return CodecError(f"{self.name}: {problem}")
+
+    def wrong_size(self, got: int, need: int) -> CodecError:
+        """Return the error for a decoded size that does not fit the block."""
+        return self.failed(f"decoded {got} bytes, the block needs {need}")
+
+    @cached_property
+    def _identity(self) -> Hashable:
+        return (self.kind, self.name, frozen(self.configuration))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Codec) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.configuration.items())
+        return f"{self.name}({arguments})"
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Return the codec with what it takes from the array at its place filled in."""
+        return self
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return what decoding depends on; None when decoding changes nothing."""
+        fields = self.configuration
+        if self.decoding_fields is not None:
+            fields = {key: fields[key] for key in self.decoding_fields if key in fields}
+        return (self.v2_id, frozen(fields))
+
+    @property
+    def v2_id(self) -> str:
+        """The id Zarr v2 documents use."""
+        return self.name.removeprefix("numcodecs.")
+
+    def to_v3(self) -> dict[str, Any]:
+        """Return the member of a v3 document's ``codecs`` list."""
+        if not self.configuration and not self.name.startswith("numcodecs."):
+            return {"name": self.name}
+        return {"name": self.name, "configuration": jsonable(self.configuration)}
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Return the v2 configuration at a place where the array is as `spec` says."""
+        return {"id": self.v2_id, **jsonable(self.configuration)}
+
+
+def jsonable(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as plain JSON values, sure not to be shared."""
+    return json.loads(json.dumps(configuration))
+
+
+class ArrayArray(Codec):
+    """A codec from array to array."""
+
+    kind = "array_array"
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec of the encoded array."""
+        return spec
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the array whose encoded form is `block`; `spec` is what comes out."""
+        raise NotImplementedError
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Return the encoded form of `block`, which is as `spec` says."""
+        raise NotImplementedError
+
+    def identity(self, spec: Spec) -> bool:
+        """Whether decoding returns its input."""
+        return False
+
+
+class ArrayBytes(Codec):
+    """A codec from array to bytes."""
+
+    kind = "array_bytes"
+
+    def encoded_size(self, spec: Spec) -> int | None:
+        """Return the number of bytes of an encoded array, if that is always the same."""
+        return None
+
+    def decode(self, data: Buffer, spec: Spec) -> Block:
+        """Return the array (shape and native dtype as `spec`)."""
+        raise NotImplementedError
+
+    def encode(self, block: Block, spec: Spec) -> Buffer:
+        """Return the bytes of `block`."""
+        raise NotImplementedError
+
+
+class BytesBytes(Codec):
+    """A codec from bytes to bytes.
+
+    Subclasses write `decode_into`, or `decode`, or both.
+    """
+
+    kind = "bytes_bytes"
+
+    def encoded_size(self, size: int | None) -> int | None:
+        """Return the encoded size of `size` bytes, if that is always the same."""
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Return the decoded bytes: exactly `size`, or at most `limit` when it is not known."""
+        if size is None:
+            raise self.failed("the decoded size must be known, and what follows does not tell it")
+        out = np.empty(size, U1)
+        self.decode_into(data, out)
+        return out
+
+    def decode_into(self, data: Buffer, out: Block) -> None:
+        """Decode into `out`, a flat uint8 array that the result must fill exactly."""
+        result = self.decode(data, out.size, out.size)
+        got = nbytes_of(result)
+        if got != out.size:
+            raise self.wrong_size(got, out.size)
+        out[:] = as_u1(result)
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Return the encoded bytes."""
+        raise NotImplementedError
+
+
+def nbytes_of(data: Buffer) -> int:
+    """Return the number of bytes in a buffer."""
+    if type(data) is bytes:
+        return len(data)
+    return data.nbytes if hasattr(data, "nbytes") else len(data)
+
+
+def view_of(data: Buffer) -> memoryview:
+    """Return a buffer as a flat view of bytes without copying."""
+    if type(data) is memoryview and data.ndim == 1 and data.itemsize == 1:
+        return data
+    flat: Any = as_u1(data)
+    return memoryview(flat)
+
+
+def as_u1(data: Buffer) -> Block:
+    """Return a buffer as a flat uint8 array without copying."""
+    if isinstance(data, np.ndarray):
+        return data.reshape(-1).view(U1)
+    return np.frombuffer(data, U1)

@@ -1,0 +1,210 @@
+"""Blosc (version 1) buffers and numcodecs' LZ4, whose headers state the size before allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from virtualzarr.codecs.base import (
+    Block,
+    Buffer,
+    BytesBytes,
+    Codec,
+    Endian,
+    Spec,
+    as_u1,
+    nbytes_of,
+    view_of,
+)
+from virtualzarr.errors import UnsupportedError
+
+_NAMES = ("lz4", "lz4hc", "blosclz", "snappy", "zlib", "zstd")
+_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+
+
+class Blosc(BytesBytes):
+    """A Blosc buffer; source: zarr-specs, codecs/blosc."""
+
+    decoding_fields = ()
+    compressor = True
+
+    def validate(self) -> None:
+        """Check the members that encoding needs."""
+        fields = self.configuration
+        if fields.get("cname", "lz4") not in _NAMES:
+            raise self.bad(f"cname must be one of {', '.join(_NAMES)}, not {fields['cname']!r}")
+        shuffle = fields.get("shuffle")
+        if isinstance(shuffle, str) and shuffle not in _SHUFFLES:
+            raise self.bad(f"shuffle must be one of {', '.join(_SHUFFLES)}, not {shuffle!r}")
+        if isinstance(shuffle, int) and not -1 <= shuffle <= 2:
+            raise self.bad(f"shuffle must be -1, 0, 1 or 2, not {shuffle}")
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Return the codec with the element size of the array where none is given."""
+        if self.configuration.get("typesize") is not None:
+            return self
+        return type(self)(self.name, {**self.configuration, "typesize": spec.dtype.itemsize})
+
+    def _shuffle(self) -> int:
+        """Return the shuffle as a number; -1 (v2) means by bits for one-byte elements only."""
+        shuffle = self.configuration.get("shuffle", 1)
+        if isinstance(shuffle, str):
+            return _SHUFFLES.index(shuffle)
+        if shuffle == -1:
+            return 2 if self.configuration.get("typesize", 1) == 1 else 1
+        return int(shuffle)
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Decompress what the header announces, if it is allowed."""
+        header = view_of(data)[:16]
+        if len(header) < 16:
+            raise self.failed(f"{nbytes_of(data)} bytes are too few for a Blosc header")
+        announced = int.from_bytes(header[4:8], "little")
+        if announced > (limit if size is None else size):
+            raise self.wrong_size(announced, limit if size is None else size)
+        out = np.empty(announced, "u1")
+        self.decode_into(data, out)
+        return out
+
+    def decode_into(self, data: Buffer, out: Block) -> None:
+        """Decompress straight into `out`."""
+        view = data if type(data) is bytes else view_of(data)
+        if len(view) < 16:
+            raise self.failed(f"{len(view)} bytes are too few for a Blosc header")
+        announced = int.from_bytes(view[4:8], "little")
+        if announced != out.size:
+            raise self.wrong_size(announced, out.size)
+        stored = int.from_bytes(view[12:16], "little")
+        if stored > len(view):
+            raise self.failed(f"the buffer is truncated: {len(view)} of {stored} bytes")
+        if not announced:
+            return
+        try:
+            got = _blosc_decode()(view, out)
+        except (RuntimeError, ValueError) as error:
+            raise self.failed(f"the buffer is corrupt ({error})") from error
+        if got != out.size:
+            raise self.wrong_size(got, out.size)
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Compress with numcodecs, so that the bytes are those of other Zarr writers."""
+        import numcodecs.blosc
+
+        fields = self.configuration
+        size = max(int(fields.get("typesize") or 1), 1)
+        block = as_u1(data)
+        if size > 1 and block.size % size == 0 and size <= 255:
+            block = block.view(f"V{size}")
+        try:
+            return numcodecs.blosc.compress(
+                block,
+                fields.get("cname", "lz4").encode(),
+                int(fields.get("clevel", 5)),
+                self._shuffle(),
+                int(fields.get("blocksize", 0)),
+            )
+        except (RuntimeError, ValueError) as error:
+            raise self.failed(f"cannot compress ({error})") from error
+
+    def to_v3(self) -> dict[str, Any]:
+        """Return the v3 form; the core codec names its shuffle, numcodecs' own numbers it."""
+        fields = dict(self.configuration)
+        if self.name != "blosc":
+            return super().to_v3()
+        if fields.get("typesize") is None:
+            raise UnsupportedError("codec blosc: v3 metadata need a typesize; give one")
+        fields = {
+            "typesize": fields["typesize"],
+            "cname": fields.get("cname", "lz4"),
+            "clevel": fields.get("clevel", 5),
+            "shuffle": _SHUFFLES[self._shuffle()],
+            "blocksize": fields.get("blocksize", 0),
+        }
+        return {"name": self.name, "configuration": fields}
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Return the v2 form."""
+        fields = self.configuration
+        return {
+            "id": "blosc",
+            "cname": fields.get("cname", "lz4"),
+            "clevel": fields.get("clevel", 5),
+            "shuffle": self._shuffle(),
+            "blocksize": fields.get("blocksize", 0),
+        }
+
+
+@lru_cache(maxsize=1)
+def _blosc_decode() -> Callable[[Buffer, Block], int]:
+    """Return a decoder that uses one thread and nothing shared."""
+    try:
+        import imagecodecs
+    except ImportError:
+        return _numcodecs_blosc
+    if not imagecodecs.BLOSC.available:
+        return _numcodecs_blosc
+    decode: Callable[..., Any] = imagecodecs.blosc_decode
+    return lambda data, out: int(decode(data, numthreads=1, out=out).size)
+
+
+def _numcodecs_blosc(data: Buffer, out: Block) -> int:
+    import numcodecs.blosc
+
+    numcodecs.blosc.decompress(data, out)
+    return out.size
+
+
+class Lz4(BytesBytes):
+    """numcodecs' LZ4: the size in four little-endian bytes, then one LZ4 block."""
+
+    decoding_fields: ClassVar[tuple[str, ...] | None] = ()
+    compressor = True
+
+    @cached_property
+    def _fast(self) -> Callable[..., Any] | None:
+        try:
+            import imagecodecs
+        except ImportError:
+            return None
+        return imagecodecs.lz4_decode if imagecodecs.LZ4.available else None
+
+    def _announced(self, data: Buffer) -> int:
+        if nbytes_of(data) < 4:
+            raise self.failed(f"{nbytes_of(data)} bytes are too few for the header")
+        return int.from_bytes(view_of(data)[:4], "little")
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Decompress what the header announces, if it is allowed."""
+        announced = self._announced(data)
+        if announced > (limit if size is None else size):
+            raise self.wrong_size(announced, limit if size is None else size)
+        out = np.empty(announced, "u1")
+        self.decode_into(data, out)
+        return out
+
+    def decode_into(self, data: Buffer, out: Block) -> None:
+        """Decompress straight into `out`."""
+        announced = self._announced(data)
+        if announced != out.size:
+            raise self.wrong_size(announced, out.size)
+        try:
+            if self._fast is not None:
+                got = self._fast(view_of(data)[4:], out=out).size
+            else:
+                import numcodecs.lz4
+
+                got = out.size
+                numcodecs.lz4.decompress(data, out)
+        except (RuntimeError, ValueError) as error:
+            raise self.failed(f"the data are corrupt or truncated ({error})") from error
+        if got != out.size:
+            raise self.wrong_size(got, out.size)
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Compress with numcodecs."""
+        import numcodecs.lz4
+
+        return numcodecs.lz4.compress(data, int(self.configuration.get("acceleration", 1)))

@@ -1,0 +1,173 @@
+"""The array filters of numcodecs, each with the dtypes of its place in the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
+from virtualzarr.codecs.byteorder import native
+from virtualzarr.errors import MetadataError, MissingDependencyError
+
+
+class Filter(ArrayArray):
+    """A filter that numcodecs computes, element by element or over the flattened block.
+
+    The dtypes in the configuration are kept native: the byte order of what is stored belongs to
+    the `bytes` codec.
+    """
+
+    outer: ClassVar[str | None] = "dtype"  # the member that names the decoded dtype
+    inner: ClassVar[str | None] = "astype"  # the member that names the encoded dtype
+
+    def validate(self) -> None:
+        """Make the dtypes plain native strings."""
+        for key in (self.outer, self.inner):
+            if key is None:
+                continue
+            value = self.configuration.get(key)
+            if value is None:
+                self.configuration.pop(key, None)
+                continue
+            try:
+                dtype = np.dtype(value)
+            except TypeError as error:
+                raise self.bad(f"{key} {value!r} is no dtype") from error
+            if dtype.hasobject or dtype.names is not None:
+                raise self.bad(f"{key} {value!r} is not a plain dtype")
+            self.configuration[key] = native(dtype).str
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Return the codec with the array's dtype where none is given."""
+        if self.outer is None:
+            return self
+        declared = self.configuration.get(self.outer)
+        if declared is None:
+            return type(self)(self.name, {**self.configuration, self.outer: spec.dtype.str})
+        if np.dtype(declared) != spec.dtype:
+            raise MetadataError(
+                f"codec {self.name}: decodes to {declared}, but the array there is {spec.dtype}"
+            )
+        return self
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec with the encoded dtype."""
+        dtype = self.configuration.get(self.inner) if self.inner else None
+        return Spec(spec.shape, spec.dtype if dtype is None else np.dtype(dtype))
+
+    @cached_property
+    def _codec(self) -> Any:
+        try:
+            import numcodecs
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"codec {self.name} needs the package numcodecs: install it"
+            ) from error
+        try:
+            return numcodecs.get_codec({"id": self.v2_id, **self.configuration})
+        except (TypeError, ValueError, KeyError) as error:
+            raise self.bad(f"wrong configuration: {error}") from error
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the decoded array."""
+        flat = np.ascontiguousarray(block).reshape(-1)
+        try:
+            result = np.asarray(self._codec.decode(flat))
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self.failed(f"cannot decode ({error})") from error
+        if result.size != spec.size:
+            raise self.failed(f"decoded {result.size} elements, the block needs {spec.size}")
+        return result.reshape(spec.shape)
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Return the encoded array."""
+        inner = self.encoded(spec)
+        if not spec.size:
+            return np.empty(inner.shape, inner.dtype)
+        try:
+            result = np.asarray(self._codec.encode(np.ascontiguousarray(block).reshape(-1)))
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self.failed(f"cannot encode ({error})") from error
+        return result.view(inner.dtype).reshape(inner.shape)
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Return the v2 configuration: its dtypes carry the byte order of what is stored."""
+        fields = dict(self.configuration)
+        inner = self.encoded(spec).dtype
+        if self.outer is not None:
+            fields[self.outer] = spec.dtype.newbyteorder(endian).str
+        if self.inner is not None:
+            fields[self.inner] = inner.newbyteorder(endian).str
+        return {"id": self.v2_id, **fields}
+
+
+class Delta(Filter):
+    """Differences between neighbours (numcodecs ``delta``)."""
+
+
+class FixedScaleOffset(Filter):
+    """``(x - offset) * scale``, rounded (numcodecs ``fixedscaleoffset``)."""
+
+
+class Quantize(Filter):
+    """Fewer decimal digits (numcodecs ``quantize``); decoding only casts."""
+
+    decoding_fields = ("astype",)
+
+    def identity(self, spec: Spec) -> bool:
+        """Whether there is nothing to cast."""
+        return self.encoded(spec).dtype == spec.dtype
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return the encoded dtype, None when it is the array's."""
+        inner = self.configuration.get("astype")
+        return None if inner is None or np.dtype(inner) == dtype else ("astype", inner)
+
+
+class AsType(Filter):
+    """A cast (numcodecs ``astype``)."""
+
+    outer = "decode_dtype"
+    inner = "encode_dtype"
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return the encoded dtype."""
+        inner = self.configuration.get("encode_dtype")
+        return None if inner is None or np.dtype(inner) == dtype else ("astype", inner)
+
+    def identity(self, spec: Spec) -> bool:
+        """Whether there is nothing to cast."""
+        return self.encoded(spec).dtype == spec.dtype
+
+
+class BitRound(Filter):
+    """Fewer mantissa bits (numcodecs ``bitround``); decoding changes nothing."""
+
+    outer = inner = None
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Return the rounded array."""
+        return super().encode(block, spec)
+
+    def identity(self, spec: Spec) -> bool:
+        """Return True."""
+        return True
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return None."""
+        return None
+
+
+class PackBits(Filter):
+    """Eight booleans to a byte, first most significant, after a byte that counts the padding."""
+
+    outer = inner = None
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec of the packed bytes."""
+        if spec.dtype != np.dtype(bool):
+            raise MetadataError(f"codec {self.name}: packs booleans, the array is {spec.dtype}")
+        return Spec((1 + -(-spec.size // 8),), np.dtype("u1"))

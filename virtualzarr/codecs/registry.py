@@ -1,0 +1,176 @@
+"""Codecs by name: built from v3 documents, v2 configurations, or in code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from virtualzarr.codecs.base import Codec
+from virtualzarr.errors import MetadataError, UnsupportedError
+
+Factory: TypeAlias = Callable[[str, Mapping[str, Any]], Codec]
+
+# name: "module:class", imported when first asked for
+_BUILTIN: dict[str, str] = {
+    "bytes": "byteorder:Bytes",
+    "transpose": "transpose:Transpose",
+    "vlen-utf8": "vlen:VlenUtf8",
+    "vlen-bytes": "vlen:VlenBytes",
+    "gzip": "deflate:Gzip",
+    "zstd": "zstd:Zstd",
+    "blosc": "blosc:Blosc",
+    "crc32c": "checksums:Crc32c",
+    "numcodecs.zlib": "deflate:Zlib",
+    "numcodecs.gzip": "deflate:Gzip",
+    "numcodecs.zstd": "zstd:Zstd",
+    "numcodecs.blosc": "blosc:Blosc",
+    "numcodecs.lz4": "blosc:Lz4",
+    "numcodecs.bz2": "streams:Bz2",
+    "numcodecs.lzma": "streams:Lzma",
+    "numcodecs.shuffle": "shuffle:Shuffle",
+    "numcodecs.crc32": "checksums:Crc32",
+    "numcodecs.crc32c": "checksums:Crc32c",
+    "numcodecs.adler32": "checksums:Adler32",
+    "numcodecs.fletcher32": "checksums:Fletcher32",
+    "numcodecs.jenkins_lookup3": "checksums:JenkinsLookup3",
+    "numcodecs.delta": "numcodecs_bridge:Delta",
+    "numcodecs.fixedscaleoffset": "numcodecs_bridge:FixedScaleOffset",
+    "numcodecs.quantize": "numcodecs_bridge:Quantize",
+    "numcodecs.astype": "numcodecs_bridge:AsType",
+    "numcodecs.bitround": "numcodecs_bridge:BitRound",
+    "numcodecs.packbits": "numcodecs_bridge:PackBits",
+}
+_IMAGE_LAYOUTS = {
+    "SameSize": "bitshuffle byteshuffle floatpred",
+    "Float": "float24 bfloat16",
+    "PackInts": "packints",
+    "Fax": "ccittrle ccittfax3 ccittfax4",
+    "Shaped": "eer pcodec rcomp sz3 zfp",
+}
+# Names that mean the same; those on the right are the ones written.
+_ALIASES = {
+    "endian": "bytes",
+    "https://codec.zarrs.dev/array_to_bytes/vlen_utf8": "vlen-utf8",
+    "vlen_utf8": "vlen-utf8",
+    "vlen_bytes": "vlen-bytes",
+    "https://codec.zarrs.dev/bytes_to_bytes/bz2": "numcodecs.bz2",
+    "https://codec.zarrs.dev/bytes_to_bytes/fletcher32": "numcodecs.fletcher32",
+}
+# v2 ids for which v3 has a codec of its own; every other id gets the prefix "numcodecs."
+_CORE = ("gzip", "zstd", "blosc", "crc32c", "vlen-utf8", "vlen-bytes")
+_UNSAFE = ("pickle", "json2", "msgpack2")
+
+_factories: dict[str, Factory] = {}
+
+
+def register(name: str, factory: Factory) -> None:
+    """Make a codec known under a v3 name.
+
+    Parameters
+    ----------
+    name : str
+        The name in v3 documents. The v2 id is the same, without a prefix ``numcodecs.``.
+    factory : callable
+        Takes the name and the configuration, returns a `Codec`.
+    """
+    _factories[name] = factory
+
+
+def make(name: str, /, **configuration: Any) -> Codec:
+    """Build a codec.
+
+    Parameters
+    ----------
+    name : str
+        The name Zarr v3 documents use, such as ``"numcodecs.zlib"`` or ``"imagecodecs_lzw"``.
+    **configuration
+        Members of its configuration.
+
+    Raises
+    ------
+    UnsupportedError
+        The name is not known.
+    MetadataError
+        The configuration is wrong.
+
+    Examples
+    --------
+    >>> make("numcodecs.shuffle", elementsize=4)
+    numcodecs.shuffle(elementsize=4)
+    """
+    name = _ALIASES.get(name, name)
+    factory = _factories.get(name) or _builtin(name)
+    if factory is None:
+        raise UnsupportedError(_unknown(name))
+    return factory(name, configuration)
+
+
+def _builtin(name: str) -> Factory | None:
+    """Return the class that implements a name, imported now."""
+    place = _BUILTIN.get(name)
+    if place is None and name.startswith("imagecodecs_"):
+        place = _image_place(name.removeprefix("imagecodecs_"))
+    if place is None:
+        return None
+    module, _, attribute = place.partition(":")
+    factory: Factory = getattr(import_module(f"virtualzarr.codecs.{module}"), attribute)
+    return factory
+
+
+def _image_place(short: str) -> str | None:
+    from virtualzarr.codecs import imagecodecs_bridge as bridge
+
+    if short in bridge.BYTES:
+        return "imagecodecs_bridge:ImageBytes"
+    if short in bridge.IMAGES:
+        return "imagecodecs_bridge:Image"
+    if short in bridge.ArrayFilter.takes:
+        return "imagecodecs_bridge:ArrayFilter"
+    if short == "quantize":
+        return "imagecodecs_bridge:Rounded"
+    for name, members in _IMAGE_LAYOUTS.items():
+        if short in members.split():
+            return f"imagecodecs_layouts:{name}"
+    return None
+
+
+def _unknown(name: str) -> str:
+    short = name.removeprefix("numcodecs.")
+    if short in _UNSAFE:
+        return f"codec {name} is refused: it can run code or has no bounds"
+    return f"codec {name} is not supported; virtualzarr.codecs.register can add it"
+
+
+def codec_from_v3(document: str | Mapping[str, Any]) -> Codec:
+    """Build a codec from a member of a v3 document's ``codecs`` list.
+
+    The short form (a bare name) is accepted. ``must_understand: false`` does not help an unknown
+    codec: leaving out a step of the chain would give wrong data.
+    """
+    if isinstance(document, str):
+        return make(document)
+    if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
+        raise MetadataError(f"a codec is a name or an object with a name, not {document!r}")
+    configuration = document.get("configuration") or {}
+    unknown = set(document) - {"name", "configuration", "must_understand"}
+    if unknown or not isinstance(configuration, Mapping):
+        raise MetadataError(f"codec {document['name']}: malformed object {document!r}")
+    return _built(document["name"], configuration)
+
+
+def codec_from_v2(config: Mapping[str, Any]) -> Codec:
+    """Build a codec from a v2 filter or compressor, ``{"id": ..., ...}``."""
+    if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
+        raise MetadataError(f"a v2 codec is an object with an id, not {config!r}")
+    configuration = dict(config)
+    name = configuration.pop("id")
+    if name not in _CORE and not name.startswith("imagecodecs_"):
+        name = f"numcodecs.{name}" if name not in _factories else name
+    return _built(name, configuration)
+
+
+def _built(name: str, configuration: Mapping[str, Any]) -> Codec:
+    if not all(isinstance(key, str) for key in configuration):
+        raise MetadataError(f"codec {name}: the configuration's keys must be strings")
+    return make(name, **configuration)

@@ -1,0 +1,47 @@
+"""One reusable buffer per thread, for bytes that live no longer than one call."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+KEPT = 1 << 24  # a larger buffer is not kept
+
+
+class _Local(threading.local):
+    buffer: npt.NDArray[Any] = np.empty(0, "u1")
+    owner: object = None
+    views: Any = None
+
+
+_LOCAL = _Local()
+
+
+def scratch(size: int) -> npt.NDArray[Any]:
+    """Return `size` bytes of this thread's buffer, valid until its next use.
+
+    Examples
+    --------
+    >>> scratch(8).shape
+    (8,)
+    """
+    if size > KEPT:
+        return np.empty(size, "u1")
+    if _LOCAL.buffer.size < size:
+        _LOCAL.buffer = np.empty(max(size, 1 << 16), "u1")
+        _LOCAL.owner = _LOCAL.views = None
+    return _LOCAL.buffer[:size]
+
+
+def scratch_views(owner: object, size: int, make: Any) -> Any:
+    """Return ``make(scratch(size))``, kept for as long as the same `owner` asks."""
+    if _LOCAL.owner is owner:
+        return _LOCAL.views
+    buffer = scratch(size)
+    views = make(buffer)
+    if size <= KEPT:
+        _LOCAL.owner, _LOCAL.views = owner, views
+    return views

@@ -1,0 +1,77 @@
+"""The byte shuffle: all first bytes of the elements, then all second bytes, and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.base import U1, Block, Buffer, BytesBytes, Codec, Spec, as_u1
+
+
+class Shuffle(BytesBytes):
+    """The byte shuffle of numcodecs and of HDF5 (filter 2).
+
+    Bytes after the last whole element stay as they are, at the end, as HDF5 leaves them.
+    """
+
+    def validate(self) -> None:
+        """Check the element size."""
+        size = self.configuration.get("elementsize")
+        if size is not None and (not isinstance(size, int) or size < 0):
+            raise self.bad(f"elementsize must be a positive integer, not {size!r}")
+
+    @property
+    def elementsize(self) -> int:
+        """Bytes per element; numcodecs' default is 4, and 0 means 1."""
+        size = self.configuration.get("elementsize")
+        return 4 if size is None else max(int(size), 1)
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Return the codec with the element size of the array where none is given."""
+        if self.configuration.get("elementsize") is not None:
+            return self
+        return Shuffle(self.name, {"elementsize": spec.dtype.itemsize})
+
+    def encoded_size(self, size: int | None) -> int | None:
+        """Return the same size."""
+        return size
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Return the elements' bytes."""
+        source = as_u1(data)
+        if size is not None and source.size != size:
+            raise self.wrong_size(source.size, size)
+        out = np.empty(source.size, U1)
+        self._move(source, out, unshuffle=True)
+        return out
+
+    def decode_into(self, data: Buffer, out: Block) -> None:
+        """Write the elements' bytes to `out`."""
+        source = as_u1(data)
+        if source.size != out.size:
+            raise self.wrong_size(source.size, out.size)
+        self._move(source, out, unshuffle=True)
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Return the shuffled bytes."""
+        source = as_u1(data)
+        out = np.empty(source.size, U1)
+        self._move(source, out, unshuffle=False)
+        return out
+
+    def _move(self, source: Block, out: Block, *, unshuffle: bool) -> None:
+        whole = source.size - source.size % self.elementsize
+        shape = (self.elementsize, whole // self.elementsize)
+        if unshuffle:
+            out[:whole].reshape(shape[::-1])[...] = source[:whole].reshape(shape).T
+        else:
+            out[:whole].reshape(shape)[...] = source[:whole].reshape(shape[::-1]).T
+        out[whole:] = source[whole:]
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return the element size, None where nothing is shuffled."""
+        size = self.configuration.get("elementsize")
+        size = dtype.itemsize if size is None else self.elementsize
+        return None if size == 1 else ("shuffle", size)

@@ -1,0 +1,95 @@
+"""bzip2 and LZMA streams, by the standard library."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+from collections.abc import Callable
+from typing import Any
+
+from virtualzarr.codecs.base import Buffer, BytesBytes, nbytes_of
+
+_MEMORY = 1 << 28  # what an LZMA dictionary may take
+
+
+class _Streams(BytesBytes):
+    """One stream after another; what follows the first and is no stream is ignored."""
+
+    compressor = True
+    errors: tuple[type[Exception], ...]
+
+    def decompressor(self) -> Any:
+        """Return a decompressor for one stream."""
+        raise NotImplementedError
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Decompress at most the bytes allowed."""
+        limit = limit if size is None else size
+        rest: Any = data
+        parts: list[bytes] = []
+        total = 0
+        while not parts or nbytes_of(rest):
+            stream = self.decompressor()
+            try:
+                part = stream.decompress(rest, limit + 1 - total)
+            except self.errors as error:
+                if parts:
+                    break
+                raise self.failed(f"the stream is corrupt ({error})") from error
+            parts.append(part)
+            total += len(part)
+            if total > limit:
+                raise self.failed(f"decodes to more than the {limit} bytes the block allows")
+            if not stream.eof:
+                raise self.failed(f"the stream is truncated ({nbytes_of(data)} bytes gave {total})")
+            rest = stream.unused_data
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Bz2(_Streams):
+    """bzip2."""
+
+    decoding_fields = ()
+    errors = (OSError, ValueError)
+
+    def decompressor(self) -> Any:
+        """Return a bzip2 decompressor."""
+        return bz2.BZ2Decompressor()
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Compress as one stream."""
+        return bz2.compress(data, self.configuration.get("level", 1))
+
+
+class Lzma(_Streams):
+    """LZMA in the container `format` names (numcodecs' default: xz)."""
+
+    decoding_fields = ("format", "filters")
+    errors = (lzma.LZMAError, ValueError, EOFError)
+
+    def _format(self) -> int:
+        return int(self.configuration.get("format") or lzma.FORMAT_XZ)
+
+    def decompressor(self) -> Any:
+        """Return a decompressor for the format."""
+        raw = self._format() == lzma.FORMAT_RAW
+        try:
+            return lzma.LZMADecompressor(
+                lzma.FORMAT_RAW if raw else lzma.FORMAT_AUTO,
+                memlimit=None if raw else _MEMORY,
+                filters=self.configuration.get("filters") if raw else None,
+            )
+        except (lzma.LZMAError, ValueError, TypeError) as error:
+            raise self.bad(f"cannot be used: {error}") from error
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Compress as one stream."""
+        check = self.configuration.get("check")
+        compress: Callable[..., bytes] = lzma.compress
+        return compress(
+            data,
+            format=self._format(),
+            check=-1 if check is None else check,
+            preset=self.configuration.get("preset"),
+            filters=self.configuration.get("filters"),
+        )

@@ -1,0 +1,91 @@
+"""Variable-length strings and bytes: a count, then length and bytes of each element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1
+from virtualzarr.errors import MetadataError
+
+
+class _Vlen(ArrayBytes):
+    """Elements in C order, lengths as little-endian u32; source: zarr-extensions, codecs/vlen-*."""
+
+    element: type
+    decoding_fields = ()
+
+    def validate(self) -> None:
+        """Check that there is no configuration."""
+        if self.configuration:
+            raise self.bad(f"unknown members {sorted(self.configuration)}")
+
+    def _value(self, raw: bytes) -> Any:
+        raise NotImplementedError
+
+    def _raw(self, value: Any) -> bytes:
+        raise NotImplementedError
+
+    def decode(self, data: Buffer, spec: Spec) -> Block:
+        """Return an array of the elements, of the array's own dtype."""
+        if spec.dtype.kind not in "OT":
+            raise MetadataError(f"codec {self.name}: cannot decode to {spec.dtype}")
+        raw = bytes(as_u1(data))
+        count = int.from_bytes(raw[:4], "little")
+        if len(raw) < 4 or count != spec.size:
+            raise self.failed(f"holds {count} elements, the block needs {spec.size}")
+        values = np.empty(count, object)
+        position = 4
+        for index in range(count):
+            start = position + 4
+            position = start + int.from_bytes(raw[start - 4 : start], "little")
+            if position > len(raw) or start > len(raw):
+                raise self.failed(f"the data are truncated in element {index} of {count}")
+            values[index] = self._value(raw[start:position])
+        if position != len(raw):
+            raise self.failed(f"{len(raw) - position} bytes too many after the last element")
+        return values.reshape(spec.shape).astype(spec.dtype, copy=False)
+
+    def encode(self, block: Block, spec: Spec) -> Buffer:
+        """Return count, lengths and bytes."""
+        parts = [spec.size.to_bytes(4, "little")]
+        for value in np.asarray(block, object).reshape(-1):
+            raw = self._raw(value)
+            parts += (len(raw).to_bytes(4, "little"), raw)
+        return b"".join(parts)
+
+
+class VlenUtf8(_Vlen):
+    """Strings as UTF-8 (``vlen-utf8``); a missing one (None, 0) counts as empty."""
+
+    element = str
+
+    def _value(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise self.failed(f"an element is not UTF-8 ({error})") from error
+
+    def _raw(self, value: Any) -> bytes:
+        if isinstance(value, str):
+            return value.encode()
+        if value is None or (isinstance(value, (int, float)) and value == 0):
+            return b""
+        raise self.failed(f"can only encode strings, not {type(value).__name__}")
+
+
+class VlenBytes(_Vlen):
+    """Byte strings (``vlen-bytes``); a missing one (None, 0) counts as empty."""
+
+    element = bytes
+
+    def _value(self, raw: bytes) -> bytes:
+        return raw
+
+    def _raw(self, value: Any) -> bytes:
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        if value is None or (isinstance(value, (int, float)) and value == 0):
+            return b""
+        raise self.failed(f"can only encode bytes, not {type(value).__name__}")

@@ -1,0 +1,154 @@
+"""Zstandard frames, decoded with one context kept per thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from virtualzarr.codecs.base import Block, Buffer, BytesBytes, Endian, Spec, view_of
+from virtualzarr.errors import MissingDependencyError
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        try:
+            import zstandard
+        except ImportError as error:
+            raise MissingDependencyError(
+                "zstd data need the package zstandard: install it"
+            ) from error
+        self.context = zstandard.ZstdDecompressor()
+
+
+_LOCAL: _Local | None = None
+_UNKNOWN = -1
+
+
+def _local() -> _Local:
+    global _LOCAL
+    if _LOCAL is None:
+        _LOCAL = _Local()
+    return _LOCAL
+
+
+def _is_skippable(data: memoryview) -> bool:
+    return len(data) >= 8 and 0x184D2A50 <= int.from_bytes(data[:4], "little") <= 0x184D2A5F
+
+
+class Zstd(BytesBytes):
+    """One or more zstd frames (RFC 8878), with or without their content size.
+
+    Nothing is allocated on the word of a frame header that promises more than the block needs.
+    """
+
+    decoding_fields = ()
+    compressor = True
+
+    def validate(self) -> None:
+        """Check level and checksum."""
+        level = self.configuration.get("level", 0)
+        if not isinstance(level, int) or not -131072 <= level <= 22:
+            raise self.bad(f"level must be an integer from -131072 to 22, not {level!r}")
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Decompress at most the bytes allowed."""
+        if size is not None:
+            return super().decode(data, size, limit)
+        return self._frames(data, limit)
+
+    def decode_into(self, data: Buffer, out: Block) -> None:
+        """Decompress into `out`."""
+        import zstandard
+
+        local = _LOCAL if _LOCAL is not None else _local()
+        try:
+            size = zstandard.frame_content_size(data)
+            if size == out.size or (size == _UNKNOWN and out.size):
+                result = local.context.decompress(data, out.size, allow_extra_data=False)
+                if len(result) == out.size:
+                    view_of(out)[:] = result
+                    return
+        except zstandard.ZstdError:
+            pass  # more than one frame, or corrupt: frame by frame it will show
+        result = self._frames(data, out.size)
+        if len(result) != out.size:
+            raise self.wrong_size(len(result), out.size)
+        view_of(out)[:] = result
+
+    def _frames(self, data: Buffer, limit: int) -> bytes:
+        """Decompress frame after frame, never more than `limit` bytes."""
+        import zstandard
+
+        rest = view_of(data)
+        parts: list[bytes] = []
+        total = 0
+        try:
+            while len(rest):
+                length = self._frame_length(rest)
+                if not _is_skippable(rest):
+                    part = self._frame(rest[:length], limit - total)
+                    parts.append(part)
+                    total += len(part)
+                rest = rest[length:]
+        except zstandard.ZstdError as error:
+            raise self.failed(f"the stream is corrupt or truncated ({error})") from error
+        if not parts:
+            raise self.failed("the stream is empty")
+        return b"".join(parts)
+
+    def _frame(self, frame: memoryview, room: int) -> bytes:
+        """Decompress one whole frame to at most `room` bytes."""
+        import zstandard
+
+        size = zstandard.frame_content_size(frame)
+        if size > room:
+            raise self.failed(f"a frame holds {size} bytes, the block has room for {room}")
+        if size == _UNKNOWN:
+            part = _local().context.stream_reader(frame).read(room + 1)
+            if len(part) > room:
+                raise self.failed(f"decodes to more than the {room} bytes the block has room for")
+            return part
+        return _local().context.decompress(frame, allow_extra_data=False)
+
+    def _frame_length(self, data: memoryview) -> int:
+        """Return the length of the frame `data` begins with (RFC 8878, section 3.1)."""
+        import zstandard
+
+        if _is_skippable(data):
+            end = 8 + int.from_bytes(data[4:8], "little")
+        else:
+            parameters = zstandard.get_frame_parameters(data)
+            end = zstandard.frame_header_size(data)
+            last = False
+            while not last and end + 3 <= len(data):
+                header = int.from_bytes(data[end : end + 3], "little")
+                last = bool(header & 1)
+                end += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
+            end += 4 * parameters.has_checksum
+            if not last:
+                raise self.failed(f"the stream is truncated ({len(data)} bytes)")
+        if end > len(data):
+            raise self.failed(f"the stream is truncated ({len(data)} bytes)")
+        return end
+
+    def to_v3(self) -> dict[str, Any]:
+        """Return the v3 form; the core codec has both members."""
+        fields = {"level": 0, "checksum": False, **self.configuration}
+        return {"name": self.name, "configuration": fields}
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Return the v2 form; readers that do not know `checksum` see it only when it is true."""
+        fields = {"level": self.configuration.get("level", 0)}
+        if self.configuration.get("checksum"):
+            fields["checksum"] = True
+        return {"id": self.v2_id, **fields}
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Compress as one frame that states its size."""
+        import zstandard
+
+        return zstandard.ZstdCompressor(
+            level=self.configuration.get("level", 0),
+            write_checksum=bool(self.configuration.get("checksum", False)),
+            write_content_size=True,
+        ).compress(data)
