@@ -1,1 +1,5 @@
-"""The virtualzarr command."""
+"""The command line: scan files into references, look into files, and a demonstration."""
+
+from virtualzarr.cli.main import main
+
+__all__ = ["main"]

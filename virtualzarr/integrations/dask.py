@@ -47,5 +47,7 @@ def to_dask(array: Array, chunks: Any = None, *, name: Any = None) -> dask.array
         raise MissingDependencyError("dask is needed; install virtualzarr[xarray]") from error
     if chunks is None:
         # dask wants a length even where there is nothing.
-        chunks = tuple(lengths or (0,) for lengths in array.grid.chunks)
-    return dask.array.from_array(array, chunks=chunks, name=name, fancy=False)
+        grid: Any = array.grid
+        chunks = tuple(lengths or (0,) for lengths in grid.chunks)
+    from_array: Any = dask.array.from_array
+    return from_array(array, chunks=chunks, name=name, fancy=False)

@@ -7,7 +7,7 @@ import binascii
 import os
 import struct
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from xarray.backends.store import StoreBackendEntrypoint
 from xarray.core import indexing
 
 from virtualzarr.array import Array
-from virtualzarr.errors import RefusedWarning, UnsupportedError
+from virtualzarr.errors import RefusedWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
 
 if TYPE_CHECKING:
@@ -52,7 +52,11 @@ class VirtualzarrBackend(BackendEntrypoint):
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         path = os.fspath(filename_or_obj)
-        return path.endswith(".json") and os.path.isfile(path)
+        if not path.endswith(".json") or not os.path.isfile(path):
+            return False
+        with open(path, "rb") as file:
+            head = file.read(4096)
+        return any(key in head for key in (b'"refs"', b'.zgroup"', b'.zattrs"', b'zarr.json"'))
 
     def open_dataset(
         self,
@@ -86,9 +90,9 @@ class VirtualzarrBackend(BackendEntrypoint):
         virtualzarr.errors.VirtualZarrError
             If the target cannot be opened, or has no such group.
         """
-        node = _open(filename_or_obj, storage_options, on_error, group)
         return to_dataset(
-            node,
+            _open(filename_or_obj, storage_options, on_error, group),
+            on_error,
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,
@@ -128,7 +132,7 @@ class VirtualzarrBackend(BackendEntrypoint):
             "use_cftime": use_cftime,
             "decode_timedelta": decode_timedelta,
         }
-        return {path: to_dataset(node, **decoding) for path, node in nodes.items()}
+        return {path: to_dataset(node, on_error, **decoding) for path, node in nodes.items()}
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> DataTree:
         """Open a group and all groups below it as a tree; options as for `open_dataset`."""
@@ -140,16 +144,14 @@ class VirtualzarrBackend(BackendEntrypoint):
 def _open(
     target: Any, storage_options: Mapping[str, Any] | None, on_error: str, group: str | None
 ) -> Array | Group:
-    """Open the target, warn of what it refused, and go to the group that is wanted."""
+    """Open the target and go to the group that is wanted."""
     if on_error not in ("warn", "raise"):
         raise ValueError(f"on_error is 'warn' or 'raise', not {on_error!r}")
     node: Array | Group = target
     if not isinstance(target, (Array, Group)):
         import virtualzarr
 
-        node = virtualzarr.open(target, storage_options=storage_options)
-    if isinstance(node, Group):
-        _report(node.refused, on_error)
+        node = virtualzarr.open(target, on_error=on_error, storage_options=storage_options)
     if not (group or "").strip("/"):
         return node
     if not isinstance(node, Group):
@@ -160,23 +162,15 @@ def _open(
     return inner
 
 
-def _report(refused: Mapping[str, str], on_error: str) -> None:
-    if not refused:
-        return
-    reasons = "; ".join(f"{path}: {reason}" for path, reason in refused.items())
-    message = f"{len(refused)} variables could not be virtualized and are left out: {reasons}"
-    if on_error == "raise":
-        raise UnsupportedError(message)
-    warnings.warn(message, RefusedWarning, stacklevel=4)
-
-
-def to_dataset(node: Array | Group, **decoding: Any) -> Dataset:
+def to_dataset(node: Array | Group, on_error: str = "raise", **decoding: Any) -> Dataset:
     """Return a group's arrays as a lazy dataset, decoded by the CF conventions.
 
     Parameters
     ----------
     node : Group or Array
         A lone array becomes the variable of its name, or ``data``.
+    on_error : "raise" or "warn"
+        What to do about members that cannot be opened.
     **decoding
         `mask_and_scale`, `decode_times`, `concat_characters`, `decode_coords`, `drop_variables`,
         `use_cftime`, `decode_timedelta`: as for `xarray.open_dataset`.
@@ -193,15 +187,15 @@ def to_dataset(node: Array | Group, **decoding: Any) -> Dataset:
     """
     if isinstance(node, Array):
         node = Group({}, {node.name or "data": node})
-    dataset = StoreBackendEntrypoint().open_dataset(_GroupStore(node), **decoding)
-    return dataset
+    return StoreBackendEntrypoint().open_dataset(_GroupStore(node, on_error), **decoding)
 
 
 class _GroupStore(AbstractDataStore):
     """What xarray's decoding needs of a group: its variables and attributes."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, on_error: str) -> None:
         self.group = group
+        self.on_error = on_error
 
     def get_attrs(self) -> dict[str, Any]:
         """Return the group's attributes, without those by which libraries sign their files."""
@@ -209,10 +203,22 @@ class _GroupStore(AbstractDataStore):
 
     def get_variables(self) -> dict[str, Variable]:
         """Return the group's arrays as lazy variables."""
-        arrays = dict(self.group.arrays())
+        arrays = dict(self._arrays())
         taken = {dim for array in arrays.values() for dim in array.dims if dim is not None}
         names = _PhonyNames(taken)
         return {name: to_variable(array, names.of(array)) for name, array in arrays.items()}
+
+    def _arrays(self) -> Iterator[tuple[str, Array]]:
+        for name in self.group:
+            try:
+                node = self.group[name]
+            except VirtualZarrError as error:
+                if self.on_error != "warn":
+                    raise
+                warnings.warn(f"{name} is left out: {error}", RefusedWarning, stacklevel=2)
+                continue
+            if isinstance(node, Array):
+                yield name, node
 
     def get_encoding(self) -> dict[str, Any]:
         """Return nothing: foreign files' unlimited dimensions mean nothing here."""

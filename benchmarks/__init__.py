@@ -1,0 +1,1 @@
+"""Side by side with the other tools: ``python -m benchmarks``."""

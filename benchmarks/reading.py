@@ -1,0 +1,105 @@
+"""Reading through references: decoding everything, many small chunks, and single elements."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+import virtualzarr
+from benchmarks._table import Row, alternate, row
+
+MIB = 1024 * 1024
+
+
+def run(quick: bool = False) -> list[Row]:
+    """Read the same HDF5 datasets with h5py, with us, and through others' references."""
+    with tempfile.TemporaryDirectory() as folder:
+        large = _write(Path(folder) / "large.h5", (64 if quick else 1024) * MIB, MIB)
+        small = _write(Path(folder) / "small.h5", (8 if quick else 100) * MIB, 10_000)
+        return [
+            _whole(large, "read all, 1 MiB chunks, shuffle+gzip", "<= 0.5 x h5py", 2),
+            _whole(small, "read all, 10 kB chunks, shuffle+gzip", "<= 0.8 x h5py", 3),
+            _element(small),
+        ]
+
+
+def _write(path: Path, nbytes: int, chunk_bytes: int) -> Path:
+    """Write a random walk of float32 in chunks of one row each."""
+    width = chunk_bytes // 4
+    rows = nbytes // chunk_bytes
+    random = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        options: dict[str, Any] = {"compression": "gzip", "shuffle": True}
+        data = file.create_dataset("a", (rows, width), "f4", chunks=(1, width), **options)
+        step = max(1, 16 * MIB // chunk_bytes)
+        for start in range(0, rows, step):
+            count = min(step, rows - start)
+            walk = random.normal(size=(count, width)).astype("f4").cumsum(axis=1)
+            data[start : start + count] = np.round(walk, 2)
+    return path
+
+
+def _readers(path: Path) -> dict[str, Any]:
+    """Open the dataset with every tool that is installed; each is indexed as numpy arrays are."""
+    group: Any = virtualzarr.open(path)
+    readers: dict[str, Any] = {"ours": group["a"], "h5py": h5py.File(path)["a"]}
+    if importlib.util.find_spec("kerchunk") and importlib.util.find_spec("zarr"):
+        readers["kerchunk+fsspec+zarr"] = _kerchunk(path)
+    if importlib.util.find_spec("virtualizarr"):
+        readers["VirtualiZarr+zarr"] = _virtualizarr(path)
+    return readers
+
+
+def _kerchunk(path: Path) -> Any:
+    import zarr
+    from fsspec.implementations.reference import ReferenceFileSystem
+    from kerchunk.hdf import SingleHdf5ToZarr
+
+    references = SingleHdf5ToZarr(str(path), inline_threshold=0).translate()
+    fs = ReferenceFileSystem(references, asynchronous=True)
+    store = zarr.storage.FsspecStore(fs, read_only=True)
+    return zarr.open_group(store, mode="r", zarr_format=2)["a"]
+
+
+def _virtualizarr(path: Path) -> Any:
+    import zarr
+    from obspec_utils.registry import ObjectStoreRegistry
+    from obstore.store import LocalStore
+    from virtualizarr.parsers import HDFParser
+
+    registry = ObjectStoreRegistry({"file://": LocalStore()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        store = HDFParser()(url=f"file://{path}", registry=registry)
+        return zarr.open_group(store, mode="r", zarr_format=3)["a"]
+
+
+def _whole(path: Path, name: str, target: str, repeat: int) -> Row:
+    readers = _readers(path)
+    expected = readers["h5py"][:3]
+    for reader in readers.values():
+        np.testing.assert_array_equal(reader[:3], expected)
+    works: dict[str, Callable[[], Any]] = {
+        tool: (lambda reader=reader: reader[...]) for tool, reader in readers.items()
+    }
+    return row(name, alternate(works, repeat), target)
+
+
+def _element(path: Path) -> Row:
+    """Read single elements, each from another chunk."""
+    readers = _readers(path)
+    rows = np.random.default_rng(1).integers(0, readers["h5py"].shape[0], 100).tolist()
+
+    def work(reader: Any) -> Callable[[], Any]:
+        return lambda: [reader[i, 17] for i in rows]
+
+    times = alternate({tool: work(reader) for tool, reader in readers.items()})
+    each = {tool: seconds / len(rows) * 1000 for tool, seconds in times.items()}
+    return row("one element from a 10 kB chunk", each, "<= 1 x h5py", "ms")
