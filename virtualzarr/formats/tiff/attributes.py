@@ -1,0 +1,111 @@
+"""What TIFF tags say about an image, as plain JSON attributes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+LIMIT = 64 * 1024
+"""Attributes whose JSON is longer are left out: they are data, not descriptions."""
+
+_TAGS = (
+    262,  # PhotometricInterpretation
+    269,  # DocumentName
+    270,  # ImageDescription
+    271,  # Make
+    272,  # Model
+    274,  # Orientation
+    282,  # XResolution
+    283,  # YResolution
+    285,  # PageName
+    296,  # ResolutionUnit
+    305,  # Software
+    306,  # DateTime
+    315,  # Artist
+    316,  # HostComputer
+    338,  # ExtraSamples
+    33432,  # Copyright
+    42112,  # GDAL_METADATA
+    42113,  # GDAL_NODATA
+)
+
+
+def page_attributes(page: Any) -> dict[str, Any]:
+    """Return a page's tags that describe the image, by their names in the TIFF specifications.
+
+    Rationals become numbers, enumerated values their names. GeoTIFF keys are under ``"GeoTIFF"``.
+    What is not text or numbers, or is long, is left out.
+    """
+    attributes: dict[str, Any] = {}
+    for code in _TAGS:
+        tag = page.tags.get(code)
+        if tag is None or (code == 270 and _is_structured(page)):
+            continue
+        value = tag.value
+        if code in (282, 283):
+            value = _ratio(value)
+        _put(attributes, tag.name, value)
+    geo = page.geotiff_tags
+    if geo:
+        _put(attributes, "GeoTIFF", geo)
+    return attributes
+
+
+def file_attributes(tiff: Any) -> dict[str, Any]:
+    """Return what a file says about all its images: OME-XML and ImageJ's metadata."""
+    attributes: dict[str, Any] = {}
+    if tiff.is_ome and tiff.ome_metadata:
+        _put(attributes, "OME-XML", tiff.ome_metadata)
+    if tiff.is_imagej and tiff.imagej_metadata:
+        plain = {str(key): plain_json(value) for key, value in tiff.imagej_metadata.items()}
+        _put(attributes, "ImageJ", {k: v for k, v in plain.items() if v is not None})
+    return attributes
+
+
+def plain_json(value: Any) -> Any:
+    """Return a tag's value as JSON can hold it, or None if it cannot.
+
+    Examples
+    --------
+    >>> plain_json((1, np.float32(0.5))), plain_json(b"raw"), plain_json(float("nan"))
+    ([1, 0.5], None, 'NaN')
+    """
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        items = [plain_json(item) for item in value]
+        return None if None in items else items
+    if isinstance(value, Mapping):
+        pairs = {str(key): plain_json(item) for key, item in value.items()}
+        return {key: item for key, item in pairs.items() if item is not None}
+    return None
+
+
+def _put(attributes: dict[str, Any], name: str, value: Any) -> None:
+    """Add an attribute if JSON can hold it and it is not too long."""
+    value = plain_json(value)
+    if value is None or value in ("", [], {}):
+        return
+    if len(value if isinstance(value, str) else json.dumps(value)) <= LIMIT:
+        attributes[name] = value
+
+
+def _is_structured(page: Any) -> bool:
+    """Tell whether the description is metadata that are kept elsewhere or only tell the shape."""
+    return bool(page.is_ome or page.is_imagej or page.is_shaped)
+
+
+def _ratio(value: Any) -> float | None:
+    numerator, denominator = value
+    return numerator / denominator if denominator else None

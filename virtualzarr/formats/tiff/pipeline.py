@@ -1,0 +1,217 @@
+"""The codecs that decode the strips and tiles of a TIFF page exactly as tifffile does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.errors import UnsupportedError
+
+_BYTES = {
+    5: ("imagecodecs_lzw", {}),
+    8: ("numcodecs.zlib", {"level": 1}),
+    32946: ("numcodecs.zlib", {"level": 1}),
+    50013: ("numcodecs.zlib", {"level": 1}),
+    32773: ("imagecodecs_packbits", {}),
+    34925: ("imagecodecs_lzma", {}),
+    34926: ("zstd", {"level": 0, "checksum": False}),
+    50000: ("zstd", {"level": 0, "checksum": False}),
+}
+"""Compressions of bytes: what is inside is as in an uncompressed file."""
+
+_JPEG = (6, 7, 33007, 34892)
+_CODED = {
+    2: "imagecodecs_ccittrle",
+    3: "imagecodecs_ccittfax3",
+    4: "imagecodecs_ccittfax4",
+    34887: "imagecodecs_lerc",
+}
+"""Compressions whose decoder yields samples; fill order is the file's."""
+
+_IMAGES = {
+    22610: "imagecodecs_jpegxr",
+    34934: "imagecodecs_jpegxr",
+    33003: "imagecodecs_jpeg2k",
+    33004: "imagecodecs_jpeg2k",
+    33005: "imagecodecs_jpeg2k",
+    34712: "imagecodecs_jpeg2k",
+    34933: "imagecodecs_png",
+    34927: "imagecodecs_webp",
+    50001: "imagecodecs_webp",
+    50002: "imagecodecs_jpegxl",
+    52546: "imagecodecs_jpegxl",
+}
+"""Compressions of images: dtype, byte order, predictor and fill order are the codec's own."""
+
+_PREDICTORS = {
+    2: ("delta", 1),
+    34892: ("delta", 2),
+    34893: ("delta", 4),
+    3: ("floatpred", 1),
+    34894: ("floatpred", 2),
+    34895: ("floatpred", 4),
+}
+"""Horizontal differencing of samples, or of the byte planes of floats: kind and distance."""
+
+
+def check_supported(page: Any) -> None:
+    """Refuse by name what tifffile does not decode, or what no codec here decodes alike.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    if page.dtype is None:
+        raise UnsupportedError(
+            f"TIFF sample format {_named(page.sampleformat)} of {page.bitspersample} bits"
+        )
+    if page.planarconfig not in (1, 2):
+        raise UnsupportedError(f"TIFF planar configuration {page.planarconfig}")
+    if page.jpegheader is not None:
+        raise UnsupportedError("TIFF of NDPI slides, whose JPEG tiles have no headers")
+    if page.is_subsampled and (page.compression not in _JPEG or page.planarconfig == 2):
+        raise UnsupportedError("TIFF chroma subsampling without JPEG compression")
+    formats = page.tags.valueof(339)
+    if isinstance(formats, tuple) and len(set(formats)) > 1:
+        raise UnsupportedError(f"TIFF samples of different formats {formats}")
+
+
+def page_pipeline(
+    page: Any, axis: int | None, dtype: np.dtype[Any], tables: bytes | None
+) -> Pipeline:
+    """Return the codecs of a page's strips or tiles.
+
+    Parameters
+    ----------
+    page : tifffile.TiffPage
+        A page or key frame.
+    axis : int or None
+        The array's axis that runs along the rows, which predictors work on. None if the array has
+        no such axis, because rows are one sample long.
+    dtype : numpy.dtype
+        Of the array.
+    tables : bytes or None
+        JPEG tables of this page (tag 347).
+
+    Raises
+    ------
+    UnsupportedError
+        If tifffile's result cannot be had with the codecs at hand; the message names the feature.
+    """
+    compression = int(page.compression)
+    if compression in _JPEG:
+        return Pipeline([_jpeg(page, tables)])
+    if compression in _IMAGES:
+        return Pipeline([_image(page)])
+    if compression in _CODED:
+        chain = [_coded(page)]
+    else:
+        chain = [] if page.predictor == 1 else [_predictor(page, axis, dtype)]
+        if not chain or chain[-1].kind == "array_array":
+            chain.append(_samples(page, dtype))
+        if compression in _BYTES:
+            name, configuration = _BYTES[compression]
+            chain.append(make(name, **configuration))
+        elif compression != 1:
+            raise UnsupportedError(f"TIFF compression {_named(page.compression)}")
+    if page.fillorder == 2:
+        chain.append(make("imagecodecs_bitorder"))
+    return Pipeline(chain)
+
+
+def row_bytes(page: Any) -> int:
+    """Return the bytes of one uncompressed row of a strip or tile; packed rows end at a byte."""
+    width = page.tilewidth if page.is_tiled else page.imagewidth
+    return -(-int(width) * int(page.shaped[-1]) * int(page.bitspersample) // 8)
+
+
+def _samples(page: Any, dtype: np.dtype[Any]) -> Codec:
+    """Return the codec between samples and bytes."""
+    bits = page.bitspersample
+    if page.sampleformat == 5:
+        raise UnsupportedError(f"TIFF complex integers of {bits} bits")
+    if isinstance(bits, tuple):
+        raise UnsupportedError(f"TIFF samples of different sizes {bits}")
+    order = page.parent.byteorder
+    if bits in (8, 16, 32, 64, 128):
+        return make("bytes", endian="big" if order == ">" else "little")
+    if dtype.kind == "f":
+        return make("imagecodecs_float24", byteorder=order)
+    width = page.tilewidth if page.is_tiled else page.imagewidth
+    return make("imagecodecs_packints", bitspersample=bits, runlen=width * int(page.shaped[-1]))
+
+
+def _predictor(page: Any, axis: int | None, dtype: np.dtype[Any]) -> Codec:
+    """Return the codec that undoes the predictor."""
+    try:
+        kind, distance = _PREDICTORS[int(page.predictor)]
+    except KeyError as error:
+        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)}") from error
+    bits = page.bitspersample
+    if bits not in (8, 16, 32, 64) or page.sampleformat == 5:
+        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)} on {bits}-bit samples")
+    if kind == "floatpred" and (dtype.kind != "f" or axis is None):
+        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)} on {dtype} samples")
+    if axis is None:
+        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)} on rows of one sample")
+    return make(f"imagecodecs_{kind}", axis=axis, dist=distance)
+
+
+def _jpeg(page: Any, tables: bytes | None) -> Codec:
+    """Return the JPEG codec with the tables and colour spaces that tifffile would use."""
+    if 28672 in page.tags:
+        raise UnsupportedError("TIFF of Sony raw images")
+    stored, decoded = _jpeg_colours(page)
+    configuration: dict[str, Any] = {}
+    if tables:
+        configuration["tables"] = tables
+    if stored is not None:
+        configuration["colorspace_jpeg"] = stored
+    if decoded is not None:
+        configuration["colorspace_data"] = decoded
+    return make("imagecodecs_jpeg", **configuration)
+
+
+def _jpeg_colours(page: Any) -> tuple[str | None, str | None]:
+    """Return the colour space that JPEG data are said to be in, and the one they decode to.
+
+    YCbCr becomes RGB; RGB data without a JFIF marker are not taken for YCbCr; separate samples are
+    gray; anything else is left as it is.
+    """
+    stored = decoded = None
+    if not page.extrasamples:
+        if page.photometric in (2, 6):
+            decoded = "RGB"
+            if page.photometric == 2 and not page.is_jfif:
+                stored = "RGB"
+        elif page.photometric == 5:
+            decoded = "CMYK"
+    return stored, decoded if page.planarconfig == 1 else "GRAYSCALE"
+
+
+def _coded(page: Any) -> Codec:
+    """Return the codec of bilevel fax data, or of LERC."""
+    compression = int(page.compression)
+    if page.predictor != 1:
+        raise UnsupportedError(
+            f"TIFF predictor {_named(page.predictor)} with compression {_named(page.compression)}"
+        )
+    if compression == 3:
+        return make(_CODED[3], t4options=int(page.tags.valueof(292, 0)))
+    return make(_CODED[compression])
+
+
+def _image(page: Any) -> Codec:
+    name = _IMAGES[int(page.compression)]
+    if name == "imagecodecs_webp" and page.samplesperpixel == 4:
+        # Segments may leave out an alpha channel that is opaque throughout.
+        return make(name, hasalpha=True)
+    return make(name)
+
+
+def _named(value: Any) -> str:
+    """Return a tag's number, and its name if it has one."""
+    name = getattr(value, "name", None)
+    return f"{int(value)} ({name})" if name else str(value)

@@ -1,0 +1,167 @@
+"""The strips and tiles of TIFF pages as columns of references."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.tiff.layout import Layout, Runs
+from virtualzarr.manifest import Affine, Sources
+
+Column = NDArray[np.int64]
+
+
+def segment_columns(pages: Sequence[Any], ncells: int) -> tuple[Column, Column]:
+    """Return where the segments of pages lie, page after page.
+
+    Parameters
+    ----------
+    pages : sequence of (tifffile.TiffPage, TiffFrame or None)
+        None is a page that was never written.
+    ncells : int
+        Strips or tiles that each page must have.
+
+    Returns
+    -------
+    offset, length : int64 arrays of shape (pages, ncells)
+        Both are 0 for a segment that was never written.
+
+    Raises
+    ------
+    SourceError
+        If a page lists another number of segments, or impossible offsets.
+    """
+    offset = _column(pages, ncells, "dataoffsets")
+    length = _column(pages, ncells, "databytecounts")
+    missing = (offset <= 0) | (length <= 0)
+    if missing.any():
+        offset[missing] = length[missing] = 0
+    return offset, length
+
+
+def _column(pages: Sequence[Any], ncells: int, name: str) -> Column:
+    """Return `ncells` numbers for each page."""
+    nothing = (0,) * ncells
+    lists = [nothing if page is None else getattr(page, name) for page in pages]
+    for index, numbers in enumerate(lists):
+        if len(numbers) != ncells:
+            raise SourceError(
+                f"page {index} of the TIFF series lists {len(numbers)} {name[4:]} of {ncells} "
+                "strips or tiles"
+            )
+    try:
+        column = np.fromiter(chain.from_iterable(lists), np.int64, len(pages) * ncells)
+    except OverflowError as error:
+        raise SourceError(f"{name[4:]} of strips or tiles that no file can have") from error
+    return column.reshape(len(pages), ncells)
+
+
+def page_bases(pages: Sequence[Any]) -> Column:
+    """Return where pages that lie in one piece begin; 0 for a missing page.
+
+    Raises
+    ------
+    SourceError
+        If a page says nothing, or begins where the file does: a page that was never written.
+    """
+    bases = [0 if page is None else page.dataoffsets[0] for page in pages]
+    if any(base <= 0 and page is not None for base, page in zip(bases, pages, strict=True)):
+        raise SourceError("a TIFF page without data, which tifffile does not read")
+    return np.array(bases, np.int64)
+
+
+def raw_columns(
+    bases: Column, layout: Layout, runs: Sequence[Runs], itemsize: int
+) -> tuple[Column | Affine, Column]:
+    """Return offsets and lengths of the chunks of pages that lie in one piece.
+
+    Parameters
+    ----------
+    bases : int64 array of shape (pages,)
+        Where each page begins.
+    layout : Layout
+    runs : sequence
+        Chunk lengths along the axes of the page.
+    itemsize : int
+        Bytes of an element.
+
+    Returns
+    -------
+    offset, length
+        Columns that broadcast to the grid's shape.
+    """
+    spec = layout.chunks(runs)[layout.lead :]
+    shape = layout.shape[layout.lead :]
+    edges = [run if isinstance(run, int) else run[0][0] for run in spec]
+    counts = [-(-n // edge) for n, edge in zip(shape, edges, strict=True)]
+    strides = [edge * itemsize * math.prod(shape[axis + 1 :]) for axis, edge in enumerate(edges)]
+    length = np.array(math.prod(edges) * itemsize, np.int64)
+    for axis, (n, edge, count) in enumerate(zip(shape, edges, counts, strict=True)):
+        if n % edge:
+            rest = length // edge * (n % edge)
+            along = np.where(np.arange(count) < count - 1, length, rest)
+            length = along.reshape((count,) + (1,) * (len(shape) - axis - 1))
+    lead = layout.shape[: layout.lead]
+    steps = np.unique(np.diff(bases))
+    if len(steps) <= 1:
+        step = int(steps[0]) if len(steps) else 0
+        outer = [step * math.prod(lead[axis + 1 :]) for axis in range(len(lead))]
+        return Affine((*lead, *counts), int(bases[0]), (*outer, *strides)), length
+    within = np.asarray(Affine(counts, 0, strides))
+    return bases.reshape(lead + (1,) * len(counts)) + within, length
+
+
+def clip_raw(length: Column, needed: Column) -> Column:
+    """Cut the lengths of uncompressed segments to what their elements take.
+
+    Parameters
+    ----------
+    length : int64 array
+        As the file says; 0 where the segment is missing.
+    needed : int64 array
+        Bytes of the elements.
+
+    Raises
+    ------
+    UnsupportedError
+        If a segment is too short.
+    """
+    needed = np.broadcast_to(needed, length.shape)
+    short = (length < needed) & (length > 0)
+    if short.any():
+        index = tuple(int(i[0]) for i in np.nonzero(short))
+        raise UnsupportedError(
+            f"uncompressed TIFF strip or tile of {length[index]} bytes, whose elements take "
+            f"{needed[index]}"
+        )
+    return np.minimum(length, needed)
+
+
+def check_within(
+    offset: Column, length: Column, source: NDArray[np.int32], sources: Sources
+) -> None:
+    """Check that no reference reaches beyond the end of its file.
+
+    Raises
+    ------
+    SourceError
+    """
+    sizes = np.array([source.size or 0 for source in sources] + [np.iinfo(np.int64).max])
+    size = sizes[source]  # the last one is that of missing pages, whose row is -1
+    beyond = offset > size - length
+    if beyond.any():
+        index = tuple(int(i[0]) for i in np.nonzero(beyond))
+        start, stop, end = (
+            int(np.broadcast_to(column, beyond.shape)[index])
+            for column in (offset, offset + length, size)
+        )
+        raise SourceError(
+            f"a strip or tile lies at bytes {start} to {stop}, but the file ends at {end}; it is "
+            "truncated or damaged"
+        )

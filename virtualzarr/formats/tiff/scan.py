@@ -1,0 +1,180 @@
+"""A TIFF file as a group: an array for each series of images, a group for each pyramid."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from virtualzarr.array import Array
+from virtualzarr.errors import (
+    AccessError,
+    MissingDependencyError,
+    RefusedWarning,
+    SourceError,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.formats.tiff.attributes import file_attributes
+from virtualzarr.formats.tiff.series import series_array
+from virtualzarr.group import Group
+from virtualzarr.manifest import Source
+from virtualzarr.stores.files import is_url
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: Literal["raise", "warn"] = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Scan a TIFF file into a group of virtual arrays.
+
+    Each series of images, as tifffile groups the pages of a file, becomes an array that reads
+    exactly what ``tifffile.TiffFile(path).series[i].asarray()`` reads. Arrays are named after
+    their series if there are several and all have different names, else ``"0"``, ``"1"``, ...; a
+    file with one series has the array ``"0"``. A series with several resolutions is a group of
+    arrays ``"0"`` (full resolution), ``"1"``, ... Dimensions are named by tifffile's axis letters
+    in lower case.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+    on_error : {"raise", "warn"}
+        What to do about a series that cannot be virtualized: raise, or warn, leave it out, and
+        note it in the group's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        If the file is missing or is no readable TIFF.
+    UnsupportedError
+        If a series uses what is not supported; the message names it.
+    """
+    source = Source.of_file(path_or_url, storage_options)
+    with _opened(source) as tiff:
+        return _Scan(tiff, source, on_error).group()
+
+
+class _Scan:
+    """The scan of one open file."""
+
+    def __init__(self, tiff: Any, source: Source, on_error: str) -> None:
+        self.tiff = tiff
+        self.source = source
+        self.on_error = on_error
+        self.refused: dict[str, str] = {}
+        self.sources = {id(tiff): source}
+
+    def group(self) -> Group:
+        with _parsing(self.source.uri):
+            series = self.tiff.series
+            attributes = file_attributes(self.tiff)
+        if not series:
+            raise SourceError("the TIFF file has no images", file=self.source.uri)
+        members: dict[str, Array | Group] = {}
+        for name, image in zip(_names(series), series, strict=True):
+            node = self.pyramid(image, name) if len(image.levels) > 1 else self.array(image, name)
+            if node is not None:
+                members[name] = node
+        return Group(attributes, members, refused=self.refused)
+
+    def pyramid(self, series: Any, path: str) -> Group:
+        """Return the resolutions of a series as a group."""
+        levels = {}
+        for index, level in enumerate(series.levels):
+            array = self.array(level, f"{path}/{index}")
+            if array is not None:
+                levels[str(index)] = array
+        datasets = [{"path": name} for name in levels]
+        attributes = {"multiscales": [{"name": series.name or path, "datasets": datasets}]}
+        return Group(attributes, levels, path)
+
+    def array(self, series: Any, path: str) -> Array | None:
+        """Return the array of a series, or None if it is refused."""
+        try:
+            with _parsing(self.source.uri):
+                self.check_files(series)
+                return series_array(series, path, self.source_of)
+        except VirtualZarrError as error:
+            error.at(file=self.source.uri, variable=path)
+            if self.on_error == "raise":
+                raise
+            self.refused[path] = error.message
+            warnings.warn(RefusedWarning(f"left out: {error}"), stacklevel=5)
+            return None
+
+    def source_of(self, tiff: Any) -> Source:
+        """Return the source of a file that the series spans; only the same folder is allowed."""
+        source = self.sources.get(id(tiff))
+        if source is None:
+            handle = tiff.filehandle
+            here = os.path.realpath(os.path.dirname(self.source.uri))
+            if os.path.dirname(os.path.realpath(handle.path)) != here:
+                raise AccessError(f"the TIFF series has planes in another folder, {handle.path}")
+            source = self.sources[id(tiff)] = Source.of_file(handle.path)
+        return source
+
+    def check_files(self, series: Any) -> None:
+        """Refuse an OME series with planes in files that are not there: they would read as 0."""
+        if series.kind != "ome" or all(page is not None for page in series):
+            return
+        folder = os.path.dirname(self.source.uri)
+        for name in sorted(set(re.findall(r'FileName="([^"]*)"', self.tiff.ome_metadata or ""))):
+            if is_url(self.source.uri) or not os.path.exists(os.path.join(folder, name)):
+                raise UnsupportedError(
+                    f"the OME series has planes in other files; {name} is missing"
+                )
+
+
+def _names(series: list[Any]) -> list[str]:
+    """Return a name for each series."""
+    names = [re.sub(r"[^\w.() -]+", "_", image.name).strip(". ") for image in series]
+    if len(series) > 1 and all(names) and len(set(names)) == len(names):
+        return names
+    return [str(index) for index in range(len(series))]
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[Any]:
+    """Open a file with tifffile."""
+    try:
+        import tifffile
+    except ImportError as error:
+        raise MissingDependencyError(
+            "tifffile is needed to scan TIFF files: pip install 'virtualzarr[tiff]'"
+        ) from error
+    if not is_url(source.uri):
+        with _parsing(source.uri):
+            tiff = tifffile.TiffFile(source.uri)
+        with tiff:
+            yield tiff
+        return
+    import fsspec
+
+    with fsspec.open(source.uri, "rb", **(source.storage_options or {})) as file:
+        with _parsing(source.uri):
+            tiff = tifffile.TiffFile(file, name=os.path.basename(source.uri))
+        with tiff:
+            yield tiff
+
+
+@contextmanager
+def _parsing(uri: str) -> Iterator[None]:
+    """Turn whatever a parser says about a damaged file into an error that names the file."""
+    try:
+        yield
+    except VirtualZarrError:
+        raise
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise SourceError(f"tifffile cannot read the file ({problem})", file=uri) from error

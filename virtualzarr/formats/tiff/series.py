@@ -1,0 +1,199 @@
+"""One TIFF series as one virtual array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import grids
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline
+from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.tiff.attributes import page_attributes
+from virtualzarr.formats.tiff.layout import WIDTH, Layout, Segments, raw_runs, split_plane
+from virtualzarr.formats.tiff.pipeline import check_supported, page_pipeline, row_bytes
+from virtualzarr.formats.tiff.references import (
+    check_within,
+    clip_raw,
+    page_bases,
+    raw_columns,
+    segment_columns,
+)
+from virtualzarr.manifest import Decoder, Manifest, Source, Sources
+from virtualzarr.metadata import ArrayMetadata
+
+RAW_CHUNK = 4 * 1024 * 1024
+"""Bytes of a chunk where the file lets us choose, because a page lies in one piece."""
+
+SourceOf = Callable[[Any], Source]
+"""Gives the source of a `tifffile.TiffFile`."""
+
+
+def series_array(series: Any, path: str, source_of: SourceOf) -> Array:
+    """Return the virtual array of a tifffile series.
+
+    Parameters
+    ----------
+    series : tifffile.TiffPageSeries
+    path : str
+        Of the array.
+    source_of : callable
+        Gives the source of a `tifffile.TiffFile`; a series may span several.
+
+    Raises
+    ------
+    UnsupportedError
+        If the codecs at hand cannot give exactly what ``series.asarray()`` gives.
+    SourceError
+        If offsets or counts of strips or tiles cannot be right.
+    """
+    page = series.keyframe
+    if series.transform is not None:
+        raise UnsupportedError(f"TIFF series of kind {series.kind!r}, whose values are computed")
+    shape = tuple(int(n) for n in series.shape)
+    if 0 in shape or 0 in page.shaped:
+        raise UnsupportedError(f"TIFF series without elements, of shape {shape}")
+    check_supported(page)
+    dtype = np.dtype(series.dtype).newbyteorder("=")
+    build = _contiguous if page.is_contiguous else _segmented
+    grid, pipeline, manifest = build(series, shape, dtype, source_of)
+    metadata = ArrayMetadata(
+        shape=shape,
+        dtype=dtype,
+        grid=grid,
+        pipeline=pipeline,
+        fill_value=dtype.type(page.nodata),
+        dimension_names=dimension_names(series.axes),
+        attributes=page_attributes(page),
+    )
+    return Array.virtual(metadata, manifest, path=path)
+
+
+def dimension_names(axes: str) -> tuple[str, ...]:
+    """Return lower-case names for tifffile's axis letters; repeated ones are numbered.
+
+    Examples
+    --------
+    >>> dimension_names("QQYX")
+    ('q', 'q_1', 'y', 'x')
+    """
+    return tuple(
+        letter.lower() + (f"_{axes[:i].count(letter)}" if letter in axes[:i] else "")
+        for i, letter in enumerate(axes)
+    )
+
+
+Parts = tuple[grids.ChunkGrid, Pipeline, Manifest]
+
+
+def _contiguous(
+    series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], source_of: SourceOf
+) -> Parts:
+    """Return the parts of an array whose pages each lie in one piece, uncompressed."""
+    page, start = series.keyframe, series.dataoffset
+    segments = Segments(page.shaped, page.shaped, tiled=False)
+    if start is not None and start > 0:
+        # The file holds the array itself; where pages begin does not matter.
+        segments = split_plane(shape, segments)
+    layout = Layout.of(shape, segments)
+    page_bytes = math.prod(segments.extents) * dtype.itemsize
+    if start is not None and start > 0:
+        bases = start + page_bytes * np.arange(layout.npages, dtype=np.int64)
+        sources, source = Sources([source_of(page.parent)]), np.zeros(layout.npages, np.int32)
+    else:
+        pages = _pages(series, layout)
+        bases = page_bases(pages)
+        sources, source = _sources(pages, source_of)
+    check_within(bases, np.full(bases.shape, page_bytes), source, sources)
+    runs = raw_runs(segments, dtype.itemsize, RAW_CHUNK)
+    grid = grids.parse(layout.chunks(runs), shape)
+    offset, length = raw_columns(bases, layout, runs, dtype.itemsize)
+    pipeline = page_pipeline(page, _row_axis(layout), dtype, None)
+    lead = (*shape[: layout.lead], *(1,) * (len(shape) - layout.lead))
+    return grid, pipeline, Manifest(
+        grid.grid_shape, sources, source.reshape(lead), offset, length
+    )  # fmt: skip
+
+
+def _segmented(
+    series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], source_of: SourceOf
+) -> Parts:
+    """Return the parts of an array whose pages are strips or tiles, each encoded on its own."""
+    page = series.keyframe
+    segments = Segments.of(page)
+    layout = Layout.of(shape, segments)
+    pages = _pages(series, layout)
+    offset, length = segment_columns(pages, math.prod(segments.counts))
+    if page.compression == 1:
+        length = clip_raw(length, segments.raw_bytes(row_bytes(page)))
+    sources, source_of_page = _sources(pages, source_of)
+    check_within(offset, length, source_of_page[:, None], sources)
+    grid = grids.parse(layout.chunks(segments.runs), shape)
+    pipelines, chosen = _pipelines(pages, page, _row_axis(layout), dtype)
+    source = np.where(length > 0, source_of_page[:, None], np.int32(-1))
+    decoder: NDArray[np.int64] | None = None
+    if len(pipelines) > 1:
+        decoder = np.broadcast_to(chosen[:, None] - 1, length.shape).reshape(grid.grid_shape)
+    manifest = Manifest(
+        grid.grid_shape,
+        sources,
+        source.reshape(grid.grid_shape),
+        offset.reshape(grid.grid_shape),
+        length.reshape(grid.grid_shape),
+        [Decoder(pipeline) for pipeline in pipelines[1:]],
+        decoder,
+    )
+    return grid, pipelines[0], manifest
+
+
+def _row_axis(layout: Layout) -> int | None:
+    """Return the array's axis along rows, counted from the last."""
+    axis = layout.place(WIDTH)
+    return None if axis is None else axis - len(layout.shape)
+
+
+def _pages(series: Any, layout: Layout) -> list[Any]:
+    """Return the pages of a series, None where one is missing."""
+    pages = list(series)
+    if len(pages) != layout.npages:
+        raise SourceError(
+            f"the TIFF series of shape {layout.shape} needs {layout.npages} pages; the file has "
+            f"{len(pages)}"
+        )
+    if series.keyframe.nodata and any(page is None for page in pages):
+        # tifffile fills missing pages with 0, but missing tiles with the nodata value.
+        raise UnsupportedError("TIFF series with missing pages and a nodata value")
+    return pages
+
+
+def _sources(pages: Sequence[Any], source_of: SourceOf) -> tuple[Sources, NDArray[np.int32]]:
+    """Return the files that pages are in, and for each page its row; -1 if it is missing."""
+    rows: dict[int, int] = {}
+    files: list[Source] = []
+    column = np.full(len(pages), -1, np.int32)
+    for index, page in enumerate(pages):
+        if page is None:
+            continue
+        row = rows.setdefault(id(page.parent), len(rows))
+        if row == len(files):
+            files.append(source_of(page.parent))
+        column[index] = row
+    return Sources(files), column
+
+
+def _pipelines(
+    pages: Sequence[Any], keyframe: Any, axis: int | None, dtype: np.dtype[Any]
+) -> tuple[list[Pipeline], NDArray[np.int64]]:
+    """Return the different codec chains of pages, and for each page its chain.
+
+    Only JPEG tables may differ within a series.
+    """
+    tables: dict[bytes | None, int] = {}
+    chosen = np.array(
+        [0 if page is None else tables.setdefault(page.jpegtables, len(tables)) for page in pages]
+    )
+    return [page_pipeline(keyframe, axis, dtype, table) for table in tables], chosen
