@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from virtualzarr.errors import CodecError, MetadataError
+from virtualzarr.errors import CodecError
 
 Block: TypeAlias = npt.NDArray[Any]
 Buffer: TypeAlias = Any  # bytes, memoryview or a flat uint8 array
@@ -78,11 +78,11 @@ class Codec:
         self.validate()
 
     def validate(self) -> None:
-        """Check the configuration; raise `MetadataError` when it is wrong."""
+        """Check the configuration; raise `CodecError` when it is wrong."""
 
-    def bad(self, problem: str) -> MetadataError:
+    def bad(self, problem: str) -> CodecError:
         """Return the error for a wrong configuration."""
-        return MetadataError(f"codec {self.name}: {problem}")
+        return CodecError(f"codec {self.name}: {problem}")
 
     def failed(self, problem: object) -> CodecError:
         """Return the error for bytes that do not decode."""

@@ -37,7 +37,7 @@ from virtualzarr.errors import CodecError
 
 Step: TypeAlias = Callable[[Buffer], Buffer]
 Into: TypeAlias = Callable[[Buffer, Block], None]
-_STRIDED = 16  # up to this element size, a shuffle is undone byte by byte
+_STRIDED = 64  # up to this element size, a shuffle is undone byte by byte
 
 
 class BlockCodec:
@@ -296,7 +296,10 @@ class BlockCodec:
         if block.shape != self.shape:
             raise CodecError(f"cannot encode a block {block.shape}: the chunk is {self.shape}")
         if block.dtype != self.dtype:
-            block = block.astype(self.dtype, casting="same_kind")
+            try:
+                block = block.astype(self.dtype, casting="same_kind")
+            except (TypeError, ValueError) as error:
+                raise CodecError(f"cannot store {block.dtype} as {self.dtype}") from error
         for codec, spec in self._filters:
             block = codec.encode(block, spec)
         data: Buffer = self._serializer.encode(block, self._inner)

@@ -81,12 +81,14 @@ def has_order(dtype: np.dtype[Any]) -> bool:
         return has_order(dtype.subdtype[0])
     if dtype.fields is not None:
         return any(has_order(field[0]) for field in dtype.fields.values())
-    return dtype.byteorder != "|"
+    return dtype.byteorder != "|" and not dtype.hasobject
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a plain dtype in native byte order; a structured one as it is."""
-    return dtype if dtype.names is not None else dtype.newbyteorder("=")
+    """Return a plain dtype in native byte order; a structured or object one as it is."""
+    if dtype.names is not None or dtype.hasobject:
+        return dtype
+    return dtype.newbyteorder("=")
 
 
 def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,7 +75,17 @@ BYTES_DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 # These fill the output they are given and do not say that there was more.
-_TRUNCATING = frozenset({"bz2", "lzma", "lz4f", "lzfse"})
+_TRUNCATING = frozenset({"lz4f", "lzfse"})
+
+# These are streams that other codecs decode as well: "module:class".
+_STANDARD = {
+    "deflate": "deflate:Zlib",
+    "zlib": "deflate:Zlib",
+    "zlibng": "deflate:Zlib",
+    "zstd": "zstd:Zstd",
+    "bz2": "streams:Bz2",
+    "lzma": "streams:Lzma",
+}
 
 # Image formats: the array's shape and dtype are in the data.
 IMAGES: dict[str, tuple[str, str]] = {
@@ -106,6 +117,8 @@ IMAGES: dict[str, tuple[str, str]] = {
     "tiff": ("index asrgb verbose", "level compression predictor photometric planarconfig"),
     "webp": ("index hasalpha", "level lossless method numthreads"),
 }
+# Those that tell signed integers, or booleans, from unsigned ones.
+_SIGNED = frozenset({"lerc", "jpeg2k", "htj2k", "tiff"})
 
 
 def library(name: str) -> Any:
@@ -205,10 +218,9 @@ class ImageBytes(_Bridged, BytesBytes):
     compressor = True
 
     def validate(self) -> None:
-        """Fill in the defaults that decoding depends on."""
+        """Drop what only arrays have."""
         super().validate()
         self.configuration.pop("squeeze", None)
-        self.defaults = BYTES_DEFAULTS.get(self.short, {})
 
     @cached_property
     def _decode(self) -> Callable[..., Any]:
@@ -216,12 +228,27 @@ class ImageBytes(_Bridged, BytesBytes):
 
     @cached_property
     def _options(self) -> dict[str, Any]:
-        keys = self.takes[self.short][0]
-        defaults = {key: value for key, value in self.defaults.items() if key in keys.split()}
-        return {**defaults, **self.picked(keys)}
+        return self._with_defaults(self.takes[self.short][0])
+
+    def _with_defaults(self, keys: str) -> dict[str, Any]:
+        defaults = BYTES_DEFAULTS.get(self.short, {})
+        return {
+            **{key: defaults[key] for key in keys.split() if key in defaults},
+            **self.picked(keys),
+        }
+
+    @cached_property
+    def _standard(self) -> BytesBytes | None:
+        """The codec that decodes the same streams faster, or bounded and in full."""
+        if self.short not in _STANDARD or self.settings.get("raw"):
+            return None
+        module, _, name = _STANDARD[self.short].partition(":")
+        return getattr(import_module(f"virtualzarr.codecs.{module}"), name)(self.name)
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decode at most the bytes allowed."""
+        if self._standard is not None:
+            return self._standard.decode(data, size, limit)
         room = limit if size is None else size
         spare = np.empty(room + (self.short in _TRUNCATING), U1)
         got = as_u1(self.call(self._decode, data, out=spare, **self._options))
@@ -233,6 +260,9 @@ class ImageBytes(_Bridged, BytesBytes):
 
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Decode straight into `out`."""
+        if self._standard is not None:
+            self._standard.decode_into(data, out)
+            return
         if self.short in _TRUNCATING:
             out[:] = self.decode(data, out.size, out.size)
             return
@@ -242,10 +272,14 @@ class ImageBytes(_Bridged, BytesBytes):
 
     def encode(self, data: Buffer) -> Buffer:
         """Encode with imagecodecs."""
-        keys = self.takes[self.short][1]
-        defaults = {key: value for key, value in self.defaults.items() if key in keys.split()}
-        options = {**defaults, **self.picked(keys)}
+        options = self._with_defaults(self.takes[self.short][1])
         return self.call(self.function("encode"), bytes(as_u1(data)), **options)
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return what the decoder takes, or the key of the codec of the same streams."""
+        if self._standard is not None:
+            return (_STANDARD[self.short], ())
+        return (self.name, tuple((key, repr(value)) for key, value in self._options.items()))
 
 
 class Image(_Bridged, ArrayBytes):
@@ -274,13 +308,13 @@ class Image(_Bridged, ArrayBytes):
         if header is not None:
             data = b"".join((header, data, b"\xff\xd9"))
         out = np.empty(spec.shape, spec.dtype)
-        result = self.call(self._decode, data, out=out, **self._options)
-        if result.size != spec.size or result.dtype != spec.dtype:
-            raise self.failed(
-                f"decoded an image {result.shape} of {result.dtype}, the block needs "
-                f"{spec.shape} of {spec.dtype}"
-            )
-        return result.reshape(spec.shape)
+        target = out
+        if spec.dtype.kind in "bi" and self.short not in _SIGNED:
+            target = out.view(f"u{spec.dtype.itemsize}")  # formats of unsigned samples only
+        result = self.call(self._decode, data, out=target, **self._options)
+        if result.nbytes != spec.nbytes:
+            raise self.wrong_size(result.nbytes, spec.nbytes)
+        return out
 
     def encode(self, block: Block, spec: Spec) -> Buffer:
         """Encode as an image of at least two dimensions."""
@@ -289,6 +323,8 @@ class Image(_Bridged, ArrayBytes):
             options["colorspace"] = self.settings.get("colorspace_data")
             options["outcolorspace"] = self.settings.get("colorspace_jpeg")
         image = np.ascontiguousarray(np.squeeze(block))
+        if image.dtype.kind in "bi" and self.short not in _SIGNED:
+            image = image.view(f"u{image.itemsize}")
         image = np.atleast_3d(image) if self.settings.get("planar") else np.atleast_2d(image)
         return self.call(self.function("encode"), image, **options)
 

@@ -18,7 +18,7 @@ class _Layout(_Bridged, ArrayBytes):
 
     compressor = True
     takes: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "bitshuffle": ("blocksize", "blocksize"),
+        "bitshuffle": ("itemsize blocksize", "itemsize blocksize"),
         "byteshuffle": ("axis dist delta reorder", "axis dist delta reorder"),
         "floatpred": ("axis dist", "axis dist"),
         "float24": ("byteorder", "byteorder rounding"),
@@ -67,7 +67,7 @@ class _Layout(_Bridged, ArrayBytes):
         elif self.short == "packints":
             fields["dtype"] = spec.dtype.str
         elif self.short == "bitshuffle":
-            fields["itemsize"] = spec.dtype.itemsize
+            fields.setdefault("itemsize", spec.dtype.itemsize)
         elif self.short.startswith("ccitt"):
             fields["height"], fields["width"] = spec.shape[-2:]
         return {"id": self.name, **fields}
@@ -113,9 +113,12 @@ class SameSize(_Layout):
 
     def to_v3(self) -> dict[str, Any]:
         """Return the v3 form, where the element size is that of the array."""
-        document = super().to_v3()
-        document.get("configuration", {}).pop("itemsize", None)
-        return document if document.get("configuration") else {"name": self.name}
+        if "itemsize" in self.configuration:
+            raise UnsupportedError(
+                f"codec {self.name}: works on elements of {self.configuration['itemsize']} bytes, "
+                "which v3 metadata cannot say"
+            )
+        return super().to_v3()
 
 
 class Float(_Layout):
@@ -182,8 +185,8 @@ class Fax(_Layout):
         """Return the image, one byte a pixel."""
         if len(spec.shape) < 2:
             raise self.bad(f"needs an image, not a block {spec.shape}")
-        out = np.empty(spec.shape, spec.dtype)
         height, width = spec.shape[-2:]
+        out = np.empty((height, width), spec.dtype)
         options = {"height": height, "width": width, **self.options(False)}
         return self.checked(self.call(self.function("decode"), data, out=out, **options), spec)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
 from virtualzarr.codecs.byteorder import native
-from virtualzarr.errors import MetadataError, MissingDependencyError
+from virtualzarr.errors import MissingDependencyError
 
 
 class Filter(ArrayArray):
@@ -48,9 +48,7 @@ class Filter(ArrayArray):
         if declared is None:
             return type(self)(self.name, {**self.configuration, self.outer: spec.dtype.str})
         if np.dtype(declared) != spec.dtype:
-            raise MetadataError(
-                f"codec {self.name}: decodes to {declared}, but the array there is {spec.dtype}"
-            )
+            raise self.bad(f"decodes to {declared}, but the array there is {spec.dtype}")
         return self
 
     def encoded(self, spec: Spec) -> Spec:
@@ -148,10 +146,6 @@ class BitRound(Filter):
 
     outer = inner = None
 
-    def encode(self, block: Block, spec: Spec) -> Block:
-        """Return the rounded array."""
-        return super().encode(block, spec)
-
     def identity(self, spec: Spec) -> bool:
         """Return True."""
         return True
@@ -169,5 +163,5 @@ class PackBits(Filter):
     def encoded(self, spec: Spec) -> Spec:
         """Return the spec of the packed bytes."""
         if spec.dtype != np.dtype(bool):
-            raise MetadataError(f"codec {self.name}: packs booleans, the array is {spec.dtype}")
+            raise self.bad(f"packs booleans, the array is {spec.dtype}")
         return Spec((1 + -(-spec.size // 8),), np.dtype("u1"))

@@ -78,7 +78,7 @@ class Pipeline:
 
         Raises
         ------
-        CodecError, MetadataError
+        CodecError
             A codec of the chain cannot be used with such blocks.
         """
         return _compiled(self, tuple(shape), np.dtype(dtype))

@@ -91,7 +91,7 @@ def make(name: str, /, **configuration: Any) -> Codec:
     ------
     UnsupportedError
         The name is not known.
-    MetadataError
+    CodecError
         The configuration is wrong.
 
     Examples

@@ -10,6 +10,9 @@ import numpy as np
 from virtualzarr.codecs.base import U1, Block, Buffer, BytesBytes, Codec, Spec, as_u1
 
 
+_LOOPED = 64  # up to this element size, one strided copy per byte is the fastest
+
+
 class Shuffle(BytesBytes):
     """The byte shuffle of numcodecs and of HDF5 (filter 2).
 
@@ -62,12 +65,18 @@ class Shuffle(BytesBytes):
         return out
 
     def _move(self, source: Block, out: Block, *, unshuffle: bool) -> None:
-        whole = source.size - source.size % self.elementsize
-        shape = (self.elementsize, whole // self.elementsize)
-        if unshuffle:
-            out[:whole].reshape(shape[::-1])[...] = source[:whole].reshape(shape).T
+        width = self.elementsize
+        whole = source.size - source.size % width
+        target = out[:whole].reshape((-1, width) if unshuffle else (width, -1))
+        planes = source[:whole].reshape((width, -1) if unshuffle else (-1, width))
+        if width > _LOOPED:
+            target[...] = planes.T
+        elif unshuffle:
+            for k in range(width):
+                target[:, k] = planes[k]
         else:
-            out[:whole].reshape(shape)[...] = source[:whole].reshape(shape[::-1]).T
+            for k in range(width):
+                target[k] = planes[:, k]
         out[whole:] = source[whole:]
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
-from virtualzarr.errors import MetadataError
 
 
 class Transpose(ArrayArray):
@@ -37,7 +36,7 @@ class Transpose(ArrayArray):
         if order == "F":
             return tuple(reversed(range(ndim)))
         if len(order) != ndim:
-            raise MetadataError(f"codec transpose: order {order} does not fit {ndim} dimensions")
+            raise self.bad(f"order {order} does not fit {ndim} dimensions")
         return tuple(order)
 
     def resolved(self, spec: Spec) -> Codec:

@@ -47,7 +47,7 @@ def chain(
         codec = codec_from_v2(config)
         if isinstance(codec, ArrayArray) and not serialized:
             stored = _checked(codec, config, stored)
-            codec = _simplified(codec, shape)
+            codec = _simplified(codec, shape, stored.itemsize)
         elif isinstance(codec, ArrayArray):
             raise UnsupportedError(
                 f"v2 filter {config['id']} comes after a codec of bytes; only filters of arrays "
@@ -57,7 +57,7 @@ def chain(
             if serialized:
                 raise UnsupportedError(f"v2 codec {config['id']} comes after a codec of bytes")
             _check_native(codec, config, stored)
-            codec = _simplified(codec, shape)
+            codec = _simplified(codec, shape, stored.itemsize)
             serialized = True
         elif not serialized:
             codecs.append(_bytes_codec(stored))
@@ -112,7 +112,7 @@ def _check_native(codec: Codec, config: Mapping[str, Any], stored: np.dtype[Any]
         )
 
 
-def _simplified(codec: Codec, shape: Sequence[int] | None) -> Codec:
+def _simplified(codec: Codec, shape: Sequence[int] | None, itemsize: int) -> Codec:
     """Drop the shape and dtype that imagecodecs' v2 codecs repeat from the array."""
     if not codec.name.startswith("imagecodecs_"):
         return codec
@@ -124,6 +124,8 @@ def _simplified(codec: Codec, shape: Sequence[int] | None) -> Codec:
         if same and fields.get("axis", -1) < 0:
             del fields["shape"]
     fields.pop("dtype", None)
+    if fields.get("itemsize") == itemsize:
+        del fields["itemsize"]
     return make(codec.name, **fields)
 
 

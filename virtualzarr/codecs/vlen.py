@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1
-from virtualzarr.errors import MetadataError
 
 
 class _Vlen(ArrayBytes):
@@ -30,7 +29,7 @@ class _Vlen(ArrayBytes):
     def decode(self, data: Buffer, spec: Spec) -> Block:
         """Return an array of the elements, of the array's own dtype."""
         if spec.dtype.kind not in "OT":
-            raise MetadataError(f"codec {self.name}: cannot decode to {spec.dtype}")
+            raise self.bad(f"cannot decode to {spec.dtype}")
         raw = bytes(as_u1(data))
         count = int.from_bytes(raw[:4], "little")
         if len(raw) < 4 or count != spec.size:

@@ -104,11 +104,19 @@ class Zstd(BytesBytes):
         if size > room:
             raise self.failed(f"a frame holds {size} bytes, the block has room for {room}")
         if size == _UNKNOWN:
-            part = _local().context.stream_reader(frame).read(room + 1)
-            if len(part) > room:
-                raise self.failed(f"decodes to more than the {room} bytes the block has room for")
-            return part
+            return self._bounded(frame, room)
         return _local().context.decompress(frame, allow_extra_data=False)
+
+    def _bounded(self, frame: memoryview, room: int) -> bytes:
+        """Decompress a frame that does not state its size, piece by piece."""
+        reader = _local().context.stream_reader(frame)
+        parts = []
+        while piece := reader.read(min(room + 1, 1 << 20)):
+            parts.append(piece)
+            room -= len(piece)
+            if room < 0:
+                raise self.failed(f"decodes to {-room} bytes or more than the block has room for")
+        return b"".join(parts)
 
     def _frame_length(self, data: memoryview) -> int:
         """Return the length of the frame `data` begins with (RFC 8878, section 3.1)."""
