@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Mapping, Set
 from reprlib import Repr
 from typing import Any, NoReturn, overload
 
@@ -45,6 +46,13 @@ def as_int(value: object, what: str, minimum: int) -> int:
     return number
 
 
+def as_tuple(value: object, what: str) -> tuple[Any, ...]:
+    """Return an ordered collection as a tuple; text, sets and mappings are refused."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | Set):
+        raise GridError(f"{what} must be a list, not {show(value)}")
+    return tuple(value)
+
+
 class Axis:
     """One axis: an extent, and the edges of the cells that cover it, kept as runs.
 
@@ -63,6 +71,16 @@ class Axis:
     outside of the array, and edges declared wholly past the extent are kept, though they are not
     cells. Runs of equal edges that follow one another are merged. Instances are immutable.
 
+    Attributes
+    ----------
+    extent : int
+    ncells : int
+        Number of cells: edges that start inside of the extent.
+    end : int
+        Where the last declared edge ends: at the extent, or past it.
+    regular : bool
+        Whether the axis was made by `bare`: one edge, repeated as often as the extent needs.
+
     Raises
     ------
     GridError
@@ -79,11 +97,14 @@ class Axis:
     (8, 3)
     """
 
-    __slots__ = ("_counts", "_edge", "_edges", "_first", "_starts", "extent", "ncells", "regular")
+    __slots__ = (
+        "_counts", "_edge", "_edges", "_first", "_starts", "end", "extent", "ncells", "regular",
+    )  # fmt: skip
 
     extent: int
     ncells: int
     regular: bool
+    end: int
     _edge: int  # the edge of a single run; 0 when there are none or several
     _edges: Int64 | None
     _counts: Int64 | None
@@ -97,11 +118,12 @@ class Axis:
         total = int(ends[-1]) if len(ends) else 0
         if total < extent:
             raise GridError(f"the edges sum to {total}, but the extent is {extent}")
-        self._fill(extent, e, c, ends)
+        self._fill(extent, total, e, c, ends)
 
-    def _fill(self, extent: int, edges: Int64, counts: Int64, ends: Int64) -> None:
+    def _fill(self, extent: int, end: int, edges: Int64, counts: Int64, ends: Int64) -> None:
         put = object.__setattr__
         put(self, "extent", extent)
+        put(self, "end", end)
         put(self, "regular", False)
         put(self, "_edge", int(edges[0]) if len(edges) == 1 else 0)
         put(self, "_starts", _frozen(ends - edges * counts))
@@ -130,6 +152,7 @@ class Axis:
         put(self, "regular", True)
         put(self, "_edge", edge)
         put(self, "ncells", -(-extent // edge))
+        put(self, "end", self.ncells * edge)
         for name in ("_edges", "_counts", "_starts", "_first"):
             put(self, name, None)
         return self
@@ -155,13 +178,6 @@ class Axis:
         if self._counts is None:
             object.__setattr__(self, "_counts", _frozen(np.array([self.ncells], np.int64)))
         return self._counts  # type: ignore[return-value]
-
-    @property
-    def end(self) -> int:
-        """Where the last declared edge ends: the extent, or further."""
-        if self.regular:
-            return self.ncells * self._edge
-        return int(self.edges @ self.counts)
 
     @property
     def uniform(self) -> int | None:
@@ -235,11 +251,13 @@ class Axis:
         >>> Axis(10, [4, 7, 9], [2, 1, 1]).runs(clipped=True)
         (array([4, 2]), array([2, 1]))
         """
+        if self.end == self.extent:
+            return self.edges, self.counts
         if not self.ncells:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
+            return self.edges[:0], self.counts[:0]
         last = self.ncells - 1
         run = 0 if self._edge else int(self._run_of(last))
-        edges, counts = self.edges[: run + 1].copy(), self.counts[: run + 1].copy()
+        edges, counts = self.edges[: run + 1], self.counts[: run + 1].copy()
         counts[run] = self.ncells - counts[:run].sum()
         length = self.length(last)
         if clipped and length < edges[run]:
@@ -286,7 +304,7 @@ class Axis:
         extent = self.extent + as_int(length, "the length to append", 0)
         if self.regular:
             return Axis.bare(extent, self._edge)
-        edges, counts = self.runs() if self.ncells else (self.edges[:0], self.counts[:0])
+        edges, counts = self.runs()
         missing = extent - int(edges @ counts)
         if missing > 0:
             edges, counts = np.append(edges, missing), np.append(counts, 1)
@@ -308,6 +326,8 @@ class Axis:
             return False
         if self._edge and other._edge:
             return self._edge == other._edge or not self.ncells
+        if self == other:
+            return True
         mine, theirs = self.runs(), other.runs()
         return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 

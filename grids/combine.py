@@ -8,7 +8,7 @@ import numpy as np
 
 from grids.axis import Axis, GridError, Int64, as_int
 from grids.grid import ChunkGrid, SeparableGrid, axis_number
-from grids.projection import _ranges
+from grids.grouping import ranges
 from grids.rectilinear import RectilinearGrid, from_axes
 from grids.regular import RegularGrid
 
@@ -122,6 +122,8 @@ def refine(grids: Sequence[ChunkGrid]) -> SeparableGrid:
     for number, grid in enumerate(parts):
         if grid.shape != parts[0].shape:
             raise GridError(f"grid {number} has shape {grid.shape}, but grid 0 {parts[0].shape}")
+    if all(grid.same_cells(parts[0]) for grid in parts):
+        return parts[0]
     refined = list(parts[0].axes)
     for i in range(len(refined)):
         for axis in dict.fromkeys(grid.axes[i] for grid in parts[1:]):
@@ -175,7 +177,7 @@ def _mixed_cells(
         sizes = -((inner - hi) // step)
         if sizes.astype(float).sum() > REFINE_LIMIT:
             raise GridError(f"the edges along axis {number} are too different to refine the grids")
-        nth = _ranges(np.zeros_like(sizes), sizes)
+        nth = ranges(np.zeros_like(sizes), sizes)
         cuts.append(np.repeat(inner, sizes) + nth * np.repeat(step, sizes))
     at = np.unique(np.concatenate(cuts))
     if not len(at):

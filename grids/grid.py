@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from grids.axis import Axis, GridError, Int64, as_int, show
+from grids.axis import Axis, GridError, Int64, as_int, as_tuple, show
 from grids.projection import BoxProjection, PointProjection, Projection
 from grids.selection import Box, Mode, resolve
 
@@ -280,9 +280,8 @@ def axis_number(axis: int, ndim: int) -> int:
 
 def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
     """Return an array's shape as a tuple of ints, none negative."""
-    if not isinstance(shape, Iterable) or isinstance(shape, str | bytes | Mapping):
-        raise GridError(f"a shape must be a list of integers, not {show(shape)}")
-    return tuple([as_int(n, f"the extent of axis {i}", 0) for i, n in enumerate(shape)])
+    extents = as_tuple(shape, "a shape")
+    return tuple([as_int(n, f"the extent of axis {i}", 0) for i, n in enumerate(extents)])
 
 
 _factories: dict[str, GridFactory] = {}

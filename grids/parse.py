@@ -97,14 +97,11 @@ def from_dask(chunks: Sequence[Sequence[int]]) -> RegularGrid | RectilinearGrid:
 
 
 def _from_lengths(lengths: list[Any]) -> Axis:
-    if lengths == [0]:
+    if lengths in ([], [0]):
         return Axis.bare(0, 1)
     if any(isinstance(length, list | tuple) for length in lengths):
         raise GridError("a length must be an integer")
     listed = axis_from(lengths, 0)
-    edge, end = int(listed.edges[0]) if lengths else 1, listed.end
+    edge, end = int(listed.edges[0]), listed.end
     bare = len(lengths) == -(-end // edge) and listed.counts[0] >= len(lengths) - 1
     return Axis.bare(end, edge) if bare else listed.resize(end)
-
-
-__all__ = ["RectilinearGrid", "RegularGrid", "from_dask", "parse"]

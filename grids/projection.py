@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from grids.axis import Axis, Int64
+from grids.grouping import grouped, mesh, ranges, rank, selectors
 from grids.selection import Box, Indexed, Points, Strided
 
 Selector = tuple[Any, ...]
@@ -217,29 +218,36 @@ class IndexedProjection(AxisProjection):
     def __init__(self, axis: Axis, item: Indexed) -> None:
         self.axis = axis
         cell = axis.cell_of(item.index)
-        self._order, self._bounds, cells = _grouped(cell)
+        self._order, self._bounds, cells = grouped(cell)
         self._index = item.index[self._order]
         self._inside = self._index - axis.start(cell[self._order])
         self.count = len(cells)
+        self._made: tuple[Any, Any, NDArray[np.bool_]] | None = None
         rising = self.count and int(cells[-1] - cells[0]) == self.count - 1
         self.cells = slice(int(cells[0]), int(cells[-1]) + 1, 1) if rising else cells
 
     def _pieces(self, positions: Int64 | None) -> Pieces:
         if positions is None:
             positions = np.arange(self.count)
-        cells = self.cell_at(positions)
-        inside = _selectors(self._inside, self._bounds)
-        where = _selectors(self._order, self._bounds)
-        distinct = np.unique(self._index)
-        covered = np.unique(self.axis.cell_of(distinct), return_counts=True)[1]
-        complete = covered[positions] == self.axis.length(cells)
+        if self._made is None:
+            self._made = (
+                selectors(self._inside, self._bounds),
+                selectors(self._order, self._bounds),
+                self._complete(),
+            )
+        inside, where, complete = self._made
         chosen = positions.tolist()
         return Pieces(
             [inside(i) for i in chosen],
             [where(i) for i in chosen],
-            complete.tolist(),
-            self.axis.edge(cells).tolist(),
+            complete[positions].tolist(),
+            self.axis.edge(self.cell_at(positions)).tolist(),
         )
+
+    def _complete(self) -> NDArray[np.bool_]:
+        cell = self.axis.cell_of(np.unique(self._index))
+        covered = np.diff(grouped(cell)[1])
+        return covered == self.axis.length(self.cell_at(np.arange(self.count)))
 
 
 class BoxProjection(Projection):
@@ -278,7 +286,7 @@ class BoxProjection(Projection):
     @property
     def grid_index(self) -> tuple[Any, ...]:
         """Slices and arrays that index an array of the grid's shape."""
-        return _mesh(tuple(axis.cells for axis in self.axes))
+        return mesh(tuple(axis.cells for axis in self.axes))
 
     def cells(self, indices: ArrayLike | None = None) -> Int64:
         """Return the coordinates of touched cells; see `Projection.cells`."""
@@ -298,31 +306,29 @@ class BoxProjection(Projection):
 
     def parts(self, indices: ArrayLike | None = None) -> Iterator[Part]:
         """Iterate over the parts; see `Projection.parts`."""
+        if indices is None and max(self.cell_shape, default=0) > BATCH:
+            return chain.from_iterable(map(self.parts, self._batches()))
         inside, where, complete, _ = self._columns(indices)
         if sum(isinstance(item, Indexed) for item in self._items) > 1:
-            return zip(map(_mesh, inside), map(_mesh, where), map(all, complete), strict=True)
+            inside, where = map(mesh, inside), map(mesh, where)
         return zip(inside, where, map(all, complete), strict=True)
 
     def block_shapes(self, indices: ArrayLike | None = None) -> Iterator[tuple[int, ...]]:
         """Iterate over the declared shapes; see `Projection.block_shapes`."""
+        if indices is None and max(self.cell_shape, default=0) > BATCH:
+            return chain.from_iterable(map(self.block_shapes, self._batches()))
         return self._columns(indices)[3]
+
+    def _batches(self) -> Iterator[Int64]:
+        total = math.prod(self.cell_shape)
+        return (np.arange(lo, min(lo + BATCH, total)) for lo in range(0, total, BATCH))
 
     def _columns(self, indices: ArrayLike | None) -> list[Iterator[tuple[Any, ...]]]:
         """Return, for each field of `Pieces`, an iterator over tuples with an entry per axis."""
-        shape = self.cell_shape
-        if indices is not None:
-            return self._picked(np.asarray(indices, np.int64))
-        if all(count <= BATCH for count in shape):
+        if indices is None:
             pieces = [axis.pieces() for axis in self.axes]
             return [product(*(piece[field] for piece in pieces)) for field in range(4)]
-        return [self._batched(field) for field in range(4)]
-
-    def _batched(self, field: int) -> Iterator[tuple[Any, ...]]:
-        total = len(self)
-        return chain.from_iterable(
-            self._picked(np.arange(lo, min(lo + BATCH, total)))[field]
-            for lo in range(0, total, BATCH)
-        )
+        return self._picked(np.asarray(indices, np.int64))
 
     def _picked(self, indices: Int64) -> list[Iterator[tuple[Any, ...]]]:
         if not self.axes:
@@ -347,9 +353,9 @@ class PointProjection(Projection):
         self.work_shape = (len(points.coordinates[0]),)
         self._axes = axes
         cells = [a.cell_of(x) for a, x in zip(axes, points.coordinates, strict=True)]
-        rank = _rank(cells, [axis.ncells for axis in axes])
-        self._order, self._bounds, _ = _grouped(rank)
+        self._order, self._bounds, _ = grouped(rank(cells, [axis.ncells for axis in axes]))
         self._inside = []
+        self._made: tuple[Any, list[bool]] | None = None
         self._cells = np.empty((len(self._bounds) - 1, len(axes)), np.int64)
         for i, (axis, cell, index) in enumerate(zip(axes, cells, points.coordinates, strict=True)):
             self._inside.append((index - axis.start(cell))[self._order])
@@ -373,8 +379,9 @@ class PointProjection(Projection):
 
     def parts(self, indices: ArrayLike | None = None) -> Iterator[Part]:
         """Iterate over the parts; see `Projection.parts`."""
-        where = _selectors(self._order, self._bounds)
-        complete = self._complete()
+        if self._made is None:
+            self._made = selectors(self._order, self._bounds), self._complete()
+        where, complete = self._made
         bounds = self._bounds.tolist()
         chosen = range(len(self)) if indices is None else np.asarray(indices, np.int64).tolist()
         for i in chosen:
@@ -403,22 +410,6 @@ class PointProjection(Projection):
         return work.reshape(self.shape)
 
 
-def _mesh(selectors: Selector) -> Selector:
-    """Make arrays on several axes select along each axis, as slices do."""
-    if sum(isinstance(s, np.ndarray) for s in selectors) < 2:
-        return selectors
-    return np.ix_(
-        *(np.arange(s.start, s.stop, s.step) if isinstance(s, slice) else s for s in selectors)
-    )
-
-
-def _ranges(lo: Int64, hi: Int64) -> Int64:
-    """Return the integers of several ranges, one after the other."""
-    sizes = np.maximum(hi - lo, 0)
-    skipped = np.repeat(lo - (np.cumsum(sizes) - sizes), sizes)
-    return np.arange(len(skipped)) + skipped
-
-
 def _strided_cells(axis: Axis, item: Strided) -> slice | Int64:
     """Return the cells that a progression touches, in time of their number (and of the runs)."""
     if not item.count:
@@ -444,61 +435,9 @@ def _strided_cells(axis: Axis, item: Strided) -> slice | Int64:
     if not short.any():
         return slice(lo, hi + 1, 1)
     begin, end = np.maximum(after - counts, lo), np.minimum(after, hi + 1)
-    whole = _ranges(begin[~short], end[~short])
+    whole = ranges(begin[~short], end[~short])
     ends = np.cumsum(edges * counts)
     at = -((first - (ends - edges * counts)[short]) // step)
     until = -((first - ends[short]) // step)
-    single = _ranges(np.maximum(at, 0), np.minimum(until, item.count))
+    single = ranges(np.maximum(at, 0), np.minimum(until, item.count))
     return np.sort(np.concatenate([whole, axis.cell_of(first + step * single)]))
-
-
-def _grouped(keys: Int64) -> tuple[Int64, Int64, Int64]:
-    """Return a stable order that groups equal keys, the bounds of the groups, and their keys."""
-    if not len(keys):
-        return np.empty(0, np.int64), np.zeros(1, np.int64), np.empty(0, np.int64)
-    if (keys[1:] >= keys[:-1]).all():
-        order = np.arange(len(keys))
-    else:
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
-    return order, np.append(starts, len(keys)), keys[starts]
-
-
-def _rank(columns: list[Int64], sizes: list[int]) -> Int64:
-    """Return one key per row that sorts as the rows do, however large the grid is."""
-    key = columns[0]
-    size = sizes[0]
-    for column, more in zip(columns[1:], sizes[1:], strict=True):
-        if size * more >= 2**62:
-            distinct, key = np.unique(key, return_inverse=True)
-            size = len(distinct)
-        if size * more >= 2**62:
-            distinct, column = np.unique(column, return_inverse=True)
-            more = len(distinct)
-        key = key * more + column
-        size *= more
-    return key
-
-
-def _selectors(values: Int64, bounds: Int64) -> Any:
-    """Return a function from a group's number to its values, as a slice where they rise evenly."""
-    starts, sizes = bounds[:-1], np.diff(bounds)
-    if not len(starts):
-        return lambda group: slice(0, 0, 1)
-    several = sizes > 1
-    steps = np.ones(len(starts), np.int64)
-    steps[several] = values[starts[several] + 1] - values[starts[several]]
-    uneven = np.zeros(len(values), bool)
-    uneven[1:] = np.diff(values) != np.repeat(steps, sizes)[1:]
-    uneven[starts] = False
-    even = (np.logical_or.reduceat(uneven, starts) == 0) & (steps > 0)
-    first, last = values[starts].tolist(), values[bounds[1:] - 1].tolist()
-    by, evenly, limits = steps.tolist(), even.tolist(), bounds.tolist()
-
-    def selector(group: int) -> slice | Int64:
-        if evenly[group]:
-            return slice(first[group], last[group] + 1, by[group])
-        return values[limits[group] : limits[group + 1]]
-
-    return selector

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from grids.axis import Axis, GridError, Int64, show
+from grids.axis import Axis, GridError, Int64, as_tuple, show
 from grids.grid import SeparableGrid, checked_shape, only_members, register
 from grids.regular import RegularGrid
 
@@ -51,11 +51,7 @@ class RectilinearGrid(SeparableGrid):
 
     def __init__(self, shape: Iterable[int], chunk_shapes: Iterable[Any]) -> None:
         extents = checked_shape(shape)
-        if not isinstance(chunk_shapes, Iterable) or isinstance(
-            chunk_shapes, str | bytes | Mapping
-        ):
-            raise GridError(f"chunk_shapes must be a list, not {show(chunk_shapes)}")
-        entries = list(chunk_shapes)
+        entries = as_tuple(chunk_shapes, "chunk_shapes")
         if len(entries) != len(extents):
             raise GridError(
                 f"chunk_shapes has {len(entries)} entries, but the array has {len(extents)} axes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grids.axis import Axis, GridError, show
+from grids.axis import Axis, GridError, as_tuple, show
 from grids.grid import SeparableGrid, checked_shape, only_members, register
 
 
@@ -42,9 +42,7 @@ class RegularGrid(SeparableGrid):
 
     def __init__(self, shape: Iterable[int], chunk_shape: Iterable[int]) -> None:
         extents = checked_shape(shape)
-        if not isinstance(chunk_shape, Iterable) or isinstance(chunk_shape, str | bytes | Mapping):
-            raise GridError(f"chunk_shape must be a list of integers, not {show(chunk_shape)}")
-        edges = tuple(chunk_shape)
+        edges = as_tuple(chunk_shape, "chunk_shape")
         if len(edges) != len(extents):
             raise GridError(
                 f"chunk_shape has {len(edges)} entries, but the array has {len(extents)} axes"
@@ -60,7 +58,7 @@ class RegularGrid(SeparableGrid):
     @property
     def chunk_shape(self) -> tuple[int, ...]:
         """The shape of every cell."""
-        return tuple([axis._edge for axis in self.axes])
+        return tuple([int(axis.uniform or 0) for axis in self.axes])
 
     def with_axes(self, axes: Sequence[Axis]) -> RegularGrid:
         """Return a regular grid with other axes, each of which must be representable as bare."""
