@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from virtualzarr.group import Group
     from virtualzarr.manifest import Manifest
     from virtualzarr.opening import open
-    from virtualzarr.publish import publish
     from virtualzarr.virtualize import virtualize
 
 __version__ = "0.1.0"
@@ -32,12 +31,11 @@ _HOMES = {
     "Manifest": "virtualzarr.manifest",
     "concat": "virtualzarr.combine",
     "open": "virtualzarr.opening",
-    "publish": "virtualzarr.publish",
     "stack": "virtualzarr.combine",
     "virtualize": "virtualzarr.virtualize",
 }
 
-__all__ = ["Array", "Group", "Manifest", "concat", "config", "open", "publish", "stack", "virtualize"]
+__all__ = ["Array", "Group", "Manifest", "concat", "config", "open", "stack", "virtualize"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid
+from grids.selection import Mode
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
 from virtualzarr.array.reader import read
 from virtualzarr.errors import UnsupportedError
@@ -151,7 +152,7 @@ class Array:
         """Return the same array under another name."""
         return Array(self.metadata, self.chunk_source, path, fill_missing=self.fill_missing)
 
-    def _select(self, selection: Any, mode: str) -> Any:
+    def _select(self, selection: Any, mode: Mode) -> Any:
         projection = self.grid.project(selection, mode)
         result = read(
             self.metadata,
@@ -225,7 +226,7 @@ class Indexer:
 
     __slots__ = ("_array", "_mode")
 
-    def __init__(self, array: Array, mode: str) -> None:
+    def __init__(self, array: Array, mode: Mode) -> None:
         self._array = array
         self._mode = mode
 

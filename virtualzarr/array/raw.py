@@ -61,7 +61,7 @@ class Piece:
         """Read the bytes and place them."""
         dtype, nbytes = self.block.dtype, self.stop - self.start
         if self.lattice is not None:
-            view = out[self.target]
+            view = out[self.target] if self.target else out
             dense = view.nbytes == nbytes and view.dtype == dtype and not dtype.hasobject
             if dense and view.flags.c_contiguous and _is_c_order(*self.lattice, dtype.itemsize):
                 self.block.file.read_into(self.start, view.reshape(-1).view(np.uint8).data)

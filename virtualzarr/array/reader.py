@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import Projection
+from grids import PointProjection, Projection, RegularGrid
 from virtualzarr.array.chunks import Chunks, Located
 from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
 from virtualzarr.codecs import BlockCodec
@@ -97,23 +99,25 @@ class _Request:
     def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
         """Return the distinct (codec, block shape) pairs, and which one each chunk needs."""
         located, grid = self.located, self.metadata.grid
-        cells = self.projection.cells(located.cell)
-        shapes = grid.cell_shapes(cells)
-        decoder = located.decoder
-        if decoder is None:
-            decoder = np.broadcast_to(np.int32(-1), (len(located),))
-        keys = np.concatenate([decoder[:, None], shapes], axis=1)
-        if (keys == keys[:1]).all():
-            distinct, kind = keys[:1], np.zeros(len(keys), np.int64)
-        else:
-            distinct, kind = np.unique(keys, axis=0, return_inverse=True)
+        if located.decoder is None and isinstance(grid, RegularGrid):
+            codec = self.metadata.pipeline.for_block(grid.chunk_shape, self.metadata.dtype)
+            return [(codec, grid.chunk_shape)], np.zeros(len(located), np.int64)
+        rows = repeat(-1) if located.decoder is None else located.decoder.tolist()
+        numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+        kind = [
+            numbers.setdefault(key, len(numbers))
+            for key in zip(rows, self.projection.block_shapes(located.cell), strict=False)
+        ]
         codecs = []
-        for row, *shape in distinct.tolist():
-            pipeline, block = self.metadata.pipeline, tuple(shape)
+        for row, block in numbers:
+            pipeline = self.metadata.pipeline
             if row >= 0:
-                pipeline, block = located.decoders[row].pipeline, located.decoders[row].shape or block
+                pipeline, block = (
+                    located.decoders[row].pipeline,
+                    located.decoders[row].shape or block,
+                )
             codecs.append((pipeline.for_block(block, self.metadata.dtype), block))
-        return codecs, kind.reshape(-1)
+        return codecs, np.array(kind, dtype=np.int64)
 
     def _check_lengths(self) -> None:
         """Refuse absurd lengths before memory is taken for them."""
@@ -151,49 +155,57 @@ class _Request:
         return tasks
 
     def _raw_tasks(self, i: int) -> list[Task]:
+        """Cut the reading of one uncompressed block into pieces."""
         codec, shape = self.codecs[self.kind[i]]
         assert codec.raw is not None
         dtype, order = codec.raw
+        length = int(self.located.length[i])
+        if length not in (-1, codec.nbytes):
+            raise CodecError(f"the chunk has {length} bytes, the block needs {codec.nbytes}").at(
+                **self._place(i)
+            )
         chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
         if self.located.origin is not None:
             chunk_sel = _shift(chunk_sel, self.located.origin[i])
-        out = self.work[out_sel]
         file = self.located.files(int(self.located.file[i]))
-        length = int(self.located.length[i])
-        if length not in (-1, codec.nbytes):
-            raise CodecError(
-                f"the chunk has {length} bytes, the block needs {codec.nbytes}"
-            ).at(**self._place(i))
-        block = RawBlock(
-            file, int(self.located.offset[i]), tuple(shape[axis] for axis in order), dtype
-        )
-        select = [chunk_sel[axis] for axis in order]
-        if any(not isinstance(s, slice) and s.ndim == 1 and out.ndim == 1 != len(shape)
-               for s in select):  # fmt: skip
-            pieces = split_points(block, select, self.gap, self.limit)
+        stored = tuple(shape[axis] for axis in order)
+        block = RawBlock(file, int(self.located.offset[i]), stored, dtype)
+        # Index arrays give no view of the output: such pieces go through a block of their own.
+        direct = _is_plain(out_sel)
+        out = self.work[out_sel] if out_sel else self.work
+        if isinstance(self.projection, PointProjection):
+            points = [np.arange(*s.indices(n)) if isinstance(s, slice) else s
+                      for s, n in zip(chunk_sel, shape, strict=True)]  # fmt: skip
+            pieces = split_points(block, [points[axis] for axis in order], self.gap, self.limit)
+            placed = out
         else:
-            flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
-            out = out.transpose(order)
-            pieces = split_box(block, flat, self.gap, self.limit)
-        return [_Raw(self, i, piece, out) for piece in pieces]
+            select = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in chunk_sel]
+            pieces = split_box(block, [select[axis] for axis in order], self.gap, self.limit)
+            placed = out.transpose(order)
+        if direct:
+            return [_Raw(self, i, [piece], placed) for piece in pieces]
+        return [_Raw(self, i, list(pieces), placed, lambda: self.work.__setitem__(out_sel, out))]
 
 
 @dataclass
 class _Raw:
-    """One piece of an uncompressed block."""
+    """Some pieces of an uncompressed block."""
 
     request: _Request
     i: int
-    piece: Piece
+    pieces: list[Piece]
     out: NDArray[Any]
+    finish: Task = lambda: None
 
     def __call__(self) -> None:
         try:
-            self.piece.run(self.out)
+            for piece in self.pieces:
+                piece.run(self.out)
         except SourceNotFoundError as error:
             _absent(self.request, self.i, error, lambda: self.out.fill(self.request.fill))
         except VirtualZarrError as error:
             raise error.at(**self.request._place(self.i)) from error.__cause__
+        self.finish()
 
 
 @dataclass
@@ -228,17 +240,20 @@ class _Batch:
                 begins, ends, kinds, parts, strict=True
             ):
                 codec, shape = codecs[kind]
-                out = work[out_sel]
                 if origins is not None:
                     chunk_sel = _shift(chunk_sel, origins[chunks[done]])
-                whole = complete and out.shape == shape
-                codec.decode_into(data[begin:end], out, None if whole else chunk_sel)
+                if not _is_plain(out_sel):
+                    work[out_sel] = codec.decode(data[begin:end])[chunk_sel]
+                else:
+                    out = work[out_sel] if out_sel else work
+                    whole = complete and out.shape == shape and _is_plain(chunk_sel)
+                    codec.decode_into(data[begin:end], out, None if whole else chunk_sel)
                 done += 1
         except SourceNotFoundError as error:
             for i, (_, out_sel, _) in zip(
                 chunks.tolist(), request.projection.parts(located.cell[chunks]), strict=True
             ):
-                _absent(request, i, error, lambda s=out_sel: work.__setitem__(s, request.fill))
+                _absent(request, i, error, partial(work.__setitem__, out_sel, request.fill))
         except VirtualZarrError as error:
             raise error.at(**request._place(int(chunks[done]))) from error.__cause__
 
@@ -258,6 +273,11 @@ def _shift(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ..
         slice(s.start + o, s.stop + o, s.step) if isinstance(s, slice) else s + o
         for s, o in zip(chunk_sel, origin.tolist(), strict=True)
     )
+
+
+def _is_plain(selection: tuple[Any, ...]) -> bool:
+    """Tell whether a selection is all slices: then it gives a view, in order, without repeats."""
+    return all([type(s) is slice for s in selection])
 
 
 def _batches(

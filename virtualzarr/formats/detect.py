@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.group import Group
-from virtualzarr.stores.files import Buffer, LocalFile, RemoteFile, is_url, resolve_uri
+from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
 
 HEAD_BYTES = 4096
 
@@ -105,19 +106,9 @@ def _is_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> bool:
     return is_hierarchy(open_store(uri, storage_options))
 
 
-def _head(uri: str, storage_options: Mapping[str, Any] | None) -> Buffer:
-    if not is_url(uri):
-        try:
-            with open(uri, "rb") as file:
-                return file.read(HEAD_BYTES)
-        except IsADirectoryError as error:
-            raise UnsupportedError("the directory holds no Zarr metadata", file=uri) from error
-        except OSError:
-            # The byte reader gives the error its right name.
-            return LocalFile(uri).read(0, None)
-    file = RemoteFile(uri, storage_options)
-    try:
-        return file.read(0, HEAD_BYTES)
-    except SourceError:
-        # Short files have no such range.
-        return file.read(0, None)
+def _head(uri: str, storage_options: Mapping[str, Any] | None) -> bytes:
+    if not is_url(uri) and Path(uri).is_dir():
+        raise UnsupportedError("the directory holds no Zarr metadata", file=uri)
+    size = file_facts(uri, storage_options).size
+    file = RemoteFile(uri, storage_options) if is_url(uri) else LocalFile(uri)
+    return bytes(file.read(0, HEAD_BYTES if size is None else min(size, HEAD_BYTES)))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from virtualzarr.array import Array
-from virtualzarr.errors import NodeNotFoundError, VirtualZarrError
+from virtualzarr.errors import NodeNotFoundError, RefusedWarning, VirtualZarrError
 from virtualzarr.group import Group
 from virtualzarr.metadata import (
     ArrayMetadata,
+    Consolidated,
     GroupMetadata,
     loads_json,
     parse_array_v2,
     parse_array_v3,
+    parse_consolidated_v2,
     parse_group_v2,
     parse_group_v3,
 )
@@ -36,9 +39,27 @@ def scan(
     """Open a Zarr hierarchy; a root that is an array becomes the member of a group."""
     node = open_hierarchy(open_store(path_or_url, storage_options))
     if isinstance(node, Group):
-        return node
+        return node if on_error == "raise" else _what_works(node)
     name = str(path_or_url).rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr") or "array"
     return Group({}, {name: node})
+
+
+def _what_works(group: Group) -> Group:
+    """Return a group without the nodes that cannot be opened, which are warned about."""
+    members: dict[str, Array | Group] = {}
+    refused: dict[str, str] = {}
+    for name in group:
+        try:
+            node = group[name]
+        except VirtualZarrError as error:
+            warnings.warn(f"{group.path}/{name}: {error}", RefusedWarning, stacklevel=3)
+            refused[name] = str(error)
+            continue
+        if isinstance(node, Group):
+            node = _what_works(node)
+            refused |= {f"{name}/{path}": why for path, why in node.refused.items()}
+        members[name] = node
+    return Group(group.attributes, members, group.path, refused)
 
 
 def open_hierarchy(store: Store, path: str = "") -> Array | Group:
@@ -74,38 +95,50 @@ class StoredMembers(Mapping[str, "Array | Group"]):
 
     def __getitem__(self, name: str) -> Array | Group:
         path = self._join(name)
-        consolidated = self._metadata.consolidated
-        if consolidated is None:
+        everything = self._metadata.consolidated
+        if everything is None:
             return open_hierarchy(self._store, path)
-        metadata = consolidated.get(name)
+        if name in everything.refused:
+            raise everything.refused[name]
+        metadata = everything.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
             return Array.stored(metadata, self._store, path)
-        below = {
-            inner.removeprefix(f"{name}/"): node
-            for inner, node in consolidated.items()
-            if inner.startswith(f"{name}/")
-        }
-        if metadata is None and not below:
+        if metadata is None and name not in self._listed():
             raise KeyError(name)
-        group = metadata or GroupMetadata({}, zarr_format=self._metadata.zarr_format)
-        group = group.replace(consolidated=below)
-        return Group(group.attributes, StoredMembers(self._store, path, group), path)
+        group = metadata or GroupMetadata(zarr_format=self._metadata.zarr_format)
+        below = Consolidated(_below(everything.nodes, name), _below(everything.refused, name))
+        members = StoredMembers(self._store, path, group.replace(consolidated=below))
+        return Group(group.attributes, members, path)
 
-    def __iter__(self) -> Iterator[str]:
+    def _listed(self) -> list[str]:
         if self._names is None:
-            if self._metadata.consolidated is not None:
-                self._names = sorted({key.split("/", 1)[0] for key in self._metadata.consolidated})
+            everything = self._metadata.consolidated
+            if everything is not None:
+                paths = [*everything.nodes, *everything.refused]
+                self._names = sorted({path.split("/", 1)[0] for path in paths if path})
             else:
                 self._names = [
                     name
                     for name in self._store.list_dir(self._path)
-                    if not name.startswith((".z", "zarr.json"))
-                    and read_metadata(self._store, self._join(name)) is not None
+                    if not name.startswith(_MARKERS)
+                    and any(self._store.get(f"{self._join(name)}/{m}") for m in _MARKERS)
                 ]
-        return iter(self._names)
+        return self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._listed())
+
+
+T = TypeVar("T")
+
+
+def _below(nodes: Mapping[str, T], name: str) -> dict[str, T]:
+    """Return the nodes below a name, by their paths from there."""
+    start = f"{name}/"
+    return {path[len(start) :]: node for path, node in nodes.items() if path.startswith(start)}
 
 
 def read_metadata(store: Store, path: str) -> ArrayMetadata | GroupMetadata | None:
@@ -121,10 +154,13 @@ def read_metadata(store: Store, path: str) -> ArrayMetadata | GroupMetadata | No
             is_group = isinstance(node, dict) and node.get("node_type") == "group"
             return parse_group_v3(node) if is_group else parse_array_v3(node)
         if (zarray := document(".zarray")) is not None:
-            return parse_array_v2(zarray, document(".zattrs") or {})
+            return parse_array_v2(zarray, document(".zattrs"))
         zgroup, consolidated = document(".zgroup"), document(".zmetadata")
         if zgroup is None and consolidated is None:
             return None
-        return parse_group_v2(zgroup, document(".zattrs") or {}, consolidated)
+        group = parse_group_v2(zgroup or {"zarr_format": 2}, document(".zattrs"))
+        if consolidated is None:
+            return group
+        return group.replace(consolidated=parse_consolidated_v2(consolidated))
     except VirtualZarrError as error:
         raise error.at(file=store.uri, variable=path or "/") from error.__cause__

@@ -82,7 +82,9 @@ class Affine:
 
     def bounds(self) -> tuple[int, int]:
         """Lowest and highest number in the column."""
-        ends = [(count - 1) * stride for count, stride in zip(self.shape, self.strides, strict=True)]
+        ends = [
+            (count - 1) * stride for count, stride in zip(self.shape, self.strides, strict=True)
+        ]
         return self.base + sum(min(0, end) for end in ends), self.base + sum(
             max(0, end) for end in ends
         )
@@ -163,7 +165,9 @@ class Manifest:
         self.source = _column("source", source, self.shape, np.int32)
         self.offset = _column("offset", offset, self.shape, np.int64)
         self.length = _column("length", length, self.shape, np.int64)
-        self.decoder = None if decoder is None else _column("decoder", decoder, self.shape, np.int32)
+        self.decoder = (
+            None if decoder is None else _column("decoder", decoder, self.shape, np.int32)
+        )
         corner = (*self.shape, len(self.shape))
         self.origin = None if origin is None else _column("origin", origin, corner, np.int32)
         _check_range("source", self.source, -1, len(sources) - 1)

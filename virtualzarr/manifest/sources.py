@@ -45,9 +45,7 @@ class Source:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of_file(
-        cls, path_or_url: Any, storage_options: Mapping[str, Any] | None = None
-    ) -> Source:
+    def of_file(cls, path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> Source:
         """Take the fingerprint of a file as it is now.
 
         Raises

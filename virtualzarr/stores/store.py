@@ -150,5 +150,5 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
         uri = resolve_uri(target)
         return FsspecStore(uri, storage_options) if is_url(uri) else LocalStore(uri)
     if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
-        return target  # type: ignore[no-any-return]
+        return target
     raise TypeError(f"a store is a path, a URL, a mapping or a store, not {type(target).__name__}")

@@ -1,0 +1,43 @@
+"""Planned reads cover every range, merge what is close, and stay short."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtualzarr.stores.planning import plan_reads
+
+ranges = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 500), st.integers(-1, 60)), max_size=30
+)
+
+
+@given(ranges, st.integers(0, 40), st.integers(1, 300))
+def test_plan_covers_every_range_once(ranges, gap, limit):
+    file, offset, length = np.array(ranges, dtype=np.int64).reshape(-1, 3).T
+    plan = plan_reads(file, offset, length, gap=gap, limit=limit)
+    assert sorted(plan.order.tolist()) == list(range(len(ranges)))
+    for read in range(len(plan)):
+        chosen = plan.order[plan.first[read] : plan.first[read + 1]]
+        assert len(chosen)
+        assert set(file[chosen]) == {plan.file[read]}
+        assert plan.start[read] == offset[chosen].min()
+        if (length[chosen] < 0).any():
+            assert len(chosen) == 1
+            assert plan.stop[read] == -1
+            continue
+        assert plan.stop[read] == (offset + length)[chosen].max()
+        assert offset[chosen].max() - plan.start[read] < limit
+        # No gap within a read is longer than allowed.
+        covered = np.zeros(plan.stop[read] - plan.start[read] + 1, bool)
+        for i in chosen:
+            covered[offset[i] - plan.start[read] : (offset + length)[i] - plan.start[read]] = True
+        edges = np.flatnonzero(np.concatenate([[True], covered, [True]]))
+        assert np.diff(edges).max() - 1 <= gap + 1
+
+
+@given(ranges, st.integers(0, 40))
+def test_reads_apart_are_further_than_the_gap(ranges, gap):
+    file, offset, length = np.array(ranges, dtype=np.int64).reshape(-1, 3).T
+    plan = plan_reads(file, offset, np.abs(length), gap=gap, limit=10**9)
+    same = plan.file[1:] == plan.file[:-1]
+    assert (plan.start[1:] - plan.stop[:-1] > gap)[same].all()
