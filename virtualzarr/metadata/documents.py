@@ -133,6 +133,8 @@ def member(name: str) -> Iterator[None]:
         ) from error
     except GridError as error:
         raise MetadataError(_join(name, str(error))) from error
+    except RecursionError as error:
+        raise MetadataError(_join(name, "nested too deeply")) from error
 
 
 def _join(name: str, message: str) -> str:

@@ -39,7 +39,8 @@ def vlen_kind(dtype: np.dtype) -> type | None:
     >>> vlen_kind(STRING), vlen_kind(np.dtype("f4"))
     (<class 'str'>, None)
     """
-    return (dtype.metadata or {"vlen": None})["vlen"] if dtype.kind == "O" else None
+    kind = dict(dtype.metadata or {}).get("vlen") if dtype.kind == "O" else None
+    return kind if kind in (str, bytes) else None
 
 
 def is_native(dtype: np.dtype) -> bool:
@@ -186,15 +187,11 @@ def dtype_to_v2(dtype: np.dtype) -> str | list[Any]:
         raise UnsupportedError("a data type with a shape, outside a structured data type")
     if dtype.kind == "O":
         return "|O"
-    text = dtype.str
-    match = _V2_STRING.fullmatch(text)
-    if match is None and dtype.kind not in "mM":
-        raise UnsupportedError(f"the data type {dtype} has no v2 form")
-    if int(match[3] if match else 8) not in _V2_SIZES.get(dtype.kind, (dtype.itemsize,)) and (
-        dtype.kind not in "UmM"
-    ):
-        raise UnsupportedError(f"the data type {dtype} has no v2 form")
-    return text
+    try:
+        dtype_from_v2(dtype.str)
+    except (MetadataError, UnsupportedError) as error:
+        raise UnsupportedError(f"the data type {dtype} has no v2 form") from error
+    return dtype.str
 
 
 def _struct_to_v2(dtype: np.dtype) -> list[Any]:

@@ -257,9 +257,11 @@ def fill_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
         if zarr_format == 2:
             return None
         raise UnsupportedError("v3 needs a fill value")
-    if dtype.names is not None:
-        if zarr_format == 2:
-            return _base64(np.asarray(value).astype(dtype).tobytes())
+    if dtype.names is None:
+        value = to_scalar(value, dtype.newbyteorder("="))
+    elif zarr_format == 2:
+        return _base64(np.asarray(value).astype(dtype).tobytes())
+    else:
         return {name: fill_to_json(value[name], dtype[name], 3) for name in dtype.names}
     return _TO_JSON[dtype.kind](value, dtype, zarr_format)
 

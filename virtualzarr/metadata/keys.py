@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +77,8 @@ class KeyEncoding:
             lead = self.separator if axis else ""
             if axis == 0 and self.name == "default":
                 lead = f"c{self.separator}"
-            # Few distinct coordinates make many keys: each is written out once.
-            values, inverse = np.unique(cells[:, axis], return_inverse=True)
-            words = np.array([f"{lead}{value}" for value in values.tolist()], dtype=object)
+            values, inverse = _distinct(cells[:, axis])
+            words = np.array([f"{lead}{value}" for value in values], dtype=object)
             total = total + words[inverse]
         return total.tolist()
 
@@ -151,3 +150,16 @@ class KeyEncoding:
             if separator not in ("/", "."):
                 raise MetadataError(f"separator: must be '/' or '.', not {short(separator)}")
             return cls(known.name, separator)
+
+
+def _distinct(column: npt.NDArray[Any]) -> tuple[Iterable[int], npt.NDArray[Any]]:
+    """Return coordinates, and for each one of `column` where it is among them.
+
+    Few distinct coordinates make many keys, so each is written out only once.
+    """
+    if len(column):
+        low, high = int(column.min()), int(column.max())
+        if high - low < 2 * len(column) + 1000:
+            return range(low, high + 1), column - low
+    values, inverse = np.unique(column, return_inverse=True)
+    return values.tolist(), inverse

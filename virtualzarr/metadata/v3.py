@@ -54,15 +54,15 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
             dtype = dtype_from_v3(document["data_type"])
         with member("codecs"):
             pipeline = _pipeline(document["codecs"])
-            endian = _endian(document["codecs"])
-            _check_endian(document["codecs"], document["data_type"], dtype)
+            codecs = pipeline.to_v3(len(shape))
+            _check_endian(codecs, document["data_type"], dtype)
         with member("chunk_grid"):
-            grid = _grid(document["chunk_grid"], shape, document["codecs"])
+            grid = _grid(document["chunk_grid"], shape, codecs)
         with member("chunk_key_encoding"):
             _understood(document["chunk_key_encoding"])
             key_encoding = KeyEncoding.from_json(document["chunk_key_encoding"])
         with member("fill_value"):
-            value = fill.fill_from_json(document["fill_value"], dtype, 3, endian=endian)
+            value = fill.fill_from_json(document["fill_value"], dtype, 3, endian=_endian(codecs))
         with member("attributes"):
             attributes = as_object(document.get("attributes", {}))
         return ArrayMetadata(
@@ -130,7 +130,7 @@ def _understood(value: Any) -> None:
         raise MetadataError("must_understand: must be true here")
 
 
-def _grid(value: Any, shape: tuple[int, ...], codecs: Any) -> grids.ChunkGrid:
+def _grid(value: Any, shape: tuple[int, ...], codecs: list[dict[str, Any]]) -> grids.ChunkGrid:
     _understood(value)
     if isinstance(value, str):
         value = {"name": value}
@@ -152,29 +152,26 @@ def _pipeline(value: Any) -> Pipeline:
     return Pipeline(tuple(codecs))
 
 
-def _configured(codecs: Any, name: str) -> Mapping[str, Any] | None:
+def _configured(codecs: list[dict[str, Any]], name: str) -> Mapping[str, Any] | None:
     """Return the configuration of the first codec of that name, looking into shards."""
-    for codec in codecs if isinstance(codecs, list) else ():
-        found = codec.get("name") if isinstance(codec, Mapping) else codec
-        configuration = codec.get("configuration") if isinstance(codec, Mapping) else None
-        configuration = configuration if isinstance(configuration, Mapping) else {}
-        if found == name:
+    for codec in codecs:
+        configuration: Mapping[str, Any] = codec.get("configuration", {})
+        if codec["name"] == name:
             return configuration
-        if found == "sharding_indexed":
-            return _configured(configuration.get("codecs"), name)
+        if codec["name"] == "sharding_indexed":
+            return _configured(configuration["codecs"], name)
     return None
 
 
-def _endian(codecs: Any) -> str | None:
+def _endian(codecs: list[dict[str, Any]]) -> str | None:
     return (_configured(codecs, "bytes") or {}).get("endian")
 
 
-def _inner_chunks(codecs: Any) -> list[Any]:
-    inner = (_configured(codecs, "sharding_indexed") or {}).get("chunk_shape")
-    return inner if isinstance(inner, list) else []
+def _inner_chunks(codecs: list[dict[str, Any]]) -> list[int]:
+    return (_configured(codecs, "sharding_indexed") or {}).get("chunk_shape", [])
 
 
-def _check_endian(codecs: Any, data_type: Any, dtype: np.dtype) -> None:
+def _check_endian(codecs: list[dict[str, Any]], data_type: Any, dtype: np.dtype) -> None:
     """Refuse a `bytes` codec without byte order where elements have more than one byte."""
     name = data_type.get("name") if isinstance(data_type, Mapping) else data_type
     if name == "structured":  # zarr-python up to 3.1 left it out and meant little
