@@ -115,7 +115,7 @@ class Codec:
         fields = self.configuration
         if self.decoding_fields is not None:
             fields = {key: fields[key] for key in self.decoding_fields if key in fields}
-        return (self.v2_id, frozen(fields))
+        return (type(self).__name__, frozen(fields))
 
     @property
     def v2_id(self) -> str:

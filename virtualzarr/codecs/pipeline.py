@@ -104,11 +104,13 @@ class Pipeline:
         Parameters
         ----------
         *indices : int
-            Which of the codecs from bytes to bytes to leave out, counted among these from 0 in the
-            order of encoding (as the bits of an HDF5 filter mask are).
+            Places in `codecs` of those to leave out, which must be from bytes to bytes: a chunk
+            may have skipped such a filter, as HDF5's filter masks say.
         """
-        positions = [i for i, codec in enumerate(self.codecs) if codec.kind == "bytes_bytes"]
-        skipped = {positions[index] for index in indices}
+        for index in indices:
+            if self.codecs[index].kind != "bytes_bytes":
+                raise ValueError(f"codec {self.codecs[index].name} cannot be left out of a chain")
+        skipped = {index % len(self.codecs) for index in indices}
         return Pipeline(codec for i, codec in enumerate(self.codecs) if i not in skipped)
 
     # -- v3 ----------------------------------------------------------------------------------

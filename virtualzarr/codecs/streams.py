@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import bz2
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
-from virtualzarr.codecs.base import Buffer, BytesBytes, nbytes_of
+import numpy as np
+
+from virtualzarr.codecs.base import Buffer, BytesBytes, frozen, nbytes_of
 
 _MEMORY = 1 << 28  # what an LZMA dictionary may take
 
@@ -64,8 +66,12 @@ class Bz2(_Streams):
 class Lzma(_Streams):
     """LZMA in the container `format` names (numcodecs' default: xz)."""
 
-    decoding_fields = ("format", "filters")
     errors = (lzma.LZMAError, ValueError, EOFError)
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
+        """Return the filters of a raw stream; other containers describe themselves."""
+        raw = self._format() == lzma.FORMAT_RAW
+        return ("Lzma", frozen(self.configuration.get("filters")) if raw else None)
 
     def _format(self) -> int:
         return int(self.configuration.get("format") or lzma.FORMAT_XZ)
