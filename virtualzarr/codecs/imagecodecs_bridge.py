@@ -232,10 +232,8 @@ class ImageBytes(_Bridged, BytesBytes):
 
     def _with_defaults(self, keys: str) -> dict[str, Any]:
         defaults = BYTES_DEFAULTS.get(self.short, {})
-        return {
-            **{key: defaults[key] for key in keys.split() if key in defaults},
-            **self.picked(keys),
-        }
+        wanted = {key: defaults[key] for key in keys.split() if key in defaults}
+        return {**wanted, **self.picked(keys)}
 
     @cached_property
     def _standard(self) -> BytesBytes | None:
@@ -278,7 +276,7 @@ class ImageBytes(_Bridged, BytesBytes):
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return what the decoder takes, or the key of the codec of the same streams."""
         if self._standard is not None:
-            return (_STANDARD[self.short], ())
+            return self._standard.decoding_key(dtype)
         return (self.name, tuple((key, repr(value)) for key, value in self._options.items()))
 
 

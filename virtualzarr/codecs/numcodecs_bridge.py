@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec, frozen
 from virtualzarr.codecs.byteorder import native
 from virtualzarr.errors import MissingDependencyError
 
@@ -55,6 +55,14 @@ class Filter(ArrayArray):
         """Return the spec with the encoded dtype."""
         dtype = self.configuration.get(self.inner) if self.inner else None
         return Spec(spec.shape, spec.dtype if dtype is None else np.dtype(dtype))
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return the configuration with all dtypes filled in."""
+        codec = self.resolved(Spec((1,), dtype))
+        fields = dict(codec.configuration)
+        if self.inner is not None:
+            fields[self.inner] = self.encoded(Spec((1,), dtype)).dtype.str
+        return (type(self).__name__, frozen(fields))
 
     @cached_property
     def _codec(self) -> Any:
@@ -113,16 +121,14 @@ class FixedScaleOffset(Filter):
 class Quantize(Filter):
     """Fewer decimal digits (numcodecs ``quantize``); decoding only casts."""
 
-    decoding_fields = ("astype",)
-
     def identity(self, spec: Spec) -> bool:
         """Whether there is nothing to cast."""
         return self.encoded(spec).dtype == spec.dtype
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return the encoded dtype, None when it is the array's."""
-        inner = self.configuration.get("astype")
-        return None if inner is None or np.dtype(inner) == dtype else ("astype", inner)
+        inner = self.encoded(Spec((1,), dtype)).dtype
+        return None if inner == dtype else ("AsType", inner.str)
 
 
 class AsType(Filter):
@@ -133,8 +139,8 @@ class AsType(Filter):
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return the encoded dtype."""
-        inner = self.configuration.get("encode_dtype")
-        return None if inner is None or np.dtype(inner) == dtype else ("astype", inner)
+        inner = self.encoded(Spec((1,), dtype)).dtype
+        return None if inner == dtype else ("AsType", inner.str)
 
     def identity(self, spec: Spec) -> bool:
         """Whether there is nothing to cast."""
