@@ -1,4 +1,4 @@
-"""The errors of this package: one small family, each saying what happened, where, and what to do."""
+"""The errors of this package: each says what happened, where, and what to do."""
 
 from __future__ import annotations
 

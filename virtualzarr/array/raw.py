@@ -1,4 +1,4 @@
-"""Reading parts of uncompressed blocks: only the bytes that a selection needs, in bounded pieces."""
+"""Reading parts of uncompressed blocks: only the bytes needed, in bounded pieces."""
 
 from __future__ import annotations
 

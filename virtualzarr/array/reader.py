@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -277,7 +277,7 @@ def _shift(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ..
 
 def _is_plain(selection: tuple[Any, ...]) -> bool:
     """Tell whether a selection is all slices: then it gives a view, in order, without repeats."""
-    return all([type(s) is slice for s in selection])
+    return all(type(s) is slice for s in selection)
 
 
 def _batches(
@@ -289,7 +289,7 @@ def _batches(
     before = np.concatenate([[0], np.cumsum(sizes)])[first[:-1]]
     edges = np.flatnonzero(np.diff(before // BATCH_BYTES, prepend=-1))
     bounds = [*edges.tolist(), len(first) - 1]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 def _name(cell: NDArray[np.int64]) -> str:

@@ -137,7 +137,7 @@ class LocalFile:
         self.uri = path
         self.facts = facts
 
-    def read(self, start: int, stop: int | None) -> Buffer:
+    def read(self, start: int, stop: int | None) -> Buffer:  # noqa: D102
         with self._open() as (file, size):
             stop = size if stop is None else stop
             self._check(start, stop, size)
@@ -145,7 +145,7 @@ class LocalFile:
             _fill(file, start, view, self.uri)
             return view
 
-    def read_into(self, start: int, out: memoryview) -> None:
+    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         with self._open() as (file, size):
             self._check(start, start + out.nbytes, size)
             _fill(file, start, out.cast("B"), self.uri)
@@ -177,13 +177,13 @@ class InlineFile:
         self.data = memoryview(data)
         self.uri = uri
 
-    def read(self, start: int, stop: int | None) -> Buffer:
+    def read(self, start: int, stop: int | None) -> Buffer:  # noqa: D102
         stop = self.data.nbytes if stop is None else stop
         if stop > self.data.nbytes or start > stop:
             raise _too_short(self.uri, start, stop, self.data.nbytes)
         return self.data[start:stop]
 
-    def read_into(self, start: int, out: memoryview) -> None:
+    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)
 
 
@@ -213,7 +213,7 @@ class RemoteFile:
         self.facts = self.storage_options = None
         return self
 
-    def read(self, start: int, stop: int | None) -> Buffer:
+    def read(self, start: int, stop: int | None) -> Buffer:  # noqa: D102
         size = None if self.facts is None else self.facts.size
         if size is not None and (start > size or (stop is not None and stop > size)):
             raise _too_short(self.uri, start, stop or size, size)
@@ -231,7 +231,7 @@ class RemoteFile:
             raise _too_short(self.uri, start, stop, start + len(data))
         return data
 
-    def read_into(self, start: int, out: memoryview) -> None:
+    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)
 
 
