@@ -255,8 +255,13 @@ class Axis:
             return self.edges, self.counts
         if not self.ncells:
             return self.edges[:0], self.counts[:0]
+        if self._edge:
+            whole, rest = divmod(self.extent, self._edge) if clipped else (self.ncells, 0)
+            single = np.array([[self._edge, rest], [whole, 1]])
+            single = single[:, whole == 0 : 2 if rest else 1]
+            return single[0], single[1]
         last = self.ncells - 1
-        run = 0 if self._edge else int(self._run_of(last))
+        run = int(self._run_of(last))
         edges, counts = self.edges[: run + 1], self.counts[: run + 1].copy()
         counts[run] = self.ncells - counts[:run].sum()
         length = self.length(last)
@@ -324,8 +329,10 @@ class Axis:
             return True
         if self.extent != other.extent or self.ncells != other.ncells:
             return False
+        if not self.ncells:
+            return True
         if self._edge and other._edge:
-            return self._edge == other._edge or not self.ncells
+            return self._edge == other._edge
         if self == other:
             return True
         mine, theirs = self.runs(), other.runs()

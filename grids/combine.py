@@ -83,14 +83,26 @@ def _joined(axes: list[Axis]) -> Axis:
     filled = [axis for axis in axes if axis.extent]
     if not filled:
         return axes[-1]
-    runs = [axis.runs(clipped=True) for axis in filled[:-1]]
-    runs.append(filled[-1].runs())
-    edges = np.concatenate([edges for edges, _ in runs])
-    counts = np.concatenate([counts for _, counts in runs])
+    edges, counts = np.concatenate([_clipped(filled[:-1]), filled[-1].runs()], axis=1)
     joined = Axis(sum(axis.extent for axis in filled), edges, counts)
     if joined.uniform and all(axis.regular for axis in filled):
         return Axis.bare(joined.extent, joined.uniform)
     return joined
+
+
+def _clipped(axes: list[Axis]) -> Int64:
+    """Return a row of edges and one of counts: the runs of the axes, inside of their arrays."""
+    if not axes:
+        return np.empty((2, 0), np.int64)
+    uniform = [axis.uniform for axis in axes]
+    if None in uniform:
+        each = zip(*(axis.runs(clipped=True) for axis in axes), strict=True)
+        return np.stack([np.concatenate(column) for column in each])
+    edges = np.array(uniform, np.int64)
+    whole, rest = np.divmod(np.array([axis.extent for axis in axes]), edges)
+    runs = np.stack([edges, rest, whole, rest > 0], axis=1).reshape(-1, 2, 2)
+    flat = runs.swapaxes(0, 1).reshape(2, -1)
+    return flat[:, flat[1] > 0]
 
 
 def refine(grids: Sequence[ChunkGrid]) -> SeparableGrid:
