@@ -1,0 +1,337 @@
+"""References collected as columns, array by array, and made into manifests."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from virtualzarr.errors import BadReferenceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.kerchunk.access import Access
+from virtualzarr.formats.kerchunk.bytescan import Text
+from virtualzarr.formats.kerchunk.cells import (
+    KeySpace,
+    Located,
+    Spaces,
+    flat_cells,
+    key_of,
+    strings,
+)
+from virtualzarr.formats.kerchunk.generators import Generated
+from virtualzarr.formats.kerchunk.members import Members
+from virtualzarr.formats.kerchunk.templates import Templates
+from virtualzarr.manifest import Manifest, Source, Sources
+
+Ints = npt.NDArray[np.int64]
+
+_INLINE = -2
+_BASE64 = "base64:"
+_CELLS_ALWAYS_FINE = 1 << 27
+_CELLS_PER_REFERENCE = 256
+
+
+@dataclass
+class _Batch:
+    """References of one array: C-order numbers of cells, rows of the table of URIs, ranges."""
+
+    flat: Ints
+    uri: Ints
+    offset: Ints
+    length: Ints
+
+
+@dataclass
+class _Collected:
+    batches: list[_Batch] = field(default_factory=list)
+    heap: list[bytes] = field(default_factory=list)
+    heap_size: int = 0
+    error: VirtualZarrError | None = None
+
+
+class Columns:
+    """The references of all arrays of a document, as they are found.
+
+    Parameters
+    ----------
+    spaces : Spaces
+    access : Access
+    templates : Templates
+        For URLs with `{{expressions}}`; without templates those are taken as they are.
+    sizes : mapping of str to int
+        Size in bytes of sources when they were scanned, by URL as the references have it.
+    """
+
+    def __init__(
+        self, spaces: Spaces, access: Access, templates: Templates, sizes: Mapping[str, Any]
+    ) -> None:
+        self.spaces = spaces
+        self._access = access
+        self._templates = templates
+        self._sizes = sizes
+        self._rows: dict[str, int] = {}
+        self._sources: list[Source | VirtualZarrError] = []
+        self._arrays = [_Collected() for _ in spaces.all]
+
+    def source_of(self, uri: str) -> Source:
+        """The source that a URL in a reference means.
+
+        Raises
+        ------
+        AccessError, BadReferenceError
+            If it may not be reached, or is none.
+        """
+        if self._templates and "{{" in uri:
+            uri = self._templates.render(uri)
+        place = self._access.source_of(uri)
+        size = self._sizes.get(uri)
+        known = size if isinstance(size, int) and not isinstance(size, bool) else None
+        return Source(place, known, storage_options=self._access.options_of(place))
+
+    def _uri_rows(self, uris: Iterable[Any]) -> Ints:
+        """Rows of the table of URIs; a URI that is refused costs only the arrays that use it."""
+        rows = []
+        for uri in uris:
+            row = self._rows.get(uri) if isinstance(uri, str) else None
+            if row is None:
+                row = len(self._sources)
+                try:
+                    self._sources.append(self.source_of(uri))
+                except VirtualZarrError as error:
+                    self._sources.append(error)
+                if isinstance(uri, str):
+                    self._rows[uri] = row
+            rows.append(row)
+        return np.array(rows, np.int64)
+
+    def add_members(self, text: Text, members: Members, located: Sequence[Located]) -> None:
+        """Add regular members of the document."""
+        which, uris = strings(text, members.uri_start, members.uri_stop)
+        rows = self._uri_rows(uris)
+        for part in located:
+            uri = rows[which[part.rows]]
+            offset, length = members.offset[part.rows], members.length[part.rows]
+            self._add(part.array, part.coordinates, uri, offset, length)
+
+    def add_generated(self, made: Generated) -> None:
+        """Add what a `gen` block made."""
+        uri = self._uri_rows(made.uris)[made.which]
+        self._add(made.array, made.coordinates, uri, made.offset, made.length)
+
+    def _add(
+        self, array: Ints, coordinates: list[Ints], uri: Ints, offset: Ints, length: Ints
+    ) -> None:
+        if not len(array):
+            return
+        order = None
+        if (array[1:] < array[:-1]).any():
+            order = np.argsort(array, kind="stable")
+            array = array[order]
+        cuts = np.flatnonzero(np.diff(array)) + 1
+        for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(array)], strict=True):
+            rows = slice(first, last) if order is None else order[first:last]
+            number = int(array[first])
+            with self._concerning(number):
+                flat = flat_cells(self.spaces.all[number], [c[rows] for c in coordinates])
+                self._arrays[number].batches.append(
+                    _Batch(flat, uri[rows], offset[rows], length[rows])
+                )
+
+    def _concerning(self, number: int) -> _Concerning:
+        return _Concerning(self._arrays[number])
+
+    def add_objects(self, number: int, keys: list[str], values: list[Any]) -> None:
+        """Add references of one array as JSON has them: texts, `[url]` and `[url, offset, length]`."""
+        space, here = self.spaces.all[number], self._arrays[number]
+        with self._concerning(number):
+            flat = _flat_of_keys(space, keys)
+            texts = [row for row, value in enumerate(values) if isinstance(value, str)]
+            if texts:
+                self._add_inline(
+                    here, flat[texts], [keys[r] for r in texts], [values[r] for r in texts]
+                )
+                if len(texts) == len(values):
+                    return
+                lists = [row for row, value in enumerate(values) if not isinstance(value, str)]
+                flat, keys, values = (
+                    flat[lists],
+                    [keys[r] for r in lists],
+                    [values[r] for r in lists],
+                )
+            uris, offset, length = _ranges(space, keys, values)
+            here.batches.append(_Batch(flat, self._uri_rows(uris), offset, length))
+
+    def _add_inline(self, here: _Collected, flat: Ints, keys: list[str], values: list[str]) -> None:
+        chunks = [inline_bytes(value, key) for key, value in zip(keys, values, strict=True)]
+        length = np.array([len(chunk) for chunk in chunks], np.int64)
+        offset = here.heap_size + np.cumsum(length) - length
+        here.heap += chunks
+        here.heap_size += int(length.sum())
+        here.batches.append(_Batch(flat, np.full(len(flat), _INLINE), offset, length))
+
+    def manifest(self, number: int, grid_shape: tuple[int, ...]) -> Manifest:
+        """The manifest of an array.
+
+        Raises
+        ------
+        BadReferenceError
+            If a reference of the array is wrong, or two are for one cell.
+        """
+        here, space = self._arrays[number], self.spaces.all[number]
+        if here.error is not None:
+            raise here.error
+        count = sum(len(batch.flat) for batch in here.batches)
+        if not count:
+            return Manifest.missing(grid_shape)
+        ncells = math.prod(space.shape)
+        if ncells > max(_CELLS_ALWAYS_FINE, _CELLS_PER_REFERENCE * count):
+            raise UnsupportedError(
+                f"{count} references in a grid of {ncells} cells: so sparse a grid is not supported",
+                variable=space.path or "/",
+            )
+        flat, uri, offset, length = (
+            np.concatenate([getattr(batch, name) for batch in here.batches])
+            for name in ("flat", "uri", "offset", "length")
+        )
+        sources, source = self._table(uri, here, space, flat)
+        columns = _scatter(space, flat, ncells, source, offset, length)
+        return Manifest(
+            grid_shape, sources, *(_squeezed(column.reshape(grid_shape)) for column in columns)
+        )
+
+    def _table(
+        self, uri: Ints, here: _Collected, space: KeySpace, flat: Ints
+    ) -> tuple[Sources, Ints]:
+        """The sources that an array uses, and their rows."""
+        counts = np.bincount(uri + 2, minlength=2)
+        used = np.flatnonzero(counts[2:])
+        rows: list[Source] = []
+        for row in used.tolist():
+            source = self._sources[row]
+            if isinstance(source, VirtualZarrError):
+                at = int(flat[int(np.argmax(uri == row))])
+                cell = np.unravel_index(at, space.shape) if space.shape else ()
+                raise source.at(variable=space.path or "/", chunk=key_of(space, map(int, cell)))
+            rows.append(source)
+        remap = np.full(len(counts), -1, np.int64)
+        remap[used + 2] = np.arange(len(used))
+        if counts[0]:
+            remap[0] = len(rows)
+            rows.append(Source.inline(b"".join(here.heap)))
+        return Sources(rows), remap[uri + 2]
+
+
+class _Concerning:
+    """Keeps the first error about an array with the array, as it need not cost the others."""
+
+    def __init__(self, here: _Collected) -> None:
+        self.here = here
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if not isinstance(error, VirtualZarrError):
+            return False
+        self.here.error = self.here.error or error
+        return True
+
+
+def _squeezed(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A column of equal numbers as one number that is broadcast: it takes no memory."""
+    first = column.reshape(-1)[0]
+    return np.broadcast_to(first, column.shape) if (column == first).all() else column
+
+
+def _scatter(
+    space: KeySpace, flat: Ints, ncells: int, source: Ints, offset: Ints, length: Ints
+) -> tuple[npt.NDArray[Any], ...]:
+    """Columns over all cells of the grid."""
+    if len(flat) == ncells and (flat == np.arange(ncells)).all():
+        return source.astype(np.int32), offset, length
+    taken = np.zeros(ncells, bool)
+    taken[flat] = True
+    if np.count_nonzero(taken) != len(flat):
+        ordered = np.sort(flat)
+        twice = int(ordered[1:][ordered[1:] == ordered[:-1]][0])
+        cell = np.unravel_index(twice, space.shape) if space.shape else ()
+        raise BadReferenceError(
+            "the document has more than one reference for the chunk",
+            variable=space.path or "/", chunk=key_of(space, map(int, cell)),
+        )  # fmt: skip
+    columns = (
+        np.full(ncells, -1, np.int32),
+        np.zeros(ncells, np.int64),
+        np.zeros(ncells, np.int64),
+    )
+    for column, values in zip(columns, (source, offset, length), strict=True):
+        column[flat] = values
+    return columns
+
+
+def _flat_of_keys(space: KeySpace, keys: list[str]) -> Ints:
+    cut = len(space.stem)
+    words = space.separator.join([key[cut:] for key in keys]).split(space.separator)
+    regular = all(key.startswith(space.stem) for key in keys)
+    # Only an exact count can be exact keys; whatever is odd is looked at one by one.
+    if regular and space.ncoords and len(words) == space.ncoords * len(keys):
+        plain = all(word.isdigit() and len(word) < 17 for word in words)
+        if plain and "".join(words).isascii() and not any(w[0] == "0" and w != "0" for w in words):
+            numbers = np.fromiter(map(int, words), np.int64, len(words)).reshape(-1, space.ncoords)
+            return flat_cells(space, list(numbers.T))
+    cells = []
+    for key in keys:
+        cell = space.cell(key) if key.startswith(space.stem) else None
+        if cell is None:
+            raise BadReferenceError(
+                f"not a chunk key of this array: {space.ncoords} numbers are expected, with "
+                f"{space.separator!r} between them, after {space.stem!r}",
+                variable=space.path or "/", chunk=key,
+            )  # fmt: skip
+        cells.append(cell)
+    columns = list(np.array(cells, np.int64).reshape(len(cells), space.ncoords).T)
+    return flat_cells(space, columns) if columns else np.zeros(len(cells), np.int64)
+
+
+def _ranges(space: KeySpace, keys: list[str], values: list[Any]) -> tuple[list[Any], Ints, Ints]:
+    """URLs, offsets and lengths of lists `[url]` and `[url, offset, length]`."""
+    for key, value in zip(keys, values, strict=True):
+        if not isinstance(value, (list, tuple)) or len(value) not in (1, 3):
+            raise BadReferenceError(
+                f"a reference is a text, [url] or [url, offset, length], not {value!r:.200}",
+                variable=space.path or "/", chunk=key,
+            )  # fmt: skip
+        if len(value) == 3 and not (_is_size(value[1]) and _is_size(value[2])):
+            raise BadReferenceError(
+                f"offset and length are integers from 0 to 2^63-1, not {value[1]!r:.50} and "
+                f"{value[2]!r:.50}",
+                variable=space.path or "/", chunk=key,
+            )  # fmt: skip
+    offset = np.fromiter((v[1] if len(v) == 3 else 0 for v in values), np.int64, len(values))
+    length = np.fromiter((v[2] if len(v) == 3 else -1 for v in values), np.int64, len(values))
+    return [value[0] for value in values], offset, length
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def inline_bytes(value: str, key: str) -> bytes:
+    """The bytes of a text in a reference file: base64 where it says so, else the text itself.
+
+    Raises
+    ------
+    BadReferenceError
+        If the base64 is wrong, or the text has no UTF-8 form.
+    """
+    try:
+        if value.startswith(_BASE64):
+            return base64.b64decode(value[len(_BASE64) :].encode("ascii"), validate=True)
+        return value.encode()
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise BadReferenceError(f"the inline data do not decode: {error}", chunk=key) from error

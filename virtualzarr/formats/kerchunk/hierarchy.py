@@ -1,0 +1,183 @@
+"""The metadata in a reference file: Zarr documents by their keys, read into nodes by their paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.errors import BadReferenceError, MetadataError, VirtualZarrError
+from virtualzarr.formats.kerchunk.columns import inline_bytes
+from virtualzarr.group import Group
+from virtualzarr.metadata import (
+    ArrayMetadata,
+    decode_fill_attribute,
+    loads_json,
+    normalize_path,
+    parse_array_v2,
+    parse_array_v3,
+    parse_group_v2,
+    parse_group_v3,
+)
+
+DOCUMENTS = frozenset((".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"))
+"""Last parts of the keys that hold metadata."""
+
+
+def is_document(key: str) -> bool:
+    """Whether a key holds metadata and not a chunk."""
+    return key.rpartition("/")[2] in DOCUMENTS
+
+
+@dataclass
+class Hierarchy:
+    """The nodes of a document.
+
+    Attributes
+    ----------
+    arrays : dict of ArrayMetadata by path
+    groups : dict of attributes by path
+    errors : dict of errors by path
+        Nodes whose metadata could not be read.
+    """
+
+    arrays: dict[str, ArrayMetadata] = field(default_factory=dict)
+    groups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    errors: dict[str, VirtualZarrError] = field(default_factory=dict)
+
+
+def read_hierarchy(documents: Mapping[str, Any], fetch: Callable[[Any], bytes]) -> Hierarchy:
+    """Read the metadata of all nodes.
+
+    Parameters
+    ----------
+    documents : mapping
+        By key such as ``a/.zarray``: an object, its JSON as text, or a reference to it.
+    fetch : callable
+        Returns the bytes of a reference.
+    """
+    hierarchy = Hierarchy()
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in documents.items():
+        path, _, name = key.rpartition("/")
+        try:
+            if normalize_path(path) != path:
+                raise BadReferenceError(f"{path!r} is no path of a node")
+            found.setdefault(path, {})[name] = _document(key, value, fetch)
+        except VirtualZarrError as error:
+            hierarchy.errors[path] = error.at(variable=path or "/")
+    _spread_consolidated(found)
+    for path, parts in found.items():
+        if path in hierarchy.errors:
+            continue
+        try:
+            _read_node(hierarchy, path, parts)
+        except VirtualZarrError as error:
+            hierarchy.errors[path] = error.at(variable=path or "/")
+    _check_nesting(hierarchy)
+    return hierarchy
+
+
+def _document(key: str, value: Any, fetch: Callable[[Any], bytes]) -> Any:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, str):
+        return loads_json(inline_bytes(value, key))
+    return loads_json(fetch(value))
+
+
+def _spread_consolidated(found: dict[str, dict[str, Any]]) -> None:
+    """Take from consolidated metadata what has no document of its own."""
+    for root, parts in list(found.items()):
+        lead = f"{root}/" if root else ""
+        zmetadata = parts.pop(".zmetadata", None)
+        if isinstance(zmetadata, Mapping):
+            for key, value in _members(zmetadata.get("metadata")).items():
+                path, _, name = f"{lead}{key}".rpartition("/")
+                if name in DOCUMENTS:
+                    found.setdefault(path, {}).setdefault(name, value)
+        consolidated = _members(parts.get("zarr.json")).get("consolidated_metadata")
+        for key, value in _members(_members(consolidated).get("metadata")).items():
+            found.setdefault(f"{lead}{key}", {}).setdefault("zarr.json", value)
+
+
+def _members(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _read_node(hierarchy: Hierarchy, path: str, parts: dict[str, Any]) -> None:
+    if "zarr.json" in parts:
+        if ".zarray" in parts or ".zgroup" in parts:
+            raise BadReferenceError("the node has documents of Zarr v2 and of v3; which is meant?")
+        document = parts["zarr.json"]
+        if _members(document).get("node_type") == "group":
+            plain = {k: v for k, v in document.items() if k != "consolidated_metadata"}
+            hierarchy.groups[path] = parse_group_v3(plain).attributes
+        else:
+            hierarchy.arrays[path] = _with_plain_fill(parse_array_v3(document))
+    elif ".zarray" in parts:
+        hierarchy.arrays[path] = parse_array_v2(parts[".zarray"], parts.get(".zattrs"))
+    elif ".zgroup" in parts or (path == "" and ".zattrs" in parts):
+        zgroup = parts.get(".zgroup", {"zarr_format": 2})
+        hierarchy.groups[path] = parse_group_v2(zgroup, parts.get(".zattrs")).attributes
+    elif parts:
+        raise MetadataError(".zattrs: there is neither .zarray nor .zgroup beside it")
+
+
+def _with_plain_fill(metadata: ArrayMetadata) -> ArrayMetadata:
+    """Read the attribute `_FillValue` as xarray means it in v3; what it did not write stays."""
+    value = metadata.attributes.get("_FillValue")
+    try:
+        plain = decode_fill_attribute(value, metadata.dtype)
+    except MetadataError:
+        return metadata
+    if isinstance(plain, (complex, bytes)):
+        return metadata
+    return (
+        metadata.replace(attributes={**metadata.attributes, "_FillValue": plain})
+        if value
+        else metadata
+    )
+
+
+def _check_nesting(hierarchy: Hierarchy) -> None:
+    """Refuse nodes within arrays."""
+    for path in [*hierarchy.arrays, *hierarchy.groups]:
+        above = path
+        while above:
+            above = above.rpartition("/")[0]
+            if above in hierarchy.arrays:
+                raise BadReferenceError(
+                    f"the node lies within the array {above or '/'!r}", variable=path
+                )
+
+
+def build_group(
+    hierarchy: Hierarchy, arrays: Mapping[str, Array], refused: dict[str, str], name: str
+) -> Group:
+    """The nodes as a tree; groups without metadata of their own are made where needed.
+
+    Parameters
+    ----------
+    name : str
+        For the member that a root array becomes, as a reference file is always a group.
+    """
+    if "" in arrays:
+        return Group({}, {name: arrays[""].with_path(name)}, refused=refused)
+    members: dict[str, dict[str, Any]] = {"": {}}
+
+    def folder(path: str) -> dict[str, Any]:
+        if path not in members:
+            members[path] = {}
+            above, _, last = path.rpartition("/")
+            inside = members[path]
+            folder(above)[last] = Group(hierarchy.groups.get(path), inside, path)
+        return members[path]
+
+    for path in hierarchy.groups:
+        folder(path)
+    for path, array in arrays.items():
+        above, _, last = path.rpartition("/")
+        folder(above)[last] = array
+    return Group(hierarchy.groups.get(""), members[""], refused=refused)

@@ -1,0 +1,251 @@
+"""Reference files (kerchunk's JSON, versions 0 and 1) scanned into groups of virtual arrays."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.errors import (
+    BadReferenceError,
+    RefusedWarning,
+    SourceError,
+    SourceNotFoundError,
+    VirtualZarrError,
+)
+from virtualzarr.formats.kerchunk.access import Access
+from virtualzarr.formats.kerchunk.cells import Located, locate_members, member_items, spaces_of
+from virtualzarr.formats.kerchunk.columns import Columns
+from virtualzarr.formats.kerchunk.document import Document, read_document
+from virtualzarr.formats.kerchunk.generators import generate
+from virtualzarr.formats.kerchunk.hierarchy import (
+    Hierarchy,
+    build_group,
+    is_document,
+    read_hierarchy,
+)
+from virtualzarr.formats.kerchunk.templates import Templates
+from virtualzarr.group import Group
+from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
+
+_LONGEST_METADATA = 1 << 28
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> Group:
+    """Open a reference file as a group of arrays whose chunks lie where it says.
+
+    Parameters
+    ----------
+    path_or_url : path, str or mapping
+        The file (plain, gzip or zstd), or the parsed document itself.
+    on_error : {"raise", "warn"}
+        What to do about an array with wrong metadata or references: raise, or warn, leave it out
+        and note it in the group's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens URLs: of the file and, for the same protocol and host, of its sources.
+    allowed : str or iterable of str, optional
+        Prefixes of URLs, or local folders, that references may lie below; ``"*"`` for anything. By
+        default a file from a URL reaches no local files, and protocols are the usual ones.
+
+    Raises
+    ------
+    BadReferenceError
+        If the file breaks the specification: the error names the key.
+    AccessError
+        If a reference reaches outside what is allowed.
+    MetadataError, UnsupportedError
+        If an array's metadata are wrong or not supported.
+
+    Notes
+    -----
+    Source: the kerchunk specification of references, versions 0 and 1, as fsspec reads them, with
+    `gen` blocks and templates. See ``specs/reference-file.md`` for every rule.
+
+    Examples
+    --------
+    >>> group = scan({".zgroup": '{"zarr_format": 2}', "x/.zarray": {"zarr_format": 2, "shape": [2],
+    ...     "chunks": [2], "dtype": "|u1", "compressor": None, "fill_value": None, "order": "C",
+    ...     "filters": None}, "x/0": "ab"})
+    >>> group["x"][:]
+    array([97, 98], dtype=uint8)
+    """
+    if isinstance(path_or_url, Mapping):
+        return _Scan("", path_or_url, on_error, storage_options, allowed).group()
+    uri = resolve_uri(path_or_url)
+    try:
+        data = _read(uri, storage_options)
+        return _Scan(uri, data, on_error, storage_options, allowed).group()
+    except VirtualZarrError as error:
+        raise error.at(file=uri) from error.__cause__
+
+
+class _Scan:
+    """One reference file on its way to a group."""
+
+    def __init__(
+        self,
+        uri: str,
+        data: bytes | Mapping[str, Any],
+        on_error: str,
+        storage_options: Mapping[str, Any] | None,
+        allowed: str | Iterable[str] | None,
+    ) -> None:
+        if on_error not in ("raise", "warn"):
+            raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+        self.uri = uri
+        self.on_error = on_error
+        self.refused: dict[str, str] = {}
+        self.document: Document = read_document(data)
+        self.access = Access(uri, allowed, storage_options)
+        self.templates = Templates(self.document.templates)
+
+    def group(self) -> Group:
+        """Read metadata, then references, then build the group."""
+        document = self.document
+        metadata = {k: v for k, v in document.others.items() if is_document(k)}
+        objects = {k: v for k, v in document.others.items() if k not in metadata}
+        hierarchy = self._hierarchy(metadata)
+        located, strays = self._located(hierarchy)
+        if any(is_document(key) for key in strays):
+            # Metadata by reference looked like chunks: now that they are known, once more.
+            metadata |= {k: v for k, v in strays.items() if is_document(k)}
+            hierarchy = self._hierarchy(metadata)
+            located, strays = self._located(hierarchy)
+            strays = {k: v for k, v in strays.items() if not is_document(k)}
+        columns = Columns(spaces_of(hierarchy.arrays), self.access, self.templates, document.sizes)
+        if document.text is not None and document.members is not None:
+            columns.add_members(document.text, document.members, located)
+        self._add_objects(columns, {**objects, **strays}, hierarchy)
+        self._add_generated(columns)
+        arrays = self._arrays(columns, hierarchy)
+        name = Path(self.uri).name.split(".")[0] or "array"
+        return build_group(hierarchy, arrays, self.refused, name)
+
+    def _hierarchy(self, metadata: Mapping[str, Any]) -> Hierarchy:
+        hierarchy = read_hierarchy(metadata, self._fetch)
+        for path, error in hierarchy.errors.items():
+            self._refuse(path, error)
+        if not hierarchy.arrays and not hierarchy.groups and not hierarchy.errors:
+            raise BadReferenceError("the document holds no Zarr metadata: is it a reference file?")
+        return hierarchy
+
+    def _refuse(self, path: str, error: VirtualZarrError) -> None:
+        if self.on_error == "raise":
+            raise error
+        if path not in self.refused:
+            self.refused[path] = str(error)
+            warnings.warn(f"{path or '/'} was left out: {error}", RefusedWarning, stacklevel=5)
+
+    def _fetch(self, value: Any) -> bytes:
+        """The bytes of metadata that are given as a reference."""
+        if not isinstance(value, list) or len(value) not in (1, 3):
+            raise BadReferenceError(
+                f"metadata are an object, a text or a reference, not {value!r:.99}"
+            )
+        source = Columns(spaces_of({}), self.access, self.templates, {}).source_of(value[0])
+        start, length = value[1:] if len(value) == 3 else (0, -1)
+        if type(start) is not int or type(length) is not int or start < 0:
+            raise BadReferenceError(f"offset and length are integers, not {value[1:]!r:.99}")
+        if length < 0:
+            length = file_facts(source.uri, source.storage_options).size or 0
+        if length > _LONGEST_METADATA:
+            raise BadReferenceError(f"metadata of {length} bytes", file=source.uri)
+        remote = is_url(source.uri)
+        file = RemoteFile(source.uri, source.storage_options) if remote else LocalFile(source.uri)
+        return bytes(file.read(start, start + length))
+
+    def _located(self, hierarchy: Hierarchy) -> tuple[list[Located], dict[str, Any]]:
+        """Regular members by array, and those whose keys are no chunk's, as objects."""
+        text, members = self.document.text, self.document.members
+        if text is None or members is None:
+            return [], {}
+        located, unknown = locate_members(text, members, spaces_of(hierarchy.arrays))
+        strays: dict[str, Any] = {}
+        for key, value in member_items(text, members, unknown):
+            if key in strays:
+                raise BadReferenceError("the key stands in the document more than once", chunk=key)
+            strays[key] = value
+        return located, strays
+
+    def _add_objects(
+        self, columns: Columns, objects: Mapping[str, Any], hierarchy: Hierarchy
+    ) -> None:
+        """Add references that are Python objects, array by array."""
+        owners: dict[str, int] = {}
+        found: dict[int, tuple[list[str], list[Any]]] = {}
+        unknown = []
+        for key, value in objects.items():
+            folder = key.rpartition("/")[0]
+            owner = owners.get(folder)
+            if owner is None:
+                owner = owners[folder] = columns.spaces.owner(key)
+            if owner < 0:
+                if not _within(folder, hierarchy.errors):
+                    unknown.append(key)
+                continue
+            keys, values = found.setdefault(owner, ([], []))
+            keys.append(key)
+            values.append(value)
+        for owner, (keys, values) in found.items():
+            columns.add_objects(owner, keys, values)
+        if unknown:
+            self._refuse(
+                unknown[0],
+                BadReferenceError(
+                    f"{len(unknown)} keys are neither metadata nor chunks of an array in the "
+                    "document", chunk=unknown[0],
+                ),
+            )  # fmt: skip
+
+    def _add_generated(self, columns: Columns) -> None:
+        if not self.document.generators:
+            return
+        most = sum(math.prod(space.shape) for space in columns.spaces.all)
+        for block in self.document.generators:
+            try:
+                made = generate(block, self.templates, columns.spaces, most)
+            except VirtualZarrError as error:
+                self._refuse("gen", error)
+                continue
+            for part in made:
+                columns.add_generated(part)
+
+    def _arrays(self, columns: Columns, hierarchy: Hierarchy) -> dict[str, Array]:
+        arrays: dict[str, Array] = {}
+        for number, (path, metadata) in enumerate(hierarchy.arrays.items()):
+            try:
+                manifest = columns.manifest(number, tuple(metadata.grid.grid_shape))
+            except VirtualZarrError as error:
+                self._refuse(path, error.at(variable=path or "/"))  # type: ignore[arg-type]
+                continue
+            arrays[path] = Array.virtual(metadata, manifest, path)
+        return arrays
+
+
+def _within(folder: str, paths: Mapping[str, Any]) -> bool:
+    """Whether a folder is one of some nodes' or lies below."""
+    while folder:
+        if folder in paths:
+            return True
+        folder = folder.rpartition("/")[0]
+    return "" in paths
+
+
+def _read(uri: str, storage_options: Mapping[str, Any] | None) -> bytes:
+    if is_url(uri):
+        return bytes(RemoteFile(uri, storage_options).read(0, None))
+    try:
+        return Path(uri).read_bytes()
+    except FileNotFoundError as error:
+        raise SourceNotFoundError("there is no such reference file", file=uri) from error
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), file=uri) from error
