@@ -117,6 +117,13 @@ class Codec:
             fields = {key: fields[key] for key in self.decoding_fields if key in fields}
         return (type(self).__name__, frozen(fields))
 
+    def portable(self, zarr_format: int) -> bool:
+        """Whether other packages that know codecs of this name decode what this one decodes.
+
+        Only of the codec itself; `to_v2` and `to_v3` refuse what has no form at all.
+        """
+        return True
+
     @property
     def v2_id(self) -> str:
         """The id Zarr v2 documents use."""

@@ -235,6 +235,11 @@ class ImageBytes(_Bridged, BytesBytes):
         wanted = {key: defaults[key] for key in keys.split() if key in defaults}
         return {**wanted, **self.picked(keys)}
 
+    def portable(self, zarr_format: int) -> bool:
+        """Whether the decoder can do without the decoded size, which others do not give it."""
+        sized = self._with_defaults("header").get("header") is not False
+        return sized or self.short not in ("lzf", "lzo", "pglz", "szip")
+
     @cached_property
     def _standard(self) -> BytesBytes | None:
         """The codec that decodes the same streams faster, or bounded and in full."""
@@ -407,6 +412,10 @@ class BitOrderBytes(_Bridged, BytesBytes):
     """The bits of each byte reversed, of bytes already encoded (TIFF's FillOrder 2)."""
 
     takes: ClassVar[Mapping[str, tuple[str, str]]] = {"bitorder": ("", "")}
+
+    def portable(self, zarr_format: int) -> bool:
+        """Whether the format allows it at this place: v3 plugins only take arrays."""
+        return zarr_format == 2
 
     def encoded_size(self, size: int | None) -> int | None:
         """Return the same size."""
