@@ -1,7 +1,7 @@
 """Columns of references as JSON text, built by numpy without a Python loop over the references.
 
 A block of rows is laid out as a matrix of characters in which every field has its greatest width;
-unused places hold NUL, which JSON text cannot contain, and are removed from the whole block at once.
+unused places hold NUL, which JSON text cannot contain, and are removed from the block at once.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def base64_rows(heap: Chars, offset: Ints, length: Ints) -> Chars:
     padded[np.repeat((ends - triples) * 3, length) + within] = heap[
         np.repeat(offset, length) + within
     ]
-    text = np.frombuffer(binascii.b2a_base64(padded, newline=False), np.uint8).copy()
+    text = np.frombuffer(binascii.b2a_base64(padded.data, newline=False), np.uint8).copy()
     short = length % 3
     text[ends[(short == 1)] * 4 - 2] = ord("=")
     text[ends[(short != 0)] * 4 - 1] = ord("=")
@@ -108,7 +108,7 @@ def base64_rows(heap: Chars, offset: Ints, length: Ints) -> Chars:
 
 
 def join(fields: Sequence[Field], rows: int) -> bytes:
-    """All rows of text, each made of `fields` in turn: constants (bytes) or one row of characters each."""
+    """All rows of text, each made of `fields` in turn: constants, or characters for each row."""
     widths = [len(field) if isinstance(field, bytes) else field.shape[1] for field in fields]
     matrix = np.empty((rows, sum(widths)), np.uint8)
     left = 0

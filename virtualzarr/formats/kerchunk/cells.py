@@ -185,7 +185,12 @@ def locate_members(text: Text, members: Members, spaces: Spaces) -> tuple[list[L
 def _coordinates(
     text: Text, start: Positions, stop: Positions, separator: str, ncoords: int
 ) -> tuple[Mask, Positions, list[Positions]]:
-    """Read that many numbers from the end of each key: where that went well, what is left, the numbers."""
+    """Read that many numbers from the end of each key.
+
+    Returns
+    -------
+    Where that went well, where the stem before the numbers ends, and the numbers.
+    """
     good = np.ones(len(start), bool)
     at = stop.copy()
     columns: list[Positions] = []

@@ -146,25 +146,19 @@ class Columns:
         return _Concerning(self._arrays[number])
 
     def add_objects(self, number: int, keys: list[str], values: list[Any]) -> None:
-        """Add references of one array as JSON has them: texts, `[url]` and `[url, offset, length]`."""
+        """Add references of one array as JSON has them: a text, `[url]`, `[url, offset, length]`."""
         space, here = self.spaces.all[number], self._arrays[number]
         with self._concerning(number):
             flat = _flat_of_keys(space, keys)
-            texts = [row for row, value in enumerate(values) if isinstance(value, str)]
-            if texts:
-                self._add_inline(
-                    here, flat[texts], [keys[r] for r in texts], [values[r] for r in texts]
-                )
-                if len(texts) == len(values):
-                    return
-                lists = [row for row, value in enumerate(values) if not isinstance(value, str)]
-                flat, keys, values = (
-                    flat[lists],
-                    [keys[r] for r in lists],
-                    [values[r] for r in lists],
-                )
-            uris, offset, length = _ranges(space, keys, values)
-            here.batches.append(_Batch(flat, self._uri_rows(uris), offset, length))
+            is_text = [isinstance(value, str) for value in values]
+            if any(is_text):
+                rows = np.flatnonzero(is_text)
+                self._add_inline(here, flat[rows], *_picked(rows, keys, values))
+                rows = np.flatnonzero(~np.array(is_text))
+                flat, (keys, values) = flat[rows], _picked(rows, keys, values)
+            if values:
+                uris, offset, length = _ranges(space, keys, values)
+                here.batches.append(_Batch(flat, self._uri_rows(uris), offset, length))
 
     def _add_inline(self, here: _Collected, flat: Ints, keys: list[str], values: list[str]) -> None:
         chunks = [inline_bytes(value, key) for key, value in zip(keys, values, strict=True)]
@@ -191,7 +185,7 @@ class Columns:
         ncells = math.prod(space.shape)
         if ncells > max(_CELLS_ALWAYS_FINE, _CELLS_PER_REFERENCE * count):
             raise UnsupportedError(
-                f"{count} references in a grid of {ncells} cells: so sparse a grid is not supported",
+                f"{count} references in a grid of {ncells} cells: so sparse a grid is refused",
                 variable=space.path or "/",
             )
         flat, uri, offset, length = (
@@ -200,9 +194,8 @@ class Columns:
         )
         sources, source = self._table(uri, here, space, flat)
         columns = _scatter(space, flat, ncells, source, offset, length)
-        return Manifest(
-            grid_shape, sources, *(_squeezed(column.reshape(grid_shape)) for column in columns)
-        )
+        source, offset, length = (_squeezed(column.reshape(grid_shape)) for column in columns)
+        return Manifest(grid_shape, sources, source, offset, length)
 
     def _table(
         self, uri: Ints, here: _Collected, space: KeySpace, flat: Ints
@@ -242,6 +235,10 @@ class _Concerning:
         return True
 
 
+def _picked(rows: Ints, *lists: list[Any]) -> list[list[Any]]:
+    return [[items[row] for row in rows.tolist()] for items in lists]
+
+
 def _squeezed(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A column of equal numbers as one number that is broadcast: it takes no memory."""
     first = column.reshape(-1)[0]
@@ -264,14 +261,11 @@ def _scatter(
             "the document has more than one reference for the chunk",
             variable=space.path or "/", chunk=key_of(space, map(int, cell)),
         )  # fmt: skip
-    columns = (
-        np.full(ncells, -1, np.int32),
-        np.zeros(ncells, np.int64),
-        np.zeros(ncells, np.int64),
-    )
+    columns: list[npt.NDArray[Any]] = [np.zeros(ncells, t) for t in (np.int32, np.int64, np.int64)]
+    columns[0].fill(-1)
     for column, values in zip(columns, (source, offset, length), strict=True):
         column[flat] = values
-    return columns
+    return tuple(columns)
 
 
 def _flat_of_keys(space: KeySpace, keys: list[str]) -> Ints:

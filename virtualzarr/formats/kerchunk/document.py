@@ -155,7 +155,7 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _decompressed(data: bytes) -> bytes:
-    """Undo gzip or zstd. Data that end early make no whole JSON document, so that is not checked."""
+    """Undo gzip or zstd. What ends early is no whole JSON document, so that needs no check here."""
     most = max(_ALWAYS_FINE, _MOST_EXPANSION * len(data))
     try:
         if data.startswith(_GZIP):

@@ -182,7 +182,7 @@ def _cells(pieces: list[Value], spaces: Spaces, count: int) -> list[tuple[Ints, 
 def _cells_of_pattern(
     pieces: list[Value], columns: list[Ints], spaces: Spaces, count: int
 ) -> list[tuple[Ints, Ints, list[Ints]]] | None:
-    """Cells of keys in which each coordinate is a constant or one expression, without making the keys."""
+    """Cells of keys whose coordinates are constants or one expression each, without making keys."""
     parts: list[str] = []
     for piece in pieces:
         number = sum(len(part) == 1 and _FIRST_MARK <= ord(part) <= _LAST_MARK for part in parts)

@@ -1,4 +1,4 @@
-"""The metadata in a reference file: Zarr documents by their keys, read into nodes by their paths."""
+"""The metadata in a reference file: Zarr documents by key, read into nodes by path."""
 
 from __future__ import annotations
 
@@ -128,17 +128,15 @@ def _read_node(hierarchy: Hierarchy, path: str, parts: dict[str, Any]) -> None:
 def _with_plain_fill(metadata: ArrayMetadata) -> ArrayMetadata:
     """Read the attribute `_FillValue` as xarray means it in v3; what it did not write stays."""
     value = metadata.attributes.get("_FillValue")
+    if value is None:
+        return metadata
     try:
         plain = decode_fill_attribute(value, metadata.dtype)
     except MetadataError:
         return metadata
     if isinstance(plain, (complex, bytes)):
         return metadata
-    return (
-        metadata.replace(attributes={**metadata.attributes, "_FillValue": plain})
-        if value
-        else metadata
-    )
+    return metadata.replace(attributes={**metadata.attributes, "_FillValue": plain})
 
 
 def _check_nesting(hierarchy: Hierarchy) -> None:

@@ -1,9 +1,9 @@
-"""The regular members of a reference file, `"key":["uri",offset,length]`, found without parsing JSON.
+"""Regular members of a reference file, `"key":["uri",offset,length]`, found without parsing JSON.
 
 Almost all of a large reference file is such members, all spaced alike. They are found and checked
-byte for byte by array operations and cut out; what remains is a small JSON document, in which a mark
-stands for each stretch that was cut. `json` then says whether the document is right, and where the
-marks lie; so nothing rests on guessing where in the document a stretch stood.
+byte for byte by array operations and cut out; what remains is a small JSON document, in which a
+mark stands for each stretch that was cut. `json` then says whether the document is right, and where
+the marks lie; so nothing rests on guessing where in the document a stretch stood.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLOCK = 1 << 14
 
 @dataclass(frozen=True)
 class Style:
-    """What stands between the parts of a member: `"key"` gap `"uri"` comma 1 second 2 tail `"next"`."""
+    """What stands between a member's parts: `"key"` gap `"uri"` comma 1 second 2 tail `"next"`."""
 
     gap: bytes
     comma: bytes
@@ -38,7 +38,7 @@ class Style:
 
 @dataclass(frozen=True)
 class Members:
-    """Regular members, in the order of the document; positions of the strings without their quotes."""
+    """Regular members in the order of the document, by the positions of what is within quotes."""
 
     key_start: Positions
     key_stop: Positions

@@ -225,7 +225,7 @@ class _Scan:
             try:
                 manifest = columns.manifest(number, tuple(metadata.grid.grid_shape))
             except VirtualZarrError as error:
-                self._refuse(path, error.at(variable=path or "/"))  # type: ignore[arg-type]
+                self._refuse(path, error.at(variable=path or "/"))
                 continue
             arrays[path] = Array.virtual(metadata, manifest, path)
         return arrays

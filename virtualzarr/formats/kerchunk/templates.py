@@ -180,7 +180,7 @@ def _formatted(form: Value, number: Value) -> Value:
     value = _integers(number)
     if isinstance(value, int):
         return form % value  # type: ignore[operator]
-    return [form % item for item in value.tolist()]  # type: ignore[operator]
+    return [form % item for item in value.tolist()]
 
 
 def _as_text(value: Value) -> str:
