@@ -41,7 +41,6 @@ _BUILTIN: dict[str, str] = {
     "numcodecs.astype": "numcodecs_bridge:AsType",
     "numcodecs.bitround": "numcodecs_bridge:BitRound",
     "numcodecs.packbits": "numcodecs_bridge:PackBits",
-    "virtualzarr.fixed_strings": "strings:FixedStrings",
 }
 _IMAGE_LAYOUTS = {
     "SameSize": "bitshuffle byteshuffle floatpred",
@@ -60,10 +59,7 @@ _ALIASES = {
     "https://codec.zarrs.dev/bytes_to_bytes/fletcher32": "numcodecs.fletcher32",
 }
 # v2 ids for which v3 has a codec of its own; every other id gets the prefix "numcodecs."
-_CORE = (
-    *("gzip", "zstd", "blosc", "crc32c", "vlen-utf8", "vlen-bytes"),
-    "virtualzarr.fixed_strings",
-)
+_CORE = ("gzip", "zstd", "blosc", "crc32c", "vlen-utf8", "vlen-bytes", "virtualzarr.strings")
 _UNSAFE = ("pickle", "json2", "msgpack2")
 
 _factories: dict[str, Factory] = {}

@@ -12,8 +12,8 @@ _PADDINGS = ("null_terminated", "space_padded")
 _BLANK = ord(" ")
 
 
-class FixedStrings(BytesBytes):
-    """Strings at fixed places of each element (``virtualzarr.fixed_strings``).
+class Strings(BytesBytes):
+    """Strings at fixed places of each element (``virtualzarr.strings``).
 
     Members of the configuration: `itemsize`, the bytes of one element, and `fields`, a list of
     ``[offset, size, padding]``. Of a ``null_terminated`` string everything from the first NUL on

@@ -1,0 +1,281 @@
+"""How the values of one HDF5 dataset lie in its file: grid, references, codecs, fill value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import RegularGrid
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.hdf5 import header
+from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
+from virtualzarr.formats.hdf5.header import ChunkLayout, Filter, HeaderBytes
+from virtualzarr.formats.hdf5.index import ChunkIndex, extents, read_chunk_index
+from virtualzarr.formats.hdf5.types import ElementType, element_type, split_endian
+from virtualzarr.manifest import Decoder, Manifest, Source, Sources
+from virtualzarr.metadata import STRING
+
+_MAX_TEXT = 64 << 20
+# h5py passes on no more parameters of a filter than this.
+_H5PY_PARAMETERS = 16
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of one dataset, without names and attributes.
+
+    Parameters
+    ----------
+    shape, dtype, grid, manifest, pipeline, fill_value
+        As in `ArrayMetadata` and `Array`.
+    labels : dict
+        Names of the values of an enumeration.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    grid: RegularGrid
+    manifest: Manifest
+    pipeline: Pipeline
+    fill_value: Any
+    labels: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Dataset:
+    """What the functions of this module look at."""
+
+    dsid: Any
+    dcpl: Any
+    source: Source
+    element: ElementType
+    dtype: np.dtype[Any]
+    endian: str | None
+    shape: tuple[int, ...]
+
+    def decoding(self, filters: Sequence[Filter] = ()) -> FilterPipeline:
+        return filter_pipeline(self.element, self.endian, filters)
+
+
+_Stored = tuple[tuple[int, ...], Manifest, Pipeline]
+
+
+def read_values(dsid: Any, address: int, source: Source, file: HeaderBytes) -> Values:
+    """Find out how the values of a dataset lie.
+
+    Parameters
+    ----------
+    dsid : h5py.h5d.DatasetID
+    address : int
+        Of its object header.
+    source : Source
+        The file, as manifests name it.
+    file : HeaderBytes
+        The file, to read the object header from.
+
+    Raises
+    ------
+    UnsupportedError
+        If the values cannot be referenced exactly; the message says why.
+    SourceError
+        If the file contradicts itself.
+    """
+    from h5py import h5d, h5s
+
+    dcpl = dsid.get_create_plist()
+    layout = dcpl.get_layout()
+    if dsid.get_space().get_simple_extent_type() == h5s.NULL:
+        raise UnsupportedError("the dataset has a null dataspace: no shape and no values")
+    if layout == h5d.VIRTUAL:
+        raise UnsupportedError("virtual datasets are not supported; scan the files it is made of")
+    if dcpl.get_external_count():
+        raise UnsupportedError("the values are in external files, which are not supported")
+    element = element_type(dsid.get_type())
+    dtype, endian = (STRING, None) if element.text else split_endian(element.stored)
+    shape = (*extents(dsid)[0], *element.inner)
+    dataset = _Dataset(dsid, dcpl, source, element, dtype, endian, shape)
+    chunk_shape, manifest, pipeline = _stored(dataset, layout, address, file)
+    grid = RegularGrid(shape, chunk_shape)
+    fill = _fill_value(dataset, bool((manifest.source < 0).any()))
+    return Values(shape, dtype, grid, manifest, pipeline, fill, element.labels)
+
+
+def _stored(dataset: _Dataset, layout: int, address: int, file: HeaderBytes) -> _Stored:
+    from h5py import h5d
+
+    if 0 in dataset.shape:
+        return _nothing(dataset)
+    if dataset.element.text:
+        return _text(dataset)
+    if layout == h5d.COMPACT:
+        return _compact(dataset)
+    if layout == h5d.CONTIGUOUS:
+        return _contiguous(dataset)
+    if layout == h5d.CHUNKED:
+        return _chunked(dataset, address, file)
+    raise UnsupportedError(f"HDF5 storage layout {layout} is not known")
+
+
+def _whole(dataset: _Dataset) -> tuple[int, ...]:
+    return tuple(max(n, 1) for n in dataset.shape)
+
+
+def _nothing(dataset: _Dataset) -> _Stored:
+    whole = _whole(dataset)
+    grid_shape = RegularGrid(dataset.shape, whole).grid_shape
+    return whole, Manifest.missing(grid_shape), dataset.decoding().pipeline
+
+
+def _compact(dataset: _Dataset) -> _Stored:
+    """Keep the values here: they lie inside the object header, wherever HDF5 moves that."""
+    from h5py import h5s
+
+    raw = np.zeros(math.prod(dataset.shape) * dataset.element.stored.itemsize, np.uint8)
+    # With the dataset's own type for the memory, HDF5 converts nothing.
+    dataset.dsid.read(h5s.ALL, h5s.ALL, raw, mtype=dataset.dsid.get_type())
+    manifest = Manifest.inline(raw.tobytes(), len(dataset.shape))
+    return _whole(dataset), manifest, dataset.decoding().pipeline
+
+
+def _contiguous(dataset: _Dataset) -> _Stored:
+    from h5py import h5d
+
+    dsid, ndim = dataset.dsid, len(dataset.shape)
+    pipeline = dataset.decoding().pipeline
+    if dsid.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
+        return _whole(dataset), Manifest.missing((1,) * ndim), pipeline
+    nbytes = math.prod(dataset.shape) * dataset.element.stored.itemsize
+    offset, stored = dsid.get_offset(), dsid.get_storage_size()
+    if offset is None or stored < nbytes:
+        raise SourceError(f"{stored} bytes are stored, {nbytes} are needed")
+    return _whole(dataset), Manifest.single(dataset.source, offset, nbytes, ndim), pipeline
+
+
+def _chunked(dataset: _Dataset, address: int, file: HeaderBytes) -> _Stored:
+    element, dsid = dataset.element, dataset.dsid
+    layout, filters = _header(dataset, address, file)
+    decoding = dataset.decoding(filters)
+    chunk = dataset.dcpl.get_chunk()
+    chunk_shape = (*chunk, *element.inner)
+    grid_shape = RegularGrid(dataset.shape, chunk_shape).grid_shape
+    index = read_chunk_index(dsid, chunk, layout)
+    if index is None:
+        return chunk_shape, Manifest.missing(grid_shape), decoding.pipeline
+    edges = layout.raw_edges and bool(filters)
+    mask = _raw_edges(index, extents(dsid)[0], chunk, decoding) if edges else index.mask
+    pipeline, decoders, decoder = _decoders(index, mask, decoding)
+    manifest = Manifest(
+        grid_shape,
+        Sources([dataset.source]),
+        index.source.reshape(grid_shape),
+        index.offset.reshape(grid_shape),
+        index.length.reshape(grid_shape),
+        decoders,
+        None if decoder is None else decoder.reshape(grid_shape),
+    )
+    return chunk_shape, manifest, pipeline
+
+
+def _header(dataset: _Dataset, address: int, file: HeaderBytes) -> tuple[ChunkLayout, list[Filter]]:
+    """Read the layout and the filters from the object header."""
+    found = header.find(file, address, header.LAYOUT, header.FILTERS)
+    if header.LAYOUT not in found:
+        raise SourceError("the object header has no layout message")
+    layout = header.chunk_layout(found[header.LAYOUT])
+    if not dataset.dcpl.get_nfilters():
+        return layout, []
+    if header.FILTERS in found:
+        return layout, header.filters(found[header.FILTERS])
+    # The message is shared with other objects; HDF5 knows where it is.
+    filters = []
+    for k in range(dataset.dcpl.get_nfilters()):
+        number, _, values, name = dataset.dcpl.get_filter(k)
+        if len(values) > _H5PY_PARAMETERS:
+            raise UnsupportedError(f"the parameters of HDF5 filter {number} cannot be read")
+        filters.append(Filter(number, name.decode("utf-8", "replace"), values))
+    return layout, filters
+
+
+def _raw_edges(
+    index: ChunkIndex, shape: Sequence[int], chunk: Sequence[int], decoding: FilterPipeline
+) -> NDArray[np.uint32]:
+    """Return the masks where chunks that reach over the edge are stored without filters."""
+    mask = np.zeros(index.source.shape, np.uint32) if index.mask is None else index.mask.copy()
+    for axis, (extent, edge) in enumerate(zip(shape, chunk, strict=True)):
+        if extent % edge:
+            mask[(slice(None),) * axis + (-1,)] = decoding.all_skipped
+    return mask
+
+
+def _decoders(
+    index: ChunkIndex, mask: NDArray[np.uint32] | None, decoding: FilterPipeline
+) -> tuple[Pipeline, tuple[Decoder, ...], NDArray[np.int32] | None]:
+    """Return the pipeline to declare, and decoders for the chunks that need another."""
+    if mask is None or not decoding.steps:
+        return decoding.pipeline, (), None
+    stored = index.source >= 0
+    mask = np.where(stored, mask & np.uint32(decoding.all_skipped), 0)
+    values = np.unique(mask[stored]).tolist()
+    if len(values) == 1:  # all chunks skip the same filters: those are no part of the array
+        return decoding.masked(values[0]), (), None
+    odd = [value for value in values if value]
+    decoders = tuple(Decoder(decoding.masked(value)) for value in odd)
+    decoder = np.where(mask == 0, -1, np.searchsorted(odd, mask)).astype(np.int32)
+    return decoding.pipeline, decoders, decoder
+
+
+def _text(dataset: _Dataset) -> _Stored:
+    """Keep variable-length strings here: their bytes lie in heaps between other things."""
+    from h5py import h5s, h5t
+
+    count, ndim = math.prod(dataset.shape), len(dataset.shape)
+    if count * 16 > _MAX_TEXT:
+        raise UnsupportedError(f"{count} variable-length strings are too many to copy")
+    tid = dataset.dsid.get_type()
+    values = np.empty(dataset.shape, tid.dtype)
+    dataset.dsid.read(h5s.ALL, h5s.ALL, values, mtype=h5t.py_create(tid.dtype))
+    try:
+        text = [item.decode("utf-8") for item in values.reshape(-1)]
+    except UnicodeDecodeError as error:
+        raise UnsupportedError(f"a variable-length string is not UTF-8: {error}") from error
+    block = np.array(text, dtype=object).reshape(dataset.shape)
+    pipeline = Pipeline([make("vlen-utf8")])
+    data = pipeline.for_block(dataset.shape, STRING).encode(block)
+    if len(data) > _MAX_TEXT:
+        raise UnsupportedError(f"{len(data)} bytes of strings are too many to copy")
+    return _whole(dataset), Manifest.inline(bytes(data), ndim), pipeline
+
+
+def _fill_value(dataset: _Dataset, needed: bool) -> Any:
+    """Return what h5py reads where nothing was written.
+
+    That is zero where HDF5 is told never to write the fill value: the library then leaves the
+    reader's memory as it is.
+    """
+    from h5py import h5d
+
+    dcpl, element = dataset.dcpl, dataset.element
+    if element.text:
+        return ""
+    zero = np.zeros((), dataset.dtype)[()]
+    if dcpl.get_fill_time() == h5d.FILL_TIME_NEVER:
+        return zero
+    if dcpl.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+        return zero
+    values = np.zeros((), dataset.dsid.dtype)
+    try:
+        dcpl.get_fill_value(values)
+    except (TypeError, ValueError, OSError, RuntimeError) as error:
+        if needed:
+            raise UnsupportedError(f"the fill value cannot be read: {error}") from error
+        return zero
+    values = values.reshape(-1).astype(dataset.dtype)
+    if needed and any(item.tobytes() != values[0].tobytes() for item in values):
+        raise UnsupportedError("the fill value is a list of different numbers")
+    return values[0]

@@ -1,0 +1,249 @@
+"""Scanning an HDF5 or netCDF4 file into a group of arrays whose chunks lie in that file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
+from virtualzarr.formats.hdf5 import dimensions
+from virtualzarr.formats.hdf5.attributes import Attributes, read_attributes
+from virtualzarr.formats.hdf5.dataset import Values, read_values
+from virtualzarr.formats.hdf5.header import HeaderBytes
+from virtualzarr.formats.hdf5.walk import Node, Walker
+from virtualzarr.group import Group
+from virtualzarr.manifest import Source
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores.files import filesystem, is_url
+
+_REMOTE_BLOCK = 256 * 1024
+_REMOTE_BLOCKS = 256
+_H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, OverflowError, MemoryError)
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Scan an HDF5 or netCDF4 file.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+    on_error : {"raise", "warn"}
+        What to do about a link or a dataset that cannot be virtualized: raise, or warn, leave it
+        out and note it in the group's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Returns
+    -------
+    Group
+        Nothing is copied but compact datasets and variable-length strings.
+
+    Raises
+    ------
+    SourceError
+        If there is no such file, or HDF5 cannot open it.
+    UnsupportedError
+        If something in it cannot be virtualized and `on_error` is "raise".
+    """
+    with _opened(path_or_url, storage_options) as file:
+        return _Scan(file, on_error).run()
+
+
+@dataclass(frozen=True)
+class _OpenFile:
+    fid: Any
+    source: Source
+    bytes: HeaderBytes
+
+
+@contextmanager
+def _opened(path_or_url: Any, storage_options: Mapping[str, Any] | None) -> Iterator[_OpenFile]:
+    import h5py
+
+    source = Source.of_file(path_or_url, storage_options)
+    with _raw(source) as raw:
+        try:
+            file = h5py.File(raw if is_url(source.uri) else source.uri, "r")
+        except (OSError, ValueError, RuntimeError) as error:
+            raise SourceError(f"HDF5 cannot open the file: {error}", file=source.uri) from error
+
+        def read(offset: int, length: int) -> bytes:
+            raw.seek(offset)
+            return raw.read(length)
+
+        with file:
+            plist = file.id.get_create_plist()
+            sizes = plist.get_sizes()
+            yield _OpenFile(file.id, source, HeaderBytes(read, plist.get_userblock(), *sizes))
+
+
+@contextmanager
+def _raw(source: Source) -> Iterator[Any]:
+    """Open the file as bytes."""
+    if not is_url(source.uri):
+        with open(source.uri, "rb", buffering=0) as file:
+            yield file
+        return
+    fs, path = filesystem(source.uri, source.storage_options)
+    cache = {"maxblocks": _REMOTE_BLOCKS}
+    with fs.open(
+        path, "rb", block_size=_REMOTE_BLOCK, cache_type="blockcache", cache_options=cache
+    ) as file:
+        yield file
+
+
+@dataclass
+class _Variable:
+    """One dataset, before its axes are named."""
+
+    node: Node
+    attributes: Attributes
+    values: Values
+
+
+@dataclass
+class _Contents:
+    """One group with what is in it, by the names users will see."""
+
+    path: str
+    attributes: dict[str, Any]
+    members: dict[str, _Variable | _Contents]
+
+
+class _Scan:
+    """One scan of one open file."""
+
+    def __init__(self, file: _OpenFile, on_error: str) -> None:
+        self.file = file
+        self.on_error = on_error
+        self.refused: dict[str, str] = {}
+        self.scales: set[int] = set()
+        self.dimension_ids: dict[int, str] = {}
+        self.root = Walker(file.fid, self._refuse).root()
+        self.paths: dict[int, str] = {}
+        for node in self.root.walk():
+            self.paths.setdefault(node.address, node.path)
+
+    def run(self) -> Group:
+        contents = self._group(self.root)
+        return self._build(contents, dimensions.Phony(len(self.scales)))
+
+    def _refuse(self, path: str, error: VirtualZarrError) -> None:
+        """Raise an error, or note it and go on."""
+        error.at(file=self.file.source.uri, variable=path)
+        if self.on_error == "raise":
+            raise error
+        self.refused[path] = error.message
+        warnings.warn(f"could not be virtualized: {error}", RefusedWarning, stacklevel=6)
+
+    def _attributes(self, oid: Any, path: str) -> Attributes:
+        def complain(name: str, reason: str) -> None:
+            place = f"file {self.file.source.uri}, variable {path or '/'}"
+            warnings.warn(
+                f"the attribute {name!r} was left out: {reason} [{place}]",
+                RefusedWarning,
+                stacklevel=6,
+            )
+
+        return read_attributes(oid, self.paths, complain)
+
+    def _group(self, node: Node) -> _Contents:
+        """Read everything about a group and what is in it."""
+        from h5py import h5o
+
+        shown = self._attributes(h5o.open(self.file.fid, node.target), node.path).shown
+        contents = _Contents(node.path, shown, {})
+        taken = {child.name for child in node.children or ()}
+        for child in node.children or ():
+            member = self._group(child) if child.children is not None else self._dataset(child)
+            name = dimensions.shown_name(child.name)
+            if member is not None:
+                contents.members[child.name if name in taken else name] = member
+        return contents
+
+    def _dataset(self, node: Node) -> _Variable | None:
+        """Read everything about a dataset; None when it is refused or only a dimension."""
+        from h5py import h5o
+
+        try:
+            dsid = h5o.open(self.file.fid, node.target)
+            attributes = self._attributes(dsid, node.path)
+            if attributes.is_scale:
+                self._note_scale(node, attributes)
+            if dimensions.is_only_dimension(attributes):
+                return None
+            values = read_values(dsid, node.address, self.file.source, self.file.bytes)
+        except VirtualZarrError as error:
+            self._refuse(node.path, error)
+        except _H5PY_ERRORS as error:
+            self._refuse(node.path, SourceError(f"HDF5 cannot read it: {error}"))
+        else:
+            return _Variable(node, attributes, values)
+        return None
+
+    def _note_scale(self, node: Node, attributes: Attributes) -> None:
+        self.scales.add(node.address)
+        number = np.ravel(attributes.hidden.get("_Netcdf4Dimid", ()))
+        if number.size == 1:
+            self.dimension_ids[int(number[0])] = dimensions.shown_name(node.name)
+
+    def _build(self, contents: _Contents, phony: dimensions.Phony) -> Group:
+        """Make the group; the axes of inner groups are named first, as netCDF4 does."""
+        inner = {
+            name: self._build(member, phony)
+            for name, member in contents.members.items()
+            if isinstance(member, _Contents)
+        }
+        name_axes = phony.group()
+        members: dict[str, Array | Group] = {}
+        for name, member in contents.members.items():
+            if isinstance(member, _Contents):
+                members[name] = inner[name]
+                continue
+            path = f"{contents.path}/{name}".lstrip("/")
+            try:
+                members[name] = self._array(member, name, path, name_axes)
+            except VirtualZarrError as error:
+                self._refuse(member.node.path, error)
+        below = f"{contents.path}/" if contents.path else ""
+        refused = {
+            path[len(below) :]: why for path, why in self.refused.items() if path.startswith(below)
+        }
+        return Group(contents.attributes, members, contents.path, refused)
+
+    def _array(
+        self, variable: _Variable, name: str, path: str, name_axes: dimensions.NameAxes
+    ) -> Array:
+        values, attributes = variable.values, variable.attributes
+        names = dimensions.axis_names(
+            name, attributes, len(values.shape), self.paths, self.dimension_ids
+        )
+        metadata = ArrayMetadata(
+            shape=values.shape,
+            dtype=values.dtype,
+            grid=values.grid,
+            pipeline=values.pipeline,
+            fill_value=values.fill_value,
+            dimension_names=name_axes(names, values.shape),
+            attributes=_flags(values.labels) | attributes.shown,
+        )
+        return Array.virtual(metadata, values.manifest, path)
+
+
+def _flags(labels: Mapping[str, int]) -> dict[str, Any]:
+    """Return the labels of an enumeration as the CF conventions say (section 3.5)."""
+    if not labels:
+        return {}
+    names = ["_".join(name.split()) for name in labels]
+    return {"flag_values": list(labels.values()), "flag_meanings": " ".join(names)}

@@ -1,0 +1,290 @@
+"""HDF5 datatypes as numpy dtypes, exactly or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.errors import UnsupportedError
+
+_MAX_DEPTH = 16
+_MAX_STRINGS = 4096
+
+
+@dataclass(frozen=True)
+class StringField:
+    """Fixed-length strings inside an element whose padding numpy does not take off.
+
+    Parameters
+    ----------
+    offset, size : int
+        Bytes from the start of the element, and bytes of one string.
+    padding : str
+        ``"null_terminated"``: what follows the first NUL is no part of the string;
+        ``"space_padded"``: trailing blanks are no part of it.
+    """
+
+    offset: int
+    size: int
+    padding: str
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """What the elements of a dataset are.
+
+    Parameters
+    ----------
+    stored : numpy dtype
+        As the bytes lie in the file, with byte orders, field offsets and padding.
+    inner : tuple of int
+        Dimensions of an array type: further, innermost axes of the dataset.
+    strings : tuple of StringField
+        Strings that need to be cleaned after decoding.
+    labels : dict
+        Names of the values of an enumeration.
+    text : bool
+        Variable-length strings, whose bytes lie elsewhere; `stored` is then no help.
+    """
+
+    stored: np.dtype[Any]
+    inner: tuple[int, ...] = ()
+    strings: tuple[StringField, ...] = ()
+    labels: dict[str, int] = field(default_factory=dict)
+    text: bool = False
+
+
+def element_type(tid: Any) -> ElementType:
+    """Describe an HDF5 datatype.
+
+    Parameters
+    ----------
+    tid : h5py.h5t.TypeID
+
+    Raises
+    ------
+    UnsupportedError
+        If no numpy dtype has the same elements in the same bytes; the message says why.
+    """
+    from h5py import h5t
+
+    if isinstance(tid, h5t.TypeStringID) and tid.is_variable_str():
+        return ElementType(np.dtype(object), text=True)
+    try:
+        stored, strings = _describe(tid, 0)
+        base, inner = stored.subdtype or (stored, ())
+    except (ValueError, TypeError) as error:
+        raise UnsupportedError(f"numpy cannot hold this HDF5 datatype: {error}") from error
+    strings = [part for part in strings if part.offset < base.itemsize]
+    labels = {} if base == np.bool_ else _labels(tid)
+    return ElementType(base, tuple(inner), tuple(strings), labels)
+
+
+def _describe(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
+    """Return the numpy dtype of the stored bytes and the strings in one element."""
+    from h5py import h5t
+
+    if depth > _MAX_DEPTH:
+        raise UnsupportedError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
+    if isinstance(tid, h5t.TypeCompoundID):
+        return _compound(tid, depth)
+    if isinstance(tid, h5t.TypeArrayID):
+        return _array(tid, depth)
+    if isinstance(tid, h5t.TypeEnumID):
+        base = _integer(tid.get_super())
+        return (np.dtype(bool) if base.itemsize == 1 and tid.dtype == np.bool_ else base), []
+    if isinstance(tid, h5t.TypeStringID):
+        return _string(tid)
+    if isinstance(tid, h5t.TypeIntegerID):
+        return _integer(tid), []
+    if isinstance(tid, h5t.TypeFloatID):
+        return _float(tid), []
+    if isinstance(tid, h5t.TypeBitfieldID):
+        return _bitfield(tid), []
+    if isinstance(tid, h5t.TypeOpaqueID):
+        return _opaque(tid), []
+    if hasattr(h5t, "TypeComplexID") and isinstance(tid, h5t.TypeComplexID):
+        part = _float(tid.get_super())
+        return np.dtype(f"{part.str[0]}c{2 * part.itemsize}"), []
+    raise UnsupportedError(f"HDF5 {_class_name(tid)} cannot be referenced: {_why_not(tid)}")
+
+
+def _class_name(tid: Any) -> str:
+    from h5py import h5t
+
+    names = {
+        h5t.VLEN: "variable-length sequence",
+        h5t.STRING: "variable-length string",
+        h5t.REFERENCE: "object or region reference",
+        h5t.TIME: "time type",
+    }
+    return names.get(tid.get_class(), f"datatype of class {tid.get_class()}")
+
+
+def _why_not(tid: Any) -> str:
+    from h5py import h5t
+
+    if tid.get_class() in (h5t.VLEN, h5t.STRING):
+        return "the elements lie in the file's global heap, not in the chunks"
+    if tid.get_class() == h5t.REFERENCE:
+        return "its elements are addresses inside the file"
+    return "it has no numpy dtype"
+
+
+def _integer(tid: Any) -> np.dtype[Any]:
+    from h5py import h5t
+
+    size = tid.get_size()
+    if size not in (1, 2, 4, 8) or tid.get_precision() != 8 * size or tid.get_offset() != 0:
+        raise UnsupportedError(
+            f"HDF5 integer of {tid.get_precision()} bits at bit {tid.get_offset()} of "
+            f"{size} bytes is not supported"
+        )
+    kind = "u" if tid.get_sign() == h5t.SGN_NONE else "i"
+    return np.dtype(f"{_order(tid)}{kind}{size}")
+
+
+def _order(tid: Any) -> str:
+    from h5py import h5t
+
+    order = tid.get_order()
+    if order not in (h5t.ORDER_LE, h5t.ORDER_BE):
+        raise UnsupportedError("HDF5 numbers in VAX byte order are not supported")
+    return "<" if order == h5t.ORDER_LE else ">"
+
+
+def _float(tid: Any) -> np.dtype[Any]:
+    from h5py import h5t
+
+    for bits in (32, 64, 16):
+        for order, name in (("<", "LE"), (">", "BE")):
+            if tid.equal(getattr(h5t, f"IEEE_F{bits}{name}")):
+                return np.dtype(f"{order}f{bits // 8}")
+    raise UnsupportedError(
+        f"HDF5 float of {tid.get_precision()} bits in {tid.get_size()} bytes is not an IEEE "
+        "float of 16, 32 or 64 bits"
+    )
+
+
+def _bitfield(tid: Any) -> np.dtype[Any]:
+    from h5py import h5t
+
+    for bits in (8, 16, 32, 64):
+        for order, name in (("<", "LE"), (">", "BE")):
+            if tid.equal(getattr(h5t, f"STD_B{bits}{name}")):
+                return np.dtype(f"{order}u{bits // 8}")
+    raise UnsupportedError(f"HDF5 bitfield in {tid.get_size()} bytes does not fill its bytes")
+
+
+def _opaque(tid: Any) -> np.dtype[Any]:
+    """Opaque bytes; h5py's tag for datetimes and the like tells the numpy dtype."""
+    tag = tid.get_tag()
+    dtype = np.dtype(f"V{tid.get_size()}")
+    if tag.startswith(b"NUMPY:"):
+        dtype = np.dtype(tag[6:].decode("ascii", "replace"))
+        if dtype.kind not in "mM" or dtype.itemsize != tid.get_size():
+            raise UnsupportedError(f"HDF5 opaque type with the tag {tag!r} is not supported")
+    return dtype
+
+
+def _string(tid: Any) -> tuple[np.dtype[Any], list[StringField]]:
+    from h5py import h5t
+
+    if tid.is_variable_str():
+        raise UnsupportedError(f"HDF5 {_class_name(tid)} cannot be referenced: {_why_not(tid)}")
+    size, padding = tid.get_size(), tid.get_strpad()
+    if padding == h5t.STR_NULLPAD or (padding == h5t.STR_NULLTERM and size == 1):
+        return np.dtype(f"S{size}"), []
+    name = {h5t.STR_NULLTERM: "null_terminated", h5t.STR_SPACEPAD: "space_padded"}.get(padding)
+    if name is None:
+        raise UnsupportedError(f"HDF5 string padding {padding} is not known")
+    return np.dtype(f"S{size}"), [StringField(0, size, name)]
+
+
+def _array(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
+    base, strings = _describe(tid.get_super(), depth + 1)
+    dims = tid.get_array_dims()
+    stored = np.dtype((base, dims))
+    return stored, list(_repeated(strings, base.itemsize, stored.itemsize))
+
+
+def _repeated(strings: list[StringField], step: int, size: int) -> Iterator[StringField]:
+    if strings and size // step * len(strings) > _MAX_STRINGS:
+        raise UnsupportedError(f"one element holds more than {_MAX_STRINGS} strings")
+    for start in range(0, size, step) if strings else ():
+        for part in strings:
+            yield StringField(start + part.offset, part.size, part.padding)
+
+
+def _compound(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
+    names, formats, offsets, strings = [], [], [], []
+    for index in range(tid.get_nmembers()):
+        name = tid.get_member_name(index).decode("utf-8", "replace")
+        offset = tid.get_member_offset(index)
+        try:
+            dtype, inside = _describe(tid.get_member_type(index), depth + 1)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"field {name!r}: {error.message}") from error
+        names.append(name)
+        formats.append(dtype)
+        offsets.append(offset)
+        strings += [StringField(offset + part.offset, part.size, part.padding) for part in inside]
+    if tid.dtype.kind == "c":
+        return _complex(formats, offsets, tid.get_size()), []
+    fields = {"names": names, "formats": formats, "offsets": offsets, "itemsize": tid.get_size()}
+    return np.dtype(fields), strings  # type: ignore[call-overload]
+
+
+def _complex(formats: list[np.dtype[Any]], offsets: list[int], size: int) -> np.dtype[Any]:
+    """Return the complex dtype of a compound that h5py takes for complex numbers."""
+    part = formats[0]
+    if formats != [part, part] or offsets != [0, part.itemsize] or size != 2 * part.itemsize:
+        raise UnsupportedError("HDF5 compound of a complex number has padding or mixed byte orders")
+    return np.dtype(f"{part.str[0]}c{2 * part.itemsize}")
+
+
+def _labels(tid: Any) -> dict[str, int]:
+    """Return the names of the values of an enumeration, or of an array of them."""
+    from h5py import h5t
+
+    while isinstance(tid, h5t.TypeArrayID):
+        tid = tid.get_super()
+    if not isinstance(tid, h5t.TypeEnumID):
+        return {}
+    members = range(tid.get_nmembers())
+    return {
+        tid.get_member_name(k).decode("utf-8", "replace"): int(tid.get_member_value(k))
+        for k in members
+    }
+
+
+def split_endian(stored: np.dtype[Any]) -> tuple[np.dtype[Any], str | None]:
+    """Return the dtype to declare and the byte order to decode with.
+
+    A plain dtype becomes native; a structured one keeps the order of each field when they differ.
+
+    Examples
+    --------
+    >>> split_endian(np.dtype(">i2")) == (np.dtype("i2"), "big")
+    True
+    >>> split_endian(np.dtype([("a", ">i2"), ("b", "<i2")]))[1] is None
+    True
+    """
+    orders = {part.str[0] for part in _leaves(stored)} - {"|"}
+    if len(orders) > 1:
+        return stored, None
+    native = stored.newbyteorder("=") if stored.names is None else stored.newbyteorder("<")
+    return native, {"<": "little", ">": "big"}[orders.pop()] if orders else None
+
+
+def _leaves(dtype: np.dtype[Any]) -> Iterator[np.dtype[Any]]:
+    if dtype.subdtype is not None:
+        yield from _leaves(dtype.subdtype[0])
+    elif dtype.fields is not None:
+        for part in dtype.fields.values():
+            yield from _leaves(part[0])
+    else:
+        yield dtype
