@@ -82,6 +82,10 @@ class ManifestChunks:
             None if refs.origin is None else refs.origin[cell],
         )
 
+    def __reduce__(self) -> tuple[type[ManifestChunks], tuple[Manifest]]:
+        # Opened files stay behind.
+        return ManifestChunks, (self.manifest,)
+
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)
         if file is None:

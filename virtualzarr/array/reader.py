@@ -137,18 +137,22 @@ class _Request:
 
     def tasks(self) -> list[Task]:
         """Cut the request into pieces of work that can run side by side."""
-        split = np.array([codec.raw is not None and codec.nbytes > SPLIT_BYTES
-                          for codec, _ in self.codecs])[self.kind]  # fmt: skip
         tasks: list[Task] = []
-        if split.any():
-            for i in np.flatnonzero(split).tolist():
+        rest = np.arange(len(self.located))
+        large = [codec.raw is not None and codec.nbytes > SPLIT_BYTES for codec, _ in self.codecs]
+        if any(large):
+            # Where the length is not known, only reading all of it tells whether it is right.
+            split = np.array(large)[self.kind] & (self.located.length >= 0)
+            for i in rest[split].tolist():
                 tasks += self._raw_tasks(i)
-        rest = np.flatnonzero(~split)
+            rest = rest[~split]
         if not len(rest):
             return tasks
         located = self.located
         plan = plan_reads(located.file[rest], located.offset[rest], located.length[rest],
                           gap=self.gap, limit=self.limit)  # fmt: skip
+        if len(plan) == 1:
+            return [*tasks, _Batch(self, plan, rest, 0, 1)]
         sizes = np.array([codec.nbytes for codec, _ in self.codecs])[self.kind[rest]]
         for first, last in _batches(plan.first, sizes[plan.order], alone=self.remote):
             tasks.append(_Batch(self, plan, rest, first, last))
@@ -160,7 +164,7 @@ class _Request:
         assert codec.raw is not None
         dtype, order = codec.raw
         length = int(self.located.length[i])
-        if length not in (-1, codec.nbytes):
+        if length != codec.nbytes:
             raise CodecError(f"the chunk has {length} bytes, the block needs {codec.nbytes}").at(
                 **self._place(i)
             )

@@ -54,7 +54,7 @@ class Zlib(BytesBytes):
             try:
                 if self._fast(data, out=out).size == out.size:
                     return
-            except RuntimeError:
+            except (RuntimeError, ValueError):
                 pass  # zlib decides, and words the error
         result = self._inflate(data, out.size)
         if len(result) != out.size:
@@ -120,7 +120,7 @@ class Gzip(BytesBytes):
             gunzip, crc = self._fast
             try:
                 done = gunzip(data, out=out).size == out.size
-            except RuntimeError:
+            except (RuntimeError, ValueError):
                 done = False  # the standard library decides, and words the error
             if done:
                 trailer = crc(out).to_bytes(4, "little") + (out.size & 0xFFFFFFFF).to_bytes(

@@ -183,13 +183,15 @@ class _Bridged(Codec):
         return function
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function of imagecodecs; its errors become ours."""
+        """Call a function of imagecodecs; its errors become ours, with the size that was asked."""
         try:
             return function(*args, **kwargs)
         except NotImplementedError as error:
             raise UnsupportedError(f"codec {self.name}: imagecodecs cannot encode it") from error
         except (RuntimeError, ValueError, TypeError, IndexError, OverflowError) as error:
-            raise self.failed(f"{error or type(error).__name__}") from error
+            out = kwargs.get("out")
+            need = "" if out is None else f"; the block needs {out.nbytes} bytes"
+            raise self.failed(f"{str(error) or type(error).__name__}{need}") from error
 
     def picked(self, keys: str) -> dict[str, Any]:
         """Return the named members of the configuration that are given."""

@@ -326,7 +326,9 @@ def _axis_chunks(array: Array, axis: int) -> Any:
         return min(int(one.edge(0)), one.extent)
     if one.ncells > _MAX_LENGTHS:
         return None
-    return tuple(one.length(np.arange(one.ncells)).tolist())
+    lengths = tuple(one.length(np.arange(one.ncells)).tolist())
+    even = len(set(lengths[:-1])) <= 1 and lengths[-1] <= lengths[0]
+    return lengths[0] if even else lengths
 
 
 class LazyArray(BackendArray):

@@ -381,10 +381,12 @@ def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
             return None
         return np.bool_(exact) if dtype.kind == "b" else _int_from_json(exact, dtype, 3)
     if dtype.kind in "fc":
+        if array.dtype.kind not in ("biufcO" if dtype.kind == "c" else "biufO"):
+            return None
         with np.errstate(over="ignore"):
             result = dtype.type(value if array.dtype.kind == "O" else item)
         lost = np.isfinite(item) and not np.isfinite(result)
-        return None if lost or array.dtype.kind not in "biufc" else result
+        return None if lost else result
     if dtype.kind in "SU":
         longest = dtype.itemsize // (4 if dtype.kind == "U" else 1)
         result = np.array(item, dtype)[()]
@@ -397,8 +399,10 @@ def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
 
 
 def _time_scalar(item: Any, dtype: np.dtype) -> Any:
-    if isinstance(item, np.integer | str):
-        return _time_from_json(int(item) if isinstance(item, np.integer) else item, dtype, 3)
+    if isinstance(item, str):
+        return _time_from_json(item, dtype, 3)
+    if item.dtype.kind in "iu":
+        return _time_from_json(int(item), dtype, 3)
     if item.dtype.kind != dtype.kind:
         return None
     result = item.astype(dtype)

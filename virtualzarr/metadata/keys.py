@@ -116,7 +116,7 @@ class KeyEncoding:
             numbers = np.fromiter(map(int, words), np.int64, len(words))
         except (ValueError, OverflowError):
             return None
-        return numbers.reshape(len(keys), ndim)
+        return None if numbers.min() < 0 else numbers.reshape(len(keys), ndim)
 
     def _explain(self, keys: list[str], ndim: int) -> None:
         for key in keys:

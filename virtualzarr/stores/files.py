@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -238,9 +238,16 @@ class RemoteFile:
 def _check_unchanged(uri: str, scanned: FileFacts | None, now: FileFacts) -> None:
     if scanned is None or not config.verify_sources:
         return
-    pairs = zip(astuple(scanned), astuple(now), strict=True)
-    if any(old is not None and new is not None and old != new for old, new in pairs):
+    if (
+        _differ(scanned.size, now.size)
+        or _differ(scanned.mtime_ns, now.mtime_ns)
+        or _differ(scanned.etag, now.etag)
+    ):
         raise SourceError("the file changed since it was scanned; scan it again", file=uri)
+
+
+def _differ(old: object, new: object) -> bool:
+    return old is not None and new is not None and old != new
 
 
 def _fill(file: FileIO, start: int, view: memoryview, uri: str) -> None:

@@ -14,6 +14,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
+from virtualzarr.formats.tiff.frames import check_frames
 from virtualzarr.formats.tiff.layout import WIDTH, Layout, Segments, raw_runs, split_plane
 from virtualzarr.formats.tiff.pipeline import check_supported, page_pipeline, row_bytes
 from virtualzarr.formats.tiff.references import (
@@ -167,6 +168,7 @@ def _pages(series: Any, layout: Layout) -> list[Any]:
     if series.keyframe.nodata and any(page is None for page in pages):
         # tifffile fills missing pages with 0, but missing tiles with the nodata value.
         raise UnsupportedError("TIFF series with missing pages and a nodata value")
+    check_frames(pages, series.keyframe)
     return pages
 
 
