@@ -83,8 +83,9 @@ class LocalStore:
 
     def get(self, key: str) -> bytes | None:
         """Return the contents of a file, or None."""
+        path = Path(self._path(key))
         try:
-            return Path(self._path(key)).read_bytes()
+            return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:

@@ -1,0 +1,152 @@
+"""Stored Zarr hierarchies opened in place, as zarr-python wrote them."""
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from virtualzarr.errors import AccessError, MetadataError, NodeNotFoundError, RefusedWarning
+from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore
+
+
+def write(root, zarr_format, **options):
+    rng = np.random.default_rng(0)
+    group = zarr.create_group(root, zarr_format=zarr_format, attributes={"title": "sample"})
+    values = {
+        "a": rng.normal(size=(20, 30)).astype("f4"),
+        "inner/b": rng.integers(-100, 100, (17,)).astype("i2"),
+        "inner/deep/c": np.array(3.5),
+        "empty": np.zeros((0, 4), "u1"),
+    }
+    for path, data in values.items():
+        chunks = tuple(max(1, min(7, n)) for n in data.shape)
+        array = group.create_array(
+            path, shape=data.shape, dtype=data.dtype, chunks=chunks, **options
+        )
+        array[...] = data
+        array.attrs["units"] = "m"
+    hollow = group.create_array("hollow", shape=(9,), dtype="i4", chunks=(4,), fill_value=-1)
+    hollow[:4] = np.arange(4)
+    return values | {"hollow": np.array([0, 1, 2, 3, -1, -1, -1, -1, -1], "i4")}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("consolidated", [False, True])
+@pytest.mark.parametrize("kind", ["local", "url", "mapping", "http"])
+def test_hierarchies(tmp_path, zarr_format, consolidated, kind, request):
+    values = write(tmp_path / "x.zarr", zarr_format)
+    if consolidated:
+        zarr.consolidate_metadata(str(tmp_path / "x.zarr"))
+    if kind == "http" and not consolidated:
+        pytest.skip("plain web servers cannot list")
+    target = {
+        "local": lambda: tmp_path / "x.zarr",
+        "url": lambda: f"local://{tmp_path}/x.zarr",
+        "http": lambda: request.getfixturevalue("http_server")(tmp_path) + "/x.zarr",
+        "mapping": lambda: {
+            str(path.relative_to(tmp_path / "x.zarr")): path.read_bytes()
+            for path in (tmp_path / "x.zarr").rglob("*")
+            if path.is_file()
+        },
+    }[kind]()
+    group = vz.open(target)
+    assert group.attrs["title"] == "sample"
+    assert {p for p, node in group.members(None) if isinstance(node, vz.Array)} == set(values)
+    for path, expected in values.items():
+        array = group[path]
+        np.testing.assert_array_equal(array[...], expected)
+        assert array.dtype == expected.dtype
+        assert array.path == path
+        if path != "hollow":
+            assert array.attrs["units"] == "m"
+    assert vz.open(target, "inner/b")[3:5].tolist() == values["inner/b"][3:5].tolist()
+
+
+def test_chunks_in_fortran_order_and_big_endian(tmp_path):
+    data = np.arange(60, dtype=">f8").reshape(5, 12)
+    array = zarr.create_array(
+        tmp_path / "f.zarr", shape=data.shape, chunks=(3, 5), dtype=">f8", zarr_format=2, order="F"
+    )
+    array[...] = data
+    np.testing.assert_array_equal(vz.open(tmp_path / "f.zarr")[...], data)
+
+
+def test_fsspec_store_over_memory():
+    import fsspec
+
+    with fsspec.open("memory://store/zarr.json", "wb") as file:
+        file.write(b'{"zarr_format": 3, "node_type": "group", "attributes": {"a": 1}}')
+    assert vz.open("memory://store").attrs == {"a": 1}
+    store = FsspecStore("memory://store")
+    assert store.get("nothing") is None
+    assert list(store.list_dir("")) == ["zarr.json"]
+
+
+def test_keys_cannot_leave_the_store(tmp_path):
+    (tmp_path / "secret").write_bytes(b"1")
+    store = LocalStore(tmp_path / "inside")
+    for key in ("../secret", "a/../../secret", str(tmp_path / "secret")):
+        with pytest.raises(AccessError):
+            store.get(key)
+        with pytest.raises(AccessError):
+            store.file(key)
+
+
+def test_what_is_not_there(tmp_path):
+    write(tmp_path / "x.zarr", 3)
+    group = vz.open(tmp_path / "x.zarr")
+    with pytest.raises(
+        NodeNotFoundError, match="no array or group 'nothing' in /; there is a, empty"
+    ):
+        group["nothing"]
+    with pytest.raises(NodeNotFoundError):
+        group["a/b"]
+    with pytest.raises(NodeNotFoundError):
+        vz.open(tmp_path / "x.zarr", "nothing")
+    assert "inner/deep/c" in group
+    assert "inner/x" not in group
+    with pytest.raises(OSError, match="nowhere"):
+        vz.open(tmp_path / "nowhere.zarr")
+
+
+def test_a_broken_array_does_not_cost_the_group(tmp_path):
+    write(tmp_path / "x.zarr", 3)
+    path = tmp_path / "x.zarr" / "inner" / "b" / "zarr.json"
+    document = json.loads(path.read_text())
+    document["codecs"] = [{"name": "unheard_of"}]
+    path.write_text(json.dumps(document))
+    group = vz.open(tmp_path / "x.zarr")
+    assert group["a"].shape == (20, 30)
+    with pytest.raises(NotImplementedError, match=r"unheard_of.*variable inner/b"):
+        group["inner/b"]
+    with pytest.warns(RefusedWarning, match="unheard_of"):
+        warned = vz.virtualize(tmp_path / "x.zarr", on_error="warn")
+    assert list(warned.refused) == ["inner/b"]
+    path.write_text("{")
+    with pytest.raises(MetadataError):
+        group["inner/b"]
+
+
+def test_truncated_and_overlong_chunks_are_errors(tmp_path):
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(8,), chunks=(8,), dtype="i4", compressors=None
+    )
+    array[...] = np.arange(8)
+    chunk = tmp_path / "a.zarr" / "c" / "0"
+    whole = chunk.read_bytes()
+    for wrong in (whole[:-1], whole + b"\0", b""):
+        chunk.write_bytes(wrong)
+        with pytest.raises(ValueError, match="chunk 0"):
+            vz.open(tmp_path / "a.zarr")[...]
+
+
+def test_tree_and_repr():
+    documents = {
+        "zarr.json": b'{"zarr_format": 3, "node_type": "group"}',
+        "g/zarr.json": b'{"zarr_format": 3, "node_type": "group"}',
+    }
+    group = vz.open(MemoryStore(documents))
+    assert group.tree() == "/\n└── g"
+    assert repr(group) == "<Group: 1 member>"
