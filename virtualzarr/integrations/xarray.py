@@ -44,6 +44,12 @@ class VirtualzarrBackend(BackendEntrypoint):
 
     description: ClassVar[str] = "Open reference files, HDF5, TIFF and Zarr with virtualzarr"
     supports_groups: ClassVar[bool] = True
+    # Spelled out because xarray finds them by itself only for engines it knows by name.
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = (
+        *("filename_or_obj", "mask_and_scale", "decode_times", "concat_characters"),
+        *("decode_coords", "drop_variables", "use_cftime", "decode_timedelta"),
+        *("group", "storage_options", "on_error"),
+    )
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Claim groups, arrays, and local reference files; everything else has its own engine."""
