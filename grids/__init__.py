@@ -21,6 +21,7 @@ from grids.parse import from_dask, parse
 from grids.projection import AxisProjection, BoxProjection, PointProjection, Projection
 from grids.rectilinear import RectilinearGrid, from_axes
 from grids.regular import RegularGrid
+from grids.selection import Mode
 
 __all__ = [
     "Axis",
@@ -28,6 +29,7 @@ __all__ = [
     "BoxProjection",
     "ChunkGrid",
     "GridError",
+    "Mode",
     "PointProjection",
     "Projection",
     "RectilinearGrid",

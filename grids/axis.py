@@ -15,12 +15,20 @@ Int64 = NDArray[np.int64]
 LIMIT = 2**62
 """Edges may not reach further than this, so that int64 arithmetic never wraps around."""
 
-_brief = Repr()
-_brief.maxlevel, _brief.maxlong, _brief.maxstring, _brief.maxother = 3, 40, 60, 60
-
 
 class GridError(ValueError):
     """A chunk grid, or its description, is wrong; the message says where and why."""
+
+
+class _Brief(Repr):
+    """Shortens as `reprlib` does, but without sorting the keys of what may be a huge mapping."""
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        return super().repr_dict(x, level) if len(x) <= self.maxdict else "{...}"
+
+
+_brief = _Brief()
+_brief.maxlevel, _brief.maxlong, _brief.maxstring, _brief.maxother = 3, 40, 60, 60
 
 
 def show(value: object) -> str:
