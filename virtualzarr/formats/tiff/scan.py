@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from virtualzarr.array import Array
 from virtualzarr.errors import (
-    AccessError,
-    MissingDependencyError,
     RefusedWarning,
     SourceError,
-    UnsupportedError,
     VirtualZarrError,
 )
 from virtualzarr.formats.tiff.attributes import file_attributes
+from virtualzarr.formats.tiff.files import Files, opened, parsing
 from virtualzarr.formats.tiff.series import series_array
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
-from virtualzarr.stores.files import is_url
 
 
 def scan(
@@ -61,7 +56,7 @@ def scan(
         If a series uses what is not supported; the message names it.
     """
     source = Source.of_file(path_or_url, storage_options)
-    with _opened(source) as tiff:
+    with opened(source) as tiff:
         return _Scan(tiff, source, on_error).group()
 
 
@@ -73,10 +68,11 @@ class _Scan:
         self.source = source
         self.on_error = on_error
         self.refused: dict[str, str] = {}
-        self.sources = {id(tiff): source}
+        self.files = Files(tiff, source)
 
     def group(self) -> Group:
-        with _parsing(self.source.uri):
+        with parsing(self.source.uri):
+            self.files.check_chain()
             series = self.tiff.series
             attributes = file_attributes(self.tiff)
         if not series:
@@ -102,9 +98,9 @@ class _Scan:
     def array(self, series: Any, path: str) -> Array | None:
         """Return the array of a series, or None if it is refused."""
         try:
-            with _parsing(self.source.uri):
-                self.check_files(series)
-                return series_array(series, path, self.source_of)
+            with parsing(self.source.uri):
+                self.files.check_present(series)
+                return series_array(series, path, self.files)
         except VirtualZarrError as error:
             error.at(file=self.source.uri, variable=path)
             if self.on_error == "raise":
@@ -113,28 +109,6 @@ class _Scan:
             warnings.warn(RefusedWarning(f"left out: {error}"), stacklevel=5)
             return None
 
-    def source_of(self, tiff: Any) -> Source:
-        """Return the source of a file that the series spans; only the same folder is allowed."""
-        source = self.sources.get(id(tiff))
-        if source is None:
-            handle = tiff.filehandle
-            here = os.path.realpath(os.path.dirname(self.source.uri))
-            if os.path.dirname(os.path.realpath(handle.path)) != here:
-                raise AccessError(f"the TIFF series has planes in another folder, {handle.path}")
-            source = self.sources[id(tiff)] = Source.of_file(handle.path)
-        return source
-
-    def check_files(self, series: Any) -> None:
-        """Refuse an OME series with planes in files that are not there: they would read as 0."""
-        if series.kind != "ome" or all(page is not None for page in series):
-            return
-        folder = os.path.dirname(self.source.uri)
-        for name in sorted(set(re.findall(r'FileName="([^"]*)"', self.tiff.ome_metadata or ""))):
-            if is_url(self.source.uri) or not os.path.exists(os.path.join(folder, name)):
-                raise UnsupportedError(
-                    f"the OME series has planes in other files; {name} is missing"
-                )
-
 
 def _names(series: list[Any]) -> list[str]:
     """Return a name for each series."""
@@ -142,39 +116,3 @@ def _names(series: list[Any]) -> list[str]:
     if len(series) > 1 and all(names) and len(set(names)) == len(names):
         return names
     return [str(index) for index in range(len(series))]
-
-
-@contextmanager
-def _opened(source: Source) -> Iterator[Any]:
-    """Open a file with tifffile."""
-    try:
-        import tifffile
-    except ImportError as error:
-        raise MissingDependencyError(
-            "tifffile is needed to scan TIFF files: pip install 'virtualzarr[tiff]'"
-        ) from error
-    if not is_url(source.uri):
-        with _parsing(source.uri):
-            tiff = tifffile.TiffFile(source.uri)
-        with tiff:
-            yield tiff
-        return
-    import fsspec
-
-    with fsspec.open(source.uri, "rb", **(source.storage_options or {})) as file:
-        with _parsing(source.uri):
-            tiff = tifffile.TiffFile(file, name=os.path.basename(source.uri))
-        with tiff:
-            yield tiff
-
-
-@contextmanager
-def _parsing(uri: str) -> Iterator[None]:
-    """Turn whatever a parser says about a damaged file into an error that names the file."""
-    try:
-        yield
-    except VirtualZarrError:
-        raise
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise SourceError(f"tifffile cannot read the file ({problem})", file=uri) from error

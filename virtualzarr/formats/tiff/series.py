@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
-from virtualzarr.formats.tiff.frames import check_frames
+from virtualzarr.formats.tiff.directories import check_alike
+from virtualzarr.formats.tiff.files import Files
 from virtualzarr.formats.tiff.layout import WIDTH, Layout, Segments, raw_runs, split_plane
 from virtualzarr.formats.tiff.pipeline import check_supported, page_pipeline, row_bytes
 from virtualzarr.formats.tiff.references import (
@@ -30,11 +31,8 @@ from virtualzarr.metadata import ArrayMetadata
 RAW_CHUNK = 4 * 1024 * 1024
 """Bytes of a chunk where the file lets us choose, because a page lies in one piece."""
 
-SourceOf = Callable[[Any], Source]
-"""Gives the source of a `tifffile.TiffFile`."""
 
-
-def series_array(series: Any, path: str, source_of: SourceOf) -> Array:
+def series_array(series: Any, path: str, files: Files) -> Array:
     """Return the virtual array of a tifffile series.
 
     Parameters
@@ -42,8 +40,8 @@ def series_array(series: Any, path: str, source_of: SourceOf) -> Array:
     series : tifffile.TiffPageSeries
     path : str
         Of the array.
-    source_of : callable
-        Gives the source of a `tifffile.TiffFile`; a series may span several.
+    files : Files
+        The file, and those beside it that the series spans.
 
     Raises
     ------
@@ -61,7 +59,7 @@ def series_array(series: Any, path: str, source_of: SourceOf) -> Array:
     check_supported(page)
     dtype = np.dtype(series.dtype).newbyteorder("=")
     build = _contiguous if page.is_contiguous else _segmented
-    grid, pipeline, manifest = build(series, shape, dtype, source_of)
+    grid, pipeline, manifest = build(series, shape, dtype, files)
     metadata = ArrayMetadata(
         shape=shape,
         dtype=dtype,
@@ -91,9 +89,7 @@ def dimension_names(axes: str) -> tuple[str, ...]:
 Parts = tuple[grids.ChunkGrid, Pipeline, Manifest]
 
 
-def _contiguous(
-    series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], source_of: SourceOf
-) -> Parts:
+def _contiguous(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files) -> Parts:
     """Return the parts of an array whose pages each lie in one piece, uncompressed."""
     page, start = series.keyframe, series.dataoffset
     segments = Segments(page.shaped, page.shaped, tiled=False)
@@ -104,11 +100,11 @@ def _contiguous(
     page_bytes = math.prod(segments.extents) * dtype.itemsize
     if start is not None and start > 0:
         bases = start + page_bytes * np.arange(layout.npages, dtype=np.int64)
-        sources, source = Sources([source_of(page.parent)]), np.zeros(layout.npages, np.int32)
+        sources, source = Sources([files.source(page.parent)]), np.zeros(layout.npages, np.int32)
     else:
-        pages = _pages(series, layout)
+        pages = _pages(series, layout, files)
         bases = page_bases(pages)
-        sources, source = _sources(pages, source_of)
+        sources, source = _sources(pages, files)
     check_within(bases, np.full(bases.shape, page_bytes), source, sources)
     runs = raw_runs(segments, dtype.itemsize, RAW_CHUNK)
     grid = grids.parse(layout.chunks(runs), shape)
@@ -120,18 +116,16 @@ def _contiguous(
     )  # fmt: skip
 
 
-def _segmented(
-    series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], source_of: SourceOf
-) -> Parts:
+def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files) -> Parts:
     """Return the parts of an array whose pages are strips or tiles, each encoded on its own."""
     page = series.keyframe
     segments = Segments.of(page)
     layout = Layout.of(shape, segments)
-    pages = _pages(series, layout)
+    pages = _pages(series, layout, files)
     offset, length = segment_columns(pages, math.prod(segments.counts))
     if page.compression == 1:
         length = clip_raw(length, segments.raw_bytes(row_bytes(page)))
-    sources, source_of_page = _sources(pages, source_of)
+    sources, source_of_page = _sources(pages, files)
     check_within(offset, length, source_of_page[:, None], sources)
     grid = grids.parse(layout.chunks(segments.runs), shape)
     pipelines, chosen = _pipelines(pages, page, _row_axis(layout), dtype)
@@ -157,7 +151,7 @@ def _row_axis(layout: Layout) -> int | None:
     return None if axis is None else axis - len(layout.shape)
 
 
-def _pages(series: Any, layout: Layout) -> list[Any]:
+def _pages(series: Any, layout: Layout, files: Files) -> list[Any]:
     """Return the pages of a series, None where one is missing."""
     pages = list(series)
     if len(pages) != layout.npages:
@@ -168,23 +162,23 @@ def _pages(series: Any, layout: Layout) -> list[Any]:
     if series.keyframe.nodata and any(page is None for page in pages):
         # tifffile fills missing pages with 0, but missing tiles with the nodata value.
         raise UnsupportedError("TIFF series with missing pages and a nodata value")
-    check_frames(pages, series.keyframe)
+    check_alike(pages, series.keyframe, files.directories)
     return pages
 
 
-def _sources(pages: Sequence[Any], source_of: SourceOf) -> tuple[Sources, NDArray[np.int32]]:
+def _sources(pages: Sequence[Any], files: Files) -> tuple[Sources, NDArray[np.int32]]:
     """Return the files that pages are in, and for each page its row; -1 if it is missing."""
     rows: dict[int, int] = {}
-    files: list[Source] = []
+    table: list[Source] = []
     column = np.full(len(pages), -1, np.int32)
     for index, page in enumerate(pages):
         if page is None:
             continue
         row = rows.setdefault(id(page.parent), len(rows))
-        if row == len(files):
-            files.append(source_of(page.parent))
+        if row == len(table):
+            table.append(files.source(page.parent))
         column[index] = row
-    return Sources(files), column
+    return Sources(table), column
 
 
 def _pipelines(

@@ -1,0 +1,204 @@
+"""Image file directories as raw bytes: what tifffile takes on trust is checked here.
+
+To read long series fast, tifffile reads only the offsets of most pages and takes their shape and
+encoding from a key frame. Where a page is in fact stored in another way, its values come out wrong
+without a word. And it follows chains of directories that run in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.errors import SourceError, UnsupportedError
+
+_DECISIVE = (
+    256,
+    257,
+    258,
+    259,
+    262,
+    266,
+    277,
+    278,
+    284,
+    292,
+    317,
+    322,
+    323,
+    338,
+    339,
+    32997,
+    32998,
+)
+"""Tags of shape, sample type and encoding."""
+
+_SIZES = np.zeros(256, np.int64)
+_SIZES[1:19] = (1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
+"""Bytes of a value of each TIFF data type."""
+
+_GUESS = 40
+"""Entries that are read with the first request for a directory; most have fewer."""
+
+_SMALL_CIRCLE = 100
+"""Circles of fewer directories are found by tifffile, which then reads each one once."""
+
+_MAX_TAGS = 4096
+_MAX_VALUE = 4096
+
+
+class Directories:
+    """The directories of one open file, each read once.
+
+    Parameters
+    ----------
+    tiff : tifffile.TiffFile
+    """
+
+    def __init__(self, tiff: Any) -> None:
+        self.form = tiff.tiff
+        self._file = tiff.filehandle
+        self._raw: dict[int, bytes] = {}
+
+    def walk(self, offset: int) -> None:
+        """Follow the chain of directories from an offset to its end.
+
+        Raises
+        ------
+        SourceError
+            If the chain runs in a circle that tifffile would not leave.
+        """
+        with _opened(self._file) as file:
+            while 0 < offset < file.size:
+                if offset in self._raw:
+                    if len(self._raw) < _SMALL_CIRCLE:
+                        return
+                    raise SourceError("the chain of TIFF directories runs in a circle")
+                self._raw[offset], offset = self._read(file, offset)
+
+    def entries(self, offsets: Sequence[int]) -> list[bytes]:
+        """Return the raw entries of the directories at some offsets."""
+        with _opened(self._file) as file:
+            for offset in offsets:
+                if offset not in self._raw:
+                    self._raw[offset], _ = self._read(file, offset)
+        return [self._raw[offset] for offset in offsets]
+
+    def values(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes at some places, given as offset and length."""
+        values = []
+        with _opened(self._file) as file:
+            for offset, length in places:
+                file.seek(offset)
+                values.append(file.read(min(length, _MAX_VALUE)))
+        return values
+
+    def _read(self, file: Any, offset: int) -> tuple[bytes, int]:
+        """Return the entries of the directory at an offset, and where the next directory is."""
+        form = self.form
+        order = "little" if form.byteorder == "<" else "big"
+        file.seek(offset)
+        raw = file.read(form.tagnosize + _GUESS * form.tagsize + form.offsetsize)
+        count = int.from_bytes(raw[: form.tagnosize], order)  # type: ignore[arg-type]
+        if count > _MAX_TAGS:
+            return b"", 0
+        stop = form.tagnosize + count * form.tagsize
+        if count > _GUESS:
+            raw += file.read(stop + form.offsetsize - len(raw))
+        entries = raw[form.tagnosize : stop]
+        following = raw[stop : stop + form.offsetsize]
+        return entries[: len(entries) // form.tagsize * form.tagsize], int.from_bytes(
+            following,
+            order,  # type: ignore[arg-type]
+        )
+
+
+@contextmanager
+def _opened(file: Any) -> Iterator[Any]:
+    """Open the handle of another file of the series for a moment."""
+    closed = file.closed
+    if closed:
+        file.open()
+    try:
+        yield file
+    finally:
+        if closed:
+            file.close()
+
+
+def check_alike(pages: Sequence[Any], keyframe: Any, directories_of: Any) -> None:
+    """Refuse a series in which a page is stored in another way than the key frame.
+
+    Parameters
+    ----------
+    pages : sequence of (tifffile.TiffPage, TiffFrame or None)
+    keyframe : tifffile.TiffPage
+    directories_of : callable
+        Gives the `Directories` of a `tifffile.TiffFile`.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    parents = {id(page.parent): page.parent for page in pages if page is not None}
+    for parent in parents.values():
+        own = [page for page in pages if page is not None and page.parent is parent]
+        frames = [page for page in own if page.is_frame and not page.is_virtual]
+        differing = [page for page in own if not page.is_frame]
+        if frames:
+            directories = directories_of(parent)
+            keys = _decisive_bytes([frame.offset for frame in frames], directories)
+            # Equal bytes mean equal tags: one page of each kind is looked at closely.
+            kinds = dict(zip(keys, frames, strict=True))
+            with _opened(parent.filehandle):
+                differing += [frame.aspage() for frame in kinds.values()]
+        for page in differing:
+            if page.hash != keyframe.hash:
+                raise UnsupportedError(
+                    f"TIFF series whose pages are stored in different ways: page {page.index} has "
+                    f"{_encoding(page)}, page {keyframe.index} has {_encoding(keyframe)}"
+                )
+
+
+def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[bytes]:
+    """Return, for the directory at each offset, bytes that differ if its decisive tags do."""
+    form = directories.form
+    raws = directories.entries(offsets)
+    keys = [b""] * len(raws)
+    sizes = np.array([len(raw) for raw in raws])
+    for size in np.unique(sizes).tolist():
+        rows = np.flatnonzero(sizes == size).tolist()
+        table = _table(b"".join(raws[row] for row in rows), len(rows), form)
+        decisive = np.isin(table["code"], _DECISIVE)
+        nbytes = _SIZES[table["type"] & 0xFF] * table["count"].astype(np.int64)
+        far = decisive & (nbytes > form.offsetsize)
+        places = zip(table["value"][far].tolist(), nbytes[far].tolist(), strict=True)
+        values: dict[int, bytes] = {}
+        for row, value in zip(
+            np.nonzero(far)[0].tolist(), directories.values([*places]), strict=True
+        ):
+            values[row] = values.get(row, b"") + value
+        table["value"][far] = 0
+        table[~decisive] = 0
+        for index, row in enumerate(rows):
+            keys[row] = table[index].tobytes() + values.get(index, b"")
+    return keys
+
+
+def _table(raw: bytes, rows: int, form: Any) -> NDArray[Any]:
+    """Return the entries of directories of one length, as a structured array."""
+    short = form.byteorder + "u2"
+    word = form.byteorder + ("u8" if form.offsetsize == 8 else "u4")
+    dtype = np.dtype([("code", short), ("type", short), ("count", word), ("value", word)])
+    return np.frombuffer(bytearray(raw), dtype).reshape(rows, -1)
+
+
+def _encoding(page: Any) -> str:
+    return (
+        f"shape {page.shape}, {page.bitspersample} bits, compression {int(page.compression)}, "
+        f"predictor {int(page.predictor)}"
+    )

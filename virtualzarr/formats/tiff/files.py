@@ -1,0 +1,118 @@
+"""Opening TIFF files with tifffile, and keeping track of the files that a series spans."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from virtualzarr.errors import (
+    AccessError,
+    MissingDependencyError,
+    SourceError,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.formats.tiff.directories import Directories
+from virtualzarr.manifest import Source
+from virtualzarr.stores.files import filesystem, is_url
+
+_REMOTE_BLOCK = 1024 * 1024
+_REMOTE_BLOCKS = 1024
+
+
+class Files:
+    """An open TIFF file, and the files beside it that tifffile opened for its series.
+
+    Parameters
+    ----------
+    tiff : tifffile.TiffFile
+    source : Source
+        Of the same file.
+    """
+
+    def __init__(self, tiff: Any, source: Source) -> None:
+        self.tiff = tiff
+        self.uri = source.uri
+        self._sources = {id(tiff): source}
+        self._directories = {id(tiff): Directories(tiff)}
+
+    def source(self, tiff: Any) -> Source:
+        """Return the source of a file that the series spans.
+
+        Raises
+        ------
+        AccessError
+            If it is not in the folder of the file that was scanned.
+        """
+        source = self._sources.get(id(tiff))
+        if source is None:
+            path = os.path.realpath(tiff.filehandle.path)
+            if os.path.dirname(path) != os.path.dirname(os.path.realpath(self.uri)):
+                raise AccessError(f"the TIFF series has planes in another folder, {path}")
+            source = self._sources[id(tiff)] = Source.of_file(path)
+        return source
+
+    def directories(self, tiff: Any) -> Directories:
+        """Return the directories of a file that the series spans."""
+        found = self._directories.get(id(tiff))
+        if found is None:
+            found = self._directories[id(tiff)] = Directories(tiff)
+        return found
+
+    def check_chain(self) -> None:
+        """Raise `SourceError` if the chain of directories runs in a circle."""
+        first = self.tiff.pages.first
+        if self.tiff.is_imagej and first.is_final:
+            # ImageJ's stacks lie in one piece; tifffile does not follow the chain.
+            return
+        self.directories(self.tiff).walk(first.offset)
+
+    def check_present(self, series: Any) -> None:
+        """Refuse an OME series with planes in files that are not there: they would read as 0."""
+        if series.kind != "ome" or all(page is not None for page in series):
+            return
+        folder = os.path.dirname(self.uri)
+        for name in sorted(set(re.findall(r'FileName="([^"]*)"', self.tiff.ome_metadata or ""))):
+            if is_url(self.uri) or not os.path.exists(os.path.join(folder, name)):
+                raise UnsupportedError(f"the OME series has planes in a missing file, {name}")
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[Any]:
+    """Open a file with tifffile."""
+    try:
+        import tifffile
+    except ImportError as error:
+        raise MissingDependencyError(
+            "tifffile is needed to scan TIFF files: pip install 'virtualzarr[tiff]'"
+        ) from error
+    if not is_url(source.uri):
+        with parsing(source.uri):
+            tiff = tifffile.TiffFile(source.uri)
+        with tiff:
+            yield tiff
+        return
+    fs, path = filesystem(source.uri, source.storage_options)
+    cache = {"maxblocks": _REMOTE_BLOCKS}
+    with fs.open(
+        path, "rb", block_size=_REMOTE_BLOCK, cache_type="blockcache", cache_options=cache
+    ) as file:
+        with parsing(source.uri):
+            tiff = tifffile.TiffFile(file, name=os.path.basename(source.uri))
+        with tiff:
+            yield tiff
+
+
+@contextmanager
+def parsing(uri: str) -> Iterator[None]:
+    """Turn whatever a parser says about a damaged file into an error that names the file."""
+    try:
+        yield
+    except VirtualZarrError:
+        raise
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise SourceError(f"tifffile cannot read the file ({problem})", file=uri) from error
