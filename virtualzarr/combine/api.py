@@ -1,0 +1,175 @@
+"""What users call: `concat` and `stack`, of arrays or of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from virtualzarr.array import Array
+from virtualzarr.combine.arrays import concat_arrays, find_axis, stack_arrays
+from virtualzarr.combine.groups import concat_join, coordinate_names, join_groups, stack_join
+from virtualzarr.combine.problems import Labels, Problems
+from virtualzarr.group import Group
+
+
+@overload
+def concat(items: Sequence[Array], axis: int | None = None, *, dim: str | None = None) -> Array: ...
+@overload
+def concat(items: Sequence[Group], axis: int | None = None, *, dim: str | None = None) -> Group: ...
+def concat(
+    items: Sequence[Array] | Sequence[Group], axis: int | None = None, *, dim: str | None = None
+) -> Array | Group:
+    """Join arrays or groups along an axis they have. Nothing is copied.
+
+    Parameters
+    ----------
+    items : sequence of Array, or sequence of Group
+        Virtual arrays: their chunks are references. Lengths and chunk lengths may differ along the
+        axis, and a chunk at an edge may be stored longer than the array.
+    axis : int, optional
+        The axis. For arrays the default is 0; in groups, it is that of every array that has it.
+    dim : str, optional
+        The name of the dimension, instead of an axis. Arrays in groups that do not have it must be
+        equal in all inputs, in value, and are kept as they are.
+
+    Returns
+    -------
+    Array or Group
+        Attributes are those that all inputs have with the same value.
+
+    Raises
+    ------
+    MismatchError
+        The inputs differ in what must be equal, and the message says which input, in what, and both
+        values: data type, dimension names, lengths and chunks along other axes, how chunks decode
+        (the compression level does not matter), attributes that give numbers their meaning
+        (`virtualzarr.combine.attributes.MEANING`), and the fill value, where any chunk is missing.
+        In groups also: variables that are not everywhere, and coordinates along the dimension that
+        overlap, repeat, or are not in order.
+    UnsupportedError
+        An array is not virtual.
+    ValueError
+        There is nothing to join, or no such axis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from grids import RegularGrid
+    >>> from virtualzarr import Manifest
+    >>> from virtualzarr.codecs import Pipeline, make
+    >>> from virtualzarr.metadata import ArrayMetadata
+    >>> def one_chunk(values):
+    ...     grid, pipeline = RegularGrid(values.shape, values.shape), Pipeline(["bytes"])
+    ...     meta = ArrayMetadata(values.shape, values.dtype, grid, pipeline)
+    ...     return Array.virtual(meta, Manifest.inline(values.tobytes(), values.ndim))
+    >>> joined = concat([one_chunk(np.arange(3, dtype="u1")), one_chunk(np.arange(2, dtype="u1"))])
+    >>> joined.chunks, joined[1:]
+    (((3, 2),), array([1, 2, 0, 1], dtype=uint8))
+    """
+    items = _checked(items)
+    problems = Problems(Labels(items))
+    return concat_labelled(items, axis, dim, problems)
+
+
+@overload
+def stack(items: Sequence[Array], axis: int = 0, *, dim: str | None = None) -> Array: ...
+@overload
+def stack(items: Sequence[Group], axis: int = 0, *, dim: str | None = None) -> Group: ...
+def stack(
+    items: Sequence[Array] | Sequence[Group], axis: int = 0, *, dim: str | None = None
+) -> Array | Group:
+    """Join arrays or groups along a new axis. Nothing is copied.
+
+    Parameters
+    ----------
+    items : sequence of Array, or sequence of Group
+        Virtual arrays of one shape.
+    axis : int
+        Where the new axis stands in the result.
+    dim : str, optional
+        The new dimension's name; needed for groups.
+
+    Returns
+    -------
+    Array or Group
+        In groups, a coordinate of its own dimension stays as it is and must be equal in all inputs.
+        Scalars, and variables that attributes such as ``coordinates`` and ``bounds`` refer to,
+        stay as they are if they are equal in all inputs. A scalar called `dim` becomes the
+        coordinate of the new dimension. All other variables are stacked.
+
+    Raises
+    ------
+    MismatchError, UnsupportedError, ValueError
+        As `concat`; and where a codec cannot be used with one axis more.
+
+    Examples
+    --------
+    >>> a, b = scan("day1.tif"), scan("day2.tif")  # doctest: +SKIP
+    >>> stack([a, b], dim="time")  # doctest: +SKIP
+    <Group: 1 member>
+    """
+    items = _checked(items)
+    problems = Problems(Labels(items))
+    return stack_labelled(items, axis, dim, problems)
+
+
+def concat_labelled(
+    items: Sequence[Array] | Sequence[Group], axis: int | None, dim: str | None, problems: Problems
+) -> Array | Group:
+    """Do what `concat` does, with names for the inputs."""
+    doing = f"concatenate along {dim or f'axis {axis or 0}'}"
+    arrays = [item for item in items if isinstance(item, Array)]
+    if arrays:
+        joined = concat_arrays(arrays, find_axis(arrays, axis, dim), problems, arrays[0].path)
+        problems.check(doing)
+        assert joined is not None
+        return joined
+    groups = [item for item in items if isinstance(item, Group)]
+    if (axis is None) == (dim is None):
+        raise ValueError("give dim, the name of the dimension along which groups are joined")
+    if dim is not None and not any(has_dimension(group, dim) for group in groups):
+        raise ValueError(
+            f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
+        )
+    group = join_groups(groups, concat_join(dim, axis, problems), problems)
+    problems.check(doing)
+    return group
+
+
+def stack_labelled(
+    items: Sequence[Array] | Sequence[Group], axis: int, dim: str | None, problems: Problems
+) -> Array | Group:
+    """Do what `stack` does, with names for the inputs."""
+    doing = f"stack along a new axis {axis}"
+    arrays = [item for item in items if isinstance(item, Array)]
+    if arrays:
+        ndim = arrays[0].ndim
+        if not -ndim - 1 <= axis <= ndim:
+            raise ValueError(f"arrays of {ndim} axes cannot have a new axis {axis}")
+        joined = stack_arrays(arrays, axis % (ndim + 1), dim, problems, arrays[0].path)
+        problems.check(doing)
+        assert joined is not None
+        return joined
+    groups = [item for item in items if isinstance(item, Group)]
+    if dim is None:
+        raise ValueError("give dim, a name for the new dimension")
+    join = stack_join(axis, dim, coordinate_names(groups[0]), problems)
+    group = join_groups(groups, join, problems)
+    problems.check(doing)
+    return group
+
+
+def has_dimension(group: Group, dim: str) -> bool:
+    """Tell whether any array in a group, at any depth, has a dimension."""
+    return any(isinstance(node, Array) and dim in node.dims for _, node in group.members(None))
+
+
+def _checked(items: Sequence[Array] | Sequence[Group]) -> list[Any]:
+    """Return the items as a list, if they are all arrays or all groups."""
+    if not len(items):
+        raise ValueError("there is nothing to join")
+    kinds = {Array if isinstance(item, Array) else type(item) for item in items}
+    if kinds != {Array} and kinds != {Group}:
+        names = sorted(kind.__name__ for kind in kinds)
+        raise TypeError(f"give arrays only or groups only, not {' and '.join(names)}")
+    return list(items)

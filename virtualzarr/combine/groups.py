@@ -1,0 +1,184 @@
+"""Groups joined variable by variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from virtualzarr.array import Array
+from virtualzarr.combine.arrays import concat_arrays, stack_arrays
+from virtualzarr.combine.attributes import common_attributes
+from virtualzarr.combine.problems import Problems
+from virtualzarr.combine.values import check_equal, check_order, differing_values
+from virtualzarr.errors import VirtualZarrError
+from virtualzarr.group import Group
+
+Join = Callable[[Sequence[Array], str], Array | None]
+"""Joins the arrays of one variable, given its path; None if that cannot be done."""
+
+
+def join_groups(
+    groups: Sequence[Group],
+    join: Join,
+    problems: Problems,
+    path: str = "",
+    refused: Mapping[str, str] | None = None,
+) -> Group:
+    """Join the variables of groups, and those of the groups in them.
+
+    A variable that is refused in any input is refused in the result.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+    join : callable
+    problems : Problems
+        What cannot be joined is noted here; the result is of use only if nothing was.
+    path : str
+        Of the groups, for messages.
+    refused : mapping, optional
+        What groups above refused below this one, by path from here.
+    """
+    members: dict[str, Array | Group] = {}
+    refused = {**(refused or {}), **_all_refused(groups, problems)}
+    names = [dict.fromkeys(group) for group in groups]
+    for name in dict.fromkeys(name for own in names for name in own):
+        place = f"{path}/{name}" if path else name
+        if name in refused:
+            continue
+        lacking = [i for i, own in enumerate(names) if name not in own]
+        for i in lacking:
+            problems.add(place, i, f"it is not in {problems.labels[i]}")
+        if lacking:
+            continue
+        below = _below(refused, name)
+        joined = _join_nodes([group[name] for group in groups], join, problems, place, below)
+        if joined is not None:
+            members[name] = joined
+    attributes = common_attributes([group.attrs for group in groups])
+    return Group(attributes, members, groups[0].path, refused)
+
+
+def _below(refused: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return what is below a member, by path from there."""
+    start = f"{name}/"
+    return {
+        path.removeprefix(start): why for path, why in refused.items() if path.startswith(start)
+    }
+
+
+def _join_nodes(
+    nodes: Sequence[Array | Group],
+    join: Join,
+    problems: Problems,
+    place: str,
+    refused: Mapping[str, str],
+) -> Array | Group | None:
+    arrays = [node for node in nodes if isinstance(node, Array)]
+    inner = [node for node in nodes if isinstance(node, Group)]
+    if inner and arrays:
+        odd = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
+        problems.differ(place, odd, 0, "kind", *(type(nodes[i]).__name__ for i in (odd, 0)))
+        return None
+    if inner:
+        return join_groups(inner, join, problems, place, refused)
+    try:
+        return join(arrays, place)
+    except VirtualZarrError as error:
+        raise error.at(variable=place) from error.__cause__
+
+
+def _all_refused(groups: Sequence[Group], problems: Problems) -> dict[str, str]:
+    """Return what any of the groups refused, with the first reason and whose it is."""
+    refused: dict[str, str] = {}
+    for i, group in enumerate(groups):
+        for path, reason in group.refused.items():
+            if path not in refused:
+                refused[path] = f"{reason} (in {problems.labels[i]})"
+    return refused
+
+
+def concat_join(dim: str | None, axis: int | None, problems: Problems) -> Join:
+    """Return what joins variables along a dimension, or along an axis."""
+
+    def join(arrays: Sequence[Array], place: str) -> Array | None:
+        along = _axis_along(arrays, dim, axis)
+        if along is None:
+            return same_everywhere(arrays, problems, place)
+        joined = concat_arrays(arrays, along, problems, place)
+        name = joined.dims[along] if joined is not None else None
+        if joined is not None and joined.ndim == 1 and name == joined.name:
+            check_order(arrays, problems, place)
+        return joined
+
+    return join
+
+
+def _axis_along(arrays: Sequence[Array], dim: str | None, axis: int | None) -> int | None:
+    if dim is not None:
+        return next((array.dims.index(dim) for array in arrays if dim in array.dims), None)
+    ndim = arrays[0].ndim
+    assert axis is not None
+    return axis % ndim if -ndim <= axis < ndim else None
+
+
+def same_everywhere(arrays: Sequence[Array], problems: Problems, place: str) -> Array | None:
+    """Return one array for all that are equal."""
+    before = len(problems.found)
+    check_equal(arrays, problems, place)
+    if len(problems.found) > before:
+        return None
+    first = arrays[0]
+    attributes = common_attributes([array.attrs for array in arrays])
+    metadata = first.metadata.replace(attributes=attributes)
+    return Array(metadata, first.chunk_source, first.path, fill_missing=first.fill_missing)
+
+
+def stack_join(axis: int, dim: str | None, coordinates: frozenset[str], problems: Problems) -> Join:
+    """Return what joins variables along a new axis, and keeps coordinates that are equal.
+
+    Parameters
+    ----------
+    coordinates : frozenset of str
+        Names of the variables that may be equal everywhere and then stay as they are.
+    """
+
+    def join(arrays: Sequence[Array], place: str) -> Array | None:
+        name, first = arrays[0].name, arrays[0]
+        if first.ndim == 1 and first.dims == (name,):
+            return same_everywhere(arrays, problems, place)
+        if name in coordinates and name != dim and _equal_everywhere(arrays):
+            return same_everywhere(arrays, problems, place)
+        if not -first.ndim - 1 <= axis <= first.ndim:
+            problems.add(place, 0, f"it has {first.ndim} axes, too few for a new axis {axis}")
+            return None
+        joined = stack_arrays(arrays, axis % (first.ndim + 1), dim, problems, place)
+        if joined is not None and joined.dims == (name,):
+            check_order(arrays, problems, place)
+        return joined
+
+    return join
+
+
+def _equal_everywhere(arrays: Sequence[Array]) -> bool:
+    alike = len({(array.shape, array.dtype) for array in arrays}) == 1
+    return alike and not differing_values(arrays, range(len(arrays)))
+
+
+def coordinate_names(group: Group) -> frozenset[str]:
+    """Return the variables that describe others: scalars, and those that attributes refer to."""
+    names: set[str] = set()
+    for path, node in group.members(None):
+        if not isinstance(node, Array):
+            continue
+        if node.ndim == 0:
+            names.add(path.rsplit("/", 1)[-1])
+        names.update(_mentioned(node.attrs))
+    names.update(_mentioned(group.attrs))
+    return frozenset(names)
+
+
+def _mentioned(attributes: Mapping[str, object]) -> list[str]:
+    """Return names in the attributes that CF conventions use to refer to other variables."""
+    keys = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
+    texts = [value for key in keys if isinstance(value := attributes.get(key), str)]
+    return [word for text in texts for word in text.replace(":", " ").split()]

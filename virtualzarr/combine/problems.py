@@ -1,0 +1,109 @@
+"""What is wrong with the inputs of a combination: all of it collected, then raised as one error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.errors import MismatchError
+from virtualzarr.group import Group
+
+SHOWN = 5
+"""How many problems an error lists."""
+
+
+class Labels:
+    """Names of inputs for messages, made only when a message is.
+
+    Parameters
+    ----------
+    items : sequence of Array or Group
+    files : sequence of str, optional
+        Where the items come from. Without it, the sources of their references tell.
+
+    Examples
+    --------
+    >>> Labels([Group(), Group()], ["/archive/a.nc", "/archive/b.nc"])[1]
+    'input 1 (/archive/b.nc)'
+    """
+
+    def __init__(
+        self, items: Sequence[Array] | Sequence[Group], files: Sequence[str] | None = None
+    ) -> None:
+        self._items = items
+        self._files = files
+
+    def __getitem__(self, index: int) -> str:
+        if self._files is not None:
+            return f"input {index} ({self._files[index]})"
+        uris = source_uris(self._items[index])
+        more = f" and {len(uris) - 1} more" if len(uris) > 1 else ""
+        return f"input {index} ({uris[0]}{more})" if uris else f"input {index}"
+
+    def file(self, index: int) -> str | None:
+        """Return the file of an input, if it is one."""
+        if self._files is not None:
+            return self._files[index]
+        uris = source_uris(self._items[index])
+        return uris[0] if len(uris) == 1 else None
+
+
+def source_uris(item: Array | Group) -> list[str]:
+    """Return the files that the references of an array or group point into, each once."""
+    arrays = [item] if isinstance(item, Array) else [a for _, a in item.members(None)]
+    sources = (
+        source
+        for array in arrays
+        if isinstance(array, Array) and array.is_virtual
+        for source in array.manifest.sources
+    )
+    return list(dict.fromkeys(source.uri for source in sources if source.uri))
+
+
+@dataclass
+class Problems:
+    """Everything found wrong so far.
+
+    Attributes
+    ----------
+    labels : Labels
+    found : list of (variable, input, text)
+    """
+
+    labels: Labels
+    found: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def add(self, variable: str, index: int, text: str) -> None:
+        """Note a problem of one variable in one input."""
+        self.found.append((variable, index, text))
+
+    def differ(self, variable: str, index: int, model: int, what: str, mine: Any, its: Any) -> None:
+        """Note that an input differs from the input it is held against."""
+        self.add(
+            variable,
+            index,
+            f"{self.labels[index]} has {what} {mine}, but {self.labels[model]} has {its}",
+        )
+
+    def check(self, doing: str) -> None:
+        """Raise what was found.
+
+        Raises
+        ------
+        MismatchError
+            Its file and variable are those of the first problem.
+        """
+        if not self.found:
+            return
+        lines = [f"{name}: {text}" if name else text for name, _, text in self.found[:SHOWN]]
+        if len(self.found) > SHOWN:
+            lines.append(f"and {len(self.found) - SHOWN} more problems")
+        variable, index, _ = self.found[0]
+        between = "\n  " if len(lines) > 1 else " "
+        raise MismatchError(
+            f"cannot {doing}:{between}" + "\n  ".join(lines),
+            file=self.labels.file(index),
+            variable=variable or None,
+        )

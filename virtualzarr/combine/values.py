@@ -1,0 +1,194 @@
+"""What has to be read to combine: coordinates, and variables that should be equal everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.combine.agree import differences
+from virtualzarr.combine.problems import Problems
+from virtualzarr.config import config
+from virtualzarr.metadata import decode_fill_attribute
+from virtualzarr.stores.files import is_url
+
+WINDOW_BYTES = 64 * 1024 * 1024
+"""Values held at once while arrays are compared."""
+
+
+def check_equal(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
+    """Note arrays that are not equal to the first, in metadata or values. Storage may differ."""
+    first = arrays[0]
+    alike = [0]
+    for index, array in enumerate(arrays[1:], 1):
+        found = list(differences(array.metadata, first.metadata, None))
+        for difference in found:
+            problems.differ(variable, index, 0, *difference)
+        if not found:
+            alike.append(index)
+    for index in differing_values(arrays, alike):
+        problems.add(
+            variable,
+            index,
+            f"the values in {problems.labels[index]} are not those in {problems.labels[0]}, and "
+            "the variable has no dimension to join along; leave it out of the inputs",
+        )
+
+
+def differing_values(arrays: Sequence[Array], indices: Sequence[int]) -> list[int]:
+    """Return those of `indices` whose arrays have other values than the first of them."""
+    first, *others = indices
+    others = [i for i in others if not _same_chunks(arrays[i], arrays[first])]
+    different: set[int] = set()
+    for part in _slabs(arrays[first]) if others else ():
+        expected = arrays[first][part]
+        left = [i for i in others if i not in different]
+        for i, values in zip(left, read_each([arrays[i] for i in left], part), strict=True):
+            if not same_values(values, expected):
+                different.add(i)
+    return sorted(different)
+
+
+def _same_chunks(a: Array, b: Array) -> bool:
+    """Whether both read the same bytes in the same way."""
+    if a.chunk_source is b.chunk_source:
+        return True
+    return (
+        a.is_virtual
+        and b.is_virtual
+        and a.metadata.pipeline == b.metadata.pipeline
+        and a.metadata.grid == b.metadata.grid
+        and a.manifest == b.manifest
+        and bool((np.asarray(a.manifest.source) >= 0).all())
+    )
+
+
+def _slabs(array: Array) -> Iterator[Any]:
+    """Yield selections that cover an array, each of a bounded size where the first axis allows."""
+    if array.ndim == 0 or array.nbytes <= WINDOW_BYTES:
+        yield ...
+        return
+    rows = max(1, WINDOW_BYTES // (array.nbytes // array.shape[0] or 1))
+    for start in range(0, array.shape[0], rows):
+        yield slice(start, start + rows)
+
+
+def read_each(arrays: Sequence[Array], part: Any = ...) -> Iterator[Any]:
+    """Yield the values of arrays in turn; remote ones are fetched side by side."""
+    if not any(_is_remote(array) for array in arrays):
+        for array in arrays:
+            yield array[part]
+        return
+    each = max(1, arrays[0].nbytes)
+    window = max(1, min(len(arrays), WINDOW_BYTES // each))
+    with ThreadPoolExecutor(min(config.requests, window)) as pool:
+        for start in range(0, len(arrays), window):
+            yield from pool.map(lambda array: array[part], arrays[start : start + window])
+
+
+def _is_remote(array: Array) -> bool:
+    return array.is_virtual and any(is_url(source.uri) for source in array.manifest.sources)
+
+
+def same_values(a: Any, b: Any) -> bool:
+    """Tell whether two blocks of one shape and dtype are equal; NaN equals NaN."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind in "fcmM":
+        return bool(((a == b) | ((a != a) & (b != b))).all())
+    if a.dtype.kind == "V":
+        return a.shape == b.shape and a.tobytes() == b.tobytes()
+    return bool(np.array_equal(a, b))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The values of a coordinate in one input, without missing ones."""
+
+    index: int
+    values: NDArray[Any]
+
+    @property
+    def direction(self) -> int:
+        """1 where the values rise throughout, -1 where they fall, 0 for neither or a single one."""
+        if len(self.values) < 2:
+            return 0
+        if (self.values[1:] > self.values[:-1]).all():
+            return 1
+        return -1 if (self.values[1:] < self.values[:-1]).all() else 0
+
+
+def check_order(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
+    """Note inputs whose coordinates do not continue those of the input before.
+
+    Parameters
+    ----------
+    arrays : sequence of Array
+        One-dimensional, or single values. Only numbers and times are looked at.
+
+    Notes
+    -----
+    Each input's values must all lie beyond those of the input before, and every input must run in
+    the same direction. What an input repeats within itself is its own.
+    """
+    if arrays[0].dtype.kind not in "iufmM":
+        return
+    runs = [
+        _Run(index, present)
+        for index, values in enumerate(read_each(arrays))
+        if len(present := _present(np.atleast_1d(values), arrays[index]))
+    ]
+    if len(runs) < 2:
+        return
+    direction = next((run.direction for run in runs if run.direction), 0)
+    direction = direction or (1 if runs[1].values[0] > runs[0].values[0] else -1)
+    labels = problems.labels
+    for run in runs:
+        if run.direction == -direction:
+            problems.add(
+                variable,
+                run.index,
+                f"the coordinate runs the other way in {labels[run.index]}, {_range(run, arrays)}, "
+                f"than in {labels[runs[0].index]}, {_range(runs[0], arrays)}",
+            )
+    for before, after in pairwise(runs):
+        if not _beyond(before, after, direction):
+            problems.add(
+                variable,
+                after.index,
+                f"{labels[after.index]} has {_range(after, arrays)}, after "
+                f"{labels[before.index]} with {_range(before, arrays)}; coordinates must not "
+                "overlap or repeat, and inputs must be in their order",
+            )
+
+
+def _beyond(before: _Run, after: _Run, direction: int) -> bool:
+    if direction == 1:
+        return bool(after.values.min() > before.values.max())
+    return bool(after.values.max() < before.values.min())
+
+
+def _present(values: NDArray[Any], array: Array) -> NDArray[Any]:
+    """Return the values that are not missing."""
+    keep = np.ones(len(values), bool)
+    if values.dtype.kind in "fmM":
+        keep &= values == values
+    for name in ("_FillValue", "missing_value"):
+        absent = array.attrs.get(name)
+        if name == "_FillValue" and absent is not None:
+            absent = decode_fill_attribute(absent, array.dtype)
+        if isinstance(absent, int | float) and values.dtype.kind in "iuf":
+            keep &= values != values.dtype.type(absent)
+    return values[keep]
+
+
+def _range(run: _Run, arrays: Sequence[Array]) -> str:
+    units = arrays[run.index].attrs.get("units")
+    first, last = run.values[0], run.values[-1]
+    text = f"{first} to {last}" if len(run.values) > 1 else f"{first}"
+    return f"{text} ({units})" if units else text
