@@ -9,11 +9,15 @@ import struct
 import numpy as np
 import pytest
 
-import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from tests.integrations.helpers import metadata
 from virtualzarr.array import Array
-from virtualzarr.errors import NodeNotFoundError, RefusedWarning, UnsupportedError
+from virtualzarr.errors import (
+    NodeNotFoundError,
+    RefusedWarning,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest, Source, Sources
 
@@ -134,7 +138,7 @@ class TestZarr:
         with pytest.warns(RefusedWarning, match="bad"):
             ds = xr.open_dataset(path, engine=ENGINE)
         assert list(ds.data_vars) == ["good"]
-        with pytest.raises(ValueError, match="int31"):
+        with pytest.raises(VirtualZarrError, match="int31"):
             xr.open_dataset(path, engine=ENGINE, on_error="raise")
 
 
@@ -235,7 +239,7 @@ class TestHdf5:
         with pytest.warns(RefusedWarning, match="odd"):
             ds = xr.open_dataset(path, engine=ENGINE)
         assert list(ds.variables) == ["good"]
-        with pytest.raises(virtualzarr.errors.VirtualZarrError, match="odd"):
+        with pytest.raises(VirtualZarrError, match="odd"):
             xr.open_dataset(path, engine=ENGINE, on_error="raise")
 
 

@@ -37,7 +37,8 @@ class Array:
     >>> from virtualzarr.codecs import Pipeline
     >>> from grids import RegularGrid
     >>> data = np.arange(6, dtype="<i4")
-    >>> meta = ArrayMetadata.create((6,), "i4", RegularGrid((6,), (6,)))
+    >>> pipeline = Pipeline.from_v3([{"name": "bytes", "configuration": {"endian": "little"}}])
+    >>> meta = ArrayMetadata((6,), "i4", RegularGrid((6,), (6,)), pipeline, 0)
     >>> a = Array.virtual(meta, Manifest.inline(data.tobytes(), ndim=1), path="x")
     >>> a
     <Array x (6,) int32, 1 chunk, virtual>

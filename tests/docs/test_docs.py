@@ -1,0 +1,80 @@
+"""Every Python block of the README and the guides runs, and its results are as they say."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from virtualzarr.cli.samples import FULL, PARTIAL, write_archive, write_stacks
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_RESULT = re.compile(r"#\s*->\s*(.*)$")
+
+
+def blocks(page):
+    """Yield the code of each block, moved down to the line where the page has it."""
+    text = page.read_text(encoding="utf-8")
+    for match in _BLOCK.finditer(text):
+        yield "\n" * text.count("\n", 0, match.start(1)) + match[1]
+
+
+def run(code, name, namespace):
+    """Run statements one by one; what follows ``# ->`` must be the value of the expression."""
+    lines = code.split("\n")
+    for node in ast.parse(code, name).body:
+        if not isinstance(node, ast.Expr):
+            exec(compile(ast.Module([node], []), name, "exec"), namespace)
+            continue
+        value = eval(compile(ast.Expression(node.value), name, "eval"), namespace)
+        said = _RESULT.search(lines[node.end_lineno - 1])
+        if said:
+            assert repr(value) == said[1].strip(), f"{name}:{node.end_lineno}"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The files that the pages speak of."""
+    write_archive(tmp_path / "archive", FULL, "air")
+    write_archive(tmp_path / "partial", PARTIAL, "air")
+    write_stacks(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.usefixtures("folder")
+def test_python_blocks(page):
+    namespace = {"__name__": "docs"}
+    found = list(blocks(page))
+    if any("xarray" in code for code in found):
+        pytest.importorskip("xarray")
+        pytest.importorskip("dask")
+    for code in found:
+        run(code, str(page), namespace)
+
+
+def test_a_wrong_result_is_found():
+    with pytest.raises(AssertionError, match="page:1"):
+        run("1 + 1  # -> 3", "page", {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in link:
+            assert (page.parent / link).exists(), link
+
+
+def test_the_readme_has_two_commands():
+    text = PAGES[0].read_text(encoding="utf-8")
+    commands = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert [command.count("\n") for command in commands] == [1, 1]
+    assert commands[0].strip().endswith("virtualzarr demo")
+    assert commands[1].strip().endswith("pytest")

@@ -1,0 +1,91 @@
+"""What is in a file, in text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.group import Group
+
+_SHOWN = 5
+
+
+def describe(node: Array | Group) -> str:
+    """Return the tree of a group with each array's chunks and codecs, and what was refused.
+
+    Examples
+    --------
+    >>> print(describe(Group({"title": "weather"}, {"inner": Group()})))
+    /
+    │ title: weather
+    └── inner
+    <BLANKLINE>
+    0 arrays, 2 groups, 0 chunks, 0 bytes
+    """
+    if isinstance(node, Array):
+        return node.info
+    arrays = [one for _, one in node.members(None) if isinstance(one, Array)]
+    groups = 1 + sum(isinstance(one, Group) for _, one in node.members(None))
+    nbytes = sum(array.nbytes for array in arrays)
+    chunks = sum(array.nchunks for array in arrays)
+    lines = [f"/{node.path}", *_attributes(node, "│ "), *_members(node), ""]
+    lines.append(f"{len(arrays)} arrays, {groups} groups, {chunks:,} chunks, {nbytes:,} bytes")
+    if node.refused:
+        lines += ["", f"{len(node.refused)} refused:"]
+        lines += [f"  {path}: {reason}" for path, reason in node.refused.items()]
+    return "\n".join(lines)
+
+
+def _members(group: Group) -> Iterator[str]:
+    for i, name in enumerate(group, 1):
+        node = group[name]
+        fork, stem = ("└── ", "    ") if i == len(group) else ("├── ", "│   ")
+        if isinstance(node, Group):
+            yield f"{fork}{name}"
+            inner = [*_attributes(node, "│ "), *_members(node)]
+        else:
+            yield f"{fork}{name} {_axes(node)} {node.dtype}"
+            inner = [f"  {line}" for line in _storage(node)]
+        yield from (stem + line for line in inner)
+
+
+def _attributes(node: Group, stem: str) -> Iterator[str]:
+    for name, value in node.attrs.items():
+        text = str(value).split("\n")[0]
+        yield f"{stem}{name}: {text[:70]}{'...' if len(text) > 70 else ''}"
+
+
+def _axes(array: Array) -> str:
+    axes = [
+        f"{name}: {length}" if name else str(length)
+        for name, length in zip(array.dims, array.shape, strict=True)
+    ]
+    return f"({', '.join(axes)})"
+
+
+def _storage(array: Array) -> Iterator[str]:
+    codecs = " > ".join(codec.name for codec in array.metadata.pipeline.codecs)
+    yield f"{array.nchunks:,} chunks of {chunk_lengths(array)}, {codecs}"
+    if array.is_virtual:
+        names = [source.uri or "inline" for source in array.manifest.sources]
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        missing = array.nchunks - array.manifest.nrefs
+        never = f", {missing:,} never written" if missing else ""
+        yield f"in {', '.join(names[:2])}{more}{never}" if names else "never written"
+
+
+def chunk_lengths(array: Array) -> str:
+    """Return chunk lengths in short: one number for an axis where they are equal, else runs."""
+    axes: Any = getattr(array.grid, "axes", None)
+    if axes is None:
+        return repr(array.grid)
+    return "(" + ", ".join(_lengths(axis) for axis in axes) + ")"
+
+
+def _lengths(axis: Any) -> str:
+    if len(axis.edges) == 1:
+        return str(axis.edges[0])
+    runs = list(zip(axis.edges.tolist(), axis.counts.tolist(), strict=True))
+    shown = [f"{count} x {edge}" for edge, count in runs[:_SHOWN]]
+    return " + ".join(shown) + (f" + {len(runs) - _SHOWN} runs more" if len(runs) > _SHOWN else "")
