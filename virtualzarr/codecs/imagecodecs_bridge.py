@@ -156,7 +156,7 @@ class _Bridged(Codec):
         """The configuration with binary members as bytes."""
         fields = dict(self.configuration)
         for key in _BINARY:
-            if key in fields:
+            if isinstance(fields.get(key), str):  # lzf and szip have a flag of that name
                 try:
                     fields[key] = base64.b64decode(fields[key], validate=True)
                 except (ValueError, TypeError) as error:

@@ -95,6 +95,7 @@ def _value(aid: Any) -> Any:
     from h5py import h5s, h5t
 
     tid, space = aid.get_type(), aid.get_space()
+    _refuse_unreadable(tid)
     if space.get_simple_extent_type() == h5s.NULL:
         return "" if tid.get_class() == h5t.STRING else []
     dtype = tid.dtype
@@ -106,11 +107,23 @@ def _value(aid: Any) -> Any:
     aid.read(values, mtype=h5t.py_create(dtype))
     if values.shape == (1,):  # netCDF keeps every single value as a list of one
         values = values.reshape(())
-    if base.kind == "O":
-        return _objects(values, aid)
-    if base.hasobject:
+    return _objects(values, aid) if base.kind == "O" else values
+
+
+def _refuse_unreadable(tid: Any, inside: bool = False) -> None:
+    """Refuse types that have no JSON form, before h5py reads (and sometimes crashes on) them."""
+    from h5py import h5t
+
+    kind = tid.get_class()
+    if inside and (kind in (h5t.VLEN, h5t.REFERENCE) or tid.dtype.kind == "O"):
         raise UnsupportedError("its compound type holds variable-length data or references")
-    return values
+    if kind == h5t.REFERENCE and not tid.equal(h5t.STD_REF_OBJ):
+        raise UnsupportedError("region references are not supported")
+    if kind in (h5t.VLEN, h5t.ARRAY):
+        _refuse_unreadable(tid.get_super(), inside)
+    if kind == h5t.COMPOUND:
+        for index in range(tid.get_nmembers()):
+            _refuse_unreadable(tid.get_member_type(index), inside=True)
 
 
 def _objects(values: Any, oid: Any) -> Any:
@@ -121,8 +134,6 @@ def _objects(values: Any, oid: Any) -> Any:
         if values.ndim == 0:
             return _objects(values[()], oid)
         return [_objects(part, oid) for part in values]
-    if isinstance(values, h5r.RegionReference):
-        raise UnsupportedError("region references are not supported")
     if isinstance(values, h5r.Reference):
         target = h5r.dereference(values, oid) if values else None
         return Address(-1 if target is None else h5o.get_info(target).addr)

@@ -57,7 +57,10 @@ def scan(
         If something in it cannot be virtualized and `on_error` is "raise".
     """
     with _opened(path_or_url, storage_options) as file:
-        return _Scan(file, on_error).run()
+        try:
+            return _Scan(file, on_error).run()
+        except VirtualZarrError as error:
+            raise error.at(file=file.source.uri) from error.__cause__
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class _Scan:
         if self.on_error == "raise":
             raise error
         self.refused[path] = error.message
-        warnings.warn(f"could not be virtualized: {error}", RefusedWarning, stacklevel=6)
+        warnings.warn(f"could not be virtualized: {error}", RefusedWarning, stacklevel=2)
 
     def _attributes(self, oid: Any, path: str) -> Attributes:
         def complain(name: str, reason: str) -> None:
@@ -153,7 +156,7 @@ class _Scan:
             warnings.warn(
                 f"the attribute {name!r} was left out: {reason} [{place}]",
                 RefusedWarning,
-                stacklevel=6,
+                stacklevel=2,
             )
 
         return read_attributes(oid, self.paths, complain)

@@ -185,7 +185,7 @@ def _opaque(tid: Any) -> np.dtype[Any]:
     dtype = np.dtype(f"V{tid.get_size()}")
     if tag.startswith(b"NUMPY:"):
         dtype = np.dtype(tag[6:].decode("ascii", "replace"))
-        if dtype.kind not in "mM" or dtype.itemsize != tid.get_size():
+        if dtype.hasobject or dtype.itemsize != tid.get_size():
             raise UnsupportedError(f"HDF5 opaque type with the tag {tag!r} is not supported")
     return dtype
 
@@ -206,8 +206,8 @@ def _string(tid: Any) -> tuple[np.dtype[Any], list[StringField]]:
 
 def _array(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
     base, strings = _describe(tid.get_super(), depth + 1)
-    dims = tid.get_array_dims()
-    stored = np.dtype((base, dims))
+    inner, dims = base.subdtype or (base, ())
+    stored = np.dtype((inner, (*tid.get_array_dims(), *dims)))
     return stored, list(_repeated(strings, base.itemsize, stored.itemsize))
 
 

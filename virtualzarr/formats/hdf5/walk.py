@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 
 _MAX_DEPTH = 64
 _MAX_NODES = 1_000_000
@@ -14,7 +14,7 @@ _MAX_NODES = 1_000_000
 _MAX_REPEATS = 10_000
 _MAX_HOPS = 32
 
-Refuse = Callable[[str, UnsupportedError], None]
+Refuse = Callable[[str, VirtualZarrError], None]
 
 
 @dataclass
@@ -72,23 +72,32 @@ class Walker:
 
         Raises
         ------
-        UnsupportedError
-            If there is more than any real file holds.
+        SourceError
+            If there is no root group.
         """
         from h5py import h5o
 
-        node = Node("", b"/", h5o.get_info(self.fid, b"/").addr, [])
+        try:
+            address = h5o.get_info(self.fid, b"/").addr
+        except (KeyError, OSError, RuntimeError, ValueError) as error:
+            raise SourceError(f"HDF5 cannot open the root group: {error}") from error
+        node = Node("", b"/", address, [])
         self._fill(node, (node.address,))
         return node
 
     def _fill(self, group: Node, above: tuple[int, ...]) -> None:
         from h5py import h5o
 
-        gid = h5o.open(self.fid, group.target)
         self._seen.add(group.address)
         assert group.children is not None
         taken: set[str] = set()
-        for name, kind in _links(gid):
+        try:
+            gid = h5o.open(self.fid, group.target)
+            links = _links(gid)
+        except (KeyError, OSError, RuntimeError, ValueError) as error:
+            self.refuse(group.path, SourceError(f"HDF5 cannot list the group: {error}"))
+            return
+        for name, kind in links:
             shown = _shown(name, taken)
             path = f"{group.path}/{shown}".lstrip("/")
             try:
@@ -153,18 +162,18 @@ class Walker:
             if part in (b"", b"."):
                 continue
             try:
-                links = h5o.open(self.fid, done).links
-                kind = links.get_info(part).type
+                group = h5o.open(self.fid, done)
+                kind = group.links.get_info(part).type
             except (KeyError, OSError, RuntimeError, ValueError, AttributeError) as error:
                 raise UnsupportedError(f"a soft link leads to nothing at {part!r}") from error
             if kind == h5l.TYPE_HARD:
                 done = done.rstrip(b"/") + b"/" + part
                 continue
             if kind == h5l.TYPE_EXTERNAL:
-                raise UnsupportedError(_foreign(*links.get_val(part)))
+                raise UnsupportedError(_foreign(*group.links.get_val(part)))
             if kind != h5l.TYPE_SOFT:
                 raise UnsupportedError("user-defined links are not supported")
-            value: bytes = links.get_val(part)
+            value: bytes = group.links.get_val(part)
             hops += 1
             if hops > _MAX_HOPS:
                 raise UnsupportedError("a soft link leads to itself, or through too many others")
@@ -178,8 +187,8 @@ def _foreign(file: bytes, path: bytes) -> str:
     return f"an external link leads to {shown[0]} in the file {shown[1]}; scan that file itself"
 
 
-def _links(gid: Any) -> Iterator[tuple[bytes, int]]:
-    """Yield name and kind of the links of a group, in the order of creation if that is kept."""
+def _links(gid: Any) -> list[tuple[bytes, int]]:
+    """Return name and kind of the links of a group, in the order of creation if that is kept."""
     from h5py import h5, h5p
 
     found: list[tuple[bytes, int]] = []
@@ -191,7 +200,7 @@ def _links(gid: Any) -> Iterator[tuple[bytes, int]]:
     if gid.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED:
         order = h5.INDEX_CRT_ORDER
     gid.links.iterate(note, info=True, idx_type=order)
-    return iter(found)
+    return found
 
 
 def _shown(name: bytes, taken: set[str]) -> str:

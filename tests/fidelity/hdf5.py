@@ -1,0 +1,110 @@
+"""Fidelity of the HDF5 scanner: every dataset h5py sees, against h5py's values."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.fidelity.compare import Row, difference, slabs
+from virtualzarr.array import Array
+from virtualzarr.errors import VirtualZarrError
+from virtualzarr.formats.hdf5 import scan
+
+
+def files(directory: Path) -> list[Path]:
+    """List the files to check."""
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def check(path: Path) -> Iterator[Row]:
+    """Compare every variable of a file."""
+    import h5py
+    import hdf5plugin  # noqa: F401  (more filters for h5py)
+
+    try:
+        file = h5py.File(path, "r")
+    except (OSError, ValueError, RuntimeError) as error:
+        yield _unopened(path, error)
+        return
+    with file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            group = scan(path, on_error="warn")
+        except VirtualZarrError as error:
+            yield Row("", "refused", error.message)
+            return
+        for name, reason in group.refused.items():
+            yield Row(name, "refused", reason)
+        seen = set(group.refused)
+        for name, node in group.members(max_depth=None):
+            seen.add(name)
+            if isinstance(node, Array):
+                yield Row(name, *_compare(node, file, name))
+        yield from _vanished(file, seen)
+
+
+def _unopened(path: Path, error: Exception) -> Row:
+    try:
+        scan(path)
+    except VirtualZarrError:
+        return Row("", "unreadable", f"h5py cannot open the file: {error}")
+    return Row("", "wrong", "h5py cannot open the file, but it was scanned")
+
+
+def _compare(array: Array, file: Any, name: str) -> tuple[str, str]:
+    try:
+        dataset = _dataset(file, name)
+        picked = list(slabs(dataset.shape, dataset.dtype.itemsize))
+        values = [dataset[selection] for selection in picked]
+    except Exception as error:  # whatever h5py raises
+        return "unreadable", f"{type(error).__name__}: {error}"
+    try:
+        for selection, theirs in zip(picked, values, strict=True):
+            found = difference(np.asarray(array[selection], array.dtype), theirs)
+            if found:
+                return "wrong", found
+    except VirtualZarrError as error:
+        return "refused", f"when read: {error.message}"
+    except Exception as error:
+        return "wrong", f"{type(error).__name__}: {error}"
+    inline = any(source.is_inline for source in array.manifest.sources)
+    return ("inlined" if inline else "equal"), ""
+
+
+def _dataset(file: Any, name: str) -> Any:
+    """Open a dataset by the name users see."""
+    head, _, last = name.rpartition("/")
+    parent = file[head] if head else file
+    hidden = f"_nc4_non_coord_{last}"
+    return parent[hidden if hidden in parent else last]
+
+
+def _vanished(file: Any, seen: set[str]) -> Iterator[Row]:
+    """Report datasets that are neither in the group nor among what was refused."""
+    import h5py
+
+    found: list[str] = []
+
+    def visit(name: str, node: Any) -> None:
+        if isinstance(node, h5py.Dataset):
+            found.append(name)
+
+    try:
+        file.visititems(visit)
+    except Exception as error:  # whatever h5py raises
+        yield Row("", "unreadable", f"h5py cannot list the file: {type(error).__name__}")
+    for name in found:
+        shown = name.replace("_nc4_non_coord_", "")
+        under = any(name.startswith(f"{path}/") for path in seen)
+        if {name, shown}.isdisjoint(seen) and not under and not _is_dimension(file[name]):
+            yield Row(name, "wrong", "the dataset vanished")
+
+
+def _is_dimension(dataset: Any) -> bool:
+    text = dataset.attrs.get("NAME", b"")
+    text = text.decode("latin-1") if isinstance(text, bytes) else str(text)
+    return text.startswith("This is a netCDF dimension but not a netCDF variable")
