@@ -32,7 +32,7 @@ class Config:
 
     threads: int = field(default_factory=lambda: min(16, os.cpu_count() or 1))
     requests: int = 32
-    local_gap: int = 8 * 1024
+    local_gap: int = 32 * 1024
     remote_gap: int = 64 * 1024
     local_read: int = 1024 * 1024
     remote_read: int = 8 * 1024 * 1024

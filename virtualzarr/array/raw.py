@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,14 @@ class RawBlock:
 
     Attributes
     ----------
-    file : ByteFile
     offset : int
-        First byte of the block.
+        First byte of the block in its file.
     shape : tuple of int
         In the order the axes are stored.
     dtype : numpy dtype
         As stored, in either byte order.
     """
 
-    file: ByteFile
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -43,47 +42,40 @@ class RawBlock:
         return tuple(count * self.dtype.itemsize for count in counts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Piece:
     """One read: bytes ``start:stop`` of the file hold the elements that go to ``out[target]``.
 
     `lattice` gives shape and strides of the elements in the bytes; or `gather` their positions.
     """
 
-    block: RawBlock
     start: int
     stop: int
     target: Any
     lattice: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     gather: NDArray[np.int64] | None = None
 
-    def run(self, out: NDArray[Any]) -> None:
+    def run(self, file: ByteFile, dtype: np.dtype[Any], out: NDArray[Any]) -> None:
         """Read the bytes and place them."""
-        dtype, nbytes = self.block.dtype, self.stop - self.start
-        if self.lattice is not None:
-            view = out[self.target] if self.target else out
-            dense = view.nbytes == nbytes and view.dtype == dtype and not dtype.hasobject
-            if dense and view.flags.c_contiguous and _is_c_order(*self.lattice, dtype.itemsize):
-                self.block.file.read_into(self.start, view.reshape(-1).view(np.uint8).data)
-                return
-            data = self.block.file.read(self.start, self.stop)
-            shape, strides = self.lattice
-            view[...] = np.ndarray(shape, dtype, buffer=data, strides=strides)
+        if self.lattice is None:
+            data = file.read(self.start, self.stop)
+            out[self.target] = np.frombuffer(data, dtype)[self.gather]
             return
-        data = self.block.file.read(self.start, self.stop)
-        out[self.target] = np.frombuffer(data, dtype)[self.gather]
+        view = out[self.target] if self.target else out
+        if (
+            view.flags.c_contiguous
+            and view.dtype == dtype
+            and view.nbytes == self.stop - self.start
+        ):
+            # As many bytes as elements: they lie in the file as they do in memory.
+            file.read_into(self.start, view.reshape(-1).view(np.uint8).data)
+            return
+        shape, strides = self.lattice
+        data = file.read(self.start, self.stop)
+        view[...] = np.ndarray(shape, dtype, buffer=data, strides=strides)
 
 
-def _is_c_order(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    expected = itemsize
-    for count, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if count != 1 and stride != expected:
-            return False
-        expected *= count
-    return True
-
-
-def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) -> Iterator[Piece]:
+def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) -> list[Piece]:
     """Cut an orthogonal selection of a block into pieces.
 
     Parameters
@@ -93,59 +85,81 @@ def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) ->
     gap : int
         Unneeded runs of at most this many bytes are read along.
     limit : int
-        No piece is longer than about this many bytes.
+        No piece is longer than about twice as many bytes.
     """
     indices = [
         np.arange(s.start, s.stop, s.step or 1) if isinstance(s, slice) else s for s in select
     ]
     if any(len(index) == 0 for index in indices):
-        return
+        return []
     plain = all(isinstance(s, slice) for s in select)
-    whole = [slice(0, len(index)) for index in indices]
-    for chosen in _cut(block, indices, whole, 0, gap, limit):
-        parts = [index[c] for index, c in zip(indices, chosen, strict=True)]
-        low = [int(part.min()) for part in parts]
-        high = [int(part.max()) for part in parts]
-        start = block.offset + _dot(low, block.strides)
-        stop = block.offset + _dot(high, block.strides) + block.dtype.itemsize
-        if plain:
-            shape = tuple(len(part) for part in parts)
-            strides = tuple(
-                int(part[1] - part[0]) * stride if len(part) > 1 else stride
-                for part, stride in zip(parts, block.strides, strict=True)
-            )
-            yield Piece(block, start, stop, tuple(chosen), lattice=(shape, strides))
-        else:
-            steps = np.ix_(*[part - first for part, first in zip(parts, low, strict=True)])
-            gather = _dot(steps, block.strides) // block.dtype.itemsize
-            everywhere = [np.arange(len(i))[c] for i, c in zip(indices, chosen, strict=True)]
-            yield Piece(block, start, stop, np.ix_(*everywhere), gather=gather)
-
-
-def _cut(
-    block: RawBlock, indices: list[NDArray], chosen: list[Any], axis: int, gap: int, limit: int
-) -> Iterator[list[Any]]:
-    """Yield selections within `indices`, each of which is worth one read."""
+    strides, size = block.strides, block.dtype.itemsize
+    # The leading axes are cut into single indices, one axis into runs, the rest is left whole.
+    axis = 0
+    while axis < len(indices) and (
+        _span(block, indices, axis + 1) > limit or _has_gaps(block, indices, axis + 1, gap)
+    ):
+        axis += 1
     if axis == len(indices):
-        yield chosen
-        return
-    order = np.argsort(indices[axis], kind="stable")
-    ordered, stride = indices[axis][order], block.strides[axis]
-    within = _span(block, indices, axis + 1)
-    new = np.ones(len(order), bool)
-    if within <= limit and not _has_gaps(block, indices, axis + 1, gap):
-        new[1:] = np.diff(ordered) * stride - within > gap
-        new[1:] |= np.diff((ordered - ordered[0]) * stride // limit) > 0
-    edges = np.append(np.flatnonzero(new), len(order))
-    in_order = bool((order[1:] > order[:-1]).all())
-    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        part = slice(first, last) if in_order else order[first:last]
-        narrowed = [*chosen[:axis], part, *chosen[axis + 1 :]]
-        if last - first == 1:
-            # A single index: the axes behind it may be cut as well.
-            yield from _cut(block, indices, narrowed, axis + 1, gap, limit)
+        # Nothing but single elements.
+        lead, runs = indices, [slice(None)]
+        inner: list[NDArray[np.int64]] = []
+    else:
+        lead, inner = indices[:axis], indices[axis + 1 :]
+        runs = _runs(indices[axis], strides[axis], _span(block, indices, axis + 1), gap, limit)
+    corners = _corners(lead, strides[:axis]).reshape(-1) + block.offset
+    places = [
+        tuple(slice(i, i + 1) for i in place)
+        for place in np.ndindex(*(len(index) for index in lead))
+    ]
+    pieces = []
+    for run in runs:
+        parts = [indices[axis][run], *inner] if axis < len(indices) else []
+        low = [int(part.min()) for part in parts]
+        first = _dot(low, strides[axis:])
+        last = _dot([int(part.max()) for part in parts], strides[axis:]) + size
+        rest = (run, *(slice(0, len(part)) for part in inner)) if parts else ()
+        if plain:
+            shape = (1,) * len(lead) + tuple(len(part) for part in parts)
+            steps = [int(part[1] - part[0]) if len(part) > 1 else 1 for part in parts]
+            by = [step * stride for step, stride in zip(steps, strides[axis:], strict=True)]
+            lattice = (shape, (size,) * len(lead) + tuple(by))
+            pieces += [
+                Piece(corner + first, corner + last, place + rest, lattice)
+                for corner, place in zip(corners.tolist(), places, strict=True)
+            ]
         else:
-            yield narrowed
+            offsets = [part - least for part, least in zip(parts, low, strict=True)]
+            gather = _corners(offsets, strides[axis:]) // size
+            gather = gather.reshape((1,) * len(lead) + gather.shape)
+            pieces += [
+                Piece(
+                    corner + first, corner + last, _open_mesh(place + rest, indices), None, gather
+                )
+                for corner, place in zip(corners.tolist(), places, strict=True)
+            ]
+    return pieces
+
+
+def _runs(index: NDArray, stride: int, within: int, gap: int, limit: int) -> list[Any]:
+    """Cut the indices along one axis where long gaps are, and where reads grow too long."""
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    new = np.diff(ordered) * stride - within > gap
+    new |= np.diff((ordered - ordered[0]) * stride // limit) > 0
+    edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(index)]
+    if (order[1:] > order[:-1]).all():
+        return [slice(first, last) for first, last in pairwise(edges)]
+    return [order[first:last] for first, last in pairwise(edges)]
+
+
+def _corners(indices: Sequence[NDArray], strides: Sequence[int]) -> NDArray[np.int64]:
+    """Return the distance in bytes of every combination of indices."""
+    return np.asarray(_dot(np.ix_(*indices), strides) if indices else 0, dtype=np.int64)
+
+
+def _open_mesh(target: tuple[Any, ...], indices: list[NDArray]) -> tuple[Any, ...]:
+    return np.ix_(*(np.arange(len(i))[t] for i, t in zip(indices, target, strict=True)))
 
 
 def _span(block: RawBlock, indices: list[NDArray], axis: int) -> int:
@@ -164,18 +178,18 @@ def _has_gaps(block: RawBlock, indices: list[NDArray], axis: int, gap: int) -> b
     )  # fmt: skip
 
 
-def split_points(
-    block: RawBlock, points: Sequence[NDArray], gap: int, limit: int
-) -> Iterator[Piece]:
+def split_points(block: RawBlock, points: Sequence[NDArray], gap: int, limit: int) -> list[Piece]:
     """Cut a coordinate selection of a block (one index array for each stored axis) into pieces."""
     size = block.dtype.itemsize
     where = np.asarray(_dot(points, block.strides)).reshape(-1)
     plan = plan_reads(np.zeros_like(where), where, np.full_like(where, size), gap=gap, limit=limit)
+    pieces = []
     for i in range(len(plan)):
         chosen = plan.order[plan.first[i] : plan.first[i + 1]]
         start, stop = int(plan.start[i]), int(plan.stop[i])
         gather = (where[chosen] - start) // size
-        yield Piece(block, block.offset + start, block.offset + stop, chosen, gather=gather)
+        pieces.append(Piece(block.offset + start, block.offset + stop, chosen, None, gather))
+    return pieces
 
 
 def _dot(numbers: Sequence[Any], strides: Sequence[int]) -> Any:

@@ -25,6 +25,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores.files import ByteFile
 from virtualzarr.stores.planning import plan_reads
 
 SPLIT_BYTES = 128 * 1024
@@ -67,7 +68,8 @@ def read(
         work = np.empty(projection.work_shape, metadata.dtype)
     if len(located):
         request = _Request(metadata, located, projection, work, fill, variable, fill_missing)
-        _run(request.tasks(), request.remote)
+        tasks = request.tasks()
+        _run(tasks, request.remote, request.cost > BATCH_BYTES)
     return projection.finish(work)
 
 
@@ -93,6 +95,7 @@ class _Request:
         self.remote = any(self.located.files(row).remote for row in files.tolist())
         self.gap = config.remote_gap if self.remote else config.local_gap
         self.limit = config.remote_read if self.remote else config.local_read
+        self.cost = 0
         self.codecs, self.kind = self._block_codecs()
         self._check_lengths()
 
@@ -154,6 +157,7 @@ class _Request:
         if len(plan) == 1:
             return [*tasks, _Batch(self, plan, rest, 0, 1)]
         sizes = np.array([codec.nbytes for codec, _ in self.codecs])[self.kind[rest]]
+        self.cost += int(sizes.sum())
         for first, last in _batches(plan.first, sizes[plan.order], alone=self.remote):
             tasks.append(_Batch(self, plan, rest, first, last))
         return tasks
@@ -173,7 +177,7 @@ class _Request:
             chunk_sel = _shift(chunk_sel, self.located.origin[i])
         file = self.located.files(int(self.located.file[i]))
         stored = tuple(shape[axis] for axis in order)
-        block = RawBlock(file, int(self.located.offset[i]), stored, dtype)
+        block = RawBlock(int(self.located.offset[i]), stored, dtype)
         # Index arrays give no view of the output: such pieces go through a block of their own.
         direct = _is_plain(out_sel)
         out = self.work[out_sel] if out_sel else self.work
@@ -186,9 +190,15 @@ class _Request:
             select = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in chunk_sel]
             pieces = split_box(block, [select[axis] for axis in order], self.gap, self.limit)
             placed = out.transpose(order)
-        if direct:
-            return [_Raw(self, i, [piece], placed) for piece in pieces]
-        return [_Raw(self, i, list(pieces), placed, lambda: self.work.__setitem__(out_sel, out))]
+        if not direct:
+            place = partial(self.work.__setitem__, out_sel, out)
+            return [_Raw(self, i, file, pieces, dtype, placed, place)]
+        sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
+        self.cost += int(sizes.sum())
+        return [
+            _Raw(self, i, file, pieces[first:last], dtype, placed)
+            for first, last in _batches(np.arange(len(pieces) + 1), sizes, alone=self.remote)
+        ]
 
 
 @dataclass
@@ -197,14 +207,17 @@ class _Raw:
 
     request: _Request
     i: int
+    file: ByteFile
     pieces: list[Piece]
+    dtype: np.dtype[Any]
     out: NDArray[Any]
     finish: Task = lambda: None
 
     def __call__(self) -> None:
         try:
-            for piece in self.pieces:
-                piece.run(self.out)
+            with self.file.opened() as file:
+                for piece in self.pieces:
+                    piece.run(file, self.dtype, self.out)
         except SourceNotFoundError as error:
             _absent(self.request, self.i, error, lambda: self.out.fill(self.request.fill))
         except VirtualZarrError as error:
@@ -315,9 +328,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
 
 
-def _run(tasks: list[Task], remote: bool) -> None:
-    """Run tasks in threads; the first error ends them all."""
-    if len(tasks) == 1 or (config.threads == 1 and not remote):
+def _run(tasks: list[Task], remote: bool, large: bool) -> None:
+    """Run tasks, in threads where that pays; the first error ends them all."""
+    if len(tasks) == 1 or (not remote and (config.threads == 1 or not large)):
         for task in tasks:
             task()
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -109,6 +109,10 @@ class ByteFile(Protocol):
         """Fill `out` with the bytes from `start` on. Raises as `read` does."""
         ...
 
+    def opened(self) -> AbstractContextManager[ByteFile]:
+        """Return the file ready for several reads, by one thread, within a with statement."""
+        ...
+
 
 class _Scratch(threading.local):
     """Memory that each thread reads into again and again: fresh pages cost more than the copy."""
@@ -128,7 +132,7 @@ _scratch = _Scratch()
 
 
 class LocalFile:
-    """A local file, opened anew for each read, so that no descriptor outlives its use."""
+    """A local file, opened anew for each use, so that no descriptor outlives it."""
 
     __slots__ = ("facts", "uri")
     remote = False
@@ -138,20 +142,15 @@ class LocalFile:
         self.facts = facts
 
     def read(self, start: int, stop: int | None) -> Buffer:  # noqa: D102
-        with self._open() as (file, size):
-            stop = size if stop is None else stop
-            self._check(start, stop, size)
-            view = _scratch.take(stop - start)
-            _fill(file, start, view, self.uri)
-            return view
+        with self.opened() as file:
+            return file.read(start, stop)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
-        with self._open() as (file, size):
-            self._check(start, start + out.nbytes, size)
-            _fill(file, start, out.cast("B"), self.uri)
+        with self.opened() as file:
+            file.read_into(start, out)
 
     @contextmanager
-    def _open(self) -> Iterator[tuple[FileIO, int]]:
+    def opened(self) -> Iterator[ByteFile]:  # noqa: D102
         try:
             file = FileIO(self.uri)
         except OSError as error:
@@ -159,12 +158,50 @@ class LocalFile:
         with file:
             stat = os.fstat(file.fileno())
             _check_unchanged(self.uri, self.facts, FileFacts(stat.st_size, stat.st_mtime_ns))
-            yield file, stat.st_size
+            yield _OpenFile(self.uri, file, stat.st_size)
 
-    def _check(self, start: int, stop: int, size: int) -> None:
+
+class _OpenFile:
+    """A local file while it is open."""
+
+    __slots__ = ("file", "size", "uri")
+    remote = False
+
+    def __init__(self, uri: str, file: FileIO, size: int) -> None:
+        self.uri = uri
+        self.file = file
+        self.size = size
+
+    def read(self, start: int, stop: int | None) -> Buffer:
+        stop = self.size if stop is None else stop
+        self._check(start, stop)
+        view = _scratch.take(stop - start)
+        self._fill(start, view)
+        return view
+
+    def read_into(self, start: int, out: memoryview) -> None:
+        self._check(start, start + out.nbytes)
+        self._fill(start, out.cast("B"))
+
+    def opened(self) -> AbstractContextManager[ByteFile]:
+        return nullcontext(self)
+
+    def _check(self, start: int, stop: int) -> None:
         # Before memory is taken: a reference may claim any length.
-        if stop > size or start > stop:
-            raise _too_short(self.uri, start, stop, size)
+        if stop > self.size or start > stop:
+            raise _too_short(self.uri, start, stop, self.size)
+
+    def _fill(self, start: int, view: memoryview) -> None:
+        self.file.seek(start)
+        done = 0
+        while done < view.nbytes:
+            try:
+                count = self.file.readinto(view[done:] if done else view)
+            except OSError as error:
+                raise _failed(error, self.uri) from error
+            if not count:
+                raise _too_short(self.uri, start, start + view.nbytes, start + done)
+            done += count
 
 
 class InlineFile:
@@ -185,6 +222,9 @@ class InlineFile:
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)
+
+    def opened(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
+        return nullcontext(self)
 
 
 class RemoteFile:
@@ -234,6 +274,9 @@ class RemoteFile:
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)
 
+    def opened(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
+        return nullcontext(self)
+
 
 def _check_unchanged(uri: str, scanned: FileFacts | None, now: FileFacts) -> None:
     if scanned is None or not config.verify_sources:
@@ -248,16 +291,6 @@ def _check_unchanged(uri: str, scanned: FileFacts | None, now: FileFacts) -> Non
 
 def _differ(old: object, new: object) -> bool:
     return old is not None and new is not None and old != new
-
-
-def _fill(file: FileIO, start: int, view: memoryview, uri: str) -> None:
-    file.seek(start)
-    done = 0
-    while done < view.nbytes:
-        count = file.readinto(view[done:] if done else view)
-        if not count:
-            raise _too_short(uri, start, start + view.nbytes, start + done)
-        done += count
 
 
 def _too_short(uri: str, start: int, stop: int, size: int) -> SourceError:
