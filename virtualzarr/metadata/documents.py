@@ -72,9 +72,12 @@ def dumps_json(value: Any, *, indent: int | None = 2, allow_nan: bool = True) ->
     """
     try:
         return json.dumps(value, indent=indent, allow_nan=allow_nan).encode("ascii")
-    except (TypeError, ValueError, RecursionError) as error:
-        culprit = _not_json(value, "", allow_nan) or str(error)
-        raise MetadataError(f"cannot be written as JSON: {culprit}") from error
+    except RecursionError as error:
+        raise MetadataError("nested too deeply to be written as JSON") from error
+    except (TypeError, ValueError) as error:
+        circular = "Circular" in str(error)
+        culprit = None if circular else _not_json(value, "", allow_nan)
+        raise MetadataError(f"cannot be written as JSON: {culprit or error}") from error
 
 
 def _not_json(value: Any, path: str, allow_nan: bool) -> str | None:
@@ -123,14 +126,12 @@ def member(name: str) -> Iterator[None]:
     """Prefix the errors raised inside with the member of the document that is being read."""
     try:
         yield
-    except UnsupportedError as error:
-        raise UnsupportedError(_join(name, error.message)).at(
-            file=error.file, variable=error.variable, chunk=error.chunk
-        ) from error
-    except (MetadataError, CodecError) as error:
-        raise MetadataError(_join(name, error.message)).at(
-            file=error.file, variable=error.variable, chunk=error.chunk
-        ) from error
+    except (MetadataError, UnsupportedError) as error:
+        error.message = _join(name, error.message)
+        error.args = (error.message,)
+        raise
+    except CodecError as error:
+        raise MetadataError(_join(name, error.message)) from error
     except GridError as error:
         raise MetadataError(_join(name, str(error))) from error
     except RecursionError as error:

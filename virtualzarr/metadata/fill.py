@@ -384,7 +384,8 @@ def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
         if array.dtype.kind not in ("biufcO" if dtype.kind == "c" else "biufO"):
             return None
         with np.errstate(over="ignore"):
-            result = dtype.type(value if array.dtype.kind == "O" else item)
+            item = float(item) if array.dtype.kind == "O" else item  # an int beyond 64 bits
+            result = dtype.type(item)
         lost = np.isfinite(item) and not np.isfinite(result)
         return None if lost else result
     if dtype.kind in "SU":
