@@ -25,7 +25,7 @@ class CountingFile(InlineFile):
 
 def block_of(data):
     file = CountingFile(bytes(PAD) + data.tobytes() + bytes(PAD))
-    return file, RawBlock(PAD, data.shape, data.dtype)
+    return file, RawBlock(data.shape, data.dtype)
 
 
 @st.composite
@@ -56,7 +56,7 @@ def test_pieces_of_a_box_place_every_element(case, gap, limit):
     expected = data[np.ix_(*indices)] if indices else data
     out = np.full(expected.shape, 77, data.dtype.newbyteorder("="))
     for piece in split_box(block, select, gap, limit):
-        piece.run(file, data.dtype, out)
+        piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, expected)
     for start, stop in file.reads:
         assert stop - start <= 2 * limit + data.dtype.itemsize
@@ -69,7 +69,7 @@ def test_points(points, gap):
     rows, columns = np.array(points, dtype=np.int64).reshape(-1, 2).T
     out = np.full(len(points), np.nan)
     for piece in split_points(block, [rows, columns], gap, 100):
-        piece.run(file, data.dtype, out)
+        piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, data[rows, columns])
 
 
@@ -79,7 +79,7 @@ def test_only_what_is_needed_is_read():
     out = np.empty((3, 2), data.dtype)
     select = [slice(100, 700, 200), slice(10, 12)]
     for piece in split_box(block, select, 64, 1 << 20):
-        piece.run(file, data.dtype, out)
+        piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, data[100:700:200, 10:12])
     assert [stop - start for start, stop in file.reads] == [4, 4, 4]
 
@@ -89,7 +89,7 @@ def test_far_rows_within_near_planes_are_read_apart():
     file, block = block_of(data)
     out = np.empty((4, 2, 10), data.dtype)
     for piece in split_box(block, [slice(0, 4), slice(0, 1000, 999), slice(0, 10)], 64, 1 << 20):
-        piece.run(file, data.dtype, out)
+        piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, data[:, ::999])
     # The last row of a plane touches the first of the next.
     assert sum(stop - start for start, stop in file.reads) <= 8 * 20 + 3 * 64
@@ -100,15 +100,15 @@ def test_a_dense_native_piece_needs_no_scratch():
     file, block = block_of(data)
     out = np.empty_like(data)
     for piece in split_box(block, [slice(0, 64), slice(0, 64)], 64, 4096):
-        piece.run(file, data.dtype, out)
+        piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, data)
 
 
 def test_a_block_that_reaches_past_its_file_is_an_error():
     data = np.zeros((10, 10))
-    file = InlineFile(data.tobytes()[:-1])
-    block = RawBlock(0, data.shape, data.dtype)
+    file = InlineFile(bytes(PAD) + data.tobytes()[:-1])
+    block = RawBlock(data.shape, data.dtype)
     out = np.empty_like(data)
     (piece,) = split_box(block, [slice(0, 10), slice(0, 10)], 0, 10**6)
     with pytest.raises(OSError, match="needed"):
-        piece.run(file, data.dtype, out)
+        piece.run(file, PAD, data.dtype, out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -23,19 +24,16 @@ class RawBlock:
 
     Attributes
     ----------
-    offset : int
-        First byte of the block in its file.
     shape : tuple of int
         In the order the axes are stored.
     dtype : numpy dtype
         As stored, in either byte order.
     """
 
-    offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    @property
+    @cached_property
     def strides(self) -> tuple[int, ...]:
         """Bytes from one element to the next along each axis."""
         counts = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
@@ -44,7 +42,7 @@ class RawBlock:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One read: bytes ``start:stop`` of the file hold the elements that go to ``out[target]``.
+    """One read: bytes ``start:stop`` of the block hold the elements that go to ``out[target]``.
 
     `lattice` gives shape and strides of the elements in the bytes; or `gather` their positions.
     """
@@ -55,23 +53,20 @@ class Piece:
     lattice: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     gather: NDArray[np.int64] | None = None
 
-    def run(self, file: ByteFile, dtype: np.dtype[Any], out: NDArray[Any]) -> None:
-        """Read the bytes and place them."""
+    def run(self, file: ByteFile, offset: int, dtype: np.dtype[Any], out: NDArray[Any]) -> None:
+        """Read the bytes of a block that begins at `offset`, and place them."""
+        start, stop = offset + self.start, offset + self.stop
         if self.lattice is None:
-            data = file.read(self.start, self.stop)
+            data = file.read(start, stop)
             out[self.target] = np.frombuffer(data, dtype)[self.gather]
             return
         view = out[self.target] if self.target else out
-        if (
-            view.flags.c_contiguous
-            and view.dtype == dtype
-            and view.nbytes == self.stop - self.start
-        ):
+        if view.flags.c_contiguous and view.dtype == dtype and view.nbytes == stop - start:
             # As many bytes as elements: they lie in the file as they do in memory.
-            file.read_into(self.start, view.reshape(-1).view(np.uint8).data)
+            file.read_into(start, view.reshape(-1).view(np.uint8).data)
             return
         shape, strides = self.lattice
-        data = file.read(self.start, self.stop)
+        data = file.read(start, stop)
         view[...] = np.ndarray(shape, dtype, buffer=data, strides=strides)
 
 
@@ -107,7 +102,7 @@ def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) ->
     else:
         lead, inner = indices[:axis], indices[axis + 1 :]
         runs = _runs(indices[axis], strides[axis], _span(block, indices, axis + 1), gap, limit)
-    corners = _corners(lead, strides[:axis]).reshape(-1) + block.offset
+    corners = _corners(lead, strides[:axis]).reshape(-1)
     places = [
         tuple(slice(i, i + 1) for i in place)
         for place in np.ndindex(*(len(index) for index in lead))
@@ -188,7 +183,7 @@ def split_points(block: RawBlock, points: Sequence[NDArray], gap: int, limit: in
         chosen = plan.order[plan.first[i] : plan.first[i + 1]]
         start, stop = int(plan.start[i]), int(plan.stop[i])
         gather = (where[chosen] - start) // size
-        pieces.append(Piece(block.offset + start, block.offset + stop, chosen, None, gather))
+        pieces.append(Piece(start, stop, chosen, None, gather))
     return pieces
 
 

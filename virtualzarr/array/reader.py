@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -25,7 +25,6 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.stores.files import ByteFile
 from virtualzarr.stores.planning import plan_reads
 
 SPLIT_BYTES = 128 * 1024
@@ -175,30 +174,38 @@ class _Request:
         chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
         if self.located.origin is not None:
             chunk_sel = _shift(chunk_sel, self.located.origin[i])
-        file = self.located.files(int(self.located.file[i]))
-        stored = tuple(shape[axis] for axis in order)
-        block = RawBlock(int(self.located.offset[i]), stored, dtype)
         # Index arrays give no view of the output: such pieces go through a block of their own.
-        direct = _is_plain(out_sel)
         out = self.work[out_sel] if out_sel else self.work
+        finish = None if _is_plain(out_sel) else partial(self.work.__setitem__, out_sel, out)
+        block = RawBlock(tuple(shape[axis] for axis in order), dtype)
+        select = [chunk_sel[axis] for axis in order]
         if isinstance(self.projection, PointProjection):
             points = [np.arange(*s.indices(n)) if isinstance(s, slice) else s
-                      for s, n in zip(chunk_sel, shape, strict=True)]  # fmt: skip
-            pieces = split_points(block, [points[axis] for axis in order], self.gap, self.limit)
-            placed = out
-        else:
-            select = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in chunk_sel]
-            pieces = split_box(block, [select[axis] for axis in order], self.gap, self.limit)
-            placed = out.transpose(order)
-        if not direct:
-            place = partial(self.work.__setitem__, out_sel, out)
-            return [_Raw(self, i, file, pieces, dtype, placed, place)]
-        sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
-        self.cost += int(sizes.sum())
-        return [
-            _Raw(self, i, file, pieces[first:last], dtype, placed)
-            for first, last in _batches(np.arange(len(pieces) + 1), sizes, alone=self.remote)
-        ]
+                      for s, n in zip(select, block.shape, strict=True)]  # fmt: skip
+            pieces = split_points(block, points, self.gap, self.limit)
+            return [_Raw(self, i, pieces, dtype, out, finish)]
+        out = out.transpose(order)
+        if finish is not None or not _is_plain(chunk_sel):
+            flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
+            return [_Raw(self, i, split_box(block, flat, self.gap, self.limit), dtype, out, finish)]
+        bounds = tuple((s.start, s.stop, s.step) for s in select)
+        groups, cost = _split_slices(block, bounds, self.gap, self.limit, self.remote)
+        self.cost += cost
+        return [_Raw(self, i, pieces, dtype, out, None) for pieces in groups]
+
+
+@lru_cache(maxsize=256)
+def _split_slices(
+    block: RawBlock, bounds: tuple[tuple[int, int, int], ...], gap: int, limit: int, remote: bool
+) -> tuple[list[list[Piece]], int]:
+    """Return the pieces of a selection by slices, in groups for one task each, and their bytes.
+
+    Most chunks that a request touches are cut alike.
+    """
+    pieces = split_box(block, [slice(*bound) for bound in bounds], gap, limit)
+    sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
+    groups = _batches(np.arange(len(pieces) + 1), sizes, alone=remote)
+    return [pieces[first:last] for first, last in groups], int(sizes.sum())
 
 
 @dataclass
@@ -207,22 +214,24 @@ class _Raw:
 
     request: _Request
     i: int
-    file: ByteFile
     pieces: list[Piece]
     dtype: np.dtype[Any]
     out: NDArray[Any]
-    finish: Task = lambda: None
+    finish: Task | None
 
     def __call__(self) -> None:
+        located = self.request.located
+        offset = int(located.offset[self.i])
         try:
-            with self.file.opened() as file:
+            with located.files(int(located.file[self.i])).opened() as file:
                 for piece in self.pieces:
-                    piece.run(file, self.dtype, self.out)
+                    piece.run(file, offset, self.dtype, self.out)
         except SourceNotFoundError as error:
             _absent(self.request, self.i, error, lambda: self.out.fill(self.request.fill))
         except VirtualZarrError as error:
             raise error.at(**self.request._place(self.i)) from error.__cause__
-        self.finish()
+        if self.finish is not None:
+            self.finish()
 
 
 @dataclass
