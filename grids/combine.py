@@ -252,9 +252,10 @@ def _coarser(axis: Axis, target: int) -> Axis:
                 continue
             folded.append((filled, 1))
         each = max(1, target // edge)
-        if count >= each:
-            folded.append((each * edge, count // each))
-        filled = count % each * edge
+        groups = (count - 1) // each  # the last one may have room for a shorter edge
+        if groups:
+            folded.append((each * edge, groups))
+        filled = (count - groups * each) * edge
     if filled:
         folded.append((filled, 1))
     edges, counts = zip(*folded, strict=True) if folded else ((), ())

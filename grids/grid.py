@@ -166,7 +166,10 @@ class SeparableGrid(ChunkGrid):
         return coordinates
 
     def cell_origins(self, cells: ArrayLike) -> Int64:
-        """Return the origins of many cells; `cells` and the result have shape (cells, ndim)."""
+        """Return the origins of many cells; `cells` and the result have shape (cells, ndim).
+
+        The cells must be cells of the grid, here and in `cell_shapes` and `cell_extents`.
+        """
         return self._each("start", cells)
 
     def cell_shapes(self, cells: ArrayLike) -> Int64:
@@ -178,7 +181,7 @@ class SeparableGrid(ChunkGrid):
         return self._each("length", cells)
 
     def _each(self, method: str, cells: ArrayLike) -> Int64:
-        columns = np.asarray(cells, np.int64).reshape(-1, self.ndim)
+        columns = np.asarray(cells, np.int64)
         found = np.empty(columns.shape, np.int64)
         for i, axis in enumerate(self.axes):
             found[:, i] = getattr(axis, method)(columns[:, i])

@@ -350,6 +350,7 @@ class PointProjection(Projection):
 
     def __init__(self, axes: tuple[Axis, ...], points: Points) -> None:
         self.shape = points.shape
+        self._distinct = points.distinct
         self.work_shape = (len(points.coordinates[0]),)
         self._axes = axes
         cells = [a.cell_of(x) for a, x in zip(axes, points.coordinates, strict=True)]
@@ -389,11 +390,12 @@ class PointProjection(Projection):
             yield tuple([inside[at] for inside in self._inside]), (where(i),), complete[i]
 
     def _complete(self) -> list[bool]:
-        """Tell which cells are covered; only those with as many points as indices can be."""
+        """Tell which cells are covered: those with as many points, all different, as elements."""
         lengths = [a.length(self._cells[:, i]) for i, a in enumerate(self._axes)]
         volume = np.prod([length.astype(float) for length in lengths], axis=0)
         complete = (np.diff(self._bounds) >= volume).tolist()
-        for i in [i for i, candidate in enumerate(complete) if candidate]:
+        repeated = [] if self._distinct else [i for i, full in enumerate(complete) if full]
+        for i in repeated:
             at = slice(self._bounds[i], self._bounds[i + 1])
             block = tuple(int(length[i]) for length in lengths)
             flat = np.ravel_multi_index([inside[at] for inside in self._inside], block)

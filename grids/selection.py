@@ -49,6 +49,7 @@ class Points:
 
     coordinates: tuple[Int64, ...]
     shape: tuple[int, ...]
+    distinct: bool
 
 
 def resolve(selection: Any, axes: tuple[Axis, ...], mode: Mode = "basic") -> Box | Points:
@@ -261,7 +262,7 @@ def _points(entries: list[Any], shape: tuple[int, ...]) -> Box | Points:
         return Box((Indexed(columns[0]),), result, None)
     if not columns:
         return Box((), (), None)
-    return Points(tuple(column.ravel() for column in columns), result)
+    return Points(tuple(column.ravel() for column in columns), result, distinct=False)
 
 
 def _lone_mask(entries: tuple[Any, ...]) -> np.ndarray:
@@ -278,7 +279,7 @@ def _mask(mask: np.ndarray, shape: tuple[int, ...]) -> Box | Points:
     found = mask.nonzero()
     if len(found) == 1:
         return Box((Indexed(found[0]),), found[0].shape, None)
-    return Points(found, found[0].shape)
+    return Points(found, found[0].shape, distinct=True)
 
 
 def _blocks(entries: tuple[Any, ...], axes: tuple[Axis, ...]) -> Box:

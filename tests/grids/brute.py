@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,15 @@ import grids
 def expanded(axis: grids.Axis) -> list[int]:
     """Every declared edge of an axis, one by one."""
     return [int(edge) for edge in np.repeat(axis.edges, axis.counts)]
+
+
+def traced(function: Callable[[], Any]) -> tuple[Any, int]:
+    """The result of a call, and how many bytes it had in memory at its peak."""
+    tracemalloc.start()
+    try:
+        return function(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def cell_lengths(edges: list[int], extent: int) -> list[int]:
@@ -46,7 +57,7 @@ def blocks(grid: grids.ChunkGrid, array: np.ndarray) -> dict[tuple[int, ...], np
 def gather(
     grid: grids.ChunkGrid, array: np.ndarray, projection: grids.Projection
 ) -> tuple[np.ndarray, dict[tuple[int, ...], tuple[set[int], bool]]]:
-    """Read through a projection; also what each touched cell gave, and if it was called complete."""
+    """Read through a projection; also what each touched cell gave, and whether all of it."""
     source = blocks(grid, array)
     work = np.full(projection.work_shape, -2)
     touched = {}
@@ -134,9 +145,10 @@ def index_lists(size: int) -> st.SearchStrategy[np.ndarray]:
 
 
 def masks(shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
-    count = int(np.prod(shape))
-    free = st.lists(st.booleans(), min_size=count, max_size=count)
-    return (free | st.just([True] * count)).map(lambda bits: np.array(bits, bool).reshape(shape))
+    def mask(seed: int, share: float) -> np.ndarray:
+        return np.random.default_rng(seed).random(shape) < share
+
+    return st.builds(mask, st.integers(0, 999), st.sampled_from([0, 0.2, 0.7, 1]))
 
 
 def orthogonal(array: np.ndarray, selection: tuple[Any, ...]) -> np.ndarray:
