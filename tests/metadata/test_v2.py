@@ -289,3 +289,8 @@ def test_groups():
     assert group_to_v2(GroupMetadata({"a": 1}, 2)) == ({"zarr_format": 2}, {"a": 1})
     # zarr-python 3 writes this into .zgroup
     assert parse_group_v2({"zarr_format": 2, "consolidated_metadata": {}}) == GroupMetadata({}, 2)
+
+
+def test_objects_need_a_codec_that_writes_objects():
+    with pytest.raises((MetadataError, UnsupportedError), match=r"\.zarray: .*object codec"):
+        parse_array_v2(zarray(dtype="|O", fill_value=None))

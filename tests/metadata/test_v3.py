@@ -4,6 +4,8 @@ import copy
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import grids
 from tests.metadata.helpers import Absent, zarr_json
@@ -14,7 +16,9 @@ from virtualzarr.metadata import (
     GroupMetadata,
     KeyEncoding,
     array_to_v3,
+    dumps_json,
     group_to_v3,
+    loads_json,
     parse_array_v3,
     parse_group_v3,
 )
@@ -349,3 +353,23 @@ def test_unknown_members_of_groups():
         parse_group_v3(document | {"flavour": {}})
     with pytest.raises(MetadataError, match="node_type"):
         parse_group_v3(zarr_json())
+
+
+# ------------------------------------------------------------------------------- any fill value
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_fill_value_comes_back_to_the_bit_through_whole_documents(data):
+    name = data.draw(
+        st.sampled_from(["float16", "float64", "int64", "uint64", "complex64", "bool"])
+    )
+    dtype = np.dtype(name)
+    raw = data.draw(st.binary(min_size=dtype.itemsize, max_size=dtype.itemsize))
+    value = np.frombuffer(raw, dtype)[0] if name != "bool" else np.bool_(raw[0] % 2)
+    metadata = _model(dtype, fill_value=value)
+    text = dumps_json(array_to_v3(metadata), allow_nan=False)
+    back = parse_array_v3(loads_json(text))
+    assert back.fill_value.tobytes() == value.tobytes()
+    assert back == metadata
+    assert dumps_json(array_to_v3(back)) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -185,12 +186,20 @@ def require_format(document: Mapping[str, Any], zarr_format: int) -> None:
         raise MetadataError(f"zarr_format: must be {zarr_format}, not {short(found)}")
 
 
-def short(value: Any, limit: int = 80) -> str:
-    """Show `value` in an error message, cut to `limit` characters."""
-    text = f"a number of {value.bit_length()} bits" if _is_huge(value) else repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+def short(value: Any) -> str:
+    """Show `value` in an error message, in at most 80 characters, however large it is."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= _SHORT.maxother else f"{text[: _SHORT.maxother - 3]}..."
 
 
-def _is_huge(value: Any) -> bool:
-    # Python refuses to write out integers of more than 4300 digits.
-    return isinstance(value, int) and value.bit_length() > 1000
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 80
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to write out integers of more than 4300 digits.
+        return repr(x) if x.bit_length() <= 1000 else f"a number of {x.bit_length()} bits"
+
+
+_SHORT = _Short()

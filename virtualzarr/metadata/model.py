@@ -229,16 +229,17 @@ def _model_dtype(dtype: Any, pipeline: Pipeline) -> np.dtype:
 
 def has_codec(pipeline: Pipeline, name: str) -> bool:
     """Tell whether a codec of that name is in the pipeline, or in its shards."""
-    return _has_named([codec.to_v3() for codec in pipeline.codecs], name)
+    return any(
+        codec.name == name or _inside(codec.configuration, name) for codec in pipeline.codecs
+    )
 
 
-def _has_named(codecs: Any, name: str) -> bool:
-    for codec in codecs if isinstance(codecs, list | tuple) else ():
-        if codec == name:
-            return True
-        if isinstance(codec, Mapping) and (
-            codec.get("name") == name
-            or _has_named((codec.get("configuration") or {}).get("codecs"), name)
+def _inside(configuration: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a codec of that name is among those that a shard is configured with."""
+    for codec in configuration.get("codecs", ()):
+        if codec == name or (
+            isinstance(codec, Mapping)
+            and (codec["name"] == name or _inside(codec.get("configuration", {}), name))
         ):
             return True
     return False

@@ -22,7 +22,7 @@ from virtualzarr.metadata.documents import (
 )
 from virtualzarr.metadata.dtypes import BYTES, STRING, dtype_from_v2, dtype_to_v2
 from virtualzarr.metadata.keys import KeyEncoding
-from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata
+from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata, has_codec
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"  # where xarray keeps dimension names in v2
 
@@ -119,7 +119,10 @@ def _pipeline(
             with member(f"[{i}]"):
                 _check_codec(codec)
     with member("filters and compressor"):
-        return Pipeline.from_v2(filters, compressor, order, stored, shape=chunk_shape)
+        pipeline = Pipeline.from_v2(filters, compressor, order, stored, shape=chunk_shape)
+    if stored.hasobject and has_codec(pipeline, "bytes"):
+        raise MetadataError("filters: dtype '|O' needs an object codec here, such as vlen-utf8")
+    return pipeline
 
 
 def _check_codec(value: Any) -> None:
