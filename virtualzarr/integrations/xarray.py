@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
-import struct
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,8 +14,9 @@ from xarray.backends.store import StoreBackendEntrypoint
 from xarray.core import indexing
 
 from virtualzarr.array import Array
-from virtualzarr.errors import RefusedWarning, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import MetadataError, RefusedWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
+from virtualzarr.metadata import decode_fill_attribute
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -281,30 +279,17 @@ def to_variable(array: Array, dims: tuple[str, ...] | None = None) -> Variable:
 
 
 def _decode_fill(value: Any, array: Array) -> Any:
-    """Undo the text that xarray writes for a `_FillValue` into v3 documents: base64 of a double."""
+    """Undo the text that xarray writes for a `_FillValue` into v3 documents, if it is that."""
     kind, itemsize = array.dtype.kind, array.dtype.itemsize
-    if kind == "c" and isinstance(value, (list, tuple)) and len(value) == 2:
-        return complex(*(_double(part) for part in value))
-    if kind == "f" and isinstance(value, str):
-        return _double(value)
-    if kind == "S" and isinstance(value, str):
-        if len(value) == -(-itemsize // 3) * 4:
-            try:
-                return base64.b64decode(value, validate=True)
-            except binascii.Error:
-                pass  # Plain text then, of the length that base64 would have.
+    # Foreign files have plain text here, which base64 of this data type would never be as short as.
+    if kind == "S" and isinstance(value, str) and len(value) != -(-itemsize // 3) * 4:
         return value.encode()
-    return value
-
-
-def _double(value: Any) -> float:
-    if not isinstance(value, str):
-        return float(value)
     try:
-        (number,) = struct.unpack("<d", base64.b64decode(value, validate=True))
-        return float(number)
-    except (binascii.Error, struct.error):
-        return float(value)  # "NaN", "Infinity" and numbers in plain text.
+        return decode_fill_attribute(value, array.dtype)
+    except MetadataError:
+        if kind == "f":
+            return float(value)  # "NaN", "Infinity", or a number in plain text.
+        return value.encode() if kind == "S" else value
 
 
 def _encoding(array: Array, dims: tuple[str, ...]) -> dict[str, Any]:
