@@ -146,7 +146,7 @@ class Columns:
         return _Concerning(self._arrays[number])
 
     def add_objects(self, number: int, keys: list[str], values: list[Any]) -> None:
-        """Add references of one array as JSON has them: a text, `[url]`, `[url, offset, length]`."""
+        """Add references of one array as JSON has them: texts, `[url]`, `[url, offset, length]`."""
         space, here = self.spaces.all[number], self._arrays[number]
         with self._concerning(number):
             flat = _flat_of_keys(space, keys)

@@ -1,0 +1,158 @@
+"""Which references foreign readers can use, and which can be made so without touching a byte."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grids import SeparableGrid
+from virtualzarr.codecs import Pipeline
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.publish.rules import OWN
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """A manifest fit for foreign readers, but for some cells.
+
+    Attributes
+    ----------
+    manifest : Manifest
+    odd : int64 array
+        C-order numbers of the cells whose chunks foreign readers would read wrong.
+    reasons : dict of str to int
+        Why, and for how many of them.
+    """
+
+    manifest: Manifest
+    odd: Ints
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+def make_canonical(metadata: ArrayMetadata, manifest: Manifest) -> Canonical:
+    """Make as many references canonical as can be without copying.
+
+    A chunk that decodes as the array declares, to exactly its cell, is canonical whatever its
+    decoder is called. So is the part of an uncompressed chunk that is contiguous in it: a shorter
+    range of bytes.
+    """
+    own = [codec.name for codec in metadata.pipeline.codecs if codec.name.startswith(OWN)]
+    if own:
+        odd = np.flatnonzero(_flat(manifest.source, manifest) >= 0)
+        reason = f"the codec {own[0]} is known to this package only"
+        return Canonical(manifest, odd, {reason: len(odd)} if len(odd) else {})
+    odd = np.flatnonzero(~np.asarray(manifest.canonical).reshape(-1))
+    if not len(odd):
+        if manifest.decoder is not None or manifest.origin is not None:
+            manifest = manifest.replace(decoders=(), decoder=None, origin=None)
+        return Canonical(manifest, odd)
+    return _Work(metadata, manifest, odd).result()
+
+
+def _flat(column: Any, manifest: Manifest) -> npt.NDArray[Any]:
+    return np.asarray(column).reshape(-1) if manifest.shape else np.asarray(column).reshape(1)
+
+
+class _Work:
+    """The cells of one manifest that are not canonical as they stand."""
+
+    def __init__(self, metadata: ArrayMetadata, manifest: Manifest, odd: Ints) -> None:
+        self.metadata, self.manifest, self.odd = metadata, manifest, odd
+        cells = np.unravel_index(odd, manifest.shape) if manifest.shape else ()
+        refs = manifest.take(tuple(cells))
+        self.offset, self.length = refs.offset.copy(), refs.length.copy()
+        self.decoder = np.full(len(odd), -1) if refs.decoder is None else refs.decoder
+        ndim = metadata.ndim
+        self.origin = np.zeros((len(odd), ndim), np.int64)
+        if refs.origin is not None:
+            self.origin[...] = refs.origin
+        grid = metadata.grid
+        self.cell = (
+            grid.cell_shapes(np.stack(cells, axis=1))
+            if isinstance(grid, SeparableGrid) and ndim
+            else np.zeros((len(odd), ndim), np.int64)
+        )
+        self.good = np.zeros(len(odd), bool)
+        self.reasons: dict[str, int] = {}
+
+    def result(self) -> Canonical:
+        for number in np.unique(self.decoder).tolist():
+            rows = np.flatnonzero(self.decoder == number)
+            pipeline, shape = self.metadata.pipeline, None
+            if number >= 0:
+                pipeline = self.manifest.decoders[number].pipeline
+                shape = self.manifest.decoders[number].shape
+            self._judge(rows, pipeline, shape)
+        odd = self.odd[~self.good]
+        return Canonical(self._manifest(odd), odd, self.reasons)
+
+    def _judge(self, rows: Ints, pipeline: Pipeline, shape: tuple[int, ...] | None) -> None:
+        """Find out which cells of one decoder are canonical, or can be."""
+        cell = self.cell[rows]
+        stored = cell if shape is None else np.broadcast_to(np.array(shape, np.int64), cell.shape)
+        if self._key(pipeline) != self._key(self.metadata.pipeline):
+            self._count("stored with other codecs than the array's", len(rows))
+            return
+        exact = (stored == cell).all(axis=1) & ~self.origin[rows].any(axis=1)
+        self.good[rows[exact]] = True
+        rest = rows[~exact]
+        if not len(rest):
+            return
+        inside = self._contiguous(rest, stored[~exact], pipeline)
+        self.good[rest[inside]] = True
+        self._count("stored as a part of a larger block", int(np.count_nonzero(~inside)))
+
+    def _key(self, pipeline: Pipeline) -> Hashable:
+        return pipeline.decoding_key(self.metadata.dtype)
+
+    def _count(self, reason: str, count: int) -> None:
+        if count:
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
+
+    def _contiguous(self, rows: Ints, stored: Ints, pipeline: Pipeline) -> Mask:
+        """Shorten the ranges of cells that lie in one piece of an uncompressed block."""
+        none = np.zeros(len(rows), bool)
+        ones = (1,) * self.metadata.ndim
+        raw = pipeline.for_block(ones, self.metadata.dtype).raw
+        if raw is None or self.metadata.dtype.hasobject:
+            return none
+        dtype, order = raw
+        itemsize = dtype.itemsize
+        # Axes in the order in which they are stored.
+        cell, whole = self.cell[rows][:, order], stored[:, order]
+        origin = self.origin[rows][:, order]
+        full = (origin == 0) & (cell == whole)
+        first = np.argmax(cell > 1, axis=1)  # all axes before this one have length 1
+        axes = np.arange(cell.shape[1])
+        contiguous = (full | (axes <= first[:, None])).all(axis=1)
+        contiguous |= (cell == 1).all(axis=1)
+        steps = np.ones_like(whole)
+        steps[:, :-1] = np.cumprod(whole[:, :0:-1], axis=1)[:, ::-1]
+        size = whole.prod(axis=1) * itemsize
+        sound = (self.length[rows] == size) | (self.length[rows] == -1)
+        fits = (origin + cell <= whole).all(axis=1)
+        good = contiguous & sound & fits
+        self.offset[rows[good]] += (origin * steps).sum(axis=1)[good] * itemsize
+        self.length[rows[good]] = cell.prod(axis=1)[good] * itemsize
+        return good
+
+    def _manifest(self, odd: Ints) -> Manifest:
+        manifest, shape = self.manifest, self.manifest.shape
+        offset, length = (
+            np.array(_flat(column, manifest)) for column in (manifest.offset, manifest.length)
+        )
+        offset[self.odd], length[self.odd] = self.offset, self.length
+        changes: dict[str, Any] = {
+            "offset": offset.reshape(shape), "length": length.reshape(shape),
+        }  # fmt: skip
+        if not len(odd):
+            changes |= {"decoders": (), "decoder": None, "origin": None}
+        return manifest.replace(**changes)

@@ -1,0 +1,68 @@
+"""What was published: the answer of `publish`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PublishReport:
+    """What was written.
+
+    Attributes
+    ----------
+    path : str
+        The reference file.
+    zarr_format : int
+        2 or 3: of all documents in it.
+    why_v3 : tuple of str
+        Why Zarr v2 would not do; empty where it does, or where v3 was asked for.
+    arrays, groups : int
+    references : int
+        Chunks that the file refers to, those within it included.
+    inlined : int
+        Chunks within the file.
+    copied : int
+        Chunks that were decoded and stored again, as other readers would have read them wrong.
+    copied_bytes : int
+        Bytes of these.
+    copied_to : str or None
+        The file they are in.
+    nbytes : int
+        Size of the reference file.
+    notes : tuple of str
+        What those who open it need to know.
+    """
+
+    path: str
+    zarr_format: int
+    why_v3: tuple[str, ...]
+    arrays: int
+    groups: int
+    references: int
+    inlined: int
+    copied: int
+    copied_bytes: int
+    copied_to: str | None
+    nbytes: int
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        inlined = f", {self.inlined:,} of them inline" if self.inlined else ""
+        lines = [
+            f"<PublishReport {self.path}: {self.nbytes:,} bytes, Zarr v{self.zarr_format}",
+            f" {_many(self.arrays, 'array')} in {_many(self.groups, 'group')}, "
+            f"{_many(self.references, 'reference')}{inlined}",
+        ]
+        if self.copied_to:
+            lines.append(
+                f" {_many(self.copied, 'chunk')} copied, {self.copied_bytes:,} bytes, "
+                f"to {self.copied_to}"
+            )
+        lines += [f" v3 because: {reason}" for reason in self.why_v3]
+        lines += [f" note: {note}" for note in self.notes]
+        return "\n".join(lines) + ">"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

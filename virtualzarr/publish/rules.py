@@ -1,0 +1,192 @@
+"""What the documents of a published hierarchy say, so that zarr-python and xarray read it right.
+
+xarray takes the `fill_value` of a v2 array for `_FillValue` and masks it, and takes the attribute
+`_FillValue` of a v3 array in an encoding of its own. What follows from that is worked out in
+``specs/reference-file.md``; this module is its rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from grids import RegularGrid, SeparableGrid
+from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.metadata import (
+    ArrayMetadata,
+    GroupMetadata,
+    KeyEncoding,
+    array_to_v2,
+    array_to_v3,
+    dumps_json,
+    encode_fill_attribute,
+    group_to_v2,
+    group_to_v3,
+    to_scalar,
+)
+
+FILL = "_FillValue"
+OWN = "virtualzarr."
+"""What the names of codecs begin with that only this package knows."""
+
+KEYS = {2: KeyEncoding("v2"), 3: KeyEncoding()}
+"""How chunk keys are written in each format."""
+
+Documents = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What of one array's metadata is published.
+
+    Attributes
+    ----------
+    documents : dict
+        By the last part of their keys, such as ``.zarray``.
+    dropped : str or None
+        Why the attribute `_FillValue` had to be left out.
+    """
+
+    documents: Documents
+    dropped: str | None = None
+
+
+def mask_value(metadata: ArrayMetadata) -> Any:
+    """What xarray would mask in an array: its `_FillValue`, or the fill value of a v2 document."""
+    if metadata.zarr_format == 2 and metadata.fill_value is not None:
+        return metadata.fill_value
+    return metadata.attributes.get(FILL)
+
+
+def fill_is_mask(metadata: ArrayMetadata) -> bool:
+    """Whether the fill value is exactly what xarray masks anyway."""
+    fill, mask = metadata.fill_value, mask_value(metadata)
+    if fill is None or mask is None:
+        return False
+    if mask is fill:
+        return True
+    try:
+        scalar = to_scalar(mask, metadata.dtype)
+    except (MetadataError, TypeError):
+        return False
+    if isinstance(mask, (int, float)) and not isinstance(mask, bool):
+        # A rounded attribute masks other numbers than the unrounded one.
+        exact = scalar == mask or (scalar != scalar and mask != mask)
+        return bool(exact and (scalar == fill or (scalar != scalar and fill != fill)))
+    return bool(np.all(scalar == fill))
+
+
+def format_of_array(metadata: ArrayMetadata) -> ArrayMetadata:
+    """The metadata with a regular grid where the grid amounts to one: more readers know it."""
+    grid = metadata.grid
+    if isinstance(grid, SeparableGrid) and not isinstance(grid, RegularGrid) and grid.is_regular:
+        edges = [int(axis.uniform or 1) for axis in grid.axes]
+        return metadata.replace(grid=RegularGrid(grid.shape, edges))
+    return metadata
+
+
+def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
+    """Why v2 documents cannot describe an array so that foreign readers read it right, or None.
+
+    Parameters
+    ----------
+    missing : bool
+        Whether the array has cells without a chunk.
+    """
+    if missing and not fill_is_mask(metadata):
+        return (
+            "chunks are missing, and their fill value is not its _FillValue: xarray would mask it"
+        )
+    try:
+        documents_v2(metadata, missing)
+    except (UnsupportedError, MetadataError) as error:
+        return error.message
+    return None
+
+
+def not_v3(metadata: ArrayMetadata) -> str | None:
+    """Why v3 documents cannot describe an array, or None."""
+    try:
+        documents_v3(metadata)
+    except (UnsupportedError, MetadataError) as error:
+        return error.message
+    return None
+
+
+def documents_v2(metadata: ArrayMetadata, missing: bool) -> Published:
+    """The documents `.zarray` and `.zattrs`.
+
+    The fill value is null, which xarray does not mask, unless it is what xarray masks anyway.
+    """
+    fill = metadata.fill_value if missing or fill_is_mask(metadata) else None
+    extra = metadata.extra if metadata.zarr_format == 2 else {}
+    plain = metadata.replace(zarr_format=2, key_encoding=KEYS[2], fill_value=fill, extra=extra)
+    zarray, zattrs = array_to_v2(plain)
+    return Published({".zarray": zarray, ".zattrs": zattrs})
+
+
+def documents_v3(metadata: ArrayMetadata) -> Published:
+    """The document `zarr.json`, with `_FillValue` as xarray wants it there."""
+    mask = mask_value(metadata)
+    attributes, dropped = dict(metadata.attributes), None
+    if mask is not None:
+        attributes.pop(FILL, None)
+        if _is_encodable(mask, metadata.dtype):
+            attributes[FILL] = encode_fill_attribute(mask, metadata.dtype)
+        else:
+            dropped = f"xarray cannot read the {FILL} {mask!r} of a v3 array of {metadata.dtype}"
+    extra = metadata.extra if metadata.zarr_format == 3 else {}
+    plain = format_of_array(metadata).replace(
+        zarr_format=3, key_encoding=KEYS[3], attributes=attributes, extra=extra
+    )
+    return Published({"zarr.json": array_to_v3(plain)}, dropped)
+
+
+def _is_encodable(mask: Any, dtype: np.dtype) -> bool:
+    """Whether xarray decodes the attribute of such an array to the very same value."""
+    if isinstance(mask, np.generic):
+        mask = mask.item()
+    number = isinstance(mask, (int, float)) and not isinstance(mask, bool)
+    if dtype.kind == "f":
+        return number
+    if dtype.kind == "c":
+        return isinstance(mask, complex) or number
+    if dtype.kind in "iu":
+        return number and math.isfinite(mask) and mask == int(mask)
+    return dtype.kind == "b" and mask in (0, 1)
+
+
+def documents_of_group(attributes: dict[str, Any], zarr_format: int) -> Documents:
+    """The documents of a group."""
+    if zarr_format == 3:
+        return {"zarr.json": group_to_v3(GroupMetadata(attributes, 3))}
+    zgroup, zattrs = group_to_v2(GroupMetadata(attributes, 2))
+    return {".zgroup": zgroup, ".zattrs": zattrs}
+
+
+def consolidate(nodes: Iterable[tuple[str, Documents]], zarr_format: int) -> dict[str, bytes]:
+    """All documents by their keys, and once more in one, which spares readers a listing of keys.
+
+    Parameters
+    ----------
+    nodes : iterable of (path, documents)
+        The root first; its path is "".
+    """
+    keyed = {
+        f"{path}/{name}" if path else name: document
+        for path, documents in nodes
+        for name, document in documents.items()
+    }
+    if zarr_format == 2:
+        whole = {"zarr_consolidated_format": 1, "metadata": keyed}
+        keyed = {".zmetadata": whole, **keyed}
+    elif keyed["zarr.json"]["node_type"] == "group":
+        below = {key.removesuffix("/zarr.json"): document for key, document in keyed.items()}
+        del below["zarr.json"]
+        inline = {"kind": "inline", "must_understand": False, "metadata": below}
+        keyed["zarr.json"] = {**keyed["zarr.json"], "consolidated_metadata": inline}
+    return {key: dumps_json(document, indent=None) for key, document in keyed.items()}
