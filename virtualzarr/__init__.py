@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from virtualzarr.group import Group
     from virtualzarr.manifest import Manifest
     from virtualzarr.opening import open
-    from virtualzarr.virtualize import virtualize
+    from virtualzarr.virtualizing import virtualize
 
 __version__ = "0.1.0"
 
@@ -32,7 +32,7 @@ _HOMES = {
     "concat": "virtualzarr.combine",
     "open": "virtualzarr.opening",
     "stack": "virtualzarr.combine",
-    "virtualize": "virtualzarr.virtualize",
+    "virtualize": "virtualzarr.virtualizing",
 }
 
 __all__ = ["Array", "Group", "Manifest", "concat", "config", "open", "stack", "virtualize"]

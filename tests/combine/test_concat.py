@@ -151,7 +151,9 @@ def test_contiguous_inputs_become_one_cell_each():
 
 
 def test_inputs_without_length_are_skipped():
-    parts = [virtual_array(numbers((n, 3), start=n), (2, 3), pipeline=ZLIB) for n in (0, 3, 0, 4, 0)]
+    parts = [
+        virtual_array(numbers((n, 3), start=n), (2, 3), pipeline=ZLIB) for n in (0, 3, 0, 4, 0)
+    ]
     joined = vz.concat(parts)
     assert joined.grid.chunks[0] == (2, 1, 2, 2)
     np.testing.assert_array_equal(joined[...], np.concatenate([p[...] for p in parts]))
@@ -211,15 +213,15 @@ def test_attributes_that_not_all_have_are_left_out():
 
 A = virtual_array(numbers((3, 2)), (2, 2), file=None, attrs={"units": "K"}, dims=("t", "x"))
 DIFFERENT = {
-    "data type": dict(values=numbers((3, 2), "f4")),
-    "length along axis 1 (x)": dict(values=numbers((3, 3)), chunks=(2, 2)),
-    "chunk lengths along axis 1 (x)": dict(chunks=(2, 1)),
-    "codecs": dict(pipeline=ZLIB),
-    "dimensions": dict(dims=("t", "y")),
-    "shape": dict(values=numbers((3,)), chunks=(2,), dims=("t",)),
-    "attribute units": dict(attrs={"units": "degC"}),
-    "attribute scale_factor": dict(attrs={"units": "K", "scale_factor": 0.5}),
-    "attribute _FillValue": dict(attrs={"units": "K", "_FillValue": -1}),
+    "data type": {"values": numbers((3, 2), "f4")},
+    "length along axis 1 (x)": {"values": numbers((3, 3)), "chunks": (2, 2)},
+    "chunk lengths along axis 1 (x)": {"chunks": (2, 1)},
+    "codecs": {"pipeline": ZLIB},
+    "dimensions": {"dims": ("t", "y")},
+    "shape": {"values": numbers((3,)), "chunks": (2,), "dims": ("t",)},
+    "attribute units": {"attrs": {"units": "degC"}},
+    "attribute scale_factor": {"attrs": {"units": "K", "scale_factor": 0.5}},
+    "attribute _FillValue": {"attrs": {"units": "K", "_FillValue": -1}},
 }
 
 
@@ -307,11 +309,16 @@ def test_decoders_of_inputs_are_kept():
     plain = virtual_array(values, (3, 3))
     joined = vz.concat([odd, plain, odd, odd])
     np.testing.assert_array_equal(joined[...], np.concatenate([values] * 4))
-    assert {(d.pipeline, d.shape) for d in joined.manifest.decoders} == {(ZLIB, None), (ZLIB, (3, 3))}
+    assert {(d.pipeline, d.shape) for d in joined.manifest.decoders} == {
+        (ZLIB, None),
+        (ZLIB, (3, 3)),
+    }
 
 
 def test_two_thousand_inputs():
-    parts = [virtual_array(numbers((3, 2), start=6 * i + 1), (2, 2), pipeline=ZLIB) for i in range(2000)]
+    parts = [
+        virtual_array(numbers((3, 2), start=6 * i + 1), (2, 2), pipeline=ZLIB) for i in range(2000)
+    ]
     joined = vz.concat(parts)
     assert joined.shape == (6000, 2)
     np.testing.assert_array_equal(joined[...], numbers((6000, 2)))

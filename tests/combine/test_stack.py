@@ -40,9 +40,7 @@ ANY_RANK = {
     "delta, first axis": Pipeline([make("imagecodecs_delta", axis=0), LITTLE]),
     "bitshuffle": image("bitshuffle"),
     "byteshuffle": image("byteshuffle"),
-    "F, delta": Pipeline(
-        [make("transpose", order="F"), make("imagecodecs_delta", axis=0), LITTLE]
-    ),
+    "F, delta": Pipeline([make("transpose", order="F"), make("imagecodecs_delta", axis=0), LITTLE]),
 }
 THREE_AXES = {
     "transposed": Pipeline([make("transpose", order=[1, 2, 0]), LITTLE]),
@@ -78,9 +76,7 @@ def cases(draw):
         if draw(st.booleans()) and draw(st.booleans()):
             data[...] = 9
             missing = tuple(np.ndindex(virtual_array(data, chunks).grid.grid_shape))
-        arrays.append(
-            virtual_array(data, chunks, pipeline=pipeline, fill_value=9, missing=missing)
-        )
+        arrays.append(virtual_array(data, chunks, pipeline=pipeline, fill_value=9, missing=missing))
     return arrays, values, draw(st.integers(-ndim - 1, ndim))
 
 
@@ -178,7 +174,12 @@ def test_decoders_of_inputs_are_widened():
 def test_a_stack_of_concatenations_and_back():
     values = numbers((2, 7, 3))
     rows = [
-        vz.concat([virtual_array(v[:4], (3, 3), pipeline=ZLIB), virtual_array(v[4:], (3, 3), pipeline=ZLIB)])
+        vz.concat(
+            [
+                virtual_array(v[:4], (3, 3), pipeline=ZLIB),
+                virtual_array(v[4:], (3, 3), pipeline=ZLIB),
+            ]
+        )
         for v in values
     ]
     stacked = vz.stack(rows)

@@ -97,7 +97,8 @@ class Problems:
         """
         if not self.found:
             return
-        lines = [f"{name}: {text}" if name else text for name, _, text in self.found[:SHOWN]]
+        several = len({name for name, _, _ in self.found}) > 1
+        lines = [f"{name}: {text}" if several else text for name, _, text in self.found[:SHOWN]]
         if len(self.found) > SHOWN:
             lines.append(f"and {len(self.found) - SHOWN} more problems")
         variable, index, _ = self.found[0]
