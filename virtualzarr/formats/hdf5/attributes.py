@@ -52,62 +52,96 @@ class Address(int):
     """Address of the object header that a reference points to; -1 for one to nothing."""
 
 
-def read_attributes(oid: Any, names: Mapping[int, str], complain: Complain) -> Attributes:
-    """Read the attributes of an object.
+class AttributeReader:
+    """Reads attributes; remembers what it found out about each HDF5 datatype.
 
     Parameters
     ----------
-    oid : h5py ObjectID
     names : mapping
         Path of each object of the file by address: what references are replaced by.
-    complain : callable
-        Called with the name and the reason for each attribute that cannot be read.
     """
-    from h5py import h5a
 
-    found = Attributes()
-    wanted: dict[str, Any] = {}
-    for index in range(h5a.get_num_attrs(oid)):
-        name = f"number {index}"
-        try:
-            aid = h5a.open(oid, index=index)
-            name = aid.name.decode("utf-8", "backslashreplace")
-            if name == "REFERENCE_LIST":  # who uses a scale: long, and its users say it, too
-                continue
-            value = _value(aid)
-        except UnsupportedError as error:
-            complain(name, error.message)
-        except _H5PY_ERRORS as error:
-            complain(name, f"h5py cannot read it: {error}")
-        else:
-            if name in _HIDDEN:
-                found.hidden[name] = value
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self.names = names
+        self._kinds: dict[bytes, _Kind] = {}
+
+    def read(self, oid: Any, complain: Complain) -> Attributes:
+        """Read the attributes of an object.
+
+        Parameters
+        ----------
+        oid : h5py ObjectID
+        complain : callable
+            Called with the name and the reason for each attribute that cannot be read.
+        """
+        from h5py import h5a
+
+        found = Attributes()
+        wanted: dict[str, Any] = {}
+        for index in range(h5a.get_num_attrs(oid)):
+            name = f"number {index}"
+            try:
+                aid = h5a.open(oid, index=index)
+                name = aid.name.decode("utf-8", "backslashreplace")
+                if name == "REFERENCE_LIST":  # who uses a scale: long, and its users say it, too
+                    continue
+                value = self._value(aid)
+            except UnsupportedError as error:
+                complain(name, error.message)
+            except _H5PY_ERRORS as error:
+                complain(name, f"h5py cannot read it: {error}")
             else:
-                wanted[name] = _named(value, names)
-    found.shown = json_attributes(wanted)
-    if found.shown.get("CLASS") == "DIMENSION_SCALE":
-        found.hidden.update({name: found.shown.pop(name, "") for name in _OF_SCALES})
-    return found
+                if name in _HIDDEN:
+                    found.hidden[name] = value
+                else:
+                    wanted[name] = _named(value, self.names)
+        found.shown = json_attributes(wanted)
+        if found.shown.get("CLASS") == "DIMENSION_SCALE":
+            found.hidden.update({name: found.shown.pop(name, "") for name in _OF_SCALES})
+        return found
+
+    def _value(self, aid: Any) -> Any:
+        """Read one attribute as numpy values; references become `Address`."""
+        from h5py import h5s
+
+        kind = self._kind(aid.get_type())
+        space = aid.get_space()
+        shape = space.get_simple_extent_dims() + kind.inner
+        if not shape and space.get_simple_extent_type() == h5s.NULL:
+            return "" if kind.text else []
+        if math.prod(shape) * kind.base.itemsize > _MAX_BYTES:
+            raise UnsupportedError(f"its shape {shape} is too large for an attribute")
+        values = np.zeros(shape, kind.base)
+        aid.read(values, mtype=kind.memory)
+        if shape == (1,):  # netCDF keeps every single value as a list of one
+            values = values.reshape(())
+        return _objects(values, aid) if kind.base.kind == "O" else values
+
+    def _kind(self, tid: Any) -> _Kind:
+        key = tid.encode()
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _kind(tid)
+        return kind
 
 
-def _value(aid: Any) -> Any:
-    """Read one attribute as numpy values; references become `Address`."""
-    from h5py import h5s, h5t
+@dataclass(frozen=True)
+class _Kind:
+    """What there is to know about an HDF5 datatype to read attributes of it."""
 
-    tid, space = aid.get_type(), aid.get_space()
+    base: np.dtype[Any]
+    inner: tuple[int, ...]
+    memory: Any
+    text: bool
+
+
+def _kind(tid: Any) -> _Kind:
+    from h5py import h5t
+
     _refuse_unreadable(tid)
-    if space.get_simple_extent_type() == h5s.NULL:
-        return "" if tid.get_class() == h5t.STRING else []
     dtype = tid.dtype
     base, inner = dtype.subdtype or (dtype, ())
-    shape = (*space.get_simple_extent_dims(), *inner)
-    if math.prod(shape) * base.itemsize > _MAX_BYTES:
-        raise UnsupportedError(f"its shape {shape} is too large for an attribute")
-    values = np.zeros(shape, base)
-    aid.read(values, mtype=h5t.py_create(dtype))
-    if values.shape == (1,):  # netCDF keeps every single value as a list of one
-        values = values.reshape(())
-    return _objects(values, aid) if base.kind == "O" else values
+    return _Kind(base, inner, h5t.py_create(dtype), tid.get_class() == h5t.STRING)
 
 
 def _refuse_unreadable(tid: Any, inside: bool = False) -> None:

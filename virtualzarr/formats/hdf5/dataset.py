@@ -16,7 +16,7 @@ from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
 from virtualzarr.formats.hdf5.header import ChunkLayout, Filter, HeaderBytes
-from virtualzarr.formats.hdf5.index import ChunkIndex, extents, read_chunk_index
+from virtualzarr.formats.hdf5.index import ChunkIndex, read_chunk_index
 from virtualzarr.formats.hdf5.types import ElementType, element_type, split_endian
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import STRING
@@ -53,6 +53,7 @@ class _Dataset:
 
     dsid: Any
     dcpl: Any
+    space: Any
     source: Source
     element: ElementType
     dtype: np.dtype[Any]
@@ -63,7 +64,7 @@ class _Dataset:
         return filter_pipeline(self.element, self.endian, filters)
 
 
-_Stored = tuple[tuple[int, ...], Manifest, Pipeline]
+_Stored = tuple[RegularGrid, Manifest, Pipeline]
 
 
 def read_values(dsid: Any, address: int, source: Source, file: HeaderBytes) -> Values:
@@ -88,9 +89,9 @@ def read_values(dsid: Any, address: int, source: Source, file: HeaderBytes) -> V
     """
     from h5py import h5d, h5s
 
-    dcpl = dsid.get_create_plist()
+    dcpl, space = dsid.get_create_plist(), dsid.get_space()
     layout = dcpl.get_layout()
-    if dsid.get_space().get_simple_extent_type() == h5s.NULL:
+    if space.get_simple_extent_type() == h5s.NULL:
         raise UnsupportedError("the dataset has a null dataspace: no shape and no values")
     if layout == h5d.VIRTUAL:
         raise UnsupportedError("virtual datasets are not supported; scan the files it is made of")
@@ -98,10 +99,9 @@ def read_values(dsid: Any, address: int, source: Source, file: HeaderBytes) -> V
         raise UnsupportedError("the values are in external files, which are not supported")
     element = element_type(dsid.get_type())
     dtype, endian = (STRING, None) if element.text else split_endian(element.stored)
-    shape = (*extents(dsid)[0], *element.inner)
-    dataset = _Dataset(dsid, dcpl, source, element, dtype, endian, shape)
-    chunk_shape, manifest, pipeline = _stored(dataset, layout, address, file)
-    grid = RegularGrid(shape, chunk_shape)
+    shape = space.get_simple_extent_dims() + element.inner
+    dataset = _Dataset(dsid, dcpl, space, source, element, dtype, endian, shape)
+    grid, manifest, pipeline = _stored(dataset, layout, address, file)
     fill = _fill_value(dataset, bool((manifest.source < 0).any()))
     return Values(shape, dtype, grid, manifest, pipeline, fill, element.labels)
 
@@ -122,14 +122,14 @@ def _stored(dataset: _Dataset, layout: int, address: int, file: HeaderBytes) -> 
     raise UnsupportedError(f"HDF5 storage layout {layout} is not known")
 
 
-def _whole(dataset: _Dataset) -> tuple[int, ...]:
-    return tuple(max(n, 1) for n in dataset.shape)
+def _whole(dataset: _Dataset) -> RegularGrid:
+    """Return the grid of one cell."""
+    return RegularGrid(dataset.shape, [max(n, 1) for n in dataset.shape])
 
 
 def _nothing(dataset: _Dataset) -> _Stored:
-    whole = _whole(dataset)
-    grid_shape = RegularGrid(dataset.shape, whole).grid_shape
-    return whole, Manifest.missing(grid_shape), dataset.decoding().pipeline
+    grid = _whole(dataset)
+    return grid, Manifest.missing(grid.grid_shape), dataset.decoding().pipeline
 
 
 def _compact(dataset: _Dataset) -> _Stored:
@@ -158,28 +158,28 @@ def _contiguous(dataset: _Dataset) -> _Stored:
 
 
 def _chunked(dataset: _Dataset, address: int, file: HeaderBytes) -> _Stored:
-    element, dsid = dataset.element, dataset.dsid
+    element = dataset.element
     layout, filters = _header(dataset, address, file)
     decoding = dataset.decoding(filters)
     chunk = dataset.dcpl.get_chunk()
-    chunk_shape = (*chunk, *element.inner)
-    grid_shape = RegularGrid(dataset.shape, chunk_shape).grid_shape
-    index = read_chunk_index(dsid, chunk, layout)
+    grid = RegularGrid(dataset.shape, chunk + element.inner)
+    index = read_chunk_index(dataset.dsid, dataset.space, chunk, layout)
     if index is None:
-        return chunk_shape, Manifest.missing(grid_shape), decoding.pipeline
+        return grid, Manifest.missing(grid.grid_shape), decoding.pipeline
+    index = index.reshaped(grid.grid_shape)
     edges = layout.raw_edges and bool(filters)
-    mask = _raw_edges(index, extents(dsid)[0], chunk, decoding) if edges else index.mask
+    mask = _raw_edges(index, grid, decoding) if edges else index.mask
     pipeline, decoders, decoder = _decoders(index, mask, decoding)
     manifest = Manifest(
-        grid_shape,
+        grid.grid_shape,
         Sources([dataset.source]),
-        index.source.reshape(grid_shape),
-        index.offset.reshape(grid_shape),
-        index.length.reshape(grid_shape),
+        index.source,
+        index.offset,
+        index.length,
         decoders,
-        None if decoder is None else decoder.reshape(grid_shape),
+        decoder,
     )
-    return chunk_shape, manifest, pipeline
+    return grid, manifest, pipeline
 
 
 def _header(dataset: _Dataset, address: int, file: HeaderBytes) -> tuple[ChunkLayout, list[Filter]]:
@@ -203,11 +203,11 @@ def _header(dataset: _Dataset, address: int, file: HeaderBytes) -> tuple[ChunkLa
 
 
 def _raw_edges(
-    index: ChunkIndex, shape: Sequence[int], chunk: Sequence[int], decoding: FilterPipeline
+    index: ChunkIndex, grid: RegularGrid, decoding: FilterPipeline
 ) -> NDArray[np.uint32]:
     """Return the masks where chunks that reach over the edge are stored without filters."""
     mask = np.zeros(index.source.shape, np.uint32) if index.mask is None else index.mask.copy()
-    for axis, (extent, edge) in enumerate(zip(shape, chunk, strict=True)):
+    for axis, (extent, edge) in enumerate(zip(grid.shape, grid.chunk_shape, strict=True)):
         if extent % edge:
             mask[(slice(None),) * axis + (-1,)] = decoding.all_skipped
     return mask

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.hdf5.header import Filter
-from virtualzarr.formats.hdf5.types import ElementType
+from virtualzarr.formats.hdf5.types import ElementType, StringField
 
 # Registered filters without a codec here, so that messages can name them.
 _NAMES = {
@@ -59,12 +60,23 @@ def filter_pipeline(
     UnsupportedError
         If a filter has no codec that decodes the same bytes.
     """
+    return _pipeline(element.stored.itemsize, element.strings, endian, tuple(filters))
+
+
+@lru_cache(256)
+def _pipeline(
+    itemsize: int,
+    strings: tuple[StringField, ...],
+    endian: str | None,
+    filters: tuple[Filter, ...],
+) -> FilterPipeline:
     codecs = [make("bytes", endian=endian) if endian else make("bytes")]
-    if element.strings:
-        codecs.append(_strings(element))
+    if strings:
+        fields = [[part.offset, part.size, part.padding] for part in strings]
+        codecs.append(make("virtualzarr.strings", itemsize=itemsize, fields=fields))
     steps = []
     for step in filters:
-        made = _codecs(step, element.stored.itemsize)
+        made = _codecs(step, itemsize)
         steps.append(tuple(range(len(codecs), len(codecs) + len(made))))
         codecs += made
     return FilterPipeline(Pipeline(codecs), tuple(steps))
@@ -139,11 +151,6 @@ def _zstd(values: Sequence[int], itemsize: int) -> list[Codec]:
 def _nothing(values: Sequence[int], itemsize: int) -> list[Codec]:
     """Filters that only lose digits when writing (bit grooming)."""
     return []
-
-
-def _strings(element: ElementType) -> Codec:
-    fields = [[part.offset, part.size, part.padding] for part in element.strings]
-    return make("virtualzarr.strings", itemsize=element.stored.itemsize, fields=fields)
 
 
 _TRANSLATIONS: dict[int, Callable[[Sequence[int], int], list[Any]]] = {

@@ -42,15 +42,32 @@ class ChunkIndex:
     length: NDArray[np.int64]
     mask: NDArray[np.uint32] | None = None
 
+    @classmethod
+    def empty(cls, cells: int) -> ChunkIndex:
+        """Return flat columns without a chunk."""
+        offset, length = np.zeros(cells, dtype=np.int64), np.zeros(cells, dtype=np.int64)
+        return cls(np.full(cells, -1, dtype=np.int32), offset, length)
+
+    def reshaped(self, shape: tuple[int, ...]) -> ChunkIndex:
+        """Return the columns in another shape."""
+        return ChunkIndex(
+            self.source.reshape(shape),
+            self.offset.reshape(shape),
+            self.length.reshape(shape),
+            None if self.mask is None else self.mask.reshape(shape),
+        )
+
 
 def read_chunk_index(
-    dsid: Any, chunk_shape: tuple[int, ...], layout: ChunkLayout
+    dsid: Any, space: Any, chunk_shape: tuple[int, ...], layout: ChunkLayout
 ) -> ChunkIndex | None:
     """Read the chunk index of a chunked dataset.
 
     Parameters
     ----------
     dsid : h5py.h5d.DatasetID
+    space : h5py.h5s.SpaceID
+        Its dataspace.
     chunk_shape : tuple of int
     layout : ChunkLayout
 
@@ -66,9 +83,9 @@ def read_chunk_index(
     SourceError
         If the index contradicts itself.
     """
-    shape, limits = extents(dsid)
+    shape, limits = space.get_simple_extent_dims(), _limits(space)
     _refuse_misreported(layout, limits)
-    grid = tuple(-(-n // c) for n, c in zip(shape, chunk_shape, strict=True))
+    grid = tuple([-(-n // c) for n, c in zip(shape, chunk_shape, strict=True)])
     if math.prod(grid) > _DENSE_CELLS and _is_empty(dsid, grid):
         return None
     collector = _Collector(grid, chunk_shape, limits)
@@ -76,16 +93,12 @@ def read_chunk_index(
     return collector.result()
 
 
-def extents(dsid: Any) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
-    """Return the shape of a dataset and its limits, None where it can grow without end."""
+def _limits(space: Any) -> tuple[int | None, ...]:
+    """Return how far each axis can grow, None where without end."""
     from h5py import h5s
 
-    space = dsid.get_space()
     limits = space.get_simple_extent_dims(True)
-    unlimited = h5s.UNLIMITED
-    return space.get_simple_extent_dims(), tuple(
-        None if n in (unlimited, -1) else n for n in limits
-    )
+    return tuple([None if n in (h5s.UNLIMITED, -1) else n for n in limits])
 
 
 def _refuse_misreported(layout: ChunkLayout, limits: tuple[int | None, ...]) -> None:
@@ -123,16 +136,10 @@ class _Collector:
         self, grid: tuple[int, ...], chunk_shape: tuple[int, ...], limits: tuple[int | None, ...]
     ) -> None:
         self.grid = grid
-        self.chunk_shape = np.array(chunk_shape, dtype=np.int64)
-        self.limits = np.array([np.iinfo(np.int64).max if n is None else n for n in limits])
+        self.chunk_shape = chunk_shape
+        self.limits = limits
         self.placed = 0
-        self.mask: NDArray[np.uint32] | None = None
-        self._allocate(0)
-
-    def _allocate(self, cells: int) -> None:
-        self.source = np.full(cells, -1, dtype=np.int32)
-        self.offset = np.zeros(cells, dtype=np.int64)
-        self.length = np.zeros(cells, dtype=np.int64)
+        self.columns: ChunkIndex | None = None
 
     def run(self, dsid: Any) -> None:
         batch: list[Any] = []
@@ -157,42 +164,43 @@ class _Collector:
         count, rank = len(batch), len(self.grid)
         flat = _column(chain.from_iterable(map(_coordinates, batch)), count * rank)
         corners = flat.reshape(count, rank)
-        cells, odd = np.divmod(corners, self.chunk_shape)
-        if odd.any() or (corners < 0).any() or (corners >= self.limits).any():
+        cells = corners // self.chunk_shape
+        if not np.array_equal(cells * self.chunk_shape, corners):
             raise SourceError("the chunk index names a place where no chunk can be")
         values = [_column(map(part, batch), count) for part in (_mask, _offset, _size)]
         inside = (cells < self.grid).all(axis=1)
         if not inside.all():  # entries of chunks beyond the dataset's present extent
+            self._check_limits(corners)
             cells = cells[inside]
             values = [column[inside] for column in values]
         self._scatter(np.ravel_multi_index(tuple(cells.T), self.grid), *values)
 
+    def _check_limits(self, corners: NDArray[np.int64]) -> None:
+        for axis, limit in enumerate(self.limits):
+            if limit is not None and (corners[:, axis] >= limit).any():
+                raise SourceError("the chunk index names a chunk that the dataset cannot have")
+
     def _scatter(self, cells: Any, mask: Any, offset: Any, length: Any) -> None:
-        if not self.placed:
-            self._allocate(math.prod(self.grid))
-        if (self.source[cells] == 0).any():
+        if self.columns is None:
+            self.columns = ChunkIndex.empty(math.prod(self.grid))
+        columns = self.columns
+        if (columns.source[cells] == 0).any():
             raise SourceError("the chunk index names a chunk twice")
-        self.source[cells] = 0
-        self.offset[cells] = offset
-        self.length[cells] = length
+        columns.source[cells] = 0
+        columns.offset[cells] = offset
+        columns.length[cells] = length
         self.placed += len(cells)
         if mask.any():
-            if self.mask is None:
-                self.mask = np.zeros(len(self.source), dtype=np.uint32)
-            self.mask[cells] = mask
+            if columns.mask is None:
+                columns.mask = np.zeros(len(columns.source), dtype=np.uint32)
+            columns.mask[cells] = mask
 
     def result(self) -> ChunkIndex | None:
-        if self.placed == 0:
+        if self.columns is None or not self.placed:
             return None
-        if np.count_nonzero(self.source == 0) != self.placed:
+        if np.count_nonzero(self.columns.source == 0) != self.placed:
             raise SourceError("the chunk index names a chunk twice")
-        grid = self.grid
-        return ChunkIndex(
-            self.source.reshape(grid),
-            self.offset.reshape(grid),
-            self.length.reshape(grid),
-            None if self.mask is None else self.mask.reshape(grid),
-        )
+        return self.columns.reshaped(self.grid)
 
 
 def _column(values: Iterable[int], count: int) -> NDArray[np.int64]:

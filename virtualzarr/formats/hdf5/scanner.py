@@ -13,7 +13,7 @@ import numpy as np
 from virtualzarr.array import Array
 from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import dimensions
-from virtualzarr.formats.hdf5.attributes import Attributes, read_attributes
+from virtualzarr.formats.hdf5.attributes import AttributeReader, Attributes
 from virtualzarr.formats.hdf5.dataset import Values, read_values
 from virtualzarr.formats.hdf5.header import HeaderBytes
 from virtualzarr.formats.hdf5.walk import Node, Walker
@@ -137,6 +137,7 @@ class _Scan:
         self.paths: dict[int, str] = {}
         for node in self.root.walk():
             self.paths.setdefault(node.address, node.path)
+        self.attributes = AttributeReader(self.paths)
 
     def run(self) -> Group:
         contents = self._group(self.root)
@@ -159,7 +160,7 @@ class _Scan:
                 stacklevel=2,
             )
 
-        return read_attributes(oid, self.paths, complain)
+        return self.attributes.read(oid, complain)
 
     def _group(self, node: Node) -> _Contents:
         """Read everything about a group and what is in it."""

@@ -109,29 +109,29 @@ def _describe(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
     if hasattr(h5t, "TypeComplexID") and isinstance(tid, h5t.TypeComplexID):
         part = _float(tid.get_super())
         return np.dtype(f"{part.str[0]}c{2 * part.itemsize}"), []
-    raise UnsupportedError(f"HDF5 {_class_name(tid)} cannot be referenced: {_why_not(tid)}")
+    raise UnsupportedError(f"HDF5 {_class_name(tid)} are not supported: {_why_not(tid)}")
 
 
 def _class_name(tid: Any) -> str:
     from h5py import h5t
 
     names = {
-        h5t.VLEN: "variable-length sequence",
-        h5t.STRING: "variable-length string",
-        h5t.REFERENCE: "object or region reference",
-        h5t.TIME: "time type",
+        h5t.VLEN: "variable-length sequences",
+        h5t.STRING: "variable-length strings inside other types",
+        h5t.REFERENCE: "references",
+        h5t.TIME: "times",
     }
-    return names.get(tid.get_class(), f"datatype of class {tid.get_class()}")
+    return names.get(tid.get_class(), f"datatypes of class {tid.get_class()}")
 
 
 def _why_not(tid: Any) -> str:
     from h5py import h5t
 
     if tid.get_class() in (h5t.VLEN, h5t.STRING):
-        return "the elements lie in the file's global heap, not in the chunks"
+        return "they lie in the file's global heap, not in the chunks"
     if tid.get_class() == h5t.REFERENCE:
-        return "its elements are addresses inside the file"
-    return "it has no numpy dtype"
+        return "they are addresses inside the file"
+    return "numpy has no such type"
 
 
 def _integer(tid: Any) -> np.dtype[Any]:
@@ -194,7 +194,7 @@ def _string(tid: Any) -> tuple[np.dtype[Any], list[StringField]]:
     from h5py import h5t
 
     if tid.is_variable_str():
-        raise UnsupportedError(f"HDF5 {_class_name(tid)} cannot be referenced: {_why_not(tid)}")
+        raise UnsupportedError(f"HDF5 {_class_name(tid)} are not supported: {_why_not(tid)}")
     size, padding = tid.get_size(), tid.get_strpad()
     if padding == h5t.STR_NULLPAD or (padding == h5t.STR_NULLTERM and size == 1):
         return np.dtype(f"S{size}"), []
