@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
+from virtualzarr.array import Array
 from virtualzarr.combine.api import concat_labelled, has_dimension, stack_labelled
 from virtualzarr.combine.problems import Labels, Problems
 from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZarrError
@@ -25,8 +26,9 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 def virtualize(
     paths: Paths,
-    concat_dim: str | None = None,
+    concat_dim: str | int | None = None,
     *,
+    drop_variables: Collection[str] = (),
     format: str | None = None,
     on_error: str = "raise",
     parallel: Executor | None = None,
@@ -40,9 +42,12 @@ def virtualize(
     paths : path, URL, or several of them
         Each may be a pattern with ``*``. Files that a pattern finds are sorted as people do
         (``day2`` before ``day10``); otherwise the order given is kept.
-    concat_dim : str, optional
+    concat_dim : str or int, optional
         The dimension along which files are joined; needed for more than one. If no variable has it,
-        it is a new one: files are stacked. See `virtualzarr.concat` and `virtualzarr.stack`.
+        it is a new one: files are stacked. An axis number joins variables whose axes have no names.
+        See `virtualzarr.concat` and `virtualzarr.stack`.
+    drop_variables : collection of str
+        Paths of variables and groups to leave out.
     format : str, optional
         What the files are; by default it is detected.
     on_error : {"raise", "warn"}
@@ -82,15 +87,31 @@ def virtualize(
             f"{len(files)} files are joined along a dimension: give concat_dim, such as 'time'"
         )
     groups = list(_scanned(files, format, on_error, parallel, storage_options, progress))
+    if drop_variables:
+        groups = [_without(group, frozenset(drop_variables)) for group in groups]
     if concat_dim is None:
         return groups[0]
     problems = Problems(Labels(groups, files))
-    if any(has_dimension(group, concat_dim) for group in groups):
+    if isinstance(concat_dim, int):
+        joined = concat_labelled(groups, concat_dim, None, problems)
+    elif any(has_dimension(group, concat_dim) for group in groups):
         joined = concat_labelled(groups, None, concat_dim, problems)
     else:
         joined = stack_labelled(groups, 0, concat_dim, problems)
     assert isinstance(joined, Group)
     return joined
+
+
+def _without(group: Group, paths: frozenset[str], start: str = "") -> Group:
+    """Return a group without some of what is in it; `start` comes before names in `paths`."""
+    members: dict[str, Array | Group] = {}
+    for name in group:
+        path = f"{start}{name}"
+        if path not in paths:
+            node = group[name]
+            members[name] = _without(node, paths, f"{path}/") if isinstance(node, Group) else node
+    refused = {path: why for path, why in group.refused.items() if f"{start}{path}" not in paths}
+    return Group(group.attrs, members, group.path, refused)
 
 
 def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -> list[str]:

@@ -17,7 +17,7 @@ from virtualzarr.combine.agree import (
     same_cells,
 )
 from virtualzarr.combine.attributes import common_attributes
-from virtualzarr.combine.edges import cut_last_cells
+from virtualzarr.combine.edges import Cuts, cut_cells
 from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.widen import widened_pipeline
 from virtualzarr.errors import UnsupportedError
@@ -42,20 +42,18 @@ def concat_arrays(
     if len(problems.found) > before:
         return None
     ours = arrays[model].metadata
-    filled = [i for i, array in enumerate(arrays) if array.shape[axis]] or [model]
-    parts = []
-    for i in filled:
-        array = arrays[i]
+    own_grids, manifests = [], []
+    for array in [array for array in arrays if array.shape[axis]] or [arrays[model]]:
         grid, manifest = array.grid, array.manifest
         if not same_cells(grid, ours.grid, axis):
             # Never written, or it would have been refused: it can be cut in any way.
             grid = grid_like(grid, ours.grid, axis)
             manifest = Manifest.missing(grid.grid_shape)
-        elif i != filled[-1]:
-            manifest = cut_last_cells(manifest, grid, axis, ours.pipeline, ours.dtype)
-        parts.append((grid, manifest))
-    grid = grids.concatenate([part[0] for part in parts], axis)
-    manifest = Manifest.concatenate([part[1] for part in parts], axis)
+        own_grids.append(grid)
+        manifests.append(manifest)
+    grid = grids.concatenate(own_grids, axis)
+    manifest = Manifest.concatenate(manifests, axis)
+    manifest = cut_cells(manifest, grid, Cuts.between(own_grids, axis), ours.pipeline, ours.dtype)
     return _joined(arrays, model, holder, manifest, shape=grid.shape, grid=grid)
 
 

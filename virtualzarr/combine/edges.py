@@ -1,4 +1,4 @@
-"""Chunks at the far edge of an array, when the array no longer ends there.
+"""Chunks at the far edge of an input, where the joined array goes on.
 
 The last chunk along an axis is often stored at full size, past the end of the array. Once another
 array follows, its cell is as long as the part inside, and the reference has to say so.
@@ -6,6 +6,8 @@ array follows, its cell is as long as the part inside, and the reference has to 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,20 +20,53 @@ from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.manifest.manifest import CANONICAL, MISSING
 
 
-def cut_last_cells(
-    manifest: Manifest, grid: ChunkGrid, axis: int, pipeline: Pipeline, dtype: np.dtype[Any]
+@dataclass(frozen=True)
+class Cuts:
+    """Which planes of cells of a joined array hold less than is stored.
+
+    Attributes
+    ----------
+    axis : int
+        The axis along which arrays were joined.
+    cells : int64 array
+        Cells along that axis.
+    stored, kept : int64 arrays
+        Length of each of these cells as stored, and as it is now.
+    """
+
+    axis: int
+    cells: NDArray[np.int64]
+    stored: NDArray[np.int64]
+    kept: NDArray[np.int64]
+
+    @classmethod
+    def between(cls, grids: Sequence[ChunkGrid], axis: int) -> Cuts:
+        """Find the cuts between arrays, none of them empty, that were joined."""
+        found, end = [], 0
+        for grid in grids[:-1]:
+            along = axes_of(grid)[axis]
+            last = along.ncells - 1
+            if (stored := along.edge(last)) != (kept := along.length(last)):
+                found.append((end + last, stored, kept))
+            end += along.ncells
+        columns = np.array(found, np.int64).reshape(-1, 3)
+        return cls(axis, columns[:, 0], columns[:, 1], columns[:, 2])
+
+
+def cut_cells(
+    manifest: Manifest, grid: ChunkGrid, cuts: Cuts, pipeline: Pipeline, dtype: np.dtype[Any]
 ) -> Manifest:
-    """Return a manifest for the grid whose last cells along an axis end with the array.
+    """Return a manifest in which the chunks of cut cells say what is stored.
 
     Parameters
     ----------
     manifest : Manifest
+        Of the joined array.
     grid : ChunkGrid
-        As the manifest's chunks are stored: the last cells may be longer than the array.
-    axis : int
-        The axis along which the last cells are cut.
+        Of the joined array; only its axes other than the joined one matter.
+    cuts : Cuts
     pipeline : Pipeline
-        How the array's chunks decode.
+        How chunks without a decoder decode.
     dtype : numpy dtype
 
     Returns
@@ -41,94 +76,92 @@ def cut_last_cells(
         chunks whose surplus lies at the end of their bytes become shorter instead, which any
         reader understands.
     """
-    axes = axes_of(grid)
-    last = axes[axis].ncells - 1
-    if last < 0 or axes[axis].edge(last) == axes[axis].length(last):
+    if not len(cuts.cells):
         return manifest
-    return _Cut(manifest, axes, axis, pipeline, dtype).apply()
+    return _Cutting(manifest, axes_of(grid), cuts, pipeline, dtype).apply()
 
 
-class _Cut:
-    """The last cells along one axis, on their way to becoming shorter."""
+class _Cutting:
+    """Cut cells on their way to decoders or shorter lengths."""
 
     def __init__(
         self,
         manifest: Manifest,
         axes: tuple[Axis, ...],
-        axis: int,
+        cuts: Cuts,
         pipeline: Pipeline,
         dtype: np.dtype[Any],
     ) -> None:
-        self.manifest, self.axes, self.axis = manifest, axes, axis
+        self.manifest, self.axes, self.cuts = manifest, axes, cuts
         self.pipeline, self.dtype = pipeline, dtype
-        self.last = axes[axis].ncells - 1
-        self.plane: tuple[slice | int, ...] = (*(slice(None),) * axis, self.last)
+        self.planes: tuple[Any, ...] = (*(slice(None),) * cuts.axis, cuts.cells)
         self.decoders = {decoder: row for row, decoder in enumerate(manifest.decoders)}
 
     def apply(self) -> Manifest:
-        """Return the manifest with decoders, or shorter lengths, in the plane."""
+        """Return the manifest with what is changed in the planes."""
         shapes, shape_of = self._shapes()
-        row_of = self._column("decoder", CANONICAL)
-        lengths = self._column("length", 0)
-        kind = (row_of.astype(np.int64) + 1) * len(shapes) + shape_of
         present = self._column("source", MISSING) >= 0
-        new_rows, new_lengths = np.where(present, row_of, CANONICAL), lengths.copy()
+        rows = np.where(present, self._column("decoder", CANONICAL), np.int32(CANONICAL))
+        lengths = self._column("length", 0)
+        kept = self.cuts.kept.reshape([-1 if i == self.cuts.axis else 1 for i in range(rows.ndim)])
+        kept = np.broadcast_to(kept, rows.shape)
+        kind = (rows.astype(np.int64) + 1) * len(shapes) + shape_of
+        new_rows, new_lengths = rows.copy(), lengths.copy()
         for k in np.unique(kind[present]).tolist():
             row, shape = k // len(shapes) - 1, shapes[k % len(shapes)]
             here = present & (kind == k)
-            cut = self._cut_length(row, shape, lengths[here])
-            if cut is None:
-                new_rows[here] = self._decoder(row, shape)
-            else:
-                new_lengths[here] = cut
-        return self._changed(new_rows, lengths, new_lengths)
+            whole, each = self._plain_bytes(row, shape)
+            plain = here & (lengths == whole) if each else np.zeros_like(here)
+            new_lengths[plain] = kept[plain] * each
+            if (here & ~plain).any():
+                new_rows[here & ~plain] = self._decoder(row, shape)
+        return self._changed(rows, new_rows, lengths, new_lengths)
 
     def _column(self, name: str, absent: int) -> NDArray[Any]:
-        """Return a column's part in the plane."""
+        """Return a column's part in the planes."""
         column = getattr(self.manifest, name)
-        whole = [slice(None)] * self.manifest.ndim
-        whole[self.axis] = slice(self.last, self.last + 1)
         if column is None:
             column = np.broadcast_to(np.int32(absent), self.manifest.shape)
-        return np.squeeze(np.asarray(column[tuple(whole)]), self.axis)
+        return np.asarray(column)[self.planes]
 
     def _shapes(self) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
-        """Return the distinct stored shapes in the plane, and which one each cell has."""
+        """Return the distinct stored shapes in the planes, and which one each cell has."""
         shapes: list[tuple[int, ...]] = [()]
         which: Any = np.zeros((), np.int64)
         for i, axis in enumerate(self.axes):
             inverse: NDArray[np.int64]
-            if i == self.axis:
-                edges, inverse = [axis.edge(self.last)], np.zeros((), np.int64)
+            if i == self.cuts.axis:
+                distinct, inverse = np.unique(self.cuts.stored, return_inverse=True)
+                edges = distinct.tolist()
             elif axis.uniform is not None:
                 edges, inverse = [axis.uniform], np.zeros(axis.ncells, np.int64)
             else:
-                each = axis.edge(np.arange(axis.ncells))
-                distinct, inverse = np.unique(each, return_inverse=True)
+                distinct, inverse = np.unique(
+                    axis.edge(np.arange(axis.ncells)), return_inverse=True
+                )
                 edges = distinct.tolist()
             shapes = [(*shape, edge) for shape in shapes for edge in edges]
             which = np.add.outer(which * len(edges), inverse)
         return shapes, which
 
-    def _cut_length(
-        self, row: int, shape: tuple[int, ...], lengths: NDArray[np.int64]
-    ) -> int | None:
-        """Return the bytes of the part inside of the array, if that part comes first and plain.
+    def _plain_bytes(self, row: int, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return the bytes of a block, and of one step along the axis, if the steps follow.
 
-        That is so for uncompressed elements with only axes of length 1 stored before the cut one.
+        That is so for uncompressed elements with only axes of length 1 stored before the cut one;
+        otherwise the second is 0.
         """
         pipeline = self.pipeline
         if row >= 0:
             pipeline = self.manifest.decoders[row].pipeline
             if self.manifest.decoders[row].shape is not None:
-                return None
+                return 0, 0
         codec = pipeline.for_block(shape, self.dtype)
-        if codec.raw is None or not codec.nbytes or (lengths != codec.nbytes).any():
-            return None
+        if codec.raw is None:
+            return 0, 0
         order = codec.raw[1]
-        if any(shape[i] != 1 for i in order[: order.index(self.axis)]):
-            return None
-        return codec.nbytes // shape[self.axis] * self.axes[self.axis].length(self.last)
+        if any(shape[i] != 1 for i in order[: order.index(self.cuts.axis)]):
+            return 0, 0
+        return codec.nbytes, codec.nbytes // shape[self.cuts.axis]
 
     def _decoder(self, row: int, shape: tuple[int, ...]) -> int:
         """Return the row of the decoder that knows the stored shape."""
@@ -139,19 +172,23 @@ class _Cut:
         return self.decoders.setdefault(decoder, len(self.decoders))
 
     def _changed(
-        self, rows: NDArray[Any], lengths: NDArray[Any], new_lengths: NDArray[Any]
+        self,
+        rows: NDArray[Any],
+        new_rows: NDArray[Any],
+        lengths: NDArray[Any],
+        new_lengths: NDArray[Any],
     ) -> Manifest:
-        """Return the manifest with the columns changed in the plane."""
+        """Return the manifest with the columns that are changed in the planes."""
         manifest = self.manifest
         changes: dict[str, Any] = {}
-        if manifest.decoder is not None or (rows != CANONICAL).any():
+        if (rows != new_rows).any():
             decoder = np.full(manifest.shape, CANONICAL, np.int32)
             if manifest.decoder is not None:
                 decoder[...] = manifest.decoder
-            decoder[self.plane] = rows
+            decoder[self.planes] = new_rows
             changes = {"decoder": decoder, "decoders": tuple(self.decoders)}
         if (lengths != new_lengths).any():
             length = np.array(manifest.length)
-            length[self.plane] = new_lengths
+            length[self.planes] = new_lengths
             changes["length"] = length
         return manifest.replace(**changes) if changes else manifest

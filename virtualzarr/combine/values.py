@@ -37,7 +37,7 @@ def check_equal(arrays: Sequence[Array], problems: Problems, variable: str) -> N
             variable,
             index,
             f"the values in {problems.labels[index]} are not those in {problems.labels[0]}, and "
-            "the variable has no dimension to join along; leave it out of the inputs",
+            "it has no dimension to join along; leave it out (virtualize has drop_variables)",
         )
 
 
