@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from virtualzarr.array import Array
 from virtualzarr.group import Group
 
@@ -30,11 +32,19 @@ def describe(node: Array | Group) -> str:
     nbytes = sum(array.nbytes for array in arrays)
     chunks = sum(array.nchunks for array in arrays)
     lines = [f"/{node.path}", *_attributes(node, "│ "), *_members(node), ""]
-    lines.append(f"{len(arrays)} arrays, {groups} groups, {chunks:,} chunks, {nbytes:,} bytes")
+    lines.append(
+        f"{count(len(arrays), 'array')}, {count(groups, 'group')}, {count(chunks, 'chunk')}, "
+        f"{count(nbytes, 'byte')}"
+    )
     if node.refused:
         lines += ["", f"{len(node.refused)} refused:"]
         lines += [f"  {path}: {reason}" for path, reason in node.refused.items()]
     return "\n".join(lines)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number and what it counts."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _members(group: Group) -> Iterator[str]:
@@ -66,13 +76,16 @@ def _axes(array: Array) -> str:
 
 def _storage(array: Array) -> Iterator[str]:
     codecs = " > ".join(codec.name for codec in array.metadata.pipeline.codecs)
-    yield f"{array.nchunks:,} chunks of {chunk_lengths(array)}, {codecs}"
+    yield f"{count(array.nchunks, 'chunk')} of {chunk_lengths(array)}, {codecs}"
     if array.is_virtual:
         names = [source.uri or "inline" for source in array.manifest.sources]
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         missing = array.nchunks - array.manifest.nrefs
         never = f", {missing:,} never written" if missing else ""
         yield f"in {', '.join(names[:2])}{more}{never}" if names else "never written"
+        odd = array.nchunks - int(np.count_nonzero(array.manifest.canonical))
+        if odd:
+            yield f"{odd:,} of them decode in their own way: publishing them needs a copy"
 
 
 def chunk_lengths(array: Array) -> str:
@@ -86,6 +99,6 @@ def chunk_lengths(array: Array) -> str:
 def _lengths(axis: Any) -> str:
     if len(axis.edges) == 1:
         return str(axis.edges[0])
-    runs = list(zip(axis.edges.tolist(), axis.counts.tolist(), strict=True))
-    shown = [f"{count} x {edge}" for edge, count in runs[:_SHOWN]]
+    runs = list(zip(axis.counts.tolist(), axis.edges.tolist(), strict=True))
+    shown = [f"{times} x {edge}" for times, edge in runs[:_SHOWN]]
     return " + ".join(shown) + (f" + {len(runs) - _SHOWN} runs more" if len(runs) > _SHOWN else "")

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(stop.code or 0)
     run: Callable[[argparse.Namespace], int] = options.run
     with warnings.catch_warnings():
-        warnings.showwarning = _print_warning
+        warnings.showwarning = _print_warning  # type: ignore[assignment]
         if options.debug:
             return run(options)
         try:

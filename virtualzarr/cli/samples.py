@@ -116,7 +116,7 @@ def read_archive(paths: list[Path], name: str) -> NDArray[Any]:
     for path in paths:
         with h5py.File(path) as file:
             parts.append(file[name][...])
-    return np.concatenate(parts)
+    return np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
 
 
 def read_stacks(paths: list[Path]) -> NDArray[Any]:

@@ -1,0 +1,217 @@
+"""The whole job on small files of its own, with every value checked against other readers."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import textwrap
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import virtualzarr
+from virtualzarr.array import Array
+from virtualzarr.cli.info import chunk_lengths, count
+from virtualzarr.cli.samples import (
+    FULL,
+    PARTIAL,
+    read_archive,
+    read_stacks,
+    write_archive,
+    write_stacks,
+)
+from virtualzarr.errors import PublishError
+from virtualzarr.formats import scan
+from virtualzarr.group import Group
+
+
+class Checks:
+    """Comparisons made so far; each is printed as a line of a table."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def compare(
+        self, what: str, expected: dict[str, NDArray[Any]], read: Callable[[str], Any]
+    ) -> None:
+        """Compare all variables bit for bit and print one line."""
+        wrong = [name for name, values in expected.items() if not _same(read(name), values)]
+        self.failed += bool(wrong)
+        count = sum(values.size for values in expected.values())
+        verdict = f"DIFFERENT: {', '.join(wrong)}" if wrong else "equal"
+        print(f"  {what:<44} {count:>9,} values  {verdict}")
+
+    def skip(self, what: str, reason: str) -> None:
+        """Print a line for a comparison that cannot be made here."""
+        print(f"  {what:<44} {'':>9}         skipped: {reason}")
+
+
+def _same(ours: Any, expected: NDArray[Any]) -> bool:
+    """Compare to the last bit: NaN equals NaN only if its bits do, 0.0 is not -0.0."""
+    values = np.asarray(ours)
+    return (
+        values.shape == expected.shape
+        and values.dtype == expected.dtype
+        and values.tobytes() == expected.tobytes()
+    )
+
+
+def run(folder: Path | None = None) -> bool:
+    """Make files, virtualize, concatenate, publish, open again, compare.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Where to put the files; by default a temporary place that is removed at the end.
+
+    Returns
+    -------
+    bool
+        Whether every value was equal.
+    """
+    if folder is not None:
+        return _run(folder)
+    with tempfile.TemporaryDirectory(prefix="virtualzarr-demo-") as temporary:
+        return _run(Path(temporary))
+
+
+def _run(folder: Path) -> bool:
+    checks = Checks()
+    _one_file(folder, checks)
+    _full_chunks(folder, checks)
+    _partial_chunk(folder, checks)
+    _short_strips(folder, checks)
+    if checks.failed:
+        print(f"\n{checks.failed} comparisons found DIFFERENCES: please report this.")
+        return False
+    print("\nEvery value is equal to what h5py and tifffile read.")
+    print(_NEXT)
+    return True
+
+
+def _one_file(folder: Path, checks: Checks) -> None:
+    _title("One HDF5 file, as any Zarr reader can open it")
+    paths = write_archive(folder / "archive", FULL, "air")[:1]
+    _job(checks, virtualzarr.virtualize(paths), folder / "one.json", _hdf5(paths))
+
+
+def _full_chunks(folder: Path, checks: Checks) -> None:
+    _title("Three HDF5 files with chunks of 8, 12 and 6 hours, gzip levels 1, 5 and 9")
+    paths = write_archive(folder / "archive", FULL, "air")
+    group = virtualzarr.virtualize(paths, concat_dim="time")
+    _job(checks, group, folder / "air.json", _hdf5(paths))
+
+
+def _partial_chunk(folder: Path, checks: Checks) -> None:
+    _title("The same, but the second file ends with a chunk that is only half full")
+    paths = write_archive(folder / "partial", PARTIAL, "air")
+    group = virtualzarr.virtualize(paths, concat_dim="time")
+    try:
+        group.publish(folder / "partial.json")
+    except PublishError as error:
+        text = f"without copy=True it is refused, as it should be: {error}"
+        print(textwrap.indent(textwrap.fill(text, 96), "  "))
+    else:
+        checks.failed += 1
+        print("  WRONG: a chunk was published that other readers cannot cut")
+    _job(checks, group, folder / "partial.json", _hdf5(paths), copy=True)
+
+
+def _short_strips(folder: Path, checks: Checks) -> None:
+    _title("Two TIFF stacks, joined along the pages; the last strip of each page is short")
+    paths = write_stacks(folder)
+    group = virtualzarr.concat([scan(path) for path in paths], dim="z")
+    (name,) = group
+    _job(checks, group, folder / "stack.json", {name: read_stacks(paths)})
+
+
+def _title(text: str) -> None:
+    print(f"\n{text}")
+
+
+def _hdf5(paths: list[Path]) -> dict[str, NDArray[Any]]:
+    """Return what h5py reads: `air` and `time` of all files, the rest of the first."""
+    truth = {name: read_archive(paths, name) for name in ("air", "time")}
+    return truth | {name: read_archive(paths[:1], name) for name in ("y", "x", "station")}
+
+
+def _job(
+    checks: Checks,
+    group: Group,
+    path: Path,
+    truth: dict[str, NDArray[Any]],
+    copy: bool = False,
+) -> None:
+    """Publish a group, and compare it, before and after, with the truth."""
+    name = next(iter(truth))
+    print(f"  chunks of {name}: {chunk_lengths(_array(group, name))}")
+    report = group.publish(path, copy=copy)
+    print(
+        f"  published {path.name}: {report.nbytes:,} bytes, {report.references} references, "
+        f"Zarr v{report.zarr_format}; {count(report.copied, 'chunk')} copied, "
+        f"{report.copied_bytes:,} bytes"
+    )
+    again = virtualzarr.open(path)
+    assert isinstance(again, Group)
+    checks.compare("virtual arrays", truth, lambda name: _array(group, name)[...])
+    checks.compare("reference file, opened again", truth, lambda name: _array(again, name)[...])
+    _compare_xarray(checks, path, truth)
+    _compare_zarr_python(checks, path, truth, report.zarr_format)
+
+
+def _array(group: Group, name: str) -> Array:
+    node = group[name]
+    assert isinstance(node, Array)
+    return node
+
+
+def _compare_xarray(checks: Checks, path: Path, truth: dict[str, NDArray[Any]]) -> None:
+    what = 'xarray, engine="virtualzarr"'
+    if importlib.util.find_spec("xarray") is None:
+        checks.skip(what, "xarray is not installed")
+        return
+    import xarray
+
+    from virtualzarr.integrations.xarray import VirtualzarrBackend
+
+    dataset = xarray.open_dataset(path, engine=VirtualzarrBackend, decode_cf=False)
+    checks.compare(what, truth, lambda name: dataset[name].values)
+
+
+def _compare_zarr_python(
+    checks: Checks, path: Path, truth: dict[str, NDArray[Any]], zarr_format: int
+) -> None:
+    """Compare with what fsspec and zarr-python read, without any of this package."""
+    what = "fsspec + zarr-python"
+    if importlib.util.find_spec("zarr") is None:
+        checks.skip(what, "zarr is not installed")
+        return
+    import fsspec
+    import zarr
+
+    version = tuple(int(part) for part in zarr.__version__.split(".")[:2])
+    needed = (3, 2) if zarr_format == 3 else (3, 0)
+    if version < needed:
+        checks.skip(what, f"zarr {zarr.__version__} is older than {needed[0]}.{needed[1]}")
+        return
+    options = {"remote_protocol": "file", "remote_options": {"asynchronous": True}}
+    fs = fsspec.filesystem("reference", fo=str(path), asynchronous=True, **options)
+    settings = {"array.rectilinear_chunks": True} if zarr_format == 3 else {}
+    with zarr.config.set(settings), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        group: Any = zarr.open_group(
+            zarr.storage.FsspecStore(fs, read_only=True, path=""), mode="r"
+        )
+        checks.compare(what, truth, lambda name: group[name][...])
+
+
+_NEXT = """
+What next:
+  virtualzarr info FILE                                     what is in one of your files
+  virtualzarr scan FILES --concat-dim time -o refs.json     join yours
+  virtualzarr demo --keep DIR                               leave the files of this run in DIR
+  docs/guide.md                                             the same from Python"""
