@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -317,6 +316,9 @@ def register(name: str, factory: GridFactory) -> None:
 def _factory(name: str) -> GridFactory:
     if name in _factories:
         return _factories[name]
+    # Imported here, because it takes as long as everything else in this package.
+    from importlib.metadata import entry_points
+
     plugins = entry_points(group=ENTRY_POINTS)
     if name not in plugins.names:
         known = ", ".join(sorted({*_factories, *plugins.names}))

@@ -134,6 +134,7 @@ class AxisProjection(ABC):
     cells: slice | Int64
     count: int
     _all: Pieces | None = None
+    _asked: int = 0  # positions so far; all pieces are made once that has paid off
 
     def cell_at(self, positions: Int64) -> Int64:
         """Return the cells at the given positions among the touched ones."""
@@ -151,8 +152,8 @@ class AxisProjection(ABC):
 
     def picked(self, positions: Int64) -> tuple[Pieces, list[int]]:
         """Return pieces, and where in them each of the positions is found."""
-        small = self.count <= max(64, min(BATCH, 4 * len(positions)))
-        if self._all is not None or small:
+        self._asked += len(positions)
+        if self._all is not None or self.count <= min(BATCH, 64 + 4 * self._asked):
             return self.pieces(), positions.tolist()
         distinct, found = np.unique(positions, return_inverse=True)
         return self._pieces(distinct), found.tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.metadata
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,7 +99,7 @@ def test_known_grids_do_not_look_for_entry_points(monkeypatch):
     def refuse(**_):
         raise AssertionError("looked for entry points")
 
-    monkeypatch.setattr(registry, "entry_points", refuse)
+    monkeypatch.setattr(importlib.metadata, "entry_points", refuse)
     assert grids.from_json(grids.RegularGrid((4,), (2,)).to_json(), (4,)).grid_shape == (2,)
 
 
