@@ -224,8 +224,8 @@ class IndexedProjection(AxisProjection):
         self._inside = self._index - axis.start(cell[self._order])
         self.count = len(cells)
         self._made: tuple[Any, Any, NDArray[np.bool_]] | None = None
-        rising = self.count and int(cells[-1] - cells[0]) == self.count - 1
-        self.cells = slice(int(cells[0]), int(cells[-1]) + 1, 1) if rising else cells
+        unbroken = self.count and int(cells[-1] - cells[0]) == self.count - 1
+        self.cells = slice(int(cells[0]), int(cells[-1]) + 1, 1) if unbroken else cells
 
     def _pieces(self, positions: Int64 | None) -> Pieces:
         if positions is None:
