@@ -127,8 +127,8 @@ class TestInfo:
     def test_chunks_never_written(self, tmp_path, capsys):
         path = tmp_path / "a.h5"
         with h5py.File(path, "w") as file:
-            file.create_dataset("some", (10,), chunks=(5,))[:5] = 1
-            file.create_dataset("none", (10,), chunks=(5,))
+            file.create_dataset("some", (10,), "f4", chunks=(5,))[:5] = 1
+            file.create_dataset("none", (10,), "f4", chunks=(5,))
         assert main(["info", str(path)]) == 0
         out = capsys.readouterr().out
         assert ", 1 never written" in out

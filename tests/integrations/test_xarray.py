@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import pickle
 import struct
 
 import numpy as np
 import pytest
 
+import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from tests.integrations.helpers import metadata
 from virtualzarr.array import Array
@@ -241,6 +243,42 @@ class TestHdf5:
         assert list(ds.variables) == ["good"]
         with pytest.raises(VirtualZarrError, match="odd"):
             xr.open_dataset(path, engine=ENGINE, on_error="raise")
+
+
+class TestReferences:
+    @pytest.mark.parametrize("zarr_format", [None, 3])
+    def test_published_equals_the_file(self, tmp_path, zarr_format):
+        pytest.importorskip("h5netcdf")
+        path, references = tmp_path / "a.nc", tmp_path / "a.json"
+        encoding = {"air": {"chunksizes": (4, 6, 3), "zlib": True}, "packed": PACKED}
+        weather().to_netcdf(path, engine="h5netcdf", encoding=encoding)
+        virtualzarr.virtualize(path).publish(references, zarr_format=zarr_format)
+        ours = xr.open_dataset(references, engine=ENGINE)
+        xr.testing.assert_identical(ours.load(), xr.open_dataset(path, engine="h5netcdf").load())
+
+    def test_of_kerchunk(self, tmp_path):
+        hdf = pytest.importorskip("kerchunk.hdf")
+        path, references = tmp_path / "a.nc", tmp_path / "a.json"
+        encoding = {"air": {"chunksizes": (4, 6, 3), "zlib": True}, "packed": PACKED}
+        weather().to_netcdf(path, engine="h5netcdf", encoding=encoding)
+        references.write_text(json.dumps(hdf.SingleHdf5ToZarr(str(path)).translate()))
+        ours = xr.open_dataset(references, engine=ENGINE)
+        theirs = xr.open_dataset(path, engine="h5netcdf").load()
+        xr.testing.assert_equal(
+            ours[["air", "packed", "time"]].load(), theirs[["air", "packed", "time"]]
+        )
+
+    def test_missing_chunks_are_not_masked(self, tmp_path):
+        h5py = pytest.importorskip("h5py")
+        path, references = tmp_path / "a.h5", tmp_path / "a.json"
+        with h5py.File(path, "w") as file:
+            a = file.create_dataset("a", (200_000,), "i4", chunks=(20_000,), fillvalue=-9)
+            a[:20_000] = 7
+            a.attrs["_FillValue"] = np.int32(7)
+        virtualzarr.virtualize(path).publish(references)
+        ours = xr.open_dataset(references, engine=ENGINE)["a"]
+        assert np.isnan(ours[:20_000].values).all()
+        assert (ours[20_000:].values == -9).all()
 
 
 class TestTiff:
