@@ -37,6 +37,10 @@ class Strings(BytesBytes):
             if not 0 <= offset < offset + size <= itemsize:
                 raise self.bad(f"the field {part!r} is not inside {itemsize} bytes")
 
+    def portable(self, zarr_format: int) -> bool:
+        """Return False: no other package knows this codec."""
+        return False
+
     def encoded_size(self, size: int | None) -> int | None:
         """Return the same size."""
         return size
