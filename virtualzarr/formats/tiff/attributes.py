@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,11 @@ def page_attributes(page: Any) -> dict[str, Any]:
         _put(attributes, tag.name, value)
     geo = page.geotiff_tags
     if geo:
-        _put(attributes, "GeoTIFF", geo)
+        # Codes are EPSG's numbers, which more programs know than their names.
+        codes = {
+            key: int(value) if isinstance(value, IntEnum) else value for key, value in geo.items()
+        }
+        _put(attributes, "GeoTIFF", codes)
     return attributes
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.errors import UnsupportedError
 
 _DECISIVE = (
     256,
@@ -44,9 +44,6 @@ _SIZES[1:19] = (1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
 _GUESS = 40
 """Entries that are read with the first request for a directory; most have fewer."""
 
-_SMALL_CIRCLE = 100
-"""Circles of fewer directories are found by tifffile, which then reads each one once."""
-
 _MAX_TAGS = 4096
 _MAX_VALUE = 4096
 
@@ -64,21 +61,20 @@ class Directories:
         self._file = tiff.filehandle
         self._raw: dict[int, bytes] = {}
 
-    def walk(self, offset: int) -> None:
-        """Follow the chain of directories from an offset to its end.
+    def walk(self, offset: int) -> int | None:
+        """Follow the chain of directories from an offset.
 
-        Raises
-        ------
-        SourceError
-            If the chain runs in a circle that tifffile would not leave.
+        Returns
+        -------
+        int or None
+            How many directories there are if the chain runs in a circle; None if it ends.
         """
         with _opened(self._file) as file:
             while 0 < offset < file.size:
                 if offset in self._raw:
-                    if len(self._raw) < _SMALL_CIRCLE:
-                        return
-                    raise SourceError("the chain of TIFF directories runs in a circle")
+                    return len(self._raw)
                 self._raw[offset], offset = self._read(file, offset)
+        return None
 
     def entries(self, offsets: Sequence[int]) -> list[bytes]:
         """Return the raw entries of the directories at some offsets."""

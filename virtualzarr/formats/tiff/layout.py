@@ -138,9 +138,18 @@ class Layout:
         """Pages in the series."""
         return math.prod(self.shape[: self.lead])
 
-    def place(self, page_axis: int) -> int | None:
-        """Return the series' axis that is an axis of the page, or None if it is left out."""
-        return self.lead + self.axes.index(page_axis) if page_axis in self.axes else None
+    @property
+    def row_axis(self) -> int | None:
+        """The series' axis along the rows of pages, counted from the last; None if it is left out.
+
+        Any axis of length 1 in the right place serves pages whose rows are one pixel long.
+        """
+        for place in range(len(self.axes) - 1, -1, -1):
+            if self.axes[place] in (WIDTH, None):
+                return place - len(self.axes)
+            if self.axes[place] != CONTIG:
+                break
+        return None
 
     def chunks(self, runs: Sequence[Runs]) -> list[Runs]:
         """Return the series' chunk lengths, given the page's."""

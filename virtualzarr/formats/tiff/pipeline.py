@@ -47,8 +47,6 @@ _IMAGES = {
 
 _PREDICTORS = {
     2: ("delta", 1),
-    34892: ("delta", 2),
-    34893: ("delta", 4),
     3: ("floatpred", 1),
     34894: ("floatpred", 2),
     34895: ("floatpred", 4),
@@ -108,7 +106,7 @@ def page_pipeline(
     if compression in _CODED:
         chain = [_coded(page)]
     else:
-        chain = [] if page.predictor == 1 else [_predictor(page, axis, dtype)]
+        chain = _predictor(page, axis, dtype)
         if not chain or chain[-1].kind == "array_array":
             chain.append(_samples(page, dtype))
         if compression in _BYTES:
@@ -143,20 +141,23 @@ def _samples(page: Any, dtype: np.dtype[Any]) -> Codec:
     return make("imagecodecs_packints", bitspersample=bits, runlen=width * int(page.shaped[-1]))
 
 
-def _predictor(page: Any, axis: int | None, dtype: np.dtype[Any]) -> Codec:
-    """Return the codec that undoes the predictor."""
-    try:
-        kind, distance = _PREDICTORS[int(page.predictor)]
-    except KeyError as error:
-        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)}") from error
-    bits = page.bitspersample
-    if bits not in (8, 16, 32, 64) or page.sampleformat == 5:
-        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)} on {bits}-bit samples")
-    if kind == "floatpred" and (dtype.kind != "f" or axis is None):
-        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)} on {dtype} samples")
-    if axis is None:
-        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)} on rows of one sample")
-    return make(f"imagecodecs_{kind}", axis=axis, dist=distance)
+def _predictor(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]:
+    """Return the codec that undoes the predictor, if there is one."""
+    if page.predictor == 1:
+        return []
+    named = f"TIFF predictor {_named(page.predictor)}"
+    if page.predictor not in _PREDICTORS:
+        raise UnsupportedError(named)
+    kind, distance = _PREDICTORS[page.predictor]
+    if page.bitspersample not in (8, 16, 32, 64) or page.sampleformat == 5:
+        raise UnsupportedError(f"{named} on {page.bitspersample}-bit samples")
+    if kind == "floatpred" and dtype.kind != "f":
+        raise UnsupportedError(f"{named} on {dtype} samples")
+    if axis is not None:
+        return [make(f"imagecodecs_{kind}", axis=axis, dist=distance)]
+    if kind == "floatpred":
+        raise UnsupportedError(f"{named} on rows of one sample")
+    return []  # a sample without a neighbour is stored as it is
 
 
 def _jpeg(page: Any, tables: bytes | None) -> Codec:
@@ -198,6 +199,9 @@ def _coded(page: Any) -> Codec:
         raise UnsupportedError(
             f"TIFF predictor {_named(page.predictor)} with compression {_named(page.compression)}"
         )
+    if compression == 34887 and page.parent.byteorder == ">" and page.dtype.itemsize > 1:
+        # LERC has its own byte order, but tifffile swaps once more.
+        raise UnsupportedError("TIFF compression 34887 (LERC) in a big-endian file")
     if compression == 3:
         return make(_CODED[3], t4options=int(page.tags.valueof(292, 0)))
     return make(_CODED[compression])

@@ -57,7 +57,11 @@ def scan(
     """
     source = Source.of_file(path_or_url, storage_options)
     with opened(source) as tiff:
-        return _Scan(tiff, source, on_error).group()
+        group = _Scan(tiff, source, on_error).group()
+    for path, reason in group.refused.items():
+        message = f"left out: {reason} [file {source.uri}, variable {path}]"
+        warnings.warn(RefusedWarning(message), stacklevel=2)
+    return group
 
 
 class _Scan:
@@ -106,7 +110,6 @@ class _Scan:
             if self.on_error == "raise":
                 raise
             self.refused[path] = error.message
-            warnings.warn(RefusedWarning(f"left out: {error}"), stacklevel=5)
             return None
 
 

@@ -16,7 +16,7 @@ from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
 from virtualzarr.formats.tiff.directories import check_alike
 from virtualzarr.formats.tiff.files import Files
-from virtualzarr.formats.tiff.layout import WIDTH, Layout, Segments, raw_runs, split_plane
+from virtualzarr.formats.tiff.layout import Layout, Segments, raw_runs, split_plane
 from virtualzarr.formats.tiff.pipeline import check_supported, page_pipeline, row_bytes
 from virtualzarr.formats.tiff.references import (
     check_within,
@@ -109,7 +109,7 @@ def _contiguous(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files
     runs = raw_runs(segments, dtype.itemsize, RAW_CHUNK)
     grid = grids.parse(layout.chunks(runs), shape)
     offset, length = raw_columns(bases, layout, runs, dtype.itemsize)
-    pipeline = page_pipeline(page, _row_axis(layout), dtype, None)
+    pipeline = page_pipeline(page, layout.row_axis, dtype, None)
     lead = (*shape[: layout.lead], *(1,) * (len(shape) - layout.lead))
     return grid, pipeline, Manifest(
         grid.grid_shape, sources, source.reshape(lead), offset, length
@@ -128,7 +128,7 @@ def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files:
     sources, source_of_page = _sources(pages, files)
     check_within(offset, length, source_of_page[:, None], sources)
     grid = grids.parse(layout.chunks(segments.runs), shape)
-    pipelines, chosen = _pipelines(pages, page, _row_axis(layout), dtype)
+    pipelines, chosen = _pipelines(pages, page, layout.row_axis, dtype)
     source = np.where(length > 0, source_of_page[:, None], np.int32(-1))
     decoder: NDArray[np.int64] | None = None
     if len(pipelines) > 1:
@@ -143,12 +143,6 @@ def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files:
         decoder,
     )
     return grid, pipelines[0], manifest
-
-
-def _row_axis(layout: Layout) -> int | None:
-    """Return the array's axis along rows, counted from the last."""
-    axis = layout.place(WIDTH)
-    return None if axis is None else axis - len(layout.shape)
 
 
 def _pages(series: Any, layout: Layout, files: Files) -> list[Any]:
