@@ -61,7 +61,9 @@ ALWAYS, NEVER = 0, 1 << 60
 
 _names = st.sampled_from(["a", "b", "run/1", "run/2/c", "0", "é ", 'q"t', "tab\t", "c"])
 _uris = st.one_of(
-    st.sampled_from(["s3://b/f.nc", "s3://b/f.nd", "/d/x", 'http://h/"q"?a,b:["c",1,2],', "s3://é/\\"]),
+    st.sampled_from(
+        ["s3://b/f.nc", "s3://b/f.nd", "/d/x", 'http://h/"q"?a,b:["c",1,2],', "s3://é/\\"]
+    ),
     st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20).map(
         "s3://x/".__add__
     ),
@@ -98,7 +100,9 @@ def references(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
         if version == 2:
             refs[f"{name}/.zarray"] = zarray(cells, [1] * ndim, dimension_separator=separator)
             refs[f"{name}/.zattrs"] = draw(
-                st.sampled_from(['{"x":["u",1,2],"y":3}', {"x": ["u", 1, 2], "y": ["v", 3, 4], "z": 1}])
+                st.sampled_from(
+                    ['{"x":["u",1,2],"y":3}', {"x": ["u", 1, 2], "y": ["v", 3, 4], "z": 1}]
+                )
             )
         else:
             encoding = {"name": "default", "configuration": {"separator": separator}}
@@ -109,7 +113,11 @@ def references(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     if draw(st.sampled_from([False] * 5 + [True])) and chunks:
         where = draw(st.integers(0, len(chunks) - 1))
         key, value = chunks[where]
-        wrong = draw(st.one_of(st.tuples(st.just(key), _wrong_values), st.tuples(_wrong_keys, st.just(value))))
+        wrong = draw(
+            st.one_of(
+                st.tuples(st.just(key), _wrong_values), st.tuples(_wrong_keys, st.just(value))
+            )
+        )
         chunks = [*chunks[:where], wrong, *chunks[where + 1 :]]
     refs |= dict(chunks)
     document_ = refs if draw(st.booleans()) else {"version": 1, "refs": refs}
@@ -129,7 +137,11 @@ def _chunks(
     uris = draw(st.lists(_uris, min_size=1, max_size=3))
     for cell in itertools.product(*map(range, cells)):
         numbers = [str(number) for number in cell]
-        stem = [f"{name}/c", *numbers] if version == 3 else [f"{name}/{(numbers or ['0'])[0]}", *numbers[1:]]
+        stem = (
+            [f"{name}/c", *numbers]
+            if version == 3
+            else [f"{name}/{(numbers or ['0'])[0]}", *numbers[1:]]
+        )
         key = separator.join(stem)
         value: Any = [draw(st.sampled_from(uris)), draw(_numbers), draw(_numbers)]
         if draw(st.sampled_from([False] * 30 + [True])):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from tests.formats.kerchunk.documents import ALWAYS, GROUP, NEVER, looking_at, references, zarray
 from virtualzarr.errors import BadReferenceError, VirtualZarrError
-from virtualzarr.formats.kerchunk import document, scan
+from virtualzarr.formats.kerchunk import document
 from virtualzarr.formats.kerchunk.bytescan import MARGIN, Text
 from virtualzarr.formats.kerchunk.members import find_members, find_style
 from virtualzarr.group import Group
@@ -182,7 +182,9 @@ def test_strings_made_to_collide_are_told_apart(monkeypatch):
     start = MARGIN + np.arange(50) * len(words[0])
     text = Text(data)
     expected = text.unique(start, start + len(words[0]))
-    monkeypatch.setattr(np, "unique", lambda code, **_: (code[:1], np.array([0]), np.zeros(len(code), int)))
+    monkeypatch.setattr(
+        np, "unique", lambda code, **_: (code[:1], np.array([0]), np.zeros(len(code), int))
+    )
     got = text.unique(start, start + len(words[0]))
     for a, b in zip(expected, got, strict=True):
         assert np.array_equal(a, b)

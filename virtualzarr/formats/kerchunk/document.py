@@ -155,11 +155,11 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _decompressed(data: bytes) -> bytes:
-    """Undo gzip or zstd. What ends early is no whole JSON document, so that needs no check here."""
+    """Undo gzip or zstd."""
     most = max(_ALWAYS_FINE, _MOST_EXPANSION * len(data))
     try:
         if data.startswith(_GZIP):
-            text = zlib.decompressobj(31).decompress(data, most + 1)
+            text = _ungzip(data, most + 1)
         elif data.startswith(_ZSTD):
             text = _unzstd(data, most + 1)
         else:
@@ -169,6 +169,18 @@ def _decompressed(data: bytes) -> bytes:
     if len(text) > most:
         raise BadReferenceError(f"the reference file decompresses to more than {most} bytes")
     return text
+
+
+def _ungzip(data: bytes, most: int) -> bytes:
+    members: list[bytes] = []
+    while data and most > 0:
+        engine = zlib.decompressobj(31)
+        members.append(engine.decompress(data, most))
+        most -= len(members[-1])
+        data = engine.unused_data
+        if not engine.eof and most > 0:
+            raise zlib.error("they end early")
+    return b"".join(members)
 
 
 def _unzstd(data: bytes, most: int) -> bytes:
