@@ -102,13 +102,11 @@ class AttributeReader:
 
     def _value(self, aid: Any) -> Any:
         """Read one attribute as numpy values; references become `Address`."""
-        from h5py import h5s
-
         kind = self._kind(aid.get_type())
-        space = aid.get_space()
-        shape = space.get_simple_extent_dims() + kind.inner
-        if not shape and space.get_simple_extent_type() == h5s.NULL:
+        extents = aid.get_space().get_simple_extent_dims()
+        if extents is None:  # a null dataspace
             return "" if kind.text else []
+        shape = extents + kind.inner
         if math.prod(shape) * kind.base.itemsize > _MAX_BYTES:
             raise UnsupportedError(f"its shape {shape} is too large for an attribute")
         values = np.zeros(shape, kind.base)

@@ -102,7 +102,7 @@ def read_values(dsid: Any, address: int, source: Source, file: HeaderBytes) -> V
     shape = space.get_simple_extent_dims() + element.inner
     dataset = _Dataset(dsid, dcpl, space, source, element, dtype, endian, shape)
     grid, manifest, pipeline = _stored(dataset, layout, address, file)
-    fill = _fill_value(dataset, bool((manifest.source < 0).any()))
+    fill = _fill_value(dataset, manifest.nrefs < manifest.ncells)
     return Values(shape, dtype, grid, manifest, pipeline, fill, element.labels)
 
 

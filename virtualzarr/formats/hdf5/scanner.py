@@ -166,14 +166,16 @@ class _Scan:
         """Read everything about a group and what is in it."""
         from h5py import h5o
 
-        shown = self._attributes(h5o.open(self.file.fid, node.target), node.path).shown
-        contents = _Contents(node.path, shown, {})
-        taken = {child.name for child in node.children or ()}
+        attributes = self._attributes(h5o.open(self.file.fid, node.target), node.path)
+        contents = _Contents(node.path, attributes.shown, {})
+        members: dict[str, _Variable | _Contents] = {}
         for child in node.children or ():
             member = self._group(child) if child.children is not None else self._dataset(child)
-            name = dimensions.shown_name(child.name)
             if member is not None:
-                contents.members[child.name if name in taken else name] = member
+                members[child.name] = member
+        for name, member in members.items():
+            shown = dimensions.shown_name(name)
+            contents.members[name if shown in members else shown] = member
         return contents
 
     def _dataset(self, node: Node) -> _Variable | None:
@@ -249,5 +251,6 @@ def _flags(labels: Mapping[str, int]) -> dict[str, Any]:
     """Return the labels of an enumeration as the CF conventions say (section 3.5)."""
     if not labels:
         return {}
-    names = ["_".join(name.split()) for name in labels]
-    return {"flag_values": list(labels.values()), "flag_meanings": " ".join(names)}
+    ordered = sorted(labels.items(), key=lambda item: item[1])
+    names = ["_".join(name.split()) for name, _ in ordered]
+    return {"flag_values": [value for _, value in ordered], "flag_meanings": " ".join(names)}

@@ -143,9 +143,7 @@ class Walker:
         if node.address in self._seen:
             self._repeats += 1
             if self._repeats > _MAX_REPEATS:
-                raise UnsupportedError(
-                    f"more than {_MAX_REPEATS} links lead to groups listed before"
-                )
+                raise UnsupportedError(f"more than {_MAX_REPEATS} links lead to known groups")
 
     def _resolve(self, start: bytes, name: bytes, kind: int) -> bytes:
         """Follow soft links to a path of hard links, never leaving the file.
