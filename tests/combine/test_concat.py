@@ -14,6 +14,7 @@ from grids import RectilinearGrid, RegularGrid
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.manifest import Decoder, Source, Sources
 from virtualzarr.metadata import STRING
 
 FORTRAN = Pipeline([make("transpose", order="F"), make("bytes", endian="little")])
@@ -299,8 +300,6 @@ def test_an_array_of_a_store_is_refused():
 def test_decoders_of_inputs_are_kept():
     values = numbers((4, 3))
     part = virtual_array(values, (3, 3), pipeline=ZLIB)
-    from virtualzarr.manifest import Decoder
-
     odd = vz.Array.virtual(
         virtual_array(values, (3, 3)).metadata,
         part.manifest.replace(decoders=[Decoder(ZLIB)], decoder=np.zeros((2, 1), np.int32)),
@@ -313,6 +312,28 @@ def test_decoders_of_inputs_are_kept():
         (ZLIB, None),
         (ZLIB, (3, 3)),
     }
+
+
+def test_cells_that_are_parts_of_larger_blocks():
+    block = numbers((4, 6))
+    values = block[1:4, 2:5]
+    source = Sources([Source.inline(block.tobytes())])
+    decoders = [Decoder(RAW, (4, 6))]
+    origin = [[[1, 2], [1, 4]], [[3, 2], [3, 4]]]
+    manifest = vz.Manifest(
+        (2, 2), source, 0, 0, block.nbytes, decoders, np.zeros((2, 2), int), np.array(origin)
+    )
+    metadata = virtual_array(values, (2, 2)).metadata
+    part = vz.Array.virtual(metadata, manifest)
+    plain = virtual_array(values + 100, (2, 2))
+    np.testing.assert_array_equal(part[...], values)
+    for axis in range(2):
+        joined = vz.concat([part, plain, part, part], axis)
+        expected = np.concatenate([values, values + 100, values, values], axis)
+        np.testing.assert_array_equal(joined[...], expected)
+    for axis in range(3):
+        stacked = vz.stack([part, plain, part], axis)
+        np.testing.assert_array_equal(stacked[...], np.stack([values, values + 100, values], axis))
 
 
 def test_two_thousand_inputs():

@@ -177,11 +177,11 @@ def test_long_values_are_compared_in_parts(monkeypatch):
         vz.concat(parts(other), dim="time")
 
 
-def test_structures_are_compared_as_bytes():
-    dtype = [("a", "<f4"), ("b", "<i2")]
-    same = [virtual_array(np.array([(np.nan, 1)], dtype), fill_value=None) for _ in range(2)]
+def test_structures_are_compared_field_by_field():
+    dtype = np.dtype({"names": ["a", "b"], "formats": ["<f4", "(2,)<i2"], "itemsize": 10})
+    same = [virtual_array(np.array([(np.nan, (1, 2))], dtype), fill_value=None) for _ in range(2)]
     vz.concat([day([i], mask=mask) for i, mask in enumerate(same)], dim="time")
-    other = virtual_array(np.array([(np.nan, 2)], dtype), fill_value=None)
+    other = virtual_array(np.array([(np.nan, (1, 3))], dtype), fill_value=None)
     with pytest.raises(MismatchError, match="values"):
         vz.concat([day([0], mask=same[0]), day([1], mask=other)], dim="time")
 

@@ -34,8 +34,14 @@ class Labels:
     ) -> None:
         self._items = items
         self._files = files
+        self._known: dict[int, str] = {}
 
     def __getitem__(self, index: int) -> str:
+        if index not in self._known:
+            self._known[index] = self._label(index)
+        return self._known[index]
+
+    def _label(self, index: int) -> str:
         if self._files is not None:
             return f"input {index} ({self._files[index]})"
         uris = source_uris(self._items[index])
