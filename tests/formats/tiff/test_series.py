@@ -9,7 +9,7 @@ import tifffile
 
 from tests.formats.tiff.helpers import check_file, patch_tag, ramp, same
 from virtualzarr import Array, Group
-from virtualzarr.errors import RefusedWarning, UnsupportedError
+from virtualzarr.errors import RefusedWarning, SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.tiff import scan
 
 
@@ -102,6 +102,20 @@ def test_contiguous_pages_with_gaps(tmp_path):
     array = check_file(path)["0"]
     assert array.shape == (5, 20, 30)
     assert same(array[3, 4:9], data[3, 4:9])
+
+
+def test_contiguous_pages_with_strips_in_another_order_are_refused(tmp_path):
+    # tifffile reads only the first offset of a page when its key frame lies in one piece.
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path) as tiff:
+        for page in ramp("u2", (9, 20, 30)):
+            tiff.write(page, contiguous=False, metadata=None, rowsperstrip=10)
+    check_file(path)
+    with tifffile.TiffFile(path) as tiff:
+        offsets = tiff.pages[4].tags[273].value
+    patch_tag(path, 273, (offsets[0], offsets[0]), page=4)
+    with pytest.raises(SourceError, match="strips lie in different orders"):
+        scan(path)
 
 
 def test_large_pages_in_one_piece_are_cut_into_rows(tmp_path):
@@ -228,14 +242,15 @@ def test_ome_series_over_several_files(tmp_path):
 def test_ome_series_with_a_missing_file_is_refused(tmp_path):
     # tifffile reads its planes as zeros.
     path, _ = write_ome(tmp_path, ["a.ome.tif", "b.ome.tif"], missing=["b.ome.tif"])
-    with pytest.raises(UnsupportedError, match=r"missing file, b\.ome\.tif"):
+    with pytest.raises(UnsupportedError, match=r"missing or not readable, b\.ome\.tif"):
         scan(path)
 
 
 def test_ome_series_do_not_reach_into_other_folders(tmp_path):
     (tmp_path / "inner").mkdir()
     path, _ = write_ome(tmp_path / "inner", ["a.ome.tif", "../b.ome.tif"])
-    with pytest.raises(PermissionError, match="another folder"):
+    # Later versions of tifffile do not open such files, but read their planes as zeros.
+    with pytest.raises(VirtualZarrError, match=r"in another folder|not readable, \.\./b"):
         scan(path)
 
 

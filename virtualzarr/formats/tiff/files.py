@@ -78,10 +78,14 @@ class Files:
         """Refuse an OME series with planes in files that are not there: they would read as 0."""
         if series.kind != "ome" or all(page is not None for page in series):
             return
-        folder = os.path.dirname(self.uri)
-        for name in sorted(set(re.findall(r'FileName="([^"]*)"', self.tiff.ome_metadata or ""))):
-            if is_url(self.uri) or not os.path.exists(os.path.join(folder, name)):
-                raise UnsupportedError(f"the OME series has planes in a missing file, {name}")
+        found = {page.parent.filehandle.name for page in series if page is not None}
+        names = set(re.findall(r'FileName="([^"]*)"', self.tiff.ome_metadata or ""))
+        missing = sorted(name for name in names if os.path.basename(name) not in found)
+        # A single name is the file's own, which may have been renamed.
+        if missing and len(names) > 1:
+            raise UnsupportedError(
+                f"the OME series has planes in a file that is missing or not readable, {missing[0]}"
+            )
 
 
 @contextmanager

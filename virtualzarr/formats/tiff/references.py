@@ -68,12 +68,18 @@ def page_bases(pages: Sequence[Any]) -> Column:
     Raises
     ------
     SourceError
-        If a page says nothing, or begins where the file does: a page that was never written.
+        If a page was never written, or its strips lie in another order than those of the others,
+        which tifffile does not look at.
     """
-    bases = [0 if page is None else page.dataoffsets[0] for page in pages]
-    if any(base <= 0 and page is not None for base, page in zip(bases, pages, strict=True)):
+    count = max(len(page.dataoffsets) for page in pages if page is not None)
+    offset = _column(pages, count, "dataoffsets")
+    present = np.array([page is not None for page in pages])
+    if (offset[present] <= 0).any():
         raise SourceError("a TIFF page without data, which tifffile does not read")
-    return np.array(bases, np.int64)
+    within = offset[present] - offset[present, :1]
+    if (within != within[0]).any():
+        raise SourceError("TIFF pages in one piece whose strips lie in different orders")
+    return offset[:, 0].copy()
 
 
 def raw_columns(

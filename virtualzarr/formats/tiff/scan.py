@@ -77,7 +77,7 @@ class _Scan:
     def group(self) -> Group:
         with parsing(self.source.uri):
             self.files.check_chain()
-            series = self.tiff.series
+            series = list(self.tiff.series)
             attributes = file_attributes(self.tiff)
         if not series:
             raise SourceError("the TIFF file has no images", file=self.source.uri)
