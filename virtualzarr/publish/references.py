@@ -25,7 +25,7 @@ from virtualzarr.publish.copying import (
     foreign_metadata,
     with_copies,
 )
-from virtualzarr.publish.report import PublishReport
+from virtualzarr.publish.report import PublishReport, many
 from virtualzarr.publish.stored import manifest_of
 from virtualzarr.publish.stream import Counts, reference_text
 from virtualzarr.publish.target import Target
@@ -173,9 +173,10 @@ def _refuse_odd(planned: list[_Planned], copy: bool) -> None:
         for reason, count in plan.reasons.items()
     ]
     more = f"; and {len(lines) - 10} more" if len(lines) > 10 else ""
+    chunks = many(sum(len(plan.odd) for plan in odd), "chunk")
     raise PublishError(
-        f"{sum(len(plan.odd) for plan in odd)} chunks in {len(odd)} arrays would be read wrong by "
-        f"other readers ({'; '.join(lines[:10])}{more}). With copy=True they are decoded and "
+        f"{chunks} in {many(len(odd), 'array')} would be read wrong by other readers "
+        f"({'; '.join(lines[:10])}{more}). With copy=True they are decoded and "
         "stored again beside the reference file",
         variable=odd[0].path or "/",
     )

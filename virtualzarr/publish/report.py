@@ -51,12 +51,12 @@ class PublishReport:
         inlined = f", {self.inlined:,} of them inline" if self.inlined else ""
         lines = [
             f"<PublishReport {self.path}: {self.nbytes:,} bytes, Zarr v{self.zarr_format}",
-            f" {_many(self.arrays, 'array')} in {_many(self.groups, 'group')}, "
-            f"{_many(self.references, 'reference')}{inlined}",
+            f" {many(self.arrays, 'array')} in {many(self.groups, 'group')}, "
+            f"{many(self.references, 'reference')}{inlined}",
         ]
         if self.copied_to:
             lines.append(
-                f" {_many(self.copied, 'chunk')} copied, {self.copied_bytes:,} bytes, "
+                f" {many(self.copied, 'chunk')} copied, {self.copied_bytes:,} bytes, "
                 f"to {self.copied_to}"
             )
         lines += [f" v3 because: {reason}" for reason in self.why_v3]
@@ -64,5 +64,6 @@ class PublishReport:
         return "\n".join(lines) + ">"
 
 
-def _many(count: int, noun: str) -> str:
+def many(count: int, noun: str) -> str:
+    """A number and a noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -75,7 +75,8 @@ def fill_is_mask(metadata: ArrayMetadata) -> bool:
         return False
     if isinstance(mask, (int, float)) and not isinstance(mask, bool):
         # A rounded attribute masks other numbers than the unrounded one.
-        exact = scalar == mask or (scalar != scalar and mask != mask)
+        plain = scalar.item()
+        exact = plain == mask or (plain != plain and mask != mask)
         return bool(exact and (scalar == fill or (scalar != scalar and fill != fill)))
     return bool(np.all(scalar == fill))
 

@@ -1,0 +1,388 @@
+"""Publishing: what is written, what is refused, what is copied."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grids import RectilinearGrid
+from tests.publish.arrays import BIG, LITTLE, SHUFFLE4, ZLIB, append, encoded, virtual, with_decoder
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline
+from virtualzarr.errors import PublishError, SourceError
+from virtualzarr.formats.kerchunk import scan
+from virtualzarr.group import Group
+from virtualzarr.manifest import Decoder, Manifest
+from virtualzarr.metadata import ArrayMetadata, KeyEncoding
+from virtualzarr.publish import publish
+from virtualzarr.stores import MemoryStore, open_store
+
+VALUES = np.arange(35, dtype="i4").reshape(5, 7)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "data.bin"
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "refs.json"
+
+
+def assert_round_trip(group, target, **options):
+    """Publish, scan, compare everything; return the report."""
+    report = publish(group, target, **options)
+    again = scan(target)
+    ours = dict(group.members(None))
+    theirs = dict(again.members(None))
+    assert set(ours) == set(theirs)
+    assert again.attrs == group.attrs
+    for path, node in ours.items():
+        other = theirs[path]
+        if isinstance(node, Group):
+            assert other.attrs == node.attrs
+            continue
+        assert other.shape == node.shape
+        assert other.dtype == node.dtype
+        assert other.metadata.dimension_names == node.metadata.dimension_names
+        assert np.array_equal(np.asarray(other[...]), np.asarray(node[...]))
+        assert other.attrs == node.attrs
+    return report
+
+
+CODECS = [[LITTLE], [BIG], [LITTLE, ZLIB], [LITTLE, SHUFFLE4, ZLIB],
+          [{"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE, ZLIB]]  # fmt: skip
+
+
+@pytest.mark.parametrize("zarr_format", [None, 2, 3])
+@pytest.mark.parametrize("codecs", CODECS)
+def test_round_trip(file, target, codecs, zarr_format):
+    x = virtual(file, VALUES, (2, 3), codecs, dimension_names=("y", "x"), attributes={"units": "K"})
+    inner = Group({"k": [1, None, "é"]}, {"y": virtual(file, VALUES[0] + 0.5, 3)})
+    group = Group({"title": "t"}, {"x": x, "g": Group({}, {"inner": inner}), "empty": Group()})
+    report = assert_round_trip(group, target, zarr_format=zarr_format)
+    assert report.zarr_format == (zarr_format or 2)
+    assert (report.arrays, report.groups, report.references) == (2, 4, 12)
+    assert report.inlined == report.copied == 0
+    assert report.nbytes == os.path.getsize(target)
+    again = scan(target)["x"]
+    for name in ("source", "offset", "length"):
+        assert np.array_equal(getattr(again.manifest, name), getattr(x.manifest, name))
+    assert [source.uri for source in again.manifest.sources] == [str(file)]
+    assert again.metadata.pipeline.decoding_key("i4") == x.metadata.pipeline.decoding_key("i4")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_scalars(file, target, zarr_format):
+    group = Group(
+        {}, {"zero": virtual(file, np.float64(0), ()), "one": virtual(file, np.int8(1), ())}
+    )
+    assert_round_trip(group, target, zarr_format=zarr_format)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zero_lengths(file, target, zarr_format):
+    group = Group({}, {"x": virtual(file, np.zeros((0, 3), "i2"), (2, 3))})
+    report = assert_round_trip(group, target, zarr_format=zarr_format)
+    assert report.references == 0
+
+
+def test_an_array_alone(file, target):
+    array = virtual(file, VALUES, (2, 3))
+    report = publish(array, target)
+    assert (report.arrays, report.groups) == (1, 0)
+    assert np.array_equal(scan(target)["refs"][...], VALUES)
+
+
+def test_irregular_chunks_need_v3(file, target):
+    x = virtual(file, VALUES, [[2, 3], 7], [LITTLE, ZLIB])
+    assert isinstance(x.grid, RectilinearGrid)
+    report = assert_round_trip(Group({}, {"x": x, "y": virtual(file, VALUES, (2, 7))}), target)
+    assert report.zarr_format == 3
+    assert len(report.why_v3) == 1
+    assert report.why_v3[0].startswith("x: ")
+    assert "v3 because: x: " in repr(report)
+    with pytest.raises(PublishError, match="x: "):
+        publish(Group({}, {"x": x}), target, zarr_format=2)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_irregular_grid_that_amounts_to_a_regular_one_is_written_as_one(
+    file, target, zarr_format
+):
+    x = virtual(file, VALUES, [[2, 2, 2], [7]])
+    assert isinstance(x.grid, RectilinearGrid)
+    assert_round_trip(Group({}, {"x": x}), target, zarr_format=zarr_format)
+    name = "x/zarr.json" if zarr_format == 3 else "x/.zarray"
+    assert "rectilinear" not in json.loads(target.read_text())["refs"][name]
+
+
+class TestFill:
+    """What missing chunks read as, and what xarray will take for missing values."""
+
+    def document(self, target, name="x"):
+        refs = json.loads(target.read_text())["refs"]
+        return json.loads(
+            refs[f"{name}/.zarray" if f"{name}/.zarray" in refs else f"{name}/zarr.json"]
+        )
+
+    def test_without_missing_chunks_there_is_none_in_v2(self, file, target):
+        x = virtual(file, VALUES, (2, 3), fill_value=0)
+        assert publish(Group({}, {"x": x}), target).zarr_format == 2
+        assert self.document(target)["fill_value"] is None
+
+    def test_it_stays_where_it_is_masked_anyway(self, file, target):
+        x = virtual(
+            file, VALUES, (2, 3), fill_value=-9, attributes={"_FillValue": -9}, missing=((0, 1),)
+        )
+        report = assert_round_trip(Group({}, {"x": x}), target)
+        assert report.zarr_format == 2
+        assert self.document(target)["fill_value"] == -9
+
+    def test_nan_is_nan(self, file, target):
+        nan = float("nan")
+        x = virtual(
+            file,
+            VALUES.astype("f4"),
+            (2, 3),
+            fill_value=nan,
+            attributes={"_FillValue": nan},
+            missing=((0, 1),),
+        )
+        assert publish(Group({}, {"x": x}), target).zarr_format == 2
+        again = scan(target)["x"]
+        assert np.isnan(again[0, 3])
+        assert np.isnan(again.attrs["_FillValue"])
+
+    def test_a_rounded_attribute_is_not_the_fill_value(self, file, target):
+        values = VALUES.astype("f4")
+        x = virtual(file, values, (5, 7), fill_value=0.1, attributes={"_FillValue": 0.1})
+        publish(Group({}, {"x": x}), target)
+        assert self.document(target)["fill_value"] is None
+        rounded = float(np.float32(0.1))
+        x = virtual(file, values, (5, 7), fill_value=0.1, attributes={"_FillValue": rounded})
+        publish(Group({}, {"x": x}), target)
+        assert self.document(target)["fill_value"] == rounded
+
+    def test_a_few_missing_chunks_are_written_out(self, file, target):
+        x = virtual(file, VALUES, (2, 3), [LITTLE, ZLIB], fill_value=-9, missing=((0, 1), (2, 2)))
+        report = assert_round_trip(Group({}, {"x": x}), target)
+        assert (report.zarr_format, report.inlined, report.references) == (2, 2, 9)
+        assert self.document(target)["fill_value"] is None
+
+    def test_many_missing_chunks_need_v3(self, file, target):
+        missing = tuple((i,) for i in range(1, 5000))
+        x = virtual(file, np.arange(40_000, dtype="f8") * 0 + 7, 8, fill_value=7, missing=missing)
+        report = assert_round_trip(Group({}, {"x": x}), target)
+        assert (report.zarr_format, report.inlined, report.references) == (3, 0, 1)
+        assert "missing" in report.why_v3[0]
+        assert self.document(target)["fill_value"] == 7
+        with pytest.raises(PublishError, match="missing"):
+            publish(Group({}, {"x": x}), target, zarr_format=2)
+
+    def test_v3_has_the_attribute_as_xarray_wants_it(self, file, target):
+        x = virtual(file, VALUES.astype("f4"), (2, 3), fill_value=5, attributes={"_FillValue": 1.5})
+        assert_round_trip(Group({}, {"x": x}), target, zarr_format=3)
+        assert self.document(target)["attributes"] == {"_FillValue": "AAAAAAAA+D8="}
+
+    @pytest.mark.parametrize("dtype", ["S3", "M8[s]"])
+    def test_v3_leaves_out_what_xarray_cannot_read(self, file, target, dtype):
+        x = virtual(file, np.zeros(3, dtype), 3, [{"name": "bytes"}] if dtype == "S3" else None,
+                    attributes={"_FillValue": "NaT", "units": "m"})  # fmt: skip
+        report = publish(Group({}, {"x": x}), target, zarr_format=3)
+        assert self.document(target)["attributes"] == {"units": "m"}
+        assert "_FillValue" in report.notes[0]
+        assert "note: x" in repr(report)
+
+    def test_a_v2_document_keeps_its_fill_value_which_xarray_masks(self, file, target):
+        x = virtual(
+            file, VALUES, (2, 3), fill_value=3, zarr_format=2, key_encoding=KeyEncoding("v2")
+        )
+        publish(Group({}, {"x": x}), target)
+        assert self.document(target)["fill_value"] == 3
+        publish(Group({}, {"x": x}), target, zarr_format=3)
+        assert self.document(target)["attributes"] == {"_FillValue": 3}
+
+
+DECODERS = (
+    Decoder(Pipeline([LITTLE])),
+    Decoder(Pipeline([BIG, ZLIB])),
+    Decoder(Pipeline([LITTLE, ZLIB]), (4, 7)),
+)
+
+
+class TestOdd:
+    """Chunks that other readers would read wrong."""
+
+    def array(self, file, decoder, path="x"):
+        """An array of which two chunks are stored otherwise."""
+        x = virtual(file, VALUES, (2, 7), [LITTLE, ZLIB], path=path)
+        refs = []
+        for cell in ((0, 0), (2, 0)):
+            block = np.full((4, 7), 77, "i4") if decoder.shape else None
+            if block is not None:
+                part = VALUES[2 * cell[0] : 2 * cell[0] + 2]
+                block[: len(part)] = part
+                data = bytes(decoder.pipeline.for_block((4, 7), "i4").encode(block))
+            else:
+                data = encoded(x.metadata, decoder.pipeline, VALUES, cell)
+            refs.append(append(Path(x.manifest.sources[0].uri), data))
+        odd = with_decoder(x, [(0, 0), (2, 0)], decoder, refs)
+        assert np.array_equal(odd[...], VALUES)
+        return odd
+
+    @pytest.mark.parametrize("decoder", DECODERS)
+    def test_they_are_counted_and_refused(self, file, target, decoder):
+        group = Group({}, {"x": self.array(file, decoder), "y": virtual(file, VALUES, (2, 7))})
+        with pytest.raises(
+            PublishError, match=r"2 chunks in 1 array would be.*x: 2 of 3.*copy=True"
+        ):
+            publish(group, target)
+        assert not target.exists()
+
+    @pytest.mark.parametrize("zarr_format", [2, 3])
+    @pytest.mark.parametrize("decoder", DECODERS)
+    def test_they_are_copied_when_asked(self, file, target, decoder, zarr_format):
+        group = Group({}, {"x": self.array(file, decoder), "y": virtual(file, VALUES, (2, 7))})
+        report = assert_round_trip(group, target, copy=True, zarr_format=zarr_format)
+        assert report.copied == 2
+        assert report.copied_bytes == os.path.getsize(report.copied_to)
+        assert os.path.dirname(report.copied_to) == str(target.parent)
+        assert f"2 chunks copied, {report.copied_bytes:,} bytes" in repr(report)
+        assert scan(target)["x"].manifest.canonical.all()
+
+    def test_copies_outlive_the_next_file(self, file, target):
+        publish(Group({}, {"x": self.array(file, DECODERS[0])}), target, copy=True)
+        kept = target.with_name("kept.json")
+        shutil.copy(target, kept)
+        x = virtual(file, VALUES + 1, (2, 7), [LITTLE, ZLIB])
+        data = encoded(x.metadata, Pipeline([LITTLE]), VALUES + 1, (0, 0))
+        refs = [append(Path(x.manifest.sources[0].uri), data)]
+        odd = with_decoder(x, [(0, 0)], DECODERS[0], refs)
+        publish(Group({}, {"x": odd}), target, copy=True)
+        assert np.array_equal(scan(target)["x"][...], VALUES + 1)
+        assert np.array_equal(scan(kept)["x"][...], VALUES)
+
+    def test_codecs_of_our_own_are_replaced(self, file, target):
+        own = {
+            "name": "virtualzarr.strings",
+            "configuration": {"itemsize": 4, "fields": [[0, 4, "space_padded"]]},
+        }
+        values = np.array([b"ab", b"c", b""], "S4")
+        group = Group({}, {"x": virtual(file, values, 2, [{"name": "bytes"}, own], fill_value=b"")})
+        assert group["x"][...].tolist() == values.tolist()
+        with pytest.raises(PublishError, match="this package only"):
+            publish(group, target)
+        report = assert_round_trip(group, target, copy=True)
+        assert report.copied == 2
+        assert "virtualzarr.strings" not in target.read_text()
+
+
+def test_inline_chunks(target):
+    meta = ArrayMetadata((4,), "i2", RectilinearGrid((4,), [[4]]), Pipeline([LITTLE]), 0)
+    values = np.arange(4, dtype="<i2")
+    group = Group({}, {"x": Array.virtual(meta, Manifest.inline(values.tobytes(), 1))})
+    report = assert_round_trip(group, target)
+    assert (report.inlined, report.references) == (1, 1)
+    assert "1 of them inline" in repr(report)
+    sizes = json.loads(target.read_text())["virtualzarr"]["sizes"]
+    assert sizes == {}
+
+
+def test_nothing_of_a_failed_file_is_left(file, target):
+    publish(Group({}, {"x": virtual(file, VALUES, (2, 3))}), target)
+    before = target.read_bytes()
+    odd = TestOdd().array(file, DECODERS[0])
+    Path(odd.manifest.sources[0].uri).unlink()
+    left = sorted(os.listdir(target.parent))
+    with pytest.raises(SourceError):
+        publish(Group({}, {"x": odd}), target, copy=True)
+    assert target.read_bytes() == before
+    assert sorted(os.listdir(target.parent)) == left
+
+
+def test_folders_that_are_not_there(file, tmp_path):
+    with pytest.raises(PublishError, match="No such file"):
+        publish(Group({}, {}), tmp_path / "none" / "refs.json")
+
+
+def test_urls(file):
+    fsspec = pytest.importorskip("fsspec")
+    x = virtual(file, VALUES, (2, 7), [LITTLE, ZLIB])
+    report = publish(Group({}, {"x": x}), "memory://folder/refs.json")
+    assert "this machine" in report.notes[-1]
+    assert np.array_equal(scan("memory://folder/refs.json", allowed="*")["x"][...], VALUES)
+    report = publish(
+        Group({}, {"x": TestOdd().array(file, DECODERS[0])}),
+        "memory://folder/refs.json",
+        copy=True,
+    )
+    assert report.copied_to.startswith("memory://folder/refs.")
+    assert "fs=" in report.notes[0]
+    assert np.array_equal(scan("memory://folder/refs.json", allowed="*")["x"][...], VALUES)
+    fsspec.filesystem("memory").rm("/folder", recursive=True)
+
+
+def test_names_that_are_reserved(file, target):
+    for name in (".zarray", "zarr.json", "..", "__x"):
+        with pytest.raises(PublishError):
+            publish(Group({}, {name: virtual(file, VALUES, (2, 3))}), target)
+
+
+def test_attributes_that_are_no_json(target):
+    with pytest.raises(PublishError, match="JSON"):
+        publish(Group({"a": object()}, {}), target)
+
+
+def test_formats(target):
+    with pytest.raises(ValueError, match="zarr_format"):
+        publish(Group(), target, zarr_format=1)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("name", ["v2", "default"])
+def test_stored_arrays_are_referred_to_object_by_object(
+    tmp_path, target, name, separator, zarr_format
+):
+    encoding = KeyEncoding(name, separator)
+    folder = tmp_path / "store" / "a"
+    x = virtual(tmp_path / "unused", VALUES, (2, 3), [LITTLE, ZLIB], fill_value=0)
+    for cell in np.ndindex(3, 3):
+        if cell != (1, 1):
+            chunk = folder / encoding.key(cell)
+            chunk.parent.mkdir(parents=True, exist_ok=True)
+            chunk.write_bytes(encoded(x.metadata, x.metadata.pipeline, VALUES, cell))
+    (folder / encoding.key((7, 7))).parent.mkdir(parents=True, exist_ok=True)
+    (folder / encoding.key((7, 7))).write_bytes(b"left behind")
+    (folder / "zarr.json").write_bytes(b"{}")
+    meta = x.metadata.replace(key_encoding=encoding)
+    stored = Array.stored(meta, open_store(tmp_path / "store"), "a")
+    report = assert_round_trip(Group({}, {"a": stored}), target, zarr_format=zarr_format)
+    assert report.references == 8 + report.inlined
+    assert json.loads(target.read_text())["refs"]["a/c/0/0" if zarr_format == 3 else "a/0.0"] == [
+        f"{tmp_path}/store/a/{encoding.key((0, 0))}"
+    ]
+
+
+def test_arrays_in_memory_cannot_be_referred_to(target):
+    x = virtual_metadata()
+    with pytest.raises(PublishError, match="memory"):
+        publish(Group({}, {"x": Array.stored(x, MemoryStore({}), "x")}), target)
+
+
+def virtual_metadata():
+    return ArrayMetadata((4,), "i2", RectilinearGrid((4,), [[4]]), Pipeline([LITTLE]), 0)
+
+
+def test_group_method_and_progress(file, target, capsys):
+    pytest.importorskip("tqdm")
+    report = Group({}, {"x": virtual(file, VALUES, (2, 3))}).publish(target, progress=True)
+    assert report.references == 9
+    assert "9/9" in capsys.readouterr().err
