@@ -188,6 +188,15 @@ def test_complex_integers_are_refused(tmp_path):
         scan(path)
 
 
+def test_samples_of_different_sizes_are_refused(tmp_path):
+    path = tmp_path / "a.tif"
+    data = ramp("u1", (40, 50, 3))
+    tifffile.imwrite(path, data, photometric="rgb", compression="zlib", metadata=None)
+    patch_tag(path, 258, (5, 6, 5))
+    with pytest.raises(UnsupportedError, match=r"TIFF samples of different sizes \(5, 6, 5\)"):
+        scan(path)
+
+
 def test_unknown_planar_configurations_are_refused(tmp_path):
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, ramp("u1", (40, 50, 3)), photometric="rgb", metadata=None)

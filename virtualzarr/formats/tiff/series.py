@@ -122,13 +122,13 @@ def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files:
     segments = Segments.of(page)
     layout = Layout.of(shape, segments)
     pages = _pages(series, layout, files)
+    pipelines, chosen = _pipelines(pages, page, layout.row_axis, dtype)
     offset, length = segment_columns(pages, math.prod(segments.counts))
     if page.compression == 1:
         length = clip_raw(length, segments.raw_bytes(row_bytes(page)))
     sources, source_of_page = _sources(pages, files)
     check_within(offset, length, source_of_page[:, None], sources)
     grid = grids.parse(layout.chunks(segments.runs), shape)
-    pipelines, chosen = _pipelines(pages, page, layout.row_axis, dtype)
     source = np.where(length > 0, source_of_page[:, None], np.int32(-1))
     decoder: NDArray[np.int64] | None = None
     if len(pipelines) > 1:
