@@ -53,7 +53,7 @@ def concat_arrays(
         manifests.append(manifest)
     grid = grids.concatenate(own_grids, axis)
     manifest = Manifest.concatenate(manifests, axis)
-    manifest = cut_cells(manifest, grid, Cuts.between(own_grids, axis), ours.pipeline, ours.dtype)
+    manifest = cut_cells(manifest, grid, Cuts.between(own_grids, axis), ours.pipeline)
     return _joined(arrays, model, holder, manifest, shape=grid.shape, grid=grid)
 
 

@@ -53,10 +53,8 @@ class Cuts:
         return cls(axis, columns[:, 0], columns[:, 1], columns[:, 2])
 
 
-def cut_cells(
-    manifest: Manifest, grid: ChunkGrid, cuts: Cuts, pipeline: Pipeline, dtype: np.dtype[Any]
-) -> Manifest:
-    """Return a manifest in which the chunks of cut cells say what is stored.
+def cut_cells(manifest: Manifest, grid: ChunkGrid, cuts: Cuts, pipeline: Pipeline) -> Manifest:
+    """Return a manifest in which the chunks of cut cells have decoders that say what is stored.
 
     Parameters
     ----------
@@ -67,33 +65,19 @@ def cut_cells(
     cuts : Cuts
     pipeline : Pipeline
         How chunks without a decoder decode.
-    dtype : numpy dtype
-
-    Returns
-    -------
-    Manifest
-        Chunks longer than their cell have a decoder that knows the stored shape. Uncompressed
-        chunks whose surplus lies at the end of their bytes become shorter instead, which any
-        reader understands.
     """
     if not len(cuts.cells):
         return manifest
-    return _Cutting(manifest, axes_of(grid), cuts, pipeline, dtype).apply()
+    return _Cutting(manifest, axes_of(grid), cuts, pipeline).apply()
 
 
 class _Cutting:
-    """Cut cells on their way to decoders or shorter lengths."""
+    """Cut cells on their way to decoders that know the stored shape."""
 
     def __init__(
-        self,
-        manifest: Manifest,
-        axes: tuple[Axis, ...],
-        cuts: Cuts,
-        pipeline: Pipeline,
-        dtype: np.dtype[Any],
+        self, manifest: Manifest, axes: tuple[Axis, ...], cuts: Cuts, pipeline: Pipeline
     ) -> None:
-        self.manifest, self.axes, self.cuts = manifest, axes, cuts
-        self.pipeline, self.dtype = pipeline, dtype
+        self.manifest, self.axes, self.cuts, self.pipeline = manifest, axes, cuts, pipeline
         self.planes: tuple[Any, ...] = (*(slice(None),) * cuts.axis, cuts.cells)
         self.decoders = {decoder: row for row, decoder in enumerate(manifest.decoders)}
 
@@ -102,20 +86,18 @@ class _Cutting:
         shapes, shape_of = self._shapes()
         present = self._column("source", MISSING) >= 0
         rows = np.where(present, self._column("decoder", CANONICAL), np.int32(CANONICAL))
-        lengths = self._column("length", 0)
-        kept = self.cuts.kept.reshape([-1 if i == self.cuts.axis else 1 for i in range(rows.ndim)])
-        kept = np.broadcast_to(kept, rows.shape)
         kind = (rows.astype(np.int64) + 1) * len(shapes) + shape_of
-        new_rows, new_lengths = rows.copy(), lengths.copy()
+        new_rows = rows.copy()
         for k in np.unique(kind[present]).tolist():
             row, shape = k // len(shapes) - 1, shapes[k % len(shapes)]
-            here = present & (kind == k)
-            whole, each = self._plain_bytes(row, shape)
-            plain = here & (lengths == whole) if each else np.zeros_like(here)
-            new_lengths[plain] = kept[plain] * each
-            if (here & ~plain).any():
-                new_rows[here & ~plain] = self._decoder(row, shape)
-        return self._changed(rows, new_rows, lengths, new_lengths)
+            new_rows[present & (kind == k)] = self._decoder(row, shape)
+        if (rows == new_rows).all():
+            return self.manifest
+        decoder = np.full(self.manifest.shape, CANONICAL, np.int32)
+        if self.manifest.decoder is not None:
+            decoder[...] = self.manifest.decoder
+        decoder[self.planes] = new_rows
+        return self.manifest.replace(decoder=decoder, decoders=tuple(self.decoders))
 
     def _column(self, name: str, absent: int) -> NDArray[Any]:
         """Return a column's part in the planes."""
@@ -144,25 +126,6 @@ class _Cutting:
             which = np.add.outer(which * len(edges), inverse)
         return shapes, which
 
-    def _plain_bytes(self, row: int, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Return the bytes of a block, and of one step along the axis, if the steps follow.
-
-        That is so for uncompressed elements with only axes of length 1 stored before the cut one;
-        otherwise the second is 0.
-        """
-        pipeline = self.pipeline
-        if row >= 0:
-            pipeline = self.manifest.decoders[row].pipeline
-            if self.manifest.decoders[row].shape is not None:
-                return 0, 0
-        codec = pipeline.for_block(shape, self.dtype)
-        if codec.raw is None:
-            return 0, 0
-        order = codec.raw[1]
-        if any(shape[i] != 1 for i in order[: order.index(self.cuts.axis)]):
-            return 0, 0
-        return codec.nbytes, codec.nbytes // shape[self.cuts.axis]
-
     def _decoder(self, row: int, shape: tuple[int, ...]) -> int:
         """Return the row of the decoder that knows the stored shape."""
         decoder = Decoder(self.pipeline, shape)
@@ -170,25 +133,3 @@ class _Cutting:
             known = self.manifest.decoders[row]
             decoder = known if known.shape is not None else Decoder(known.pipeline, shape)
         return self.decoders.setdefault(decoder, len(self.decoders))
-
-    def _changed(
-        self,
-        rows: NDArray[Any],
-        new_rows: NDArray[Any],
-        lengths: NDArray[Any],
-        new_lengths: NDArray[Any],
-    ) -> Manifest:
-        """Return the manifest with the columns that are changed in the planes."""
-        manifest = self.manifest
-        changes: dict[str, Any] = {}
-        if (rows != new_rows).any():
-            decoder = np.full(manifest.shape, CANONICAL, np.int32)
-            if manifest.decoder is not None:
-                decoder[...] = manifest.decoder
-            decoder[self.planes] = new_rows
-            changes = {"decoder": decoder, "decoders": tuple(self.decoders)}
-        if (lengths != new_lengths).any():
-            length = np.array(manifest.length)
-            length[self.planes] = new_lengths
-            changes["length"] = length
-        return manifest.replace(**changes) if changes else manifest
