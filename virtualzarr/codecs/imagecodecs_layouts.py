@@ -28,9 +28,7 @@ class _Layout(_Bridged, ArrayBytes):
         "ccittfax3": ("t4options", ""),
         "ccittfax4": ("", ""),
         "eer": ("skipbits horzbits vertbits superres", ""),
-        "pcodec": ("", "level pagesize"),
         "rcomp": ("nblock", "nblock"),
-        "sz3": ("", "mode abs rel"),
         "zfp": ("", "level mode execution chunksize header"),
     }
 
@@ -61,7 +59,7 @@ class _Layout(_Bridged, ArrayBytes):
     def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
         """Return the v2 configuration, with the shape and dtype of its place."""
         fields = {key: value for key, value in self.configuration.items() if key != "squeeze"}
-        if self.short in ("byteshuffle", "floatpred", "pcodec", "rcomp", "sz3"):
+        if self.short in ("byteshuffle", "floatpred", "rcomp"):
             fields.setdefault("shape", list(spec.shape))
             fields["dtype"] = spec.dtype.str
         elif self.short == "packints":
@@ -202,6 +200,9 @@ class Shaped(_Layout):
         """Return the block."""
         out = np.empty(spec.shape, spec.dtype)
         arguments: dict[str, Any] = {"out": out, **self.options(False)}
+        if self.short == "zfp":
+            # It reads on where data are cut off: into zeros, then, not past their end.
+            data = b"".join((data, bytes(2 * spec.nbytes + 1024)))
         args: tuple[Any, ...] = (data,)
         if self.short == "eer":
             args = (data, tuple(self.configuration.get("shape") or spec.shape[-2:]))

@@ -16,6 +16,8 @@ _BUILTIN: dict[str, str] = {
     "bytes": "byteorder:Bytes",
     "transpose": "transpose:Transpose",
     "virtualzarr.strings": "strings:Strings",
+    "virtualzarr.hdf5_bitshuffle": "hdf5:Bitshuffle",
+    "virtualzarr.hdf5_scaleoffset": "hdf5:ScaleOffset",
     "vlen-utf8": "vlen:VlenUtf8",
     "vlen-bytes": "vlen:VlenBytes",
     "gzip": "deflate:Gzip",
@@ -47,7 +49,7 @@ _IMAGE_LAYOUTS = {
     "Float": "float24 bfloat16",
     "PackInts": "packints",
     "Fax": "ccittrle ccittfax3 ccittfax4",
-    "Shaped": "eer pcodec rcomp sz3 zfp",
+    "Shaped": "eer rcomp zfp",
 }
 # Names that mean the same; those on the right are the ones written.
 _ALIASES = {
@@ -59,7 +61,7 @@ _ALIASES = {
     "https://codec.zarrs.dev/bytes_to_bytes/fletcher32": "numcodecs.fletcher32",
 }
 # v2 ids for which v3 has a codec of its own; every other id gets the prefix "numcodecs."
-_CORE = ("gzip", "zstd", "blosc", "crc32c", "vlen-utf8", "vlen-bytes", "virtualzarr.strings")
+_CORE = ("gzip", "zstd", "blosc", "crc32c", "vlen-utf8", "vlen-bytes")
 _UNSAFE = ("pickle", "json2", "msgpack2")
 
 _factories: dict[str, Factory] = {}
@@ -122,6 +124,8 @@ def _builtin(name: str) -> Factory | None:
 def _image_place(short: str) -> str | None:
     from virtualzarr.codecs import imagecodecs_bridge as bridge
 
+    if short == "szip":
+        return "imagecodecs_bridge:Szip"
     if short in bridge.BYTES:
         return "imagecodecs_bridge:ImageBytes"
     if short in bridge.IMAGES:
@@ -166,7 +170,7 @@ def codec_from_v2(config: Mapping[str, Any]) -> Codec:
         raise MetadataError(f"a v2 codec is an object with an id, not {config!r}")
     configuration = dict(config)
     name = configuration.pop("id")
-    if name not in _CORE and not name.startswith("imagecodecs_"):
+    if name not in _CORE and not name.startswith(("imagecodecs_", "virtualzarr.")):
         name = f"numcodecs.{name}" if name not in _factories else name
     return _built(name, configuration)
 

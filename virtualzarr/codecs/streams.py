@@ -45,6 +45,8 @@ class _Streams(BytesBytes):
             if not stream.eof:
                 raise self.failed(f"the stream is truncated ({nbytes_of(data)} bytes gave {total})")
             rest = stream.unused_data
+        if size is not None and total != size:
+            raise self.wrong_size(total, size)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
