@@ -157,9 +157,12 @@ def plugin_files(tmp_path_factory):
 BLOSC = [f"blosc-{name}-{shuffle}" for shuffle in range(3)
          for name in ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")]  # fmt: skip
 
+PLUGINS = ["lz4", "lz4-blocks", "zstd", "zstd-negative", "bzip2", "bitshuffle-none",
+           "bitshuffle-lz4", "bitshuffle-zstd", "bitshuffle-blocks"]  # fmt: skip
+
 
 @pytest.mark.parametrize("dtype", ["float32", "int16", "uint8"])
-@pytest.mark.parametrize("name", ["lz4", "lz4-blocks", "zstd", "zstd-negative", "bzip2", *BLOSC])
+@pytest.mark.parametrize("name", [*PLUGINS, *BLOSC])
 def test_plugin_filters(plugin_files, name, dtype):
     path = plugin_files / f"{name}-{dtype}.h5"
     expected = np.random.default_rng(0).normal(size=SHAPE) * 100
@@ -171,6 +174,31 @@ def test_plugin_filters(plugin_files, name, dtype):
 def test_filters_without_codec_are_refused_by_name(plugin_files, name):
     with pytest.raises(UnsupportedError, match=rf"HDF5 filter \d+ \({name}\)"):
         scan(plugin_files / f"{name}-float32.h5")
+
+
+@pytest.mark.parametrize("dtype", ["<i1", "<u2", ">i4", "<i8", ">u8", "<f4", ">f8"])
+@pytest.mark.parametrize("fill", [None, 5])
+@pytest.mark.parametrize("digits", [0, 2, 12])
+@pytest.mark.parametrize("spread", [0, 1, 50, 1e9])
+def test_scaleoffset(tmp_path, dtype, fill, digits, spread):
+    path = tmp_path / "a.h5"
+    noise = np.random.default_rng(1).normal(size=SHAPE) * spread
+    kind = np.dtype(dtype).kind
+    limits = (-1e30, 1e30) if kind == "f" else np.iinfo(dtype)
+    low, high = limits if kind == "f" else (float(limits.min), float(limits.max) * 0.99)
+    if kind == "u":
+        noise = abs(noise)
+    data = np.clip(noise + 3, low, high).astype(dtype)
+    data[::3, ::2] = 0 if fill is None else fill
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset(
+            "x", SHAPE, dtype, chunks=CHUNKS, scaleoffset=digits, fillvalue=fill
+        )
+        try:
+            made[:4] = data[:4]
+        except OSError:
+            pytest.skip("HDF5 cannot write this either")
+    assert_same(path)
 
 
 def test_wrong_checksum_is_noticed(tmp_path):

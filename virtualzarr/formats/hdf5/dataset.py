@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from grids import RegularGrid
 from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.base import BytesBytes
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
@@ -139,8 +140,12 @@ def _compact(dataset: _Dataset) -> _Stored:
     raw = np.zeros(math.prod(dataset.shape) * dataset.element.stored.itemsize, np.uint8)
     # With the dataset's own type for the memory, HDF5 converts nothing.
     dataset.dsid.read(h5s.ALL, h5s.ALL, raw, mtype=dataset.dsid.get_type())
+    pipeline = dataset.decoding().pipeline
+    for codec in pipeline.codecs[1:]:  # strings are cleaned now: that spares the codec
+        assert isinstance(codec, BytesBytes)
+        raw = np.asarray(codec.decode(raw, raw.size, raw.size))
     manifest = Manifest.inline(raw.tobytes(), len(dataset.shape))
-    return _whole(dataset), manifest, dataset.decoding().pipeline
+    return _whole(dataset), manifest, Pipeline(pipeline.codecs[:1])
 
 
 def _contiguous(dataset: _Dataset) -> _Stored:

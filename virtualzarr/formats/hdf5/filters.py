@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Any
 
 from virtualzarr.codecs import Codec, Pipeline, make
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.formats.hdf5.header import Filter
 from virtualzarr.formats.hdf5.types import ElementType, StringField
 
 # Registered filters without a codec here, so that messages can name them.
 _NAMES = {
-    5: "nbit", 6: "scaleoffset", 305: "lzo", 32002: "mafisc", 32005: "apax", 32006: "cbf",
-    32008: "bitshuffle", 32009: "spdp", 32010: "lpc-rice", 32011: "ccsds-123", 32012: "jpeg-ls",
+    5: "nbit", 32002: "mafisc", 32005: "apax", 32006: "cbf",
+    32009: "spdp", 32010: "lpc-rice", 32011: "ccsds-123", 32012: "jpeg-ls",
     32013: "zfp", 32014: "fpzip", 32016: "b3d", 32017: "sz", 32018: "fcidecomp", 32019: "jpeg",
     32020: "vbz", 32021: "fapec", 32024: "sz3", 32025: "delta-rice", 32026: "blosc2",
     32027: "flac", 32028: "sperr", 32029: "trpx", 32030: "ffmpeg", 32031: "j2k", 32033: "htj2k",
@@ -90,6 +90,8 @@ def _codecs(step: Filter, itemsize: int) -> list[Codec]:
         raise UnsupportedError(f"HDF5 filter {step.number} ({name}) is not supported")
     try:
         return translate(step.values, itemsize)
+    except (CodecError, MetadataError) as error:
+        raise UnsupportedError(f"HDF5 filter {step.number}: {error.message}") from error
     except IndexError as error:
         raise UnsupportedError(
             f"HDF5 filter {step.number} ({step.name}) has too few parameters: {step.values}"
@@ -148,6 +150,24 @@ def _zstd(values: Sequence[int], itemsize: int) -> list[Codec]:
     return [make("zstd", level=level - (1 << 32) if level >> 31 else level, checksum=False)]
 
 
+def _nbit(values: Sequence[int], itemsize: int) -> list[Codec]:
+    if not values[1]:
+        raise UnsupportedError("HDF5 filter 5 (nbit) is not supported")
+    return []  # the type fills its bytes: nothing was packed
+
+
+def _scaleoffset(values: Sequence[int], itemsize: int) -> list[Codec]:
+    return [make("virtualzarr.hdf5_scaleoffset", parameters=list(values))]
+
+
+def _lzo(values: Sequence[int], itemsize: int) -> list[Codec]:
+    return [make("imagecodecs_lzo", header=False)]
+
+
+def _bitshuffle(values: Sequence[int], itemsize: int) -> list[Codec]:
+    return [make("virtualzarr.hdf5_bitshuffle", parameters=list(values))]
+
+
 def _nothing(values: Sequence[int], itemsize: int) -> list[Codec]:
     """Filters that only lose digits when writing (bit grooming)."""
     return []
@@ -158,10 +178,14 @@ _TRANSLATIONS: dict[int, Callable[[Sequence[int], int], list[Any]]] = {
     2: _shuffle,
     3: _fletcher32,
     4: _szip,
+    5: _nbit,
+    6: _scaleoffset,
+    305: _lzo,
     307: _bzip2,
     32000: _lzf,
     32001: _blosc,
     32004: _lz4,
+    32008: _bitshuffle,
     32015: _zstd,
     32022: _nothing,
     32023: _nothing,
