@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
@@ -280,7 +281,10 @@ class ImageBytes(_Bridged, BytesBytes):
     def encode(self, data: Buffer) -> Buffer:
         """Encode with imagecodecs."""
         options = self._with_defaults(self.takes[self.short][1])
-        return self.call(self.function("encode"), bytes(as_u1(data)), **options)
+        encode = self.function("encode")
+        if self.short == "snappy" and "level" in inspect.signature(encode).parameters:
+            options.setdefault("level", None)  # some versions want one, others do not know it
+        return self.call(encode, bytes(as_u1(data)), **options)
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return what the decoder takes, or the key of the codec of the same streams."""

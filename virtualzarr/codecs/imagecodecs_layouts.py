@@ -78,6 +78,10 @@ class _Layout(_Bridged, ArrayBytes):
 class SameSize(_Layout):
     """bitshuffle, byteshuffle and floatpred: the bytes of the elements in another order."""
 
+    def portable(self, zarr_format: int) -> bool:
+        """Whether imagecodecs' own codec undoes it: its bitshuffle of v3 does not."""
+        return self.short != "bitshuffle" or zarr_format == 2
+
     def encoded_size(self, spec: Spec) -> int | None:
         """Return the bytes of the elements."""
         return spec.nbytes
