@@ -93,6 +93,28 @@ def test_offsets_no_file_can_have(tmp_path):
         scan(path)
 
 
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("tag", [256, 257])
+def test_absurd_sizes(tmp_path, tag, compression):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(
+        path, ramp("u2", (40, 50)), compression=compression, rowsperstrip=1, metadata=None,
+        extratags=[(65000, 2, 0, "x" * 10, True)],
+    )  # fmt: skip
+    with tifffile.TiffFile(path, mode="r+") as tiff:
+        tiff.pages[0].tags[tag].overwrite(1 << 24, dtype=4)
+    with pytest.raises(VirtualZarrError, match=r"a\.tif"):
+        scan(path)["0"][0, 0]
+
+
+def test_absurd_number_of_pages(tmp_path):
+    path = tmp_path / "a.tif"
+    description = '{"shape": [1000000000000, 40, 50]}' + " " * 40
+    tifffile.imwrite(path, ramp("u2", (40, 50)), description=description, metadata=None)
+    with pytest.raises(SourceError, match="the file ends at"):
+        scan(path)
+
+
 def test_too_few_tiles(tmp_path):
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, ramp("u2", (40, 50)), **TILED)

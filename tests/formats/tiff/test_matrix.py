@@ -70,8 +70,9 @@ def test_dtypes_and_segments(tmp_path, dtype, compression):
 def test_predictors(tmp_path, dtype, compression):
     path = tmp_path / "a.tif"
     shapes = {"minisblack": (37, 45), "rgb": (37, 45, 3)}
+    few = SEGMENTS["short last strip"], SEGMENTS["tiles"]
     for (photometric, shape), segments, byteorder, pages in product(
-        shapes.items(), SEGMENTS.values(), "<>", (1, 3)
+        shapes.items(), few, "<>", (1, 3)
     ):
         data = ramp(dtype, shape if pages == 1 else (pages, *shape))
         options = {"photometric": photometric, "byteorder": byteorder, **segments}
@@ -121,7 +122,7 @@ def test_colours(tmp_path, planarconfig, compression):
     path = tmp_path / "a.tif"
     written = 0
     for samples, dtype, segments, pages in product(
-        (3, 4), ("u1", "u2", "f4"), SEGMENTS.values(), (1, 2)
+        (3, 4), ("u1", "u2", "f4"), list(SEGMENTS.values())[1::2], (1, 2)
     ):
         shape = (37, 45, samples) if planarconfig == "contig" else (samples, 37, 45)
         data = ramp(dtype, shape if pages == 1 else (pages, *shape))
@@ -133,7 +134,7 @@ def test_colours(tmp_path, planarconfig, compression):
         written += 1
         group = check_file(path)
         assert group["0"].metadata.dimension_names[-1] == ("s" if planarconfig == "contig" else "x")
-    assert written >= 10
+    assert written >= 8
 
 
 @pytest.mark.parametrize("photometric", ["rgb", "ycbcr"])

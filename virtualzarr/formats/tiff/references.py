@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.layout import Layout, Runs
-from virtualzarr.manifest import Affine, Sources
+from virtualzarr.manifest import Affine, Source, Sources
 
 Column = NDArray[np.int64]
 
@@ -47,16 +47,18 @@ def segment_columns(pages: Sequence[Any], ncells: int) -> tuple[Column, Column]:
 
 def _column(pages: Sequence[Any], ncells: int, name: str) -> Column:
     """Return `ncells` numbers for each page."""
-    nothing = (0,) * ncells
-    lists = [nothing if page is None else getattr(page, name) for page in pages]
+    lists = [None if page is None else getattr(page, name) for page in pages]
     for index, numbers in enumerate(lists):
-        if len(numbers) != ncells:
+        if numbers is not None and len(numbers) != ncells:
             raise SourceError(
                 f"page {index} of the TIFF series lists {len(numbers)} {name[4:]} of {ncells} "
                 "strips or tiles"
             )
+    # Only now is it sure that so many cells are no lie.
+    nothing = (0,) * ncells
+    filled = (nothing if numbers is None else numbers for numbers in lists)
     try:
-        column = np.fromiter(chain.from_iterable(lists), np.int64, len(pages) * ncells)
+        column = np.fromiter(chain.from_iterable(filled), np.int64, len(pages) * ncells)
     except OverflowError as error:
         raise SourceError(f"{name[4:]} of strips or tiles that no file can have") from error
     return column.reshape(len(pages), ncells)
@@ -147,6 +149,20 @@ def clip_raw(length: Column, needed: Column) -> Column:
             f"{needed[index]}"
         )
     return np.minimum(length, needed)
+
+
+def check_extent(start: int, nbytes: int, source: Source) -> None:
+    """Check that some bytes do not reach beyond the end of their file.
+
+    Raises
+    ------
+    SourceError
+    """
+    if start + nbytes > (source.size or 0):
+        raise SourceError(
+            f"the elements lie at bytes {start} to {start + nbytes}, but the file ends at "
+            f"{source.size}; it is truncated or damaged"
+        )
 
 
 def check_within(

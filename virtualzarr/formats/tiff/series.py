@@ -19,6 +19,7 @@ from virtualzarr.formats.tiff.files import Files
 from virtualzarr.formats.tiff.layout import Layout, Segments, raw_runs, split_plane
 from virtualzarr.formats.tiff.pipeline import check_supported, page_pipeline, row_bytes
 from virtualzarr.formats.tiff.references import (
+    check_extent,
     check_within,
     clip_raw,
     page_bases,
@@ -99,13 +100,15 @@ def _contiguous(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files
     layout = Layout.of(shape, segments)
     page_bytes = math.prod(segments.extents) * dtype.itemsize
     if start is not None and start > 0:
+        source_file = files.source(page.parent)
+        check_extent(start, math.prod(shape) * dtype.itemsize, source_file)
         bases = start + page_bytes * np.arange(layout.npages, dtype=np.int64)
-        sources, source = Sources([files.source(page.parent)]), np.zeros(layout.npages, np.int32)
+        sources, source = Sources([source_file]), np.zeros(layout.npages, np.int32)
     else:
         pages = _pages(series, layout, files)
         bases = page_bases(pages)
         sources, source = _sources(pages, files)
-    check_within(bases, np.full(bases.shape, page_bytes), source, sources)
+        check_within(bases, np.full(bases.shape, page_bytes), source, sources)
     runs = raw_runs(segments, dtype.itemsize, RAW_CHUNK)
     grid = grids.parse(layout.chunks(runs), shape)
     offset, length = raw_columns(bases, layout, runs, dtype.itemsize)
