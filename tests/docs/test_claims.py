@@ -137,21 +137,34 @@ def test_chunks_that_skipped_a_filter(tmp_path):
     np.testing.assert_array_equal(read(path), data)
 
 
-@pytest.mark.parametrize("options", [{"fletcher32": True, **GZIP}, {"compression": "lzf"}])
-def test_filters(tmp_path, options):
-    path = tmp_path / "a.h5"
+def compressed(path, **options):
     data = np.tile(np.arange(100, dtype="i4"), 10)
     with h5py.File(path, "w") as file:
         file.create_dataset("a", data=data, chunks=(300,), **options)
-    np.testing.assert_array_equal(read(path), data)
+    return data
 
 
-def test_a_filter_without_a_codec(tmp_path):
-    path = tmp_path / "a.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("a", data=np.arange(100), chunks=(50,), scaleoffset=0)
-    with pytest.raises(UnsupportedError, match="scaleoffset"):
-        vz.open(path)
+@pytest.mark.parametrize(
+    "options", [{"fletcher32": True, **GZIP}, {"compression": "lzf"}, {"scaleoffset": 0}]
+)
+def test_filters(tmp_path, options):
+    data = compressed(tmp_path / "a.h5", **options)
+    np.testing.assert_array_equal(read(tmp_path / "a.h5"), data)
+
+
+@pytest.mark.parametrize("name", ["LZ4", "Bitshuffle"])
+def test_filters_of_plugins(tmp_path, name):
+    hdf5plugin = pytest.importorskip("hdf5plugin")
+    data = compressed(tmp_path / "a.h5", compression=getattr(hdf5plugin, name)())
+    np.testing.assert_array_equal(read(tmp_path / "a.h5"), data)
+
+
+@pytest.mark.parametrize("name", ["Blosc2", "Zfp"])
+def test_filters_without_a_codec(tmp_path, name):
+    hdf5plugin = pytest.importorskip("hdf5plugin")
+    compressed(tmp_path / "a.h5", compression=getattr(hdf5plugin, name)())
+    with pytest.raises(UnsupportedError, match=name.lower()):
+        vz.open(tmp_path / "a.h5")
 
 
 def test_short_last_strips(tmp_path):
