@@ -206,7 +206,7 @@ def test_pages_with_far_tag_values_are_alike(tmp_path, bigtiff):
     check_file(path)
 
 
-def write_ome(folder, names, missing=()):
+def write_ome(folder, names, missing=(), compression="zlib"):
     """Write an OME series of one plane a file; return the path of the first."""
     planes = ramp("u1", (len(names), 16, 20))
     blocks = "".join(
@@ -224,12 +224,14 @@ def write_ome(folder, names, missing=()):
     for name, plane in zip(names, planes, strict=True):
         if name not in missing:
             tifffile.imwrite(folder / name, plane, description=xml, metadata=None,
-                             compression="zlib")  # fmt: skip
+                             compression=compression)  # fmt: skip
     return folder / names[0], planes
 
 
-def test_ome_series_over_several_files(tmp_path):
-    path, planes = write_ome(tmp_path, ["a.ome.tif", "b.ome.tif", "c.ome.tif"])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_ome_series_over_several_files(tmp_path, compression):
+    names = ["a.ome.tif", "b.ome.tif", "c.ome.tif"]
+    path, planes = write_ome(tmp_path, names, compression=compression)
     array = check_file(path)["0"]
     assert same(array[...], planes)
     assert [source.uri.rsplit("/", 1)[1] for source in array.manifest.sources] == [
