@@ -12,12 +12,21 @@ import grids
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
-from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata import ArrayMetadata, fill
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 ZLIB = {"name": "numcodecs.zlib", "configuration": {"level": 1}}
 SHUFFLE4 = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
+
+VALUES = np.arange(35, dtype="i4").reshape(5, 7)
+
+DECODERS = (
+    Decoder(Pipeline([LITTLE])),
+    Decoder(Pipeline([BIG, ZLIB])),
+    Decoder(Pipeline([LITTLE, ZLIB]), (4, 7)),
+)
+"""Ways in which a chunk may be stored that is declared as `[LITTLE, ZLIB]`."""
 
 
 def virtual(
@@ -65,7 +74,11 @@ def encoded(meta: ArrayMetadata, pipeline: Pipeline, values: Any, cell: tuple[in
     origin, extent, edges = (
         getattr(meta.grid, name)(cell) for name in ("cell_origin", "cell_extent", "cell_shape")
     )
-    block = np.ones(edges, meta.dtype)
+    block = (
+        np.full(edges, fill.zero_of(meta.dtype))
+        if meta.dtype.hasobject
+        else np.ones(edges, meta.dtype)
+    )
     where = tuple(slice(o, o + n) for o, n in zip(origin, extent, strict=True))
     block[tuple(slice(n) for n in extent)] = values[where]
     return bytes(pipeline.for_block(edges, meta.dtype).encode(block))
@@ -98,3 +111,19 @@ def with_decoder(array: Array, cells: Any, decoder: Decoder, refs: list[tuple[in
         which[cell] = 0
     whole = Manifest(manifest.shape, Sources([size]), **columns, decoders=(decoder,), decoder=which)
     return Array.virtual(array.metadata, whole, array.path)
+
+
+def odd_array(file: Path, decoder: Decoder) -> Array:
+    """An array of which two of three chunks are stored otherwise than is declared."""
+    x = virtual(file, VALUES, (2, 7), [LITTLE, ZLIB])
+    refs = []
+    for cell in ((0, 0), (2, 0)):
+        if decoder.shape:
+            block = np.full((4, 7), 77, "i4")
+            part = VALUES[2 * cell[0] : 2 * cell[0] + 2]
+            block[: len(part)] = part
+            data = bytes(decoder.pipeline.for_block((4, 7), "i4").encode(block))
+        else:
+            data = encoded(x.metadata, decoder.pipeline, VALUES, cell)
+        refs.append(append(Path(x.manifest.sources[0].uri), data))
+    return with_decoder(x, [(0, 0), (2, 0)], decoder, refs)

@@ -11,18 +11,28 @@ import numpy as np
 import pytest
 
 from grids import RectilinearGrid
-from tests.publish.arrays import BIG, LITTLE, SHUFFLE4, ZLIB, append, encoded, virtual, with_decoder
+from tests.publish.arrays import (
+    BIG,
+    DECODERS,
+    LITTLE,
+    SHUFFLE4,
+    VALUES,
+    ZLIB,
+    append,
+    encoded,
+    odd_array,
+    virtual,
+    with_decoder,
+)
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
-from virtualzarr.errors import PublishError, SourceError
+from virtualzarr.errors import PublishError, RefusedWarning, SourceError
 from virtualzarr.formats.kerchunk import scan
 from virtualzarr.group import Group
-from virtualzarr.manifest import Decoder, Manifest
+from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
 from virtualzarr.publish import publish
 from virtualzarr.stores import MemoryStore, open_store
-
-VALUES = np.arange(35, dtype="i4").reshape(5, 7)
 
 
 @pytest.fixture
@@ -210,46 +220,21 @@ class TestFill:
         assert self.document(target)["attributes"] == {"_FillValue": 3}
 
 
-DECODERS = (
-    Decoder(Pipeline([LITTLE])),
-    Decoder(Pipeline([BIG, ZLIB])),
-    Decoder(Pipeline([LITTLE, ZLIB]), (4, 7)),
-)
-
-
 class TestOdd:
     """Chunks that other readers would read wrong."""
 
-    def array(self, file, decoder, path="x"):
-        """An array of which two chunks are stored otherwise."""
-        x = virtual(file, VALUES, (2, 7), [LITTLE, ZLIB], path=path)
-        refs = []
-        for cell in ((0, 0), (2, 0)):
-            block = np.full((4, 7), 77, "i4") if decoder.shape else None
-            if block is not None:
-                part = VALUES[2 * cell[0] : 2 * cell[0] + 2]
-                block[: len(part)] = part
-                data = bytes(decoder.pipeline.for_block((4, 7), "i4").encode(block))
-            else:
-                data = encoded(x.metadata, decoder.pipeline, VALUES, cell)
-            refs.append(append(Path(x.manifest.sources[0].uri), data))
-        odd = with_decoder(x, [(0, 0), (2, 0)], decoder, refs)
-        assert np.array_equal(odd[...], VALUES)
-        return odd
-
     @pytest.mark.parametrize("decoder", DECODERS)
     def test_they_are_counted_and_refused(self, file, target, decoder):
-        group = Group({}, {"x": self.array(file, decoder), "y": virtual(file, VALUES, (2, 7))})
-        with pytest.raises(
-            PublishError, match=r"2 chunks in 1 array would be.*x: 2 of 3.*copy=True"
-        ):
+        group = Group({}, {"x": odd_array(file, decoder), "y": virtual(file, VALUES, (2, 7))})
+        with pytest.raises(PublishError, match=r"1 array cannot be.*x: .*2 of 3 chunks.*copy=True"):
             publish(group, target)
         assert not target.exists()
 
     @pytest.mark.parametrize("zarr_format", [2, 3])
     @pytest.mark.parametrize("decoder", DECODERS)
     def test_they_are_copied_when_asked(self, file, target, decoder, zarr_format):
-        group = Group({}, {"x": self.array(file, decoder), "y": virtual(file, VALUES, (2, 7))})
+        assert np.array_equal(odd_array(file, decoder)[...], VALUES)
+        group = Group({}, {"x": odd_array(file, decoder), "y": virtual(file, VALUES, (2, 7))})
         report = assert_round_trip(group, target, copy=True, zarr_format=zarr_format)
         assert report.copied == 2
         assert report.copied_bytes == os.path.getsize(report.copied_to)
@@ -258,7 +243,7 @@ class TestOdd:
         assert scan(target)["x"].manifest.canonical.all()
 
     def test_copies_outlive_the_next_file(self, file, target):
-        publish(Group({}, {"x": self.array(file, DECODERS[0])}), target, copy=True)
+        publish(Group({}, {"x": odd_array(file, DECODERS[0])}), target, copy=True)
         kept = target.with_name("kept.json")
         shutil.copy(target, kept)
         x = virtual(file, VALUES + 1, (2, 7), [LITTLE, ZLIB])
@@ -284,6 +269,38 @@ class TestOdd:
         assert "virtualzarr.strings" not in target.read_text()
 
 
+class TestRefused:
+    """Arrays that nobody else would read cost only themselves, if so asked."""
+
+    def group(self, file):
+        values = np.zeros(3, [("a", "<i4", (2,))])
+        return Group(
+            {}, {"g": Group({}, {"odd": virtual(file, values, 2)}), "x": virtual(file, VALUES, 5)}
+        )
+
+    def test_they_are_an_error(self, file, target):
+        with pytest.raises(PublishError, match=r"1 array cannot be published: g/odd: Zarr v2: "):
+            publish(self.group(file), target)
+
+    def test_they_are_left_out_when_asked(self, file, target):
+        with pytest.warns(RefusedWarning, match="g/odd"):
+            report = publish(self.group(file), target, on_error="warn")
+        assert list(report.refused) == ["g/odd"]
+        assert "left out: g/odd" in repr(report)
+        assert (report.arrays, report.groups, report.zarr_format) == (1, 2, 2)
+        assert dict(scan(target).members(None)).keys() == {"g", "x"}
+
+    def test_chunks_to_be_copied_are_left_out_too(self, file, target):
+        group = Group({}, {"odd": odd_array(file, DECODERS[0]), "x": virtual(file, VALUES, 5)})
+        with pytest.warns(RefusedWarning, match="2 of 3 chunks"):
+            report = publish(group, target, on_error="warn")
+        assert report.arrays == 1
+
+    def test_the_two_ways(self, target):
+        with pytest.raises(ValueError, match="on_error"):
+            publish(Group(), target, on_error="ignore")
+
+
 def test_inline_chunks(target):
     meta = ArrayMetadata((4,), "i2", RectilinearGrid((4,), [[4]]), Pipeline([LITTLE]), 0)
     values = np.arange(4, dtype="<i2")
@@ -298,7 +315,7 @@ def test_inline_chunks(target):
 def test_nothing_of_a_failed_file_is_left(file, target):
     publish(Group({}, {"x": virtual(file, VALUES, (2, 3))}), target)
     before = target.read_bytes()
-    odd = TestOdd().array(file, DECODERS[0])
+    odd = odd_array(file, DECODERS[0])
     Path(odd.manifest.sources[0].uri).unlink()
     left = sorted(os.listdir(target.parent))
     with pytest.raises(SourceError):
@@ -319,7 +336,7 @@ def test_urls(file):
     assert "this machine" in report.notes[-1]
     assert np.array_equal(scan("memory://folder/refs.json", allowed="*")["x"][...], VALUES)
     report = publish(
-        Group({}, {"x": TestOdd().array(file, DECODERS[0])}),
+        Group({}, {"x": odd_array(file, DECODERS[0])}),
         "memory://folder/refs.json",
         copy=True,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class PublishReport:
         The file they are in.
     nbytes : int
         Size of the reference file.
+    refused : dict of str to str
+        Arrays that were left out, by path, and why.
     notes : tuple of str
         What those who open it need to know.
     """
@@ -45,6 +48,7 @@ class PublishReport:
     copied_bytes: int
     copied_to: str | None
     nbytes: int
+    refused: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -60,6 +64,7 @@ class PublishReport:
                 f"to {self.copied_to}"
             )
         lines += [f" v3 because: {reason}" for reason in self.why_v3]
+        lines += [f" left out: {path}: {reason}" for path, reason in self.refused.items()]
         lines += [f" note: {note}" for note in self.notes]
         return "\n".join(lines) + ">"
 

@@ -102,11 +102,19 @@ def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
         return (
             "chunks are missing, and their fill value is not its _FillValue: xarray would mask it"
         )
+    if metadata.dtype.names is not None and _has_subarrays(metadata.dtype):
+        return "zarr-python reads no structured elements with arrays in them"
     try:
         documents_v2(metadata, missing)
     except (UnsupportedError, MetadataError) as error:
         return error.message
     return None
+
+
+def _has_subarrays(dtype: np.dtype) -> bool:
+    if dtype.names is not None:
+        return any(_has_subarrays(dtype[name]) for name in dtype.names)
+    return dtype.subdtype is not None
 
 
 def not_v3(metadata: ArrayMetadata) -> str | None:

@@ -40,6 +40,8 @@ class KeySpace:
     separator: str
     ncoords: int
     shape: tuple[int, ...]
+    is_v2_scalar: bool = False
+    """VirtualiZarr writes the key of its only chunk without the zero."""
 
     @classmethod
     def of(cls, path: str, metadata: ArrayMetadata) -> KeySpace:
@@ -51,11 +53,14 @@ class KeySpace:
             stem = f"{folder}c{encoding.separator if shape else ''}"
         else:
             stem, shape = folder, shape or (1,)
-        return cls(path, stem, encoding.separator, len(shape), shape)
+        is_v2_scalar = encoding.name == "v2" and not metadata.shape
+        return cls(path, stem, encoding.separator, len(shape), shape, is_v2_scalar)
 
     def cell(self, key: str) -> tuple[int, ...] | None:
         """The numbers in a key that begins with the stem, or None where they are none."""
         rest = key[len(self.stem) :]
+        if self.is_v2_scalar and not rest:
+            return (0,)
         if not self.ncoords:
             return None if rest else ()
         words = rest.split(self.separator)
