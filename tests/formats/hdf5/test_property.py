@@ -20,6 +20,8 @@ def datasets(draw):
     ndim = draw(st.integers(0, 4))
     shape = tuple(draw(st.integers(0, 7)) for _ in range(ndim))
     options = {"dtype": np.dtype(draw(TYPES))}
+    if options["dtype"].kind in "iuf":
+        options["fillvalue"] = draw(st.sampled_from([None, 0, 7]))
     if ndim and draw(st.booleans()):
         maxshape = [draw(st.sampled_from([n, n + 3, None])) for n in shape]
         maxshape[1:] = [n if m is None and maxshape[0] is not None else m

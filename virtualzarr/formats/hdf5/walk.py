@@ -121,13 +121,10 @@ class Walker:
             raise UnsupportedError(f"the file has more than {_MAX_NODES} links")
         if path.rsplit("/", 1)[-1] in (".", ".."):
             raise UnsupportedError("a Zarr path cannot hold this name")
-        target = group.target.rstrip(b"/") + b"/" + name
-        if kind != h5l.TYPE_HARD:
-            target = self._resolve(group.target, name, kind)
+        hard = kind == h5l.TYPE_HARD
+        target = _joined(group.target, name) if hard else self._resolve(group.target, name)
         try:
-            info = (
-                h5o.get_info(gid, name) if kind == h5l.TYPE_HARD else h5o.get_info(self.fid, target)
-            )
+            info = h5o.get_info(gid, name) if hard else h5o.get_info(self.fid, target)
         except (KeyError, OSError, RuntimeError, ValueError) as error:
             raise UnsupportedError(f"HDF5 cannot open the object: {error}") from error
         if info.type == h5o.TYPE_GROUP:
@@ -145,7 +142,7 @@ class Walker:
             if self._repeats > _MAX_REPEATS:
                 raise UnsupportedError(f"more than {_MAX_REPEATS} links lead to known groups")
 
-    def _resolve(self, start: bytes, name: bytes, kind: int) -> bytes:
+    def _resolve(self, start: bytes, name: bytes) -> bytes:
         """Follow soft links to a path of hard links, never leaving the file.
 
         HDF5 itself would open whatever other file an external link on the way names.
@@ -163,9 +160,10 @@ class Walker:
                 group = h5o.open(self.fid, done)
                 kind = group.links.get_info(part).type
             except (KeyError, OSError, RuntimeError, ValueError, AttributeError) as error:
-                raise UnsupportedError(f"a soft link leads to nothing at {part!r}") from error
+                reason = f"a soft link leads to nothing at {_quoted(part)}"
+                raise UnsupportedError(reason) from error
             if kind == h5l.TYPE_HARD:
-                done = done.rstrip(b"/") + b"/" + part
+                done = _joined(done, part)
                 continue
             if kind == h5l.TYPE_EXTERNAL:
                 raise UnsupportedError(_foreign(*group.links.get_val(part)))
@@ -180,9 +178,16 @@ class Walker:
         return done
 
 
+def _joined(path: bytes, name: bytes) -> bytes:
+    return path.rstrip(b"/") + b"/" + name
+
+
 def _foreign(file: bytes, path: bytes) -> str:
-    shown = [part.decode("utf-8", "backslashreplace") for part in (path, file)]
-    return f"an external link leads to {shown[0]} in the file {shown[1]}; scan that file itself"
+    return f"an external link leads to {_quoted(path)} in {_quoted(file)}; scan that file itself"
+
+
+def _quoted(name: bytes) -> str:
+    return repr(name.decode("utf-8", "backslashreplace"))
 
 
 def _links(gid: Any) -> list[tuple[bytes, int]]:

@@ -1,0 +1,62 @@
+"""The comparison can fail, and the runner survives what it checks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.fidelity.__main__ import main
+from tests.fidelity.compare import difference, slabs
+from tests.fidelity.runner import report, run
+
+NAN = np.array([0x7FC00001], "u4").view("f4")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "found"),
+    [
+        (np.arange(3), np.arange(3), None),
+        (np.arange(3, dtype="<i4"), np.arange(3, dtype=">i4"), None),
+        (NAN, NAN, None),
+        (NAN, np.array([np.nan], "f4"), "values"),
+        (np.array([0.0]), np.array([-0.0]), "values"),
+        (np.arange(3), np.arange(4), "shape"),
+        (np.arange(3, dtype="i4"), np.arange(3, dtype="i8"), "type"),
+        (np.array([b"a"]), np.array([b"a\0b"]), "type"),
+        (np.array(["é", "b"], object), np.array(["é".encode(), b"b"], object), None),
+        (np.array(["a"], object), np.array([b"b"], object), "element 0"),
+        (np.zeros(1, [("a", "i4")]), np.zeros(1, [("a", "i4")]), None),
+        (np.zeros(1, [("a", "i4")]), np.ones(1, [("a", "i4")]), "field a"),
+        (np.zeros(1, [("a", "i4")]), np.zeros(1, [("b", "i4")]), "fields"),
+    ],
+)
+def test_difference(ours, theirs, found):
+    result = difference(ours, theirs)
+    assert result is None if found is None else found in result
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (100, 100), (3, 0, 2), (1000, 2)])
+def test_slabs(shape):
+    array = np.arange(int(np.prod(shape))).reshape(shape)
+    parts = [array[part] for part in slabs(shape, 8, limit=1000)]
+    assert all(part.nbytes <= 1000 for part in parts)
+    if array.size:
+        assert parts[0].reshape(-1)[0] == 0
+        assert parts[-1].reshape(-1)[-1] == array.size - 1
+
+
+def test_runner_outlives_crashes(tmp_path, capsys):
+    for name in ("equal", "exit", "raise", "refused", "wrong"):
+        (tmp_path / name).touch()
+    rows = list(run("selftest", tmp_path))
+    assert [(path.name, row.outcome) for path, row in rows] == [
+        ("equal", "equal"), ("exit", "unreadable"), ("raise", "wrong"), ("refused", "refused"),
+        ("wrong", "wrong"),
+    ]  # fmt: skip
+    assert "the process died: 3" in rows[1][1].reason
+    assert "1 file '…' of N bytes" in report(rows)
+    assert main(["selftest", str(tmp_path)]) == 1
+    (tmp_path / "raise").unlink()
+    (tmp_path / "wrong").unlink()
+    assert main(["selftest", str(tmp_path)]) == 0
+    assert "2 wrong" in capsys.readouterr().out
