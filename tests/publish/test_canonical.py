@@ -120,6 +120,19 @@ def test_own_codecs_are_known_to_nobody_else():
     assert made.odd.tolist() == [0]
 
 
+@pytest.mark.parametrize(
+    ("codecs", "elementsize", "known"),
+    [([], 4, True), ([], 2, True), ([], 3, False), ([ZLIB], 4, False)],
+)
+def test_numcodecs_shuffles_whole_elements_only(codecs, elementsize, known):
+    shuffle = {"name": "numcodecs.shuffle", "configuration": {"elementsize": elementsize}}
+    meta = ArrayMetadata(
+        (2,), "i4", RegularGrid((2,), (1,)), Pipeline([LITTLE, *codecs, shuffle]), 0
+    )
+    manifest = Manifest((2,), Sources([Source("/f")]), 0, [0, 9], 9)
+    assert (len(make_canonical(meta, manifest).odd) == 0) == known
+
+
 def test_cells_of_several_shapes():
     """Whole rows of larger blocks along an irregular axis; the last cell is a true part."""
     grid = RectilinearGrid((6, 4), [[1, 2, 3], 4])

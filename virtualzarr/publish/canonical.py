@@ -13,7 +13,7 @@ from grids import SeparableGrid
 from virtualzarr.codecs import Pipeline
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.publish.rules import OWN
+from virtualzarr.publish.rules import own_codecs
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -44,10 +44,9 @@ def make_canonical(metadata: ArrayMetadata, manifest: Manifest) -> Canonical:
     decoder is called. So is the part of an uncompressed chunk that is contiguous in it: a shorter
     range of bytes.
     """
-    own = [codec.name for codec in metadata.pipeline.codecs if codec.name.startswith(OWN)]
-    if own:
+    reason = own_codecs(metadata)
+    if reason is not None:
         odd = np.flatnonzero(_flat(manifest.source, manifest) >= 0)
-        reason = f"the codec {own[0]} is known to this package only"
         return Canonical(manifest, odd, {reason: len(odd)} if len(odd) else {})
     odd = np.flatnonzero(~np.asarray(manifest.canonical).reshape(-1))
     if not len(odd):

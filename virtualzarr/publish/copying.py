@@ -17,14 +17,14 @@ from virtualzarr.errors import VirtualZarrError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.metadata.dtypes import vlen_kind
-from virtualzarr.publish.rules import OWN
+from virtualzarr.publish.rules import own_codecs
 
 Ints = npt.NDArray[np.int64]
 
 
 def foreign_metadata(metadata: ArrayMetadata) -> ArrayMetadata:
     """The metadata with codecs that other readers have, too."""
-    if not any(codec.name.startswith(OWN) for codec in metadata.pipeline.codecs):
+    if own_codecs(metadata) is None:
         return metadata
     kind = vlen_kind(metadata.dtype)
     if kind is None:

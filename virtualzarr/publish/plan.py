@@ -134,14 +134,16 @@ def _array_plan(path: str, array: Array, copy: bool) -> ArrayPlan:
 
 def _settle_format(plan: Plan, wanted: int | None) -> None:
     """Choose the format of all documents: readers cannot mix them in one hierarchy."""
-    not_v3 = {path: rules.not_v3(array.metadata) for path, array in plan.arrays.items()}
     filled = {path: _with_fill_inline(array) for path, array in plan.arrays.items()}
     not_v2 = {
         path: rules.not_v2(array.metadata, array.missing > 0) for path, array in filled.items()
     }
+    not_v3: dict[str, str | None] = {}
+    if wanted == 3 or any(not_v2.values()):
+        not_v3 = {path: rules.not_v3(array.metadata) for path, array in plan.arrays.items()}
     why = {2: not_v2, 3: not_v3}
     for path in list(plan.arrays):
-        obstacles = [why[f][path] for f in (2, 3) if wanted in (None, f)]
+        obstacles = [why[f].get(path) for f in (2, 3) if wanted in (None, f)]
         if all(obstacles):
             names = [f"Zarr v{f}" for f in (2, 3) if wanted in (None, f)]
             pairs = zip(names, obstacles, strict=True)
@@ -155,7 +157,7 @@ def _settle_format(plan: Plan, wanted: int | None) -> None:
         plan.arrays = {path: filled[path] for path in plan.arrays}
         return
     for path in list(plan.arrays):
-        if not_v3[path]:
+        if not_v3.get(path):
             plan.refused[path] = f"Zarr v3, which other arrays need: {not_v3[path]}"
             del plan.arrays[path]
 

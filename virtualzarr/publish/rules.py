@@ -55,6 +55,22 @@ class Published:
     dropped: str | None = None
 
 
+def own_codecs(metadata: ArrayMetadata) -> str | None:
+    """Why other readers cannot decode any chunk of an array, or None where they can."""
+    serialized = False
+    for codec in metadata.pipeline.codecs:
+        if codec.name.startswith(OWN):
+            return f"the codec {codec.name} is known to this package only"
+        if codec.name == "numcodecs.shuffle":
+            size = int(codec.configuration.get("elementsize", 4))
+            if not serialized or metadata.itemsize % size:
+                return (
+                    "numcodecs shuffles whole elements only, and these may end with a part of one"
+                )
+        serialized = codec.kind == "array_bytes"
+    return None
+
+
 def mask_value(metadata: ArrayMetadata) -> Any:
     """What xarray would mask in an array: its `_FillValue`, or the fill value of a v2 document."""
     if metadata.zarr_format == 2 and metadata.fill_value is not None:
