@@ -11,8 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virtualzarr.codecs import make
-from virtualzarr.errors import CodecError
+from virtualzarr.codecs import make, zstd
+from virtualzarr.errors import CodecError, MissingDependencyError
 
 SKIPPED = struct.pack("<II", 0x184D2A53, 5) + b"hello"
 
@@ -95,3 +95,25 @@ def test_documents():
     assert codec.to_v3() == {"name": "zstd", "configuration": {"level": 4, "checksum": False}}
     with pytest.raises(CodecError, match="level"):
         make("zstd", level=23)
+
+
+def test_imagecodecs_serves_without_zstandard(monkeypatch):
+    monkeypatch.setattr(zstd, "_library", lambda: None)
+    raw = bytes(range(256)) * 40
+    codec = make("zstd", level=3, checksum=True)
+    out = np.zeros(len(raw), "u1")
+    for data in (codec.encode(raw), zstandard.compress(raw)):
+        codec.decode_into(data, out)
+        assert out.tobytes() == raw
+        out[:] = 0
+    for size in (len(raw) - 1, len(raw) + 1):
+        with pytest.raises(CodecError, match="zstd"):
+            codec.decode_into(data, np.zeros(size, "u1"))
+    for cut in (3, len(data) - 1):
+        with pytest.raises(CodecError, match="zstd"):
+            codec.decode_into(data[:cut], out)
+    with pytest.raises(MissingDependencyError, match="zstandard"):
+        codec.decode(data, None, 99)
+    monkeypatch.setattr(zstd.Zstd, "_in_place", None)
+    with pytest.raises(MissingDependencyError, match="zstandard"):
+        codec.decode_into(data, out)

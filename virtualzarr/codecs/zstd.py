@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from typing import Any
 
 from virtualzarr.codecs.base import Block, Buffer, BytesBytes, Endian, Spec, view_of
 from virtualzarr.errors import MissingDependencyError
 
+_UNKNOWN = -1
+_LARGE = 1 << 19  # from this size on, not copying is worth a longer start
+
+
+@lru_cache(maxsize=1)
+def _library() -> Any:
+    """Return the package zstandard, or None."""
+    try:
+        import zstandard
+    except ImportError:
+        return None
+    return zstandard
+
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        try:
-            import zstandard
-        except ImportError as error:
-            raise MissingDependencyError(
-                "zstd data need the package zstandard: install it"
-            ) from error
-        self.context = zstandard.ZstdDecompressor()
+        self.context = _library().ZstdDecompressor()
 
 
-_LOCAL: _Local | None = None
-_UNKNOWN = -1
-
-
+@lru_cache(maxsize=1)
 def _local() -> _Local:
-    global _LOCAL
-    if _LOCAL is None:
-        _LOCAL = _Local()
-    return _LOCAL
+    return _Local()
 
 
 def _is_skippable(data: memoryview) -> bool:
@@ -50,35 +53,65 @@ class Zstd(BytesBytes):
         if not isinstance(level, int) or not -131072 <= level <= 22:
             raise self.bad(f"level must be an integer from -131072 to 22, not {level!r}")
 
+    @cached_property
+    def _in_place(self) -> Callable[..., Any] | None:
+        """The decoder that writes into given memory, but takes longer to get ready."""
+        try:
+            import imagecodecs
+        except ImportError:
+            return None
+        return imagecodecs.zstd_decode if imagecodecs.ZSTD.available else None
+
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decompress at most the bytes allowed."""
         if size is not None:
             return super().decode(data, size, limit)
+        if _library() is None:
+            raise MissingDependencyError(
+                "zstd data of unknown size need the package zstandard: install it"
+            )
         return self._frames(data, limit)
 
     def decode_into(self, data: Buffer, out: Block) -> None:
-        """Decompress into `out`."""
-        import zstandard
-
-        local = _LOCAL if _LOCAL is not None else _local()
+        """Decompress into `out`: large blocks without an intermediate copy."""
+        library = _library()
+        if library is None:
+            self._by_imagecodecs(data, out)
+            return
+        if out.size >= _LARGE and self._in_place is not None:
+            try:
+                if self._in_place(data, out=out).size == out.size:
+                    return
+            except (RuntimeError, ValueError):
+                pass  # corrupt: frame by frame it will show how
         try:
-            size = zstandard.frame_content_size(data)
+            size = library.frame_content_size(data)
             if size == out.size or (size == _UNKNOWN and out.size):
-                result = local.context.decompress(data, out.size, allow_extra_data=False)
+                result = _local().context.decompress(data, out.size, allow_extra_data=False)
                 if len(result) == out.size:
                     view_of(out)[:] = result
                     return
-        except zstandard.ZstdError:
+        except library.ZstdError:
             pass  # more than one frame, or corrupt: frame by frame it will show
         result = self._frames(data, out.size)
         if len(result) != out.size:
             raise self.wrong_size(len(result), out.size)
         view_of(out)[:] = result
 
+    def _by_imagecodecs(self, data: Buffer, out: Block) -> None:
+        """Decompress into `out` with imagecodecs; numcodecs does not tell how much it wrote."""
+        if self._in_place is None:
+            raise MissingDependencyError("zstd data need the package zstandard: install it")
+        try:
+            got = self._in_place(data, out=out).size
+        except (RuntimeError, ValueError) as error:
+            raise self.failed(f"the stream does not decode ({error})") from error
+        if got != out.size:
+            raise self.wrong_size(got, out.size)
+
     def _frames(self, data: Buffer, limit: int) -> bytes:
         """Decompress frame after frame, never more than `limit` bytes."""
-        import zstandard
-
+        library = _library()
         rest = view_of(data)
         parts: list[bytes] = []
         total = 0
@@ -90,7 +123,7 @@ class Zstd(BytesBytes):
                     parts.append(part)
                     total += len(part)
                 rest = rest[length:]
-        except zstandard.ZstdError as error:
+        except library.ZstdError as error:
             raise self.failed(f"the stream is corrupt or truncated ({error})") from error
         if not parts:
             raise self.failed("the stream is empty")
@@ -98,9 +131,7 @@ class Zstd(BytesBytes):
 
     def _frame(self, frame: memoryview, room: int) -> bytes:
         """Decompress one whole frame to at most `room` bytes."""
-        import zstandard
-
-        size = zstandard.frame_content_size(frame)
+        size = _library().frame_content_size(frame)
         if size > room:
             raise self.failed(f"a frame holds {size} bytes, the block has room for {room}")
         if size == _UNKNOWN:
@@ -120,13 +151,12 @@ class Zstd(BytesBytes):
 
     def _frame_length(self, data: memoryview) -> int:
         """Return the length of the frame `data` begins with (RFC 8878, section 3.1)."""
-        import zstandard
-
+        library = _library()
         if _is_skippable(data):
             end = 8 + int.from_bytes(data[4:8], "little")
         else:
-            parameters = zstandard.get_frame_parameters(data)
-            end = zstandard.frame_header_size(data)
+            parameters = library.get_frame_parameters(data)
+            end = library.frame_header_size(data)
             last = False
             while not last and end + 3 <= len(data):
                 header = int.from_bytes(data[end : end + 3], "little")
@@ -153,10 +183,12 @@ class Zstd(BytesBytes):
 
     def encode(self, data: Buffer) -> Buffer:
         """Compress as one frame that states its size."""
-        import zstandard
+        level = self.configuration.get("level", 0)
+        checksum = bool(self.configuration.get("checksum", False))
+        library = _library()
+        if library is None:
+            from numcodecs import zstd
 
-        return zstandard.ZstdCompressor(
-            level=self.configuration.get("level", 0),
-            write_checksum=bool(self.configuration.get("checksum", False)),
-            write_content_size=True,
-        ).compress(data)
+            return zstd.compress(data, level, checksum)
+        compressor = library.ZstdCompressor(level=level, write_checksum=checksum)
+        return compressor.compress(data)
