@@ -26,10 +26,10 @@ from tests.publish.arrays import (
 )
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
-from virtualzarr.errors import PublishError, RefusedWarning, SourceError
+from virtualzarr.errors import PublishError, RefusedWarning, SourceError, UnsupportedError
 from virtualzarr.formats.kerchunk import scan
 from virtualzarr.group import Group
-from virtualzarr.manifest import Manifest
+from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
 from virtualzarr.publish import publish
 from virtualzarr.stores import MemoryStore, open_store
@@ -403,3 +403,43 @@ def test_group_method_and_progress(file, target, capsys):
     report = Group({}, {"x": virtual(file, VALUES, (2, 3))}).publish(target, progress=True)
     assert report.references == 9
     assert "9/9" in capsys.readouterr().err
+
+
+class TestLossyCodecs:
+    """Copying must not go through codecs that change the elements."""
+
+    JPEG = ({"name": "imagecodecs_jpeg", "configuration": {"level": 50}},)
+
+    def array(self, file, missing=()):
+        pytest.importorskip("imagecodecs")
+        values = np.random.default_rng(0).integers(0, 255, (32, 32), "u1")
+        try:
+            return virtual(file, values, (16, 32), list(self.JPEG), missing=missing, fill_value=7)
+        except UnsupportedError:
+            pytest.skip("this imagecodecs has no JPEG encoder")
+
+    def test_all_chunks_are_stored_anew_without_loss(self, file, target):
+        x = self.array(file)
+        refs = [append(Path(x.manifest.sources[0].uri), bytes(range(256)) * 2)]
+        odd = with_decoder(x, [(1, 0)], Decoder(Pipeline([{"name": "bytes"}])), refs)
+        report = assert_round_trip(Group({}, {"x": odd}), target, copy=True)
+        assert report.copied == 2
+        assert "jpeg" not in target.read_text()
+
+    def test_missing_chunks_are_not_made_of_lossy_ones(self, file, target):
+        x = self.array(file, missing=((1, 0),))
+        report = assert_round_trip(Group({}, {"x": x}), target)
+        assert (report.zarr_format, report.references) in [(2, 2), (3, 1)]
+        if report.zarr_format == 2:
+            assert (scan(target)["x"][16:] == 7).all()
+
+
+def test_documents_that_would_be_read_otherwise_are_not_written(file, target, monkeypatch):
+    x = virtual(file, VALUES, (2, 3), [LITTLE, ZLIB])
+    monkeypatch.setattr(
+        "virtualzarr.publish.rules.parse_array_v2",
+        lambda *documents: x.metadata.replace(pipeline=Pipeline([LITTLE])),
+    )
+    assert publish(Group({}, {"x": x}), target).zarr_format == 3
+    with pytest.raises(PublishError, match="exactly"):
+        publish(Group({}, {"x": x}), target, zarr_format=2)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
-from virtualzarr.errors import VirtualZarrError
+from virtualzarr.errors import PublishError, VirtualZarrError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.metadata.dtypes import vlen_kind
@@ -22,9 +22,23 @@ from virtualzarr.publish.rules import own_codecs
 Ints = npt.NDArray[np.int64]
 
 
-def foreign_metadata(metadata: ArrayMetadata) -> ArrayMetadata:
-    """The metadata with codecs that other readers have, too."""
-    if own_codecs(metadata) is None:
+REVERSIBLE = frozenset(
+    ["bytes", "transpose", "vlen-utf8", "vlen-bytes", "gzip", "zstd", "blosc", "crc32c"]
+    + [f"numcodecs.{name}" for name in
+       ("zlib", "gzip", "zstd", "blosc", "lz4", "bz2", "lzma", "shuffle", "crc32", "crc32c",
+        "adler32", "fletcher32", "jenkins_lookup3")]
+)  # fmt: skip
+"""Codecs that give back what they were given. Others may be lossy, or encode nothing at all."""
+
+
+def copied_metadata(metadata: ArrayMetadata) -> ArrayMetadata:
+    """The metadata of an array of which some chunks are copied.
+
+    They are the same where its codecs encode without loss and other readers have them; else the
+    elements are compressed with zstd, and all chunks must be copied.
+    """
+    names = {codec.name for codec in metadata.pipeline.codecs}
+    if names <= REVERSIBLE and own_codecs(metadata) is None:
         return metadata
     kind = vlen_kind(metadata.dtype)
     if kind is None:
@@ -33,6 +47,30 @@ def foreign_metadata(metadata: ArrayMetadata) -> ArrayMetadata:
         serializer = make("vlen-utf8" if kind is str else "vlen-bytes")
     pipeline = Pipeline([serializer, make("zstd", level=3, checksum=False)])
     return metadata.replace(pipeline=pipeline)
+
+
+def encoded_exactly(metadata: ArrayMetadata, block: npt.NDArray[Any]) -> bytes:
+    """The chunk of a block, after a look at whether it decodes to the very same elements.
+
+    Raises
+    ------
+    PublishError
+        If the array's codecs change them.
+    """
+    codec = metadata.pipeline.for_block(block.shape, metadata.dtype)
+    data = bytes(codec.encode(block))
+    if not _same(codec.decode(data), block):
+        raise PublishError("the array's codecs do not give back what they encode")
+    return data
+
+
+def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    if a.dtype.hasobject:
+        return bool(a.tolist() == b.tolist())
+    if a.dtype.names is not None:
+        # Not by bytes: those between fields have no meaning.
+        return all(_same(a[name], b[name]) for name in a.dtype.names)
+    return a.tobytes() == b.tobytes()
 
 
 def encoded_chunks(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterator[bytes]:
@@ -70,7 +108,7 @@ def encoded_cell(array: Array, metadata: ArrayMetadata, cell: tuple[int, ...]) -
         whole = filled_block(metadata, shape)
         whole[tuple(slice(n) for n in extent)] = block
         block = whole
-    return bytes(metadata.pipeline.for_block(shape, metadata.dtype).encode(block))
+    return encoded_exactly(metadata, block)
 
 
 def filled_block(metadata: ArrayMetadata, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -10,13 +11,24 @@ import numpy as np
 import numpy.typing as npt
 
 from virtualzarr.array import Array
-from virtualzarr.errors import MetadataError, PublishError, RefusedWarning
+from virtualzarr.errors import (
+    CodecError,
+    MetadataError,
+    PublishError,
+    RefusedWarning,
+    UnsupportedError,
+)
 from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata, check_name
 from virtualzarr.publish import rules
 from virtualzarr.publish.canonical import make_canonical
-from virtualzarr.publish.copying import filled_block, foreign_metadata, with_copies
+from virtualzarr.publish.copying import (
+    copied_metadata,
+    encoded_exactly,
+    filled_block,
+    with_copies,
+)
 from virtualzarr.publish.report import many
 from virtualzarr.publish.stored import manifest_of
 
@@ -43,8 +55,6 @@ class ArrayPlan:
         Canonical but for the cells in `odd`.
     odd : int64 array
         C-order numbers of the cells whose chunks must be copied.
-    reasons : dict of str to int
-        Why, and for how many.
     """
 
     path: str
@@ -52,7 +62,6 @@ class ArrayPlan:
     metadata: ArrayMetadata
     manifest: Manifest
     odd: npt.NDArray[np.int64]
-    reasons: dict[str, int]
 
     @property
     def missing(self) -> int:
@@ -128,8 +137,12 @@ def _array_plan(path: str, array: Array, copy: bool) -> ArrayPlan:
             f"other readers would read it wrong ({why}); with copy=True such chunks are decoded "
             "and stored again beside the reference file"
         )
-    metadata = foreign_metadata(array.metadata)
-    return ArrayPlan(path, array, metadata, made.manifest, made.odd, made.reasons)
+    metadata, odd = array.metadata, made.odd
+    if len(odd):
+        metadata = copied_metadata(metadata)
+    if metadata.pipeline != array.metadata.pipeline:
+        odd = np.flatnonzero(np.asarray(made.manifest.source).reshape(-1) >= 0)
+    return ArrayPlan(path, array, metadata, made.manifest, odd)
 
 
 def _settle_format(plan: Plan, wanted: int | None) -> None:
@@ -185,10 +198,12 @@ def _with_fill_inline(plan: ArrayPlan) -> ArrayPlan:
     if rules.not_v2(metadata, missing=False) is not None:
         return plan
     shape = metadata.grid.cell_shape((0,) * metadata.ndim)
-    block = metadata.pipeline.for_block(shape, metadata.dtype)
-    if block.nbytes > LARGEST_FILL_CHUNK:
+    if math.prod(shape) * metadata.itemsize > LARGEST_FILL_CHUNK:
         return plan
-    chunk = bytes(block.encode(filled_block(metadata, shape)))
+    try:
+        chunk = encoded_exactly(metadata, filled_block(metadata, shape))
+    except (PublishError, UnsupportedError, CodecError):
+        return plan  # lossy codecs, and those that cannot encode: v3 has a fill value for all
     if len(chunk) * missing > INLINE_FILL_BYTES:
         return plan
     cells = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) < 0)

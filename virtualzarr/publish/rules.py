@@ -26,6 +26,8 @@ from virtualzarr.metadata import (
     encode_fill_attribute,
     group_to_v2,
     group_to_v3,
+    parse_array_v2,
+    parse_array_v3,
     to_scalar,
 )
 
@@ -151,6 +153,7 @@ def documents_v2(metadata: ArrayMetadata, missing: bool) -> Published:
     extra = metadata.extra if metadata.zarr_format == 2 else {}
     plain = metadata.replace(zarr_format=2, key_encoding=KEYS[2], fill_value=fill, extra=extra)
     zarray, zattrs = array_to_v2(plain)
+    _check_again(metadata, parse_array_v2(zarray, zattrs))
     return Published({".zarray": zarray, ".zattrs": zattrs})
 
 
@@ -168,7 +171,17 @@ def documents_v3(metadata: ArrayMetadata) -> Published:
     plain = format_of_array(metadata).replace(
         zarr_format=3, key_encoding=KEYS[3], attributes=attributes, extra=extra
     )
-    return Published({"zarr.json": array_to_v3(plain)}, dropped)
+    document = array_to_v3(plain)
+    _check_again(metadata, parse_array_v3(document))
+    return Published({"zarr.json": document}, dropped)
+
+
+def _check_again(metadata: ArrayMetadata, read: ArrayMetadata) -> None:
+    """Refuse documents that, read again, would describe other elements."""
+    dtype = metadata.dtype
+    same = read.shape == metadata.shape and read.dtype == dtype
+    if not same or read.pipeline.decoding_key(dtype) != metadata.pipeline.decoding_key(dtype):
+        raise UnsupportedError("the document would not describe the array's chunks exactly")
 
 
 def _is_encodable(mask: Any, dtype: np.dtype) -> bool:
