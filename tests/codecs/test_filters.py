@@ -113,3 +113,13 @@ def test_lossy_filters_are_identities_on_reading():
     assert codec.for_block((2,), "f4").decode(block.tobytes()).tobytes() == block.tobytes()
     other = numcodecs.BitRound(2).encode(block)
     assert codec.for_block((2,), "f4").encode(block) == other.tobytes()
+
+
+def test_packed_bits_of_v2():
+    block = np.arange(11) % 3 == 0
+    pipeline = Pipeline.from_v2([{"id": "packbits"}], {"id": "zlib", "level": 1}, "C", "|b1", (11,))
+    theirs = numcodecs.Zlib().encode(numcodecs.PackBits().encode(block))
+    assert same(pipeline.for_block((11,), "?").decode(theirs), block)
+    members = pipeline.to_v2("?", 1)
+    assert members["dtype"] == np.dtype("?")
+    assert members["filters"] == [{"id": "packbits"}]

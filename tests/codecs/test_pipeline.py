@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 
 import numpy as np
@@ -52,6 +53,12 @@ def test_forms_of_one_codec():
     ):
         with pytest.raises(MetadataError):
             codec_from_v3(bad)
+
+
+def test_numbers_of_numpy_are_plain_numbers():
+    codec = make("numcodecs.shuffle", elementsize=np.int64(4))
+    assert codec == make("numcodecs.shuffle", elementsize=4)
+    assert json.dumps(codec.to_v3()) == json.dumps(make("numcodecs.shuffle", elementsize=4).to_v3())
 
 
 def test_unknown_codecs_are_refused_by_name():

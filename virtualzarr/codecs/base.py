@@ -74,7 +74,10 @@ class Codec:
 
     def __init__(self, name: str, configuration: Mapping[str, Any] | None = None) -> None:
         self.name = name
-        self.configuration: dict[str, Any] = dict(configuration or {})
+        self.configuration: dict[str, Any] = {
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in (configuration or {}).items()
+        }
         self.validate()
 
     def validate(self) -> None:
