@@ -269,6 +269,18 @@ class TestOdd:
         assert "virtualzarr.strings" not in target.read_text()
 
 
+def test_what_no_document_can_say_is_copied(file, target):
+    bits = {"name": "imagecodecs_bitorder"}
+    x = virtual(file, VALUES.astype("u1"), (2, 3), [{"name": "bytes"}, ZLIB, bits])
+    group = Group({}, {"x": x, "y": virtual(file, VALUES, (2, 3))})
+    with pytest.raises(PublishError, match="x: Zarr v2"):
+        publish(group, target)
+    with pytest.raises(PublishError, match="imagecodecs_bitorder"):
+        publish(group, target, zarr_format=3)
+    report = assert_round_trip(group, target, copy=True)
+    assert (report.zarr_format, report.copied) == (2, 9)
+
+
 class TestRefused:
     """Arrays that nobody else would read cost only themselves, if so asked."""
 

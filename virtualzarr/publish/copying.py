@@ -31,22 +31,20 @@ REVERSIBLE = frozenset(
 """Codecs that give back what they were given. Others may be lossy, or encode nothing at all."""
 
 
-def copied_metadata(metadata: ArrayMetadata) -> ArrayMetadata:
-    """The metadata of an array of which some chunks are copied.
-
-    They are the same where its codecs encode without loss and other readers have them; else the
-    elements are compressed with zstd, and all chunks must be copied.
-    """
+def reversible(metadata: ArrayMetadata) -> bool:
+    """Whether an array's codecs encode without loss, and other readers have them."""
     names = {codec.name for codec in metadata.pipeline.codecs}
-    if names <= REVERSIBLE and own_codecs(metadata) is None:
-        return metadata
+    return names <= REVERSIBLE and own_codecs(metadata) is None
+
+
+def plain_pipeline(metadata: ArrayMetadata) -> Pipeline:
+    """Codecs that every reader has: the elements, compressed with zstd."""
     kind = vlen_kind(metadata.dtype)
     if kind is None:
         serializer = make("bytes", endian="little")
     else:
         serializer = make("vlen-utf8" if kind is str else "vlen-bytes")
-    pipeline = Pipeline([serializer, make("zstd", level=3, checksum=False)])
-    return metadata.replace(pipeline=pipeline)
+    return Pipeline([serializer, make("zstd", level=3, checksum=False)])
 
 
 def encoded_exactly(metadata: ArrayMetadata, block: npt.NDArray[Any]) -> bytes:

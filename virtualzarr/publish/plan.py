@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,9 +24,10 @@ from virtualzarr.metadata import ArrayMetadata, check_name
 from virtualzarr.publish import rules
 from virtualzarr.publish.canonical import make_canonical
 from virtualzarr.publish.copying import (
-    copied_metadata,
     encoded_exactly,
     filled_block,
+    plain_pipeline,
+    reversible,
     with_copies,
 )
 from virtualzarr.publish.report import many
@@ -117,7 +118,7 @@ def make_plan(node: Group | Array, *, copy: bool, zarr_format: int | None, on_er
             plan.arrays[path] = _array_plan(path, member, copy)
         except PublishError as error:
             plan.refused[path] = error.message
-    _settle_format(plan, zarr_format)
+    _settle_format(plan, zarr_format, copy)
     _settle_refused(plan, on_error)
     return plan
 
@@ -137,42 +138,54 @@ def _array_plan(path: str, array: Array, copy: bool) -> ArrayPlan:
             f"other readers would read it wrong ({why}); with copy=True such chunks are decoded "
             "and stored again beside the reference file"
         )
-    metadata, odd = array.metadata, made.odd
-    if len(odd):
-        metadata = copied_metadata(metadata)
-    if metadata.pipeline != array.metadata.pipeline:
-        odd = np.flatnonzero(np.asarray(made.manifest.source).reshape(-1) >= 0)
-    return ArrayPlan(path, array, metadata, made.manifest, odd)
+    plan = ArrayPlan(path, array, array.metadata, made.manifest, made.odd)
+    return _all_copied(plan) if len(made.odd) and not reversible(array.metadata) else plan
 
 
-def _settle_format(plan: Plan, wanted: int | None) -> None:
+def _settle_format(plan: Plan, wanted: int | None, copy: bool) -> None:
     """Choose the format of all documents: readers cannot mix them in one hierarchy."""
-    filled = {path: _with_fill_inline(array) for path, array in plan.arrays.items()}
-    not_v2 = {
-        path: rules.not_v2(array.metadata, array.missing > 0) for path, array in filled.items()
-    }
-    not_v3: dict[str, str | None] = {}
-    if wanted == 3 or any(not_v2.values()):
-        not_v3 = {path: rules.not_v3(array.metadata) for path, array in plan.arrays.items()}
-    why = {2: not_v2, 3: not_v3}
-    for path in list(plan.arrays):
-        obstacles = [why[f].get(path) for f in (2, 3) if wanted in (None, f)]
-        if all(obstacles):
-            names = [f"Zarr v{f}" for f in (2, 3) if wanted in (None, f)]
-            pairs = zip(names, obstacles, strict=True)
-            plan.refused[path] = "; ".join(f"{name}: {obstacle}" for name, obstacle in pairs)
-            del plan.arrays[path]
-    plan.why_v3 = [
-        f"{path or '/'}: {not_v2[path]}" for path in plan.arrays if wanted is None and not_v2[path]
-    ]
-    plan.zarr_format = wanted or (3 if plan.why_v3 else 2)
-    if plan.zarr_format == 2:
-        plan.arrays = {path: filled[path] for path in plan.arrays}
-        return
-    for path in list(plan.arrays):
-        if not_v3.get(path):
-            plan.refused[path] = f"Zarr v3, which other arrays need: {not_v3[path]}"
-            del plan.arrays[path]
+    plan.zarr_format = wanted or 2
+    said, obstacles = _said_in(plan.arrays, plan.zarr_format)
+    if obstacles and wanted is None:
+        _, obstacles_v3 = _said_in({path: plan.arrays[path] for path in obstacles}, 3)
+        plan.why_v3 = [
+            f"{path or '/'}: {why}" for path, why in obstacles.items() if path not in obstacles_v3
+        ]
+        if plan.why_v3:
+            plan.zarr_format = 3
+            said, obstacles = _said_in(plan.arrays, 3)
+    if obstacles and copy:
+        again, obstacles = _said_in(
+            {p: _all_copied(plan.arrays[p]) for p in obstacles}, plan.zarr_format
+        )
+        said |= again
+    plan.refused |= {path: f"Zarr v{plan.zarr_format}: {why}" for path, why in obstacles.items()}
+    plan.arrays = {path: said[path] for path in plan.arrays if path in said}
+
+
+def _said_in(
+    arrays: Mapping[str, ArrayPlan], zarr_format: int
+) -> tuple[dict[str, ArrayPlan], dict[str, str]]:
+    """Arrays that documents of a format describe exactly, and why they do not describe others."""
+    said, obstacles = {}, {}
+    for path, array in arrays.items():
+        if zarr_format == 2:
+            array = _with_fill_inline(array)
+            why = rules.not_v2(array.metadata, array.missing > 0)
+        else:
+            why = rules.not_v3(array.metadata)
+        if why is None:
+            said[path] = array
+        else:
+            obstacles[path] = why
+    return said, obstacles
+
+
+def _all_copied(plan: ArrayPlan) -> ArrayPlan:
+    """The array with plain codecs and all its chunks to be copied."""
+    metadata = plan.metadata.replace(pipeline=plain_pipeline(plan.metadata))
+    odd = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) >= 0)
+    return replace(plan, metadata=metadata, odd=odd)
 
 
 def _settle_refused(plan: Plan, on_error: str) -> None:

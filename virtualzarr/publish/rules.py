@@ -35,6 +35,8 @@ FILL = "_FillValue"
 OWN = "virtualzarr."
 """What the names of codecs begin with that only this package knows."""
 
+BITORDER = "imagecodecs_bitorder"
+
 KEYS = {2: KeyEncoding("v2"), 3: KeyEncoding()}
 """How chunk keys are written in each format."""
 
@@ -136,7 +138,9 @@ def _has_subarrays(dtype: np.dtype) -> bool:
 
 
 def not_v3(metadata: ArrayMetadata) -> str | None:
-    """Why v3 documents cannot describe an array, or None."""
+    """Why v3 documents cannot describe an array so that others read it right, or None."""
+    if any(c.name == BITORDER and c.kind == "bytes_bytes" for c in metadata.pipeline.codecs):
+        return f"zarr-python knows the codec {BITORDER} of arrays, not of bytes"
     try:
         documents_v3(metadata)
     except (UnsupportedError, MetadataError) as error:
