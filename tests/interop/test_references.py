@@ -11,7 +11,7 @@ import pytest
 
 from grids import RectilinearGrid
 from tests.formats.kerchunk.documents import zarray
-from tests.formats.kerchunk.test_vectors import CASES
+from tests.formats.kerchunk.test_vectors import CASES, SCHEMA
 from tests.publish.arrays import BIG, DECODERS, LITTLE, SHUFFLE4, VALUES, ZLIB, odd_array, virtual
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
@@ -128,6 +128,8 @@ def test_zarr_python_reads_what_we_publish(tmp_path, zarr_format):
     report = publish(group, tmp_path / "refs.json", zarr_format=zarr_format)
     assert report.zarr_format == zarr_format
     assert_read_alike(group, tmp_path / "refs.json")
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(json.loads((tmp_path / "refs.json").read_text()), SCHEMA)
     assert_read_alike(group, json.loads((tmp_path / "refs.json").read_text()))
 
 

@@ -15,6 +15,7 @@ from virtualzarr.formats.kerchunk import scan
 from virtualzarr.group import Group
 
 VECTORS = Path(__file__).parents[3] / "specs" / "vectors" / "reference-files.json"
+SCHEMA = json.loads((VECTORS.parents[1] / "reference-file.schema.json").read_text())
 CASES = json.loads(VECTORS.read_text())["cases"]
 NAMES = [case["name"] for case in CASES]
 
@@ -89,3 +90,29 @@ def listed(manifest):
         None if source < 0 else [manifest.sources[source].uri, offset, length]
         for source, offset, length in zip(*columns, strict=True)
     ]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "error" not in case], ids=lambda c: c["name"]
+)
+def test_the_schema_accepts_what_is_right(case):
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(case["document"], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "unknown version", "a negative offset", "a negative length", "an offset that is no integer",
+VALID = [case for case in CASES if "error" not in case]
+
+
+@pytest.mark.parametrize("case", VALID, ids=lambda case: case["name"])
+        "no URL", "an offset without length in gen",
+    ],
+)  # fmt: skip
+def test_the_schema_refuses_what_it_can(name):
+    jsonschema = pytest.importorskip("jsonschema")
+    (case,) = [case for case in CASES if case["name"] == name]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(case["document"], SCHEMA)
