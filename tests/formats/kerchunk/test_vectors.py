@@ -104,10 +104,8 @@ def test_the_schema_accepts_what_is_right(case):
     "name",
     [
         "unknown version", "a negative offset", "a negative length", "an offset that is no integer",
-VALID = [case for case in CASES if "error" not in case]
-
-
-@pytest.mark.parametrize("case", VALID, ids=lambda case: case["name"])
+        "an offset given as text", "an offset beyond 63 bits", "two items",
+        "a number for a reference",
         "no URL", "an offset without length in gen",
     ],
 )  # fmt: skip
