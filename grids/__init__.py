@@ -17,6 +17,7 @@ RectilinearGrid(shape=(1000000024, 250), chunk_shapes=[[[1, 1000000000], 24], 10
 from grids.axis import Axis, GridError
 from grids.combine import coarsen, concatenate, refine
 from grids.grid import ChunkGrid, SeparableGrid, from_json, register
+from grids.layout import ChunkLayout
 from grids.parse import from_dask, parse
 from grids.projection import AxisProjection, BoxProjection, PointProjection, Projection
 from grids.rectilinear import RectilinearGrid, from_axes
@@ -28,6 +29,7 @@ __all__ = [
     "AxisProjection",
     "BoxProjection",
     "ChunkGrid",
+    "ChunkLayout",
     "GridError",
     "Mode",
     "PointProjection",
