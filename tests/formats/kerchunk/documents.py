@@ -134,6 +134,7 @@ def _chunks(
     import itertools
 
     pairs = []
+    whole_files = draw(st.booleans())
     uris = draw(st.lists(_uris, min_size=1, max_size=3))
     for cell in itertools.product(*map(range, cells)):
         numbers = [str(number) for number in cell]
@@ -144,6 +145,8 @@ def _chunks(
         )
         key = separator.join(stem)
         value: Any = [draw(st.sampled_from(uris)), draw(_numbers), draw(_numbers)]
+        if whole_files:
+            value = value[: draw(st.sampled_from([1, 3]))]
         if draw(st.sampled_from([False] * 30 + [True])):
             value = draw(_odd_values)
         pairs.append((key, value))

@@ -12,7 +12,7 @@ from tests.formats.kerchunk.documents import ALWAYS, GROUP, NEVER, looking_at, r
 from virtualzarr.errors import BadReferenceError, VirtualZarrError
 from virtualzarr.formats.kerchunk import document
 from virtualzarr.formats.kerchunk.bytescan import MARGIN, Text
-from virtualzarr.formats.kerchunk.members import find_members, find_style
+from virtualzarr.formats.kerchunk.members import find_members, find_styles
 from virtualzarr.group import Group
 
 
@@ -85,6 +85,22 @@ def test_nearly_all_members_of_a_plain_document_are_found(style, slash):
     group = scan_bytes(text)
     assert [s.uri for s in group["x"].manifest.sources] == [f"s3://b/{i}.nc" for i in range(7)]
     assert np.array_equal(group["x"].manifest.offset, np.arange(300) * 11)
+
+
+@pytest.mark.parametrize("style", [{"separators": (",", ":")}, {"indent": 2}, {}])
+def test_members_for_whole_files_are_found_too(style):
+    refs = regular()
+    refs |= {f"x/{i}": [f"s3://c/{i}"] for i in range(0, 300, 3)}
+    text = json.dumps({"version": 1, "refs": refs}, **style).encode()
+    with looking_at(ALWAYS):
+        found = document.read_document(text)
+    assert found.members is not None
+    assert len(found.others) < 12
+    manifest = scan_bytes(text)["x"].manifest
+    assert np.array_equal(np.asarray(manifest.length) < 0, np.arange(300) % 3 == 0)
+    assert [manifest.sources[i].uri for i in manifest.source[:4]] == [
+        "s3://c/0", "s3://b/1.nc", "s3://b/2.nc", "s3://c/3",
+    ]  # fmt: skip
 
 
 def test_members_of_an_attribute_are_not_references():
@@ -193,9 +209,8 @@ def test_strings_made_to_collide_are_told_apart(monkeypatch):
 
 def test_a_style_is_found_where_most_members_are():
     text = b'{"a": ["u", 1, 2], ' + b"".join(b'"k%d":["u",1,2],' % i for i in range(50)) + b'"z":1}'
-    style = find_style(text)
-    assert style is not None
+    (style,) = find_styles(text)
     assert style.gap == b":["
-    found = find_members(Text(b" " * MARGIN + text + b" " * MARGIN), style)
+    found = find_members(Text(b" " * MARGIN + text + b" " * MARGIN), [style])
     assert found is not None
     assert len(found[0]) == 50

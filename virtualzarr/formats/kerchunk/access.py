@@ -62,6 +62,7 @@ right, say so with allowed= [file /etc/passwd]
         self.home = home
         self.remote = is_url(home)
         self.storage_options = storage_options
+        self._fine: set[str] = set()  # "s3://" and the like, once one such URL was found good
         prefixes = [allowed] if isinstance(allowed, (str, os.PathLike)) else allowed
         self.prefixes = None if prefixes is None else [_prefix(prefix) for prefix in prefixes]
 
@@ -77,6 +78,8 @@ right, say so with allowed= [file /etc/passwd]
         """
         if not isinstance(uri, str) or not uri or "\0" in uri:
             raise BadReferenceError(f"{uri!r} is no URL or path of a source")
+        if uri[: uri.find(":") + 3] in self._fine and "::" not in uri:
+            return uri
         full = self._full(uri)
         if self.prefixes is not None:
             if not any(_below(full, prefix) for prefix in self.prefixes):
@@ -92,12 +95,16 @@ right, say so with allowed= [file /etc/passwd]
             raise AccessError(
                 "references may not use this protocol unless allowed= says so", file=uri
             )
+        else:
+            self._fine.add(full[: full.index(":") + 3])
         return full
 
     def options_of(self, source: str) -> Mapping[str, Any] | None:
         """How to open a source: a remote reference file's keys are not sent to other hosts."""
-        if not self.storage_options or not is_url(source) or not self.remote:
-            return self.storage_options if is_url(source) else None
+        if not self.storage_options or not is_url(source):
+            return None
+        if not self.remote:
+            return self.storage_options
         mine, its = urlsplit(self.home), urlsplit(source)
         same = mine.scheme == its.scheme and (
             mine.scheme not in ("http", "https") or mine.netloc == its.netloc

@@ -233,13 +233,18 @@ def _string(text: Text, start: int, stop: int) -> str:
 def strings(text: Text, start: Positions, stop: Positions) -> tuple[Positions, list[str]]:
     """The distinct JSON strings between positions, and which of them each row holds."""
     which, first = text.unique(start, stop)
-    known: dict[str, int] = {}
-    numbers = [
-        known.setdefault(_string(text, a, b), len(known))
-        for a, b in zip(start[first].tolist(), stop[first].tolist(), strict=True)
-    ]
-    # Differently escaped, the same string may have come more than once.
-    return np.array(numbers, np.int64)[which] if len(which) else which, list(known)
+    places = list(zip(start[first].tolist(), stop[first].tolist(), strict=True))
+    # Within unescaped quotes, so that side by side they are a list of strings if each is one.
+    joined = b'","'.join([text.data[a:b] for a, b in places])
+    try:
+        found = json.loads(b'["' + joined + b'"]') if places else []
+    except ValueError:
+        found = [_string(text, a, b) for a, b in places]
+    known = {string: number for number, string in enumerate(dict.fromkeys(found))}
+    if len(known) < len(found):
+        # Differently escaped, the same string has come more than once.
+        which = np.array([known[string] for string in found], np.int64)[which]
+    return which, list(known)
 
 
 def member_items(text: Text, members: Members, rows: Positions) -> Iterator[tuple[str, list[Any]]]:

@@ -17,7 +17,7 @@ from virtualzarr.formats.kerchunk.members import (
     Stretch,
     cut_out,
     find_members,
-    find_style,
+    find_styles,
 )
 
 SMALL = 1 << 14
@@ -74,13 +74,11 @@ def read_document(data: bytes | Mapping[str, Any]) -> Document:
 
 def _read_regular(data: bytes) -> Document | None:
     """Read a document of mostly regular members, or return None."""
-    style = find_style(data)
-    found = None if style is None else find_members(text := Text(data), style)
+    styles = find_styles(data)
+    found = find_members(text := Text(data), styles) if styles else None
     if found is None:
         return None
     members, following = found
-    if not len(members):
-        return None
     for _ in range(3):
         cut = cut_out(data, members, following, most=1000 + len(members) // 8)
         if cut is None:
