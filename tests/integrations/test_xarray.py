@@ -30,6 +30,7 @@ from virtualzarr.integrations.xarray import (  # noqa: E402
     to_dataset,
 )
 
+pytestmark = pytest.mark.interop
 ENGINE = VirtualzarrBackend
 
 
