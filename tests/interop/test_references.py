@@ -434,3 +434,18 @@ def test_no_warnings_of_ours(tmp_path):
         warnings.simplefilter("error")
         publish(Group({}, {"x": virtual(tmp_path / "x", VALUES, (2, 3))}), tmp_path / "refs.json")
         scan(tmp_path / "refs.json")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_nested_groups_as_a_tree_of_xarray(tmp_path, zarr_format):
+    xr = pytest.importorskip("xarray")
+    names = {"dimension_names": ("y", "x")}
+    inner = Group({"k": 1}, {"v": virtual(tmp_path / "v", VALUES, (2, 3), **names)})
+    group = Group({}, {"u": virtual(tmp_path / "u", VALUES, (5, 7), **names), "g": inner})
+    publish(group, tmp_path / "refs.json", zarr_format=zarr_format)
+    fs = fsspec.filesystem("reference", fo=str(tmp_path / "refs.json"), asynchronous=True)
+    store = zarr.storage.FsspecStore(fs, read_only=True, path="")
+    tree = xr.open_datatree(store, engine="zarr")
+    assert np.array_equal(tree["g/v"].values, VALUES)
+    assert np.array_equal(tree["u"].values, VALUES)
+    assert tree["g"].attrs == {"k": 1}

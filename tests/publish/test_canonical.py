@@ -11,6 +11,7 @@ from grids import RectilinearGrid, RegularGrid
 from tests.publish.arrays import BIG, LITTLE, ZLIB
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
+from virtualzarr.errors import PublishError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.publish.canonical import make_canonical
@@ -131,6 +132,18 @@ def test_numcodecs_shuffles_whole_elements_only(codecs, elementsize, known):
     )
     manifest = Manifest((2,), Sources([Source("/f")]), 0, [0, 9], 9)
     assert (len(make_canonical(meta, manifest).odd) == 0) == known
+
+
+def test_open_ends_get_a_length(tmp_path):
+    (tmp_path / "f").write_bytes(bytes(10))
+    meta = ArrayMetadata((3,), "i4", RegularGrid((3,), (1,)), PLAIN, 0)
+    for source in (Source(str(tmp_path / "f")), Source.of_file(tmp_path / "f")):
+        manifest = Manifest((3,), Sources([source]), [0, 0, -1], [6, 0, 3], [-1, -1, -1])
+        made = make_canonical(meta, manifest).manifest
+        assert made.length.tolist() == [4, -1, -1]
+    manifest = Manifest((3,), Sources([source]), 0, 11, -1)
+    with pytest.raises(PublishError, match="behind the end"):
+        make_canonical(meta, manifest)
 
 
 def test_cells_of_several_shapes():

@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from grids import SeparableGrid
 from virtualzarr.codecs import Pipeline
-from virtualzarr.manifest import Manifest
+from virtualzarr.errors import PublishError
+from virtualzarr.manifest import Affine, Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.publish.rules import own_codecs
+from virtualzarr.stores.files import file_facts
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -44,16 +46,39 @@ def make_canonical(metadata: ArrayMetadata, manifest: Manifest) -> Canonical:
     decoder is called. So is the part of an uncompressed chunk that is contiguous in it: a shorter
     range of bytes.
     """
+    manifest = _with_lengths(manifest)
     reason = own_codecs(metadata)
     if reason is not None:
         odd = np.flatnonzero(_flat(manifest.source, manifest) >= 0)
         return Canonical(manifest, odd, {reason: len(odd)} if len(odd) else {})
+    if manifest.decoder is None and manifest.origin is None:
+        return Canonical(manifest, np.zeros(0, np.int64))
     odd = np.flatnonzero(~np.asarray(manifest.canonical).reshape(-1))
     if not len(odd):
-        if manifest.decoder is not None or manifest.origin is not None:
-            manifest = manifest.replace(decoders=(), decoder=None, origin=None)
-        return Canonical(manifest, odd)
+        return Canonical(manifest.replace(decoders=(), decoder=None, origin=None), odd)
     return _Work(metadata, manifest, odd).result()
+
+
+def _with_lengths(manifest: Manifest) -> Manifest:
+    """Give a length to what goes from some offset to the end of its file, which JSON cannot say."""
+    if isinstance(manifest.length, Affine) or manifest.length.min(initial=0) >= 0:
+        return manifest
+    open_ended = (np.asarray(manifest.length) < 0) & (np.asarray(manifest.offset) > 0)
+    open_ended &= np.asarray(manifest.source) >= 0
+    if not open_ended.any():
+        return manifest
+    source = np.asarray(manifest.source)
+    length, offset = np.array(np.asarray(manifest.length)), np.asarray(manifest.offset)
+    for row in np.unique(source[open_ended]).tolist():
+        known = manifest.sources[row]
+        size = known.size
+        if size is None:
+            size = file_facts(known.uri, known.storage_options).size
+        cells = open_ended & (source == row)
+        if size is None or (offset[cells] > size).any():
+            raise PublishError("a chunk begins behind the end of its file", file=known.uri)
+        length[cells] = size - offset[cells]
+    return manifest.replace(length=length)
 
 
 def _flat(column: Any, manifest: Manifest) -> npt.NDArray[Any]:
@@ -119,6 +144,8 @@ class _Work:
     def _contiguous(self, rows: Ints, stored: Ints, pipeline: Pipeline) -> Mask:
         """Shorten the ranges of cells that lie in one piece of an uncompressed block."""
         none = np.zeros(len(rows), bool)
+        if pipeline.serializer.needs_fill:  # a shard
+            return none
         ones = (1,) * self.metadata.ndim
         raw = pipeline.for_block(ones, self.metadata.dtype).raw
         if raw is None or self.metadata.dtype.hasobject:

@@ -55,7 +55,7 @@ def encoded_exactly(metadata: ArrayMetadata, block: npt.NDArray[Any]) -> bytes:
     PublishError
         If the array's codecs change them.
     """
-    codec = metadata.pipeline.for_block(block.shape, metadata.dtype)
+    codec = metadata.pipeline.for_block(block.shape, metadata.dtype, metadata.fill_value)
     data = bytes(codec.encode(block))
     if not _same(codec.decode(data), block):
         raise PublishError("the array's codecs do not give back what they encode")

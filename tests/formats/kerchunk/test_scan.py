@@ -56,6 +56,17 @@ def test_a_repeated_key_is_an_error(smallest, times, tmp_path):
         scan(written(tmp_path, text))
 
 
+@pytest.mark.parametrize("key", ["x/.zarray", "s/c"])
+def test_a_repeated_key_is_an_error_when_one_is_no_regular_chunk(key, tmp_path):
+    refs = BASE | {"s/zarr.json": zarr_json([], [])} | {"s/c": "a"}
+    head = json.dumps(refs)[:-1]
+    lines = [f'"x/{i}":["s3://b/f",{i},1]' for i in range(3)] + [f'"{key}":["/d/f",0,9]']
+    text = head + "," + ",".join([*lines, '"x/3":["s3://b/f",9,1]']) + "}" + " " * 200
+    for smallest in (ALWAYS, NEVER):
+        with looking_at(smallest), pytest.raises(BadReferenceError, match="more than once"):
+            scan(written(tmp_path, text))
+
+
 def test_a_repeated_key_within_metadata_is_an_error(tmp_path):
     text = '{".zgroup":{"zarr_format":2,"zarr_format":2}}'
     with pytest.raises(BadReferenceError, match="zarr_format"):

@@ -117,13 +117,16 @@ class _Scan:
         located, strays = self._located(hierarchy)
         if any(is_document(key) for key in strays):
             # Metadata by reference looked like chunks: now that they are known, once more.
-            metadata |= {k: v for k, v in strays.items() if is_document(k)}
+            found = {k: v for k, v in strays.items() if is_document(k)}
+            _check_distinct(metadata, found)
+            metadata |= found
             hierarchy = self._hierarchy(metadata)
             located, strays = self._located(hierarchy)
             strays = {k: v for k, v in strays.items() if not is_document(k)}
         columns = Columns(spaces_of(hierarchy.arrays), self.access, self.templates, document.sizes)
         if document.text is not None and document.members is not None:
             columns.add_members(document.text, document.members, located)
+        _check_distinct(objects, strays)
         self._add_objects(columns, {**objects, **strays}, hierarchy)
         self._add_generated(columns)
         arrays = self._arrays(columns, hierarchy)
@@ -229,6 +232,11 @@ class _Scan:
                 continue
             arrays[path] = Array.virtual(metadata, manifest, path)
         return arrays
+
+
+def _check_distinct(some: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+    for key in some.keys() & others.keys():
+        raise BadReferenceError("the key stands in the document more than once", chunk=key)
 
 
 def _within(folder: str, paths: Mapping[str, Any]) -> bool:
