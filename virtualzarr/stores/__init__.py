@@ -1,5 +1,9 @@
-"""Where bytes come from: keys, byte ranges, and planning how to fetch many of them."""
+"""Where bytes come from and go to: keys, byte ranges, and planning how to fetch many of them."""
 
-from virtualzarr.stores.store import FsspecStore, LocalStore, MemoryStore, Store, open_store
+from virtualzarr.stores.fsspec import FsspecStore
+from virtualzarr.stores.local import LocalStore
+from virtualzarr.stores.memory import MemoryStore
+from virtualzarr.stores.store import Store, open_store
+from virtualzarr.stores.zip import ZipStore
 
-__all__ = ["FsspecStore", "LocalStore", "MemoryStore", "Store", "open_store"]
+__all__ = ["FsspecStore", "LocalStore", "MemoryStore", "Store", "ZipStore", "open_store"]

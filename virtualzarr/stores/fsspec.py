@@ -1,0 +1,123 @@
+"""A store at any URL that fsspec opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.stores.files import Buffer, ByteFile, Connection, RemoteFile
+from virtualzarr.stores.store import ByteRange, Change, check_key, key_lock
+
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
+class FsspecStore:
+    """A store over any URL that fsspec opens.
+
+    Whether the place can be written to shows only when it is tried.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+        What fsspec's file system is made with.
+    """
+
+    writable = True
+    guarantees = (
+        "update excludes threads of this process only; of several processes that change one key "
+        "at the same time, the last wins"
+    )
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.uri = url.rstrip("/")
+        self.connection = Connection(self.uri, storage_options)
+        self.root = self.connection.path.rstrip("/")
+
+    def _path(self, key: str) -> str:
+        return f"{self.root}/{key}" if key else self.root
+
+    def _call(self, method: str, key: str, **options: Any) -> Any:
+        """Call a method of the file system on a key; None where there is nothing."""
+        try:
+            return self.connection.call(method, self._path(key), f"{self.uri}/{key}", **options)
+        except SourceError as error:
+            if isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, _ABSENT):
+                return None
+            if isinstance(error.__cause__, NotImplementedError):
+                raise UnsupportedError(
+                    "this kind of URL cannot be written to or listed", file=self.uri
+                ) from error
+            raise
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return the contents of an object, or some of them, or None."""
+        start, stop = (None, None) if byte_range is None else byte_range
+        data: bytes | None = self._call("cat_file", key, start=start, end=stop)
+        return data
+
+    def file(self, key: str) -> ByteFile | None:
+        """Return the object under a key, there or not."""
+        return RemoteFile.within(self.connection, self._path(key), f"{self.uri}/{key}")
+
+    def list_dir(self, prefix: str) -> Iterator[str]:
+        """Yield the names under a prefix; nothing where the server cannot list."""
+        entries = self._call("ls", prefix, detail=False) or []
+        names = {str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries}
+        yield from sorted(names - {""})
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield keys and sizes under a prefix."""
+        found = self._call("find", prefix, detail=True) or {}
+        root = self.root.strip("/")
+        start = len(root) + 1 if root else 0
+        inside = f"{prefix}/" if prefix else ""
+        for path, facts in found.items():
+            key = str(path).lstrip("/")[start:]
+            if key.startswith(inside):
+                yield key, int(facts["size"] or 0)
+
+    def set(self, key: str, data: Buffer) -> None:
+        """Give a key a value; object stores show old or new bytes, some servers a part."""
+        check_key(key, self.uri)
+        with key_lock(self.uri, key):
+            self._put(key, data)
+
+    def _put(self, key: str, data: Buffer) -> None:
+        path, uri = self._path(key), f"{self.uri}/{key}"
+        try:
+            self.connection.call("pipe_file", path, uri, value=bytes(data))
+        except SourceNotFoundError:
+            # A kind with real directories.
+            self.connection.call("makedirs", path.rsplit("/", 1)[0], uri, exist_ok=True)
+            self.connection.call("pipe_file", path, uri, value=bytes(data))
+        except SourceError as error:
+            if isinstance(error.__cause__, NotImplementedError):
+                raise UnsupportedError(
+                    "this kind of URL cannot be written to", file=self.uri
+                ) from error
+            raise
+
+    def delete(self, key: str) -> None:
+        """Take a key's value away, if it has one."""
+        check_key(key, self.uri)
+        with key_lock(self.uri, key):
+            self._call("rm_file", key)
+
+    def delete_dir(self, prefix: str) -> None:
+        """Take away all keys under a prefix."""
+        if prefix:
+            check_key(prefix, self.uri)
+        self._call("rm", prefix, recursive=True)
+
+    def update(self, key: str, change: Change) -> None:
+        """Replace a key's value by what `change` makes of it; see `guarantees`."""
+        check_key(key, self.uri)
+        with key_lock(self.uri, key):
+            old = self.get(key)
+            new = change(old)
+            if new is None and old is not None:
+                self._call("rm_file", key)
+            elif new is not None and new is not old:
+                self._put(key, new)

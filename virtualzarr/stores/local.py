@@ -1,0 +1,290 @@
+"""A store over a directory: every write is atomic, and updates lose nothing between processes.
+
+A key is written by whoever holds the lock on its lock file: the new bytes go into the lock file
+itself, which is then renamed onto the key. So a reader sees old or new bytes, a process that dies
+leaves the old ones and a lock file that blocks nobody, and no temporary names are needed. The lock
+files are those of TensorStore, which keeps out of our way as we keep out of its.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from virtualzarr.config import config
+from virtualzarr.errors import AccessError, SourceError, UnsupportedError
+from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, resolve_uri
+from virtualzarr.stores.store import (
+    LOCK_SUFFIX,
+    ByteRange,
+    Change,
+    check_key,
+    first_parts,
+)
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
+class LocalStore:
+    """A store over a directory, which need not be there before it is written to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = LocalStore(tempfile.mkdtemp())
+    >>> store.set("a/zarr.json", b"{}")
+    >>> store.update("a/zarr.json", lambda old: old + b" ")
+    >>> store.get("a/zarr.json"), list(store.list())
+    (b'{} ', [('a/zarr.json', 3)])
+    """
+
+    writable = True
+    guarantees = (
+        "update, set and delete exclude all threads and processes that write through this package "
+        "or TensorStore on file systems with working locks"
+    )
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.uri = resolve_uri(root)
+        self.root = Path(self.uri)
+
+    def _path(self, key: str) -> str:
+        # Keys come from metadata that may be hostile.
+        if key.startswith("/") or ".." in key.split("/") or "\\" in key or "\0" in key:
+            raise AccessError(f"the key {key!r} leads out of the store", file=self.uri)
+        return f"{self.uri}/{key}" if key else self.uri
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return the contents of a file, or some of them, or None."""
+        path = self._path(key)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                if byte_range is None:
+                    return file.readall()
+                size = os.fstat(file.fileno()).st_size
+                start, stop, _ = slice(*byte_range).indices(size)
+                file.seek(start)
+                data = file.read(max(stop - start, 0))
+                while len(data) < stop - start and (more := file.read(stop - start - len(data))):
+                    data += more
+                return data
+        except _ABSENT:
+            return None
+        except OSError as error:
+            raise _failed(error, path) from error
+
+    def file(self, key: str) -> ByteFile | None:
+        """Return the file under a key, there or not."""
+        return LocalFile(self._path(key))
+
+    def list_dir(self, prefix: str) -> Iterator[str]:
+        """Yield the names in a directory."""
+        try:
+            names = os.listdir(self._path(prefix))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield from first_parts((name for name in names if not name.endswith(LOCK_SUFFIX)), "")
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield keys and sizes under a prefix."""
+        try:
+            entries = os.scandir(self._path(prefix))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        start = f"{prefix}/" if prefix else ""
+        with entries:
+            for entry in entries:
+                if entry.is_dir():
+                    yield from self.list(start + entry.name)
+                elif not entry.name.endswith(LOCK_SUFFIX):
+                    try:
+                        yield start + entry.name, entry.stat().st_size
+                    except FileNotFoundError:
+                        continue  # deleted since it was listed
+
+    def set(self, key: str, data: Buffer) -> None:
+        """Give a key a value."""
+        path = self._path(check_key(key, self.uri))
+        with _locked(path) as lock:
+            _replace(path, lock, data)
+
+    def delete(self, key: str) -> None:
+        """Take a key's value away, if it has one."""
+        path = self._path(check_key(key, self.uri))
+        if not os.path.lexists(path):
+            return
+        with _locked(path):
+            self._unlink(path)
+
+    def delete_dir(self, prefix: str) -> None:
+        """Take away all keys under a prefix, and directories that are empty then."""
+        if prefix:
+            check_key(prefix, self.uri)
+        top = self._path(prefix)
+        for key, _ in [*self.list(prefix)]:
+            self.delete(key)
+        for folder, _, names in os.walk(top, topdown=False):
+            for name in names:
+                # What a process left that died while it wrote; those in use cannot be had.
+                if name.endswith(LOCK_SUFFIX):
+                    with _locked(os.path.join(folder, name.removesuffix(LOCK_SUFFIX))):
+                        pass
+            if folder != self.uri:
+                with suppress(OSError):
+                    os.rmdir(folder)
+        if prefix:
+            self._prune(top)
+
+    def update(self, key: str, change: Change) -> None:
+        """Replace a key's value by what `change` makes of it."""
+        path = self._path(check_key(key, self.uri))
+        with _locked(path) as lock:
+            old = self.get(key)
+            new = change(old)
+            if new is None:
+                if old is not None:
+                    self._unlink(path)
+            elif new is not old:
+                _replace(path, lock, new)
+        if new is None:
+            self._prune(path)
+
+    def _unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _failed(error, path) from error
+
+    def _prune(self, path: str) -> None:
+        """Remove the directories above a path that are empty now."""
+        folder = os.path.dirname(path)
+        while len(folder) > len(self.uri):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return  # not empty, or removed by another
+            folder = os.path.dirname(folder)
+
+
+class _Lock:
+    """A lock file that is held."""
+
+    __slots__ = ("fd", "name", "renamed")
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.fd = fd
+        self.name = name
+        self.renamed = False
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[_Lock]:
+    """Hold the lock of a path; the lock file is gone afterwards."""
+    try:
+        lock = _acquire(path + LOCK_SUFFIX)
+    except OSError as error:
+        raise _failed(error, path) from error
+    try:
+        yield lock
+    except OSError as error:
+        raise error if isinstance(error, SourceError) else _failed(error, path) from error
+    finally:
+        if not lock.renamed:
+            with suppress(FileNotFoundError):
+                os.unlink(lock.name)
+        # Closing is not enough: a process forked meanwhile has the same open file.
+        _unlock(lock.fd)
+        os.close(lock.fd)
+
+
+def _acquire(name: str) -> _Lock:
+    if fcntl is None:
+        raise UnsupportedError("writing to a directory needs the file locks of POSIX", file=name)
+    vanished = 0
+    while True:
+        try:
+            fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            vanished += 1
+            _make_folder(os.path.dirname(name), patient=vanished < 1000)
+            continue
+        try:
+            _lock(fd)
+            # Whoever held it before us has renamed it onto the key, or removed it.
+            if _is_file(fd, name):
+                return _Lock(fd, name)
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _make_folder(path: str, *, patient: bool) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileNotFoundError:
+        # Others who delete remove folders that are empty, also while we make them.
+        if not patient:
+            raise
+
+
+def _is_file(fd: int, name: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(name))
+    except FileNotFoundError:
+        return False
+
+
+if hasattr(fcntl, "F_OFD_SETLKW") and sys.maxsize > 2**32:
+    # Locks of the open file, not of the process, so that they exclude threads, too.
+    _TAKE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    _GIVE = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+
+    def _lock(fd: int) -> None:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _TAKE)
+
+    def _unlock(fd: int) -> None:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _GIVE)
+
+else:
+
+    def _lock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
+    def _unlock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _replace(path: str, lock: _Lock, data: Buffer) -> None:
+    """Write into the lock file and rename it onto the path."""
+    view = memoryview(data).cast("B")
+    done = os.write(lock.fd, view) if view.nbytes else 0
+    while done < view.nbytes:
+        done += os.write(lock.fd, view[done:])
+    if os.lseek(lock.fd, 0, os.SEEK_END) > view.nbytes:
+        os.ftruncate(lock.fd, view.nbytes)  # it was left behind by a process that died
+    if config.sync_files:
+        os.fsync(lock.fd)
+    os.replace(lock.name, path)
+    lock.renamed = True
+    if config.sync_files:
+        folder = os.open(os.path.dirname(path), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _failed(error: OSError, path: str) -> SourceError:
+    return SourceError(error.strerror or str(error), file=path)

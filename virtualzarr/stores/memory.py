@@ -1,0 +1,101 @@
+"""A store over a mapping in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+
+from virtualzarr.stores.files import Buffer, ByteFile, InlineFile
+from virtualzarr.stores.store import (
+    ByteRange,
+    Change,
+    check_key,
+    first_parts,
+    key_lock,
+    read_only,
+    sliced,
+)
+
+
+class MemoryStore:
+    """A store over a mapping; a mutable one can be written to.
+
+    Parameters
+    ----------
+    data : mapping of str to bytes, optional
+        Kept, not copied.
+
+    Examples
+    --------
+    >>> store = MemoryStore({"a/zarr.json": b"{}"})
+    >>> store.get("a/zarr.json"), store.get("b"), list(store.list_dir(""))
+    (b'{}', None, ['a'])
+    >>> store.set("a/c/0", b"123")
+    >>> list(store.list("a"))
+    [('a/zarr.json', 2), ('a/c/0', 3)]
+    """
+
+    guarantees = "update excludes all threads that write to the same mapping"
+
+    def __init__(self, data: Mapping[str, bytes] | None = None) -> None:
+        self.data: Mapping[str, bytes] = {} if data is None else data
+        self.uri = "memory"
+
+    @property
+    def writable(self) -> bool:
+        """Whether the mapping is mutable."""
+        return isinstance(self.data, MutableMapping)
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return the value of a key, or None."""
+        value = self.data.get(key)
+        return None if value is None else sliced(bytes(value), byte_range)
+
+    def file(self, key: str) -> ByteFile | None:
+        """Return the value of a key as a file, or None."""
+        value = self.data.get(key)
+        return None if value is None else InlineFile(value, key)
+
+    def list_dir(self, prefix: str) -> Iterator[str]:
+        """Yield the names under a prefix."""
+        return first_parts(iter(list(self.data)), prefix)
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield keys and sizes under a prefix."""
+        start = f"{prefix}/" if prefix else ""
+        for key, value in [*self.data.items()]:
+            if key.startswith(start):
+                yield key, len(value)
+
+    def set(self, key: str, data: Buffer) -> None:
+        """Give a key a value."""
+        mapping, key = self._mutable(), check_key(key, self.uri)
+        value = bytes(data)
+        with key_lock(id(mapping), key):
+            mapping[key] = value
+
+    def delete(self, key: str) -> None:
+        """Take a key's value away, if it has one."""
+        mapping = self._mutable()
+        with key_lock(id(mapping), key):
+            mapping.pop(key, None)
+
+    def delete_dir(self, prefix: str) -> None:
+        """Take away all keys under a prefix."""
+        for key, _ in [*self.list(prefix)]:
+            self.delete(key)
+
+    def update(self, key: str, change: Change) -> None:
+        """Replace a key's value by what `change` makes of it."""
+        mapping, key = self._mutable(), check_key(key, self.uri)
+        with key_lock(id(mapping), key):
+            old = mapping.get(key)
+            new = change(None if old is None else bytes(old))
+            if new is None:
+                mapping.pop(key, None)
+            elif new is not old:
+                mapping[key] = bytes(new)
+
+    def _mutable(self) -> MutableMapping[str, bytes]:
+        if not isinstance(self.data, MutableMapping):
+            raise read_only(self.uri)
+        return self.data
