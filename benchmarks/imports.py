@@ -11,13 +11,19 @@ from benchmarks._table import Row
 TOOLS = ("zarr", "virtualizarr", "kerchunk.hdf", "tensorstore", "xarray", "h5py")
 
 _PROBE = """
-import resource, sys, time
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+import os, sys, time
+
+def resident():
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return float("nan")
+
+before = resident()
 start = time.perf_counter()
 import {module}
-seconds = time.perf_counter() - start
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print(seconds, memory / 1024, len(sys.modules))
+print(time.perf_counter() - start, (resident() - before) / 1e6, len(sys.modules))
 """
 
 
