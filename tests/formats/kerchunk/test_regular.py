@@ -55,7 +55,7 @@ def assert_same(one: Group, other: Group) -> None:
             assert mine.sources[a] == its.sources[b]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(references())
 def test_fast_and_slow_agree(case):
     _, text = case

@@ -155,6 +155,16 @@ def test_on_error_warn_leaves_out_what_is_wrong():
 
 
 @pytest.mark.parametrize("smallest", [ALWAYS, NEVER])
+@pytest.mark.parametrize("value", [["/d/f"], ["/d/f", 3, 1]])
+def test_a_v3_scalar_among_other_members(smallest, value, tmp_path):
+    refs = BASE | {"s/zarr.json": zarr_json([], [])} | {"s/c": value}
+    refs |= {f"x/{i}": [*value[:1], *value[1:]] for i in range(4)}
+    with looking_at(smallest):
+        group = scan(written(tmp_path, json.dumps(refs) + " " * 200))
+    assert listed(group["s"].manifest) == [[*value, 0, -1][:3]]
+
+
+@pytest.mark.parametrize("smallest", [ALWAYS, NEVER])
 def test_metadata_by_reference(smallest, tmp_path):
     (tmp_path / "zarray").write_text("  " + zarray([3], [1]))
     zarray_ref = [str(tmp_path / "zarray"), 2, len(zarray([3], [1]))]

@@ -252,7 +252,8 @@ def member_items(text: Text, members: Members, rows: Positions) -> Iterator[tupl
     for row in rows.tolist():
         key = _string(text, int(members.key_start[row]), int(members.key_stop[row]))
         uri = _string(text, int(members.uri_start[row]), int(members.uri_stop[row]))
-        yield key, [uri, int(members.offset[row]), int(members.length[row])]
+        length = int(members.length[row])
+        yield key, [uri] if length < 0 else [uri, int(members.offset[row]), length]
 
 
 def flat_cells(space: KeySpace, coordinates: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
