@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from io import FileIO
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 
 Buffer = bytes | bytearray | memoryview
+
+KEPT = 16 * 1024 * 1024
+"""Memory for larger reads is not kept for the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +34,20 @@ class FileFacts:
 
 
 def is_url(uri: str) -> bool:
-    """Tell whether a text names a place by protocol, as fsspec understands it."""
-    return "://" in uri or "::" in uri
+    """Tell whether a text names a place by protocol, as fsspec understands it.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/a.nc"), is_url("zip://a.nc::b.zip"), is_url("/data/run::2/a.nc")
+    (True, True, False)
+    """
+    return ("://" in uri or "::" in uri) and not uri.startswith("/")
 
 
 def resolve_uri(path_or_url: Any) -> str:
     """Return a URL as it is and a local path (or ``file://`` URL) as an absolute path.
+
+    What follows ``file://`` is taken literally, as fsspec does: ``%20`` is not a blank.
 
     Examples
     --------
@@ -47,7 +60,8 @@ def resolve_uri(path_or_url: Any) -> str:
     for prefix in ("file://", "local://"):
         if text.startswith(prefix):
             text = text.removeprefix(prefix)
-    return text if is_url(text) else str(Path(text).absolute())
+    local = isinstance(path_or_url, PurePath) or not is_url(text)
+    return str(Path(text).absolute()) if local else text
 
 
 def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
@@ -57,6 +71,8 @@ def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tu
     ------
     UnsupportedError
         If fsspec knows no such protocol, or the package it needs is not installed.
+    SourceError
+        If what the path lies in, such as a zip file, cannot be opened.
     """
     import fsspec
 
@@ -64,6 +80,8 @@ def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tu
         fs, path = fsspec.core.url_to_fs(uri, **(storage_options or {}))
     except (ValueError, ImportError) as error:
         raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
+    except Exception as error:
+        raise _failed(error, uri) from error
     return fs, path
 
 
@@ -75,14 +93,14 @@ def file_facts(uri: str, storage_options: Mapping[str, Any] | None = None) -> Fi
     SourceError
         If the file is not there or cannot be looked at.
     """
-    try:
-        if not is_url(uri):
-            stat = os.stat(uri)
-            return FileFacts(stat.st_size, stat.st_mtime_ns)
-        fs, path = filesystem(uri, storage_options)
-        info = fs.info(path)
-    except OSError as error:
-        raise _failed(error, uri) from error
+    if not is_url(uri):
+        try:
+            found = os.stat(uri)
+        except OSError as error:
+            raise _failed(error, uri) from error
+        return FileFacts(found.st_size, found.st_mtime_ns)
+    connection = Connection(uri, storage_options)
+    info = connection.call("info", connection.path, uri)
     etag = info.get("ETag") or info.get("etag")
     return FileFacts(info.get("size"), None, None if etag is None else str(etag))
 
@@ -93,10 +111,11 @@ class ByteFile(Protocol):
     uri: str
     remote: bool
 
-    def read(self, start: int, stop: int | None) -> Buffer:
+    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:
         """Return the bytes from `start` up to `stop`, or to the end.
 
-        The buffer may be overwritten by the next read in the same thread.
+        The buffer may be overwritten by the next read in the same thread. More than `most` bytes
+        are an error; where that can be known before, nothing is read.
 
         Raises
         ------
@@ -121,7 +140,7 @@ class _Scratch(threading.local):
         self.memory = np.empty(0, np.uint8)
 
     def take(self, nbytes: int) -> memoryview:
-        if nbytes > 64 * 1024 * 1024:
+        if nbytes > KEPT:
             return np.empty(nbytes, np.uint8).data
         if len(self.memory) < nbytes:
             self.memory = np.empty(max(nbytes, 1024 * 1024), np.uint8)
@@ -141,9 +160,9 @@ class LocalFile:
         self.uri = path
         self.facts = facts
 
-    def read(self, start: int, stop: int | None) -> Buffer:  # noqa: D102
+    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
         with self.opened() as file:
-            return file.read(start, stop)
+            return file.read(start, stop, most)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         with self.opened() as file:
@@ -152,13 +171,25 @@ class LocalFile:
     @contextmanager
     def opened(self) -> Iterator[ByteFile]:  # noqa: D102
         try:
-            file = FileIO(self.uri)
+            file = FileIO(self.uri, opener=_open)
+        except FileNotFoundError as error:
+            if os.path.islink(self.uri):
+                # Not the same as nothing: its content was left behind, or not fetched yet.
+                raise SourceError("a symbolic link to a missing file", file=self.uri) from error
+            raise _failed(error, self.uri) from error
         except OSError as error:
             raise _failed(error, self.uri) from error
         with file:
-            stat = os.fstat(file.fileno())
-            _check_unchanged(self.uri, self.facts, FileFacts(stat.st_size, stat.st_mtime_ns))
-            yield _OpenFile(self.uri, file, stat.st_size)
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise SourceError("not a regular file", file=self.uri)
+            _check_unchanged(self.uri, self.facts, FileFacts(found.st_size, found.st_mtime_ns))
+            yield _OpenFile(self.uri, file, found.st_size)
+
+
+def _open(path: str, flags: int) -> int:
+    # Opening a pipe would wait for who writes to it.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class _OpenFile:
@@ -172,9 +203,10 @@ class _OpenFile:
         self.file = file
         self.size = size
 
-    def read(self, start: int, stop: int | None) -> Buffer:
+    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:
         stop = self.size if stop is None else stop
         self._check(start, stop)
+        _check_most(self.uri, stop - start, most)
         view = _scratch.take(stop - start)
         self._fill(start, view)
         return view
@@ -211,10 +243,10 @@ class InlineFile:
     remote = False
 
     def __init__(self, data: bytes, uri: str = "inline data") -> None:
-        self.data = memoryview(data)
+        self.data = memoryview(data).cast("B")
         self.uri = uri
 
-    def read(self, start: int, stop: int | None) -> Buffer:  # noqa: D102
+    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
         stop = self.data.nbytes if stop is None else stop
         if stop > self.data.nbytes or start > stop:
             raise _too_short(self.uri, start, stop, self.data.nbytes)
@@ -227,10 +259,65 @@ class InlineFile:
         return nullcontext(self)
 
 
+class Connection:
+    """fsspec's file system for a URL, for any number of threads, and for forked processes.
+
+    Of fsspec's file systems only the asynchronous ones may be used by several threads at once; a
+    lock lets threads into the others one by one. A process that was forked shares neither the event
+    loop nor the file positions of its parent: it connects anew.
+
+    Attributes
+    ----------
+    url : str
+    storage_options : mapping, optional
+    path : str
+        What the URL's path is in the file system.
+    """
+
+    _locks: ClassVar[WeakKeyDictionary[Any, threading.Lock]] = WeakKeyDictionary()
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.url = url
+        self.storage_options = storage_options
+        self._connect()
+
+    def _connect(self) -> None:
+        self._fs, self.path = filesystem(self.url, self.storage_options)
+        self._guard: AbstractContextManager[Any] = nullcontext()
+        if not self._fs.async_impl:
+            # It may serve other URLs, too: fsspec keeps and shares file systems.
+            self._guard = self._locks.setdefault(self._fs, threading.Lock())
+        self._process = os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Connection, (self.url, self.storage_options)
+
+    def call(self, method: str, path: str, uri: str, **options: Any) -> Any:
+        """Call a method of the file system on a path; `uri` is its name in messages.
+
+        Raises
+        ------
+        SourceError
+            Whatever goes wrong: the exceptions of file systems have no common base.
+        """
+        if self._process != os.getpid():
+            self._connect()
+        try:
+            with self._guard:
+                return getattr(self._fs, method)(path, **options)
+        except Exception as error:
+            raise _failed(error, uri) from error
+
+
+if hasattr(os, "register_at_fork"):
+    # A lock that another thread holds while the process forks is never released in the child.
+    os.register_at_fork(after_in_child=Connection._locks.clear)
+
+
 class RemoteFile:
     """A file that fsspec opens; each read is one request."""
 
-    __slots__ = ("facts", "fs", "path", "storage_options", "uri")
+    __slots__ = ("connection", "facts", "path", "uri")
     remote = True
     _verified: ClassVar[set[tuple[str, FileFacts]]] = set()
 
@@ -242,34 +329,43 @@ class RemoteFile:
     ) -> None:
         self.uri = uri
         self.facts = facts
-        self.storage_options = storage_options
-        self.fs, self.path = filesystem(uri, storage_options)
+        self.connection = Connection(uri, storage_options)
+        self.path = self.connection.path
 
     @classmethod
-    def within(cls, fs: Any, path: str, uri: str) -> RemoteFile:
-        """Make a file of an fsspec file system that is open already."""
+    def within(cls, connection: Connection, path: str, uri: str) -> RemoteFile:
+        """Make a file of a file system that is connected already."""
         self = cls.__new__(cls)
-        self.uri, self.fs, self.path = uri, fs, path
-        self.facts = self.storage_options = None
+        self.uri, self.connection, self.path, self.facts = uri, connection, path, None
         return self
 
-    def read(self, start: int, stop: int | None) -> Buffer:  # noqa: D102
+    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
         size = None if self.facts is None else self.facts.size
         if size is not None and (start > size or (stop is not None and stop > size)):
             raise _too_short(self.uri, start, stop or size, size)
         if stop is not None and start >= stop:
             return b""
-        if self.facts is not None and (self.uri, self.facts) not in self._verified:
-            # One request more for each file and process buys that no changed file is misread.
-            _check_unchanged(self.uri, self.facts, file_facts(self.uri, self.storage_options))
-            self._verified.add((self.uri, self.facts))
-        try:
-            data: bytes = self.fs.cat_file(self.path, start=start, end=stop)
-        except OSError as error:
-            raise _failed(error, self.uri) from error
-        if stop is not None and len(data) != stop - start:
+        self._verify()
+        data: bytes = self.connection.call("cat_file", self.path, self.uri, start=start, end=stop)
+        if stop is not None and len(data) < stop - start:
             raise _too_short(self.uri, start, stop, start + len(data))
+        if stop is not None and len(data) > stop - start:
+            raise SourceError(
+                f"{stop - start} bytes were asked for and {len(data)} came: "
+                "the server does not understand byte ranges",
+                file=self.uri,
+            )
+        _check_most(self.uri, len(data), most)
         return data
+
+    def _verify(self) -> None:
+        """Ask once for each file and process whether it is as it was when scanned."""
+        if self.facts is None or not config.verify_sources:
+            return
+        if (self.uri, self.facts) not in self._verified:
+            options = self.connection.storage_options
+            _check_unchanged(self.uri, self.facts, file_facts(self.uri, options))
+            self._verified.add((self.uri, self.facts))
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)
@@ -299,6 +395,12 @@ def _too_short(uri: str, start: int, stop: int, size: int) -> SourceError:
     )
 
 
-def _failed(error: OSError, uri: str) -> SourceError:
+def _check_most(uri: str, size: int, most: int | None) -> None:
+    if most is not None and size > most:
+        raise SourceError(f"{size} bytes are too many: at most {most} are needed", file=uri)
+
+
+def _failed(error: Exception, uri: str) -> SourceError:
     kind = SourceNotFoundError if isinstance(error, FileNotFoundError) else SourceError
-    return kind(error.strerror or str(error) or type(error).__name__, file=uri)
+    message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return kind(str(message), file=uri)
