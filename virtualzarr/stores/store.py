@@ -1,33 +1,48 @@
-"""Key-value stores: a Zarr hierarchy's keys in memory, in a directory, or at a URL."""
+"""What a key-value store is: keys with ``/`` between their parts, and bytes for each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Protocol
 
-from virtualzarr.errors import AccessError, SourceError
-from virtualzarr.stores.files import (
-    ByteFile,
-    Connection,
-    InlineFile,
-    LocalFile,
-    RemoteFile,
-    is_url,
-    resolve_uri,
-)
+from virtualzarr.errors import AccessError
+from virtualzarr.stores.files import Buffer, ByteFile, is_url, resolve_uri
 
-_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+ByteRange = tuple[int, int | None]
+"""Bytes ``start:stop`` of a value, as a slice has them: a negative start counts from the end."""
+
+Change = Callable[[bytes | None], Buffer | None]
+"""Makes the new value of a key from the old one; None stands for no value."""
+
+LOCK_SUFFIX = ".__lock"
+"""Keys must not end so: a directory's lock files do."""
 
 
 class Store(Protocol):
-    """Keys with ``/`` between their parts, and bytes for each."""
+    """Keys and their bytes. Methods may be called from several threads at once.
+
+    Attributes
+    ----------
+    uri : str
+        Names the store in messages.
+    writable : bool
+        Whether keys can be set and deleted.
+    guarantees : str
+        What `update` excludes, in words.
+    """
 
     uri: str
 
-    def get(self, key: str) -> bytes | None:
-        """Return the value of a key, or None where there is none."""
+    @property
+    def writable(self) -> bool: ...  # noqa: D102
+
+    @property
+    def guarantees(self) -> str: ...  # noqa: D102
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return the value of a key, or some of its bytes; None where there is no value."""
         ...
 
     def file(self, key: str) -> ByteFile | None:
@@ -35,126 +50,107 @@ class Store(Protocol):
         ...
 
     def list_dir(self, prefix: str) -> Iterator[str]:
-        """Yield the next part of each key under a prefix, once each."""
+        """Yield the next part of each key under a prefix, once each, sorted."""
+        ...
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield each key under a prefix with the size of its value in bytes, in no given order."""
+        ...
+
+    def set(self, key: str, data: Buffer) -> None:
+        """Give a key a value. Readers see the old value or the new one, never a part."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Take a key's value away, if it has one."""
+        ...
+
+    def delete_dir(self, prefix: str) -> None:
+        """Take away all keys under a prefix; all keys there are for an empty prefix."""
+        ...
+
+    def update(self, key: str, change: Change) -> None:
+        """Replace a key's value by what `change` makes of it.
+
+        `guarantees` says who cannot come between. `change` may return the very object that it was
+        given: then nothing is written.
+        """
         ...
 
 
-class MemoryStore:
-    """A store over a mapping.
+def check_key(key: str, uri: str) -> str:
+    """Return a key that may be written.
+
+    Raises
+    ------
+    AccessError
+        The key is not relative, normal, and free of what stores keep for themselves.
 
     Examples
     --------
-    >>> store = MemoryStore({"a/zarr.json": b"{}"})
-    >>> store.get("a/zarr.json"), store.get("b"), list(store.list_dir(""))
-    (b'{}', None, ['a'])
+    >>> check_key("a/c/0/1", "memory")
+    'a/c/0/1'
     """
-
-    def __init__(self, data: Mapping[str, bytes] | None = None) -> None:
-        self.data: Mapping[str, bytes] = {} if data is None else data
-        self.uri = "memory"
-
-    def get(self, key: str) -> bytes | None:
-        """Return the value of a key, or None."""
-        value = self.data.get(key)
-        return None if value is None else bytes(value)
-
-    def file(self, key: str) -> ByteFile | None:
-        """Return the value of a key as a file, or None."""
-        value = self.data.get(key)
-        return None if value is None else InlineFile(value, key)
-
-    def list_dir(self, prefix: str) -> Iterator[str]:
-        """Yield the names under a prefix."""
-        start = f"{prefix}/" if prefix else ""
-        names = (key[len(start) :].split("/", 1)[0] for key in self.data if key.startswith(start))
-        yield from sorted(set(names))
+    parts = key.split("/")
+    if {"", ".", ".."} & {*parts} or "\\" in key or "\0" in key or key.endswith(LOCK_SUFFIX):
+        raise AccessError(f"{key!r} is not a key that can be written", file=uri)
+    return key
 
 
-class LocalStore:
-    """A store over a directory."""
-
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.uri = resolve_uri(root)
-        self.root = Path(self.uri)
-
-    def _path(self, key: str) -> str:
-        # Keys come from metadata that may be hostile.
-        if key.startswith("/") or ".." in key.split("/") or "\\" in key or "\0" in key:
-            raise AccessError(f"the key {key!r} leads out of the store", file=self.uri)
-        return f"{self.uri}/{key}"
-
-    def get(self, key: str) -> bytes | None:
-        """Return the contents of a file, or None."""
-        path = Path(self._path(key))
-        try:
-            return path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return None
-        except OSError as error:
-            raise SourceError(str(error), file=f"{self.uri}/{key}") from error
-
-    def file(self, key: str) -> ByteFile | None:
-        """Return the file under a key, there or not."""
-        return LocalFile(self._path(key))
-
-    def list_dir(self, prefix: str) -> Iterator[str]:
-        """Yield the names in a directory."""
-        try:
-            yield from sorted(os.listdir(self._path(prefix) if prefix else self.uri))
-        except (FileNotFoundError, NotADirectoryError):
-            return
+def read_only(uri: str) -> AccessError:
+    """Return the error for writing to what can only be read."""
+    return AccessError("the store is read-only", file=uri)
 
 
-class FsspecStore:
-    """A store over any URL that fsspec opens."""
+def sliced(data: bytes, byte_range: ByteRange | None) -> bytes:
+    """Return the bytes in a range."""
+    return data if byte_range is None else data[slice(*byte_range)]
 
-    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.uri = url.rstrip("/")
-        self.storage_options = storage_options
-        self.connection = Connection(self.uri, storage_options)
-        self.root = self.connection.path.rstrip("/")
 
-    def get(self, key: str) -> bytes | None:
-        """Return the contents of an object, or None."""
-        try:
-            return bytes(
-                self.connection.call("cat_file", f"{self.root}/{key}", f"{self.uri}/{key}")
-            )
-        except SourceError as error:
-            if isinstance(error.__cause__, _ABSENT):
-                return None
-            raise
+def first_parts(keys: Iterator[str], prefix: str) -> Iterator[str]:
+    """Yield the next part of each key under a prefix, once each, sorted."""
+    start = f"{prefix}/" if prefix else ""
+    yield from sorted({key[len(start) :].split("/", 1)[0] for key in keys if key.startswith(start)})
 
-    def file(self, key: str) -> ByteFile | None:
-        """Return the object under a key, there or not."""
-        return RemoteFile.within(self.connection, f"{self.root}/{key}", f"{self.uri}/{key}")
 
-    def list_dir(self, prefix: str) -> Iterator[str]:
-        """Yield the names under a prefix; nothing where the server cannot list."""
-        path = f"{self.root}/{prefix}" if prefix else self.root
-        try:
-            entries = self.connection.call("ls", path, self.uri, detail=False)
-        except SourceError as error:
-            if isinstance(error.__cause__, _ABSENT):
-                return
-            raise
-        names = {str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries}
-        yield from sorted(names - {""})
+_stripes: list[threading.RLock] = []
+
+
+def _new_stripes() -> None:
+    _stripes[:] = [threading.RLock() for _ in range(256)]
+
+
+_new_stripes()
+if hasattr(os, "register_at_fork"):
+    # A lock that another thread of the parent held would never be released in the child.
+    os.register_at_fork(after_in_child=_new_stripes)
+
+
+def key_lock(owner: Hashable, key: str) -> threading.RLock:
+    """Return the lock of this process for one key of a store; several keys may share one."""
+    return _stripes[hash((owner, key)) % len(_stripes)]
 
 
 def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return a store over a directory, a URL, a mapping of bytes, or a store itself.
+    """Return a store over a directory, a zip file, a URL, a mapping of bytes, or a store itself.
 
     Examples
     --------
     >>> open_store({"zarr.json": b"{}"}).get("zarr.json")
     b'{}'
     """
+    from virtualzarr.stores.fsspec import FsspecStore
+    from virtualzarr.stores.local import LocalStore
+    from virtualzarr.stores.memory import MemoryStore
+    from virtualzarr.stores.zip import ZipStore
+
     if isinstance(target, Mapping):
         return MemoryStore(target)
     if isinstance(target, (str, os.PathLike)):
         uri = resolve_uri(target)
-        return FsspecStore(uri, storage_options) if is_url(uri) else LocalStore(uri)
+        if is_url(uri):
+            return FsspecStore(uri, storage_options)
+        return ZipStore(uri) if uri.endswith(".zip") and os.path.isfile(uri) else LocalStore(uri)
     if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
         return target
     raise TypeError(f"a store is a path, a URL, a mapping or a store, not {type(target).__name__}")
