@@ -20,8 +20,13 @@ class Config:
         Byte ranges of one file that lie at most this many bytes apart are read as one.
     local_read, remote_read : int
         Merged ranges are not made longer than about this many bytes.
+    shard_index_bytes : int
+        Memory for the indexes of shards read lately, shared by all arrays.
     verify_sources : bool
         Whether a source must still have the size and modification time it had when scanned.
+    sync_files : bool
+        Whether a local file must have reached the disk before it replaces the one before: then a
+        crash of the whole machine, not only of a process, leaves old or new bytes.
 
     Examples
     --------
@@ -36,7 +41,9 @@ class Config:
     remote_gap: int = 64 * 1024
     local_read: int = 1024 * 1024
     remote_read: int = 8 * 1024 * 1024
+    shard_index_bytes: int = 32 * 1024 * 1024
     verify_sources: bool = True
+    sync_files: bool = False
 
 
 config = Config()
