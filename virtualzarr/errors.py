@@ -76,6 +76,10 @@ class SourceNotFoundError(SourceError, FileNotFoundError):
     """There is no such source file."""
 
 
+class SourceChangedError(SourceError):
+    """A source file is not the one it was when it was scanned."""
+
+
 class BadReferenceError(VirtualZarrError, ValueError):
     """A reference file breaks its specification, or a reference cannot be right."""
 

@@ -65,7 +65,7 @@ def test_unknown_codecs_are_refused_by_name():
     for document in ("made_up", {"name": "made_up", "must_understand": False}):
         with pytest.raises(UnsupportedError, match="made_up"):
             codec_from_v3(document)
-    for name in ("imagecodecs_made_up", "numcodecs.made_up", "sharding_indexed"):
+    for name in ("imagecodecs_made_up", "numcodecs.made_up"):
         with pytest.raises(UnsupportedError, match=name):
             make(name)
     for identifier in ("pickle", "json2", "msgpack2"):

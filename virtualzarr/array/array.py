@@ -12,6 +12,8 @@ from grids import ChunkGrid
 from grids.selection import Mode
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
 from virtualzarr.array.reader import read
+from virtualzarr.array.shards import elements_of_blocks, readable
+from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
@@ -53,6 +55,7 @@ class Array:
         self.chunk_source = chunks
         self.path = path
         self.fill_missing = fill_missing
+        self._inner: tuple[ArrayMetadata, ArrayMetadata, Chunks] | None = None
 
     @classmethod
     def virtual(cls, metadata: ArrayMetadata, manifest: Manifest, path: str = "") -> Array:
@@ -120,14 +123,29 @@ class Array:
 
     @property
     def chunks(self) -> tuple[Any, ...]:
-        """Chunk lengths: one number an axis on a regular grid, else a tuple for each axis."""
+        """Chunk lengths: one number an axis on a regular grid, else a tuple for each axis.
+
+        Of a sharded array, those of the chunks within its shards.
+        """
+        codec = only_sharding(self.metadata.pipeline)
+        return self._lengths() if codec is None else codec.chunk_shape
+
+    @property
+    def shards(self) -> tuple[Any, ...] | None:
+        """Shard lengths, like `chunks`; None for an array that is not sharded."""
+        return None if only_sharding(self.metadata.pipeline) is None else self._lengths()
+
+    def _lengths(self) -> tuple[Any, ...]:
         grid: Any = self.grid
         return tuple(grid.chunk_shape if hasattr(grid, "chunk_shape") else grid.chunks)
 
     @property
     def nchunks(self) -> int:
-        """Number of cells, with or without a chunk."""
-        return math.prod(self.grid.grid_shape)
+        """Number of chunks, stored or not; of a sharded array, of those within its shards."""
+        codec = only_sharding(self.metadata.pipeline)
+        if codec is None:
+            return math.prod(self.grid.grid_shape)
+        return math.prod(-(-n // c) for n, c in zip(self.shape, codec.chunk_shape, strict=True))
 
     @property
     def fill_value(self) -> Any:
@@ -153,12 +171,22 @@ class Array:
         """Return the same array under another name."""
         return Array(self.metadata, self.chunk_source, path, fill_missing=self.fill_missing)
 
+    def _readable(self) -> tuple[ArrayMetadata, Chunks]:
+        """Return the metadata and chunks to read by: of a sharded array, those of its chunks."""
+        made = self._inner
+        if made is None or made[0] is not self.metadata:
+            made = self._inner = (self.metadata, *readable(self.metadata, self.chunk_source))
+        return made[1:]
+
     def _select(self, selection: Any, mode: Mode) -> Any:
-        projection = self.grid.project(selection, mode)
+        metadata, chunks = self._readable()
+        if mode == "block" and metadata is not self.metadata:
+            # Blocks are shards: what they hold is read as a selection of elements.
+            selection, mode = elements_of_blocks(self.grid, selection), "basic"
         result = read(
-            self.metadata,
-            self.chunk_source,
-            projection,
+            metadata,
+            chunks,
+            metadata.grid.project(selection, mode),
             variable=self.path,
             fill_missing=self.fill_missing,
         )

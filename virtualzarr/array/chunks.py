@@ -36,6 +36,8 @@ class Located:
         Where in its decoded block each cell starts.
     may_be_absent : bool
         Whether a file that is not there is a chunk never written.
+    again : callable, optional
+        Locates some of the projection's cells anew, when a file was replaced in the meantime.
     """
 
     cell: NDArray[np.int64]
@@ -47,6 +49,7 @@ class Located:
     decoder: NDArray[np.int32] | None = None
     origin: NDArray[np.int32] | None = None
     may_be_absent: bool = False
+    again: Callable[[NDArray[np.int64]], Located] | None = None
 
     def __len__(self) -> int:
         return len(self.cell)

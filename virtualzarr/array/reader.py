@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise, repeat
 from typing import Any
@@ -15,12 +13,14 @@ from numpy.typing import NDArray
 
 from grids import PointProjection, Projection, RegularGrid
 from virtualzarr.array.chunks import Chunks, Located
+from virtualzarr.array.pools import Task, run
 from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.config import config
 from virtualzarr.errors import (
     ChunkNotFoundError,
     CodecError,
+    SourceChangedError,
     SourceNotFoundError,
     VirtualZarrError,
 )
@@ -34,7 +34,8 @@ BATCH_BYTES = 1024 * 1024
 """A thread is given about this many decoded bytes at once: small chunks one by one are not worth
 the switching."""
 
-Task = Callable[[], None]
+TRIES = 100
+"""How often a shard is read again that is replaced faster than it can be read."""
 
 
 def read(
@@ -68,7 +69,7 @@ def read(
     if len(located):
         request = _Request(metadata, located, projection, work, fill, variable, fill_missing)
         tasks = request.tasks()
-        _run(tasks, request.remote, request.cost > BATCH_BYTES)
+        run(tasks, request.remote, request.cost > BATCH_BYTES)
     return projection.finish(work)
 
 
@@ -88,6 +89,7 @@ class _Request:
     fill: Any
     variable: str
     fill_missing: bool
+    tries: int = TRIES
 
     def __post_init__(self) -> None:
         files = np.unique(self.located.file[: 4096 if self.located.may_be_absent else None])
@@ -100,9 +102,9 @@ class _Request:
 
     def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
         """Return the distinct (codec, block shape) pairs, and which one each chunk needs."""
-        located, grid = self.located, self.metadata.grid
+        located, grid, fill = self.located, self.metadata.grid, self.metadata.fill_value
         if located.decoder is None and isinstance(grid, RegularGrid):
-            codec = self.metadata.pipeline.for_block(grid.chunk_shape, self.metadata.dtype)
+            codec = self.metadata.pipeline.for_block(grid.chunk_shape, self.metadata.dtype, fill)
             return [(codec, grid.chunk_shape)], np.zeros(len(located), np.int64)
         rows = repeat(-1) if located.decoder is None else located.decoder.tolist()
         numbers: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -118,7 +120,7 @@ class _Request:
                     located.decoders[row].pipeline,
                     located.decoders[row].shape or block,
                 )
-            codecs.append((pipeline.for_block(block, self.metadata.dtype), block))
+            codecs.append((pipeline.for_block(block, self.metadata.dtype, fill), block))
         return codecs, np.array(kind, dtype=np.int64)
 
     def _check_lengths(self) -> None:
@@ -160,6 +162,24 @@ class _Request:
         for first, last in _batches(plan.first, sizes[plan.order], alone=self.remote):
             tasks.append(_Batch(self, plan, rest, first, last))
         return tasks
+
+    def read_again(self, chunks: NDArray[np.int64], error: SourceChangedError) -> None:
+        """Read chunks whose file was replaced after they had been located."""
+        located = self.located
+        if located.again is None or self.tries <= 0:
+            raise error.at(**self._place(int(chunks[0]))) from error.__cause__
+        cells = located.cell[chunks]
+        fresh = replace(self, located=located.again(cells), tries=self.tries - 1)
+        gone = np.setdiff1d(cells, fresh.located.cell)
+        if len(gone) and not self.fill_missing:
+            raise ChunkNotFoundError("the chunk is missing").at(
+                variable=self.variable, chunk=_name(self.projection.cells(gone[:1])[0])
+            )
+        for _, out_sel, _ in self.projection.parts(gone):
+            self.work[out_sel] = self.fill
+        if len(fresh.located):
+            for task in fresh.tasks():
+                task()
 
     def _raw_tasks(self, i: int) -> list[Task]:
         """Cut the reading of one uncompressed block into pieces."""
@@ -228,6 +248,9 @@ class _Raw:
                     piece.run(file, offset, self.dtype, self.out)
         except SourceNotFoundError as error:
             _absent(self.request, self.i, error, lambda: self.out.fill(self.request.fill))
+        except SourceChangedError as error:
+            self.request.read_again(np.array([self.i]), error)
+            return
         except VirtualZarrError as error:
             raise error.at(**self.request._place(self.i)) from error.__cause__
         if self.finish is not None:
@@ -280,6 +303,8 @@ class _Batch:
                 chunks.tolist(), request.projection.parts(located.cell[chunks]), strict=True
             ):
                 _absent(request, i, error, partial(work.__setitem__, out_sel, request.fill))
+        except SourceChangedError as error:
+            request.read_again(chunks, error)
         except VirtualZarrError as error:
             raise error.at(**request._place(int(chunks[done]))) from error.__cause__
 
@@ -320,35 +345,3 @@ def _batches(
 
 def _name(cell: NDArray[np.int64]) -> str:
     return ".".join(str(index) for index in cell.tolist()) or "0"
-
-
-_pools: dict[bool, ThreadPoolExecutor] = {}
-
-
-def _pool(remote: bool) -> ThreadPoolExecutor:
-    size = config.requests if remote else config.threads
-    pool = _pools.get(remote)
-    if pool is None or pool._max_workers != size:
-        pool = _pools[remote] = ThreadPoolExecutor(size, thread_name_prefix="virtualzarr")
-    return pool
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pools.clear)
-
-
-def _run(tasks: list[Task], remote: bool, large: bool) -> None:
-    """Run tasks, in threads where that pays; the first error ends them all."""
-    if len(tasks) == 1 or (not remote and (config.threads == 1 or not large)):
-        for task in tasks:
-            task()
-        return
-    pool = _pool(remote)
-    futures = [pool.submit(task) for task in tasks]
-    done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
-    for future in waiting:
-        future.cancel()
-    # Nothing may write to the output after the error has been raised.
-    wait(waiting)
-    for future in done:
-        future.result()

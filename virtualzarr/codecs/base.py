@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -24,10 +24,14 @@ UNSIZED_LIMIT = 1 << 30
 
 
 class Spec(NamedTuple):
-    """Shape and dtype of a block at one place in the chain."""
+    """Shape and dtype of a block at one place in the chain.
+
+    The fill value there is told only to codecs of arrays to bytes that need it.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    fill: Any = None
 
     @property
     def size(self) -> int:
@@ -174,6 +178,11 @@ class ArrayBytes(Codec):
     """A codec from array to bytes."""
 
     kind = "array_bytes"
+    # Decoding depends on the array's fill value.
+    needs_fill: ClassVar[bool] = False
+
+    def check_edges(self, edges: Sequence[Sequence[int] | npt.NDArray[np.int64]]) -> None:
+        """Raise `CodecError` unless blocks with any of these edges, by axis, can be encoded."""
 
     def encoded_size(self, spec: Spec) -> int | None:
         """Return the number of bytes of an encoded array, if that is always the same."""

@@ -50,12 +50,16 @@ class BlockCodec:
         What `decode` returns, in native byte order (structured dtypes as they were given).
     nbytes : int
         Decoded size in bytes (for object dtypes: of the references).
+    encoded_size : int or None
+        Bytes of an encoded block, if that is always the same.
     raw : (numpy.dtype, tuple of int) or None
         Set when the encoded bytes are just the elements: their dtype as stored, and the order of
         their axes (axis ``i`` of what is stored is axis ``order[i]`` of the block).
     """
 
-    def __init__(self, codecs: Sequence[Codec], shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(
+        self, codecs: Sequence[Codec], shape: tuple[int, ...], dtype: Any, fill: Any = None
+    ) -> None:
         spec = Spec(tuple(int(length) for length in shape), native(np.dtype(dtype)))
         self.shape, self.dtype, self.nbytes = spec.shape, spec.dtype, spec.nbytes
         self._size = spec.size
@@ -70,8 +74,18 @@ class BlockCodec:
                 self._serializer: ArrayBytes = codec
             elif isinstance(codec, BytesBytes):
                 self._bytes.append(codec)
+        if self._serializer.needs_fill:
+            spec = spec._replace(fill=self._encoded_fill(fill))
+        self._serializer.check_edges([[length] for length in spec.shape])
         self._inner = spec
         self._plan()
+
+    def _encoded_fill(self, fill: Any) -> Any:
+        """Return what the codecs of arrays make of the fill value."""
+        for codec, spec in self._filters:
+            if fill is not None and spec.size and not isinstance(codec, Transpose):
+                fill = codec.encode(np.full(spec.shape, fill, spec.dtype), spec).flat[0]
+        return fill
 
     # -- compiling ---------------------------------------------------------------------------
 
@@ -124,6 +138,7 @@ class BlockCodec:
         for codec in self._bytes:
             sizes.append(size)
             size = codec.encoded_size(size)
+        self.encoded_size = size
         return sizes
 
     def _step(self, codec: BytesBytes, size: int | None) -> Step:

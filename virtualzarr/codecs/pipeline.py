@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from virtualzarr.codecs.base import ArrayArray, ArrayBytes, BytesBytes, Codec, Spec
 from virtualzarr.codecs.block import BlockCodec
@@ -19,7 +20,7 @@ from virtualzarr.errors import MetadataError, UnsupportedError
 class Pipeline:
     """Codecs in the order of encoding: arrays to arrays, one array to bytes, bytes to bytes.
 
-    Immutable, hashable, equal by value.
+    Immutable, hashable, equal by value. `serializer` is the one from array to bytes.
 
     Parameters
     ----------
@@ -39,14 +40,17 @@ class Pipeline:
     array([1, 2], dtype=int16)
     """
 
-    __slots__ = ("_hash", "codecs")
+    __slots__ = ("_hash", "codecs", "serializer")
     codecs: tuple[Codec, ...]
+    serializer: ArrayBytes
     _hash: int
 
     def __init__(self, codecs: Iterable[Codec | str | Mapping[str, Any]]) -> None:
         chain = tuple(c if isinstance(c, Codec) else codec_from_v3(c) for c in codecs)
         chain = _seated(chain)
         object.__setattr__(self, "codecs", chain)
+        serializer = next(codec for codec in chain if isinstance(codec, ArrayBytes))
+        object.__setattr__(self, "serializer", serializer)
         object.__setattr__(self, "_hash", hash(chain))
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -66,7 +70,7 @@ class Pipeline:
 
     # -- use ---------------------------------------------------------------------------------
 
-    def for_block(self, shape: Sequence[int], dtype: Any) -> BlockCodec:
+    def for_block(self, shape: Sequence[int], dtype: Any, fill: Any = None) -> BlockCodec:
         """Return what decodes and encodes blocks of one shape and dtype.
 
         Parameters
@@ -75,13 +79,40 @@ class Pipeline:
             The declared shape of the cell.
         dtype : dtype-like
             The dtype of the array.
+        fill : optional
+            The fill value of the array, zero by default: what parts of a shard that are not
+            stored decode to.
 
         Raises
         ------
         CodecError
             A codec of the chain cannot be used with such blocks.
         """
-        return _compiled(self, tuple(shape), np.dtype(dtype))
+        dtype = np.dtype(dtype)
+        if fill is None or not self.serializer.needs_fill:
+            return _compiled(self, tuple(shape), dtype)
+        return _compiled(self, tuple(shape), dtype, _Fill(fill, dtype))
+
+    def check_edges(self, edges: Sequence[Sequence[int] | npt.NDArray[np.int64]]) -> None:
+        """Refuse blocks that cannot be encoded.
+
+        Parameters
+        ----------
+        edges : sequence of sequences of int
+            For each axis, the different edges that blocks have.
+
+        Raises
+        ------
+        CodecError
+            A shard with such an edge is not cut into whole sub-chunks.
+        """
+        for codec in self.codecs:
+            if isinstance(codec, Transpose):
+                edges = [edges[axis] for axis in codec.axes(len(edges))]
+            elif isinstance(codec, ArrayBytes):
+                codec.check_edges(edges)
+            elif isinstance(codec, ArrayArray):
+                return  # it may give another shape, known when there is a block
 
     def decoding_key(self, dtype: Any) -> Hashable:
         """Return a key that is equal for pipelines that decode alike.
@@ -230,6 +261,24 @@ def _encoded_dtype(codec: ArrayArray, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return codec.encoded(Spec((1,), dtype)).dtype
 
 
+class _Fill:
+    """A fill value that is equal to those of the same bits: 0.0 and -0.0 differ, NaNs do not."""
+
+    __slots__ = ("bits", "value")
+
+    def __init__(self, value: Any, dtype: np.dtype[Any]) -> None:
+        self.value = value
+        self.bits = (type(value), value) if dtype.hasobject else np.asarray(value, dtype).tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fill) and self.bits == other.bits
+
+    def __hash__(self) -> int:
+        return hash(self.bits)
+
+
 @lru_cache(maxsize=4096)
-def _compiled(pipeline: Pipeline, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BlockCodec:
-    return BlockCodec(pipeline.codecs, shape, dtype)
+def _compiled(
+    pipeline: Pipeline, shape: tuple[int, ...], dtype: np.dtype[Any], fill: _Fill | None = None
+) -> BlockCodec:
+    return BlockCodec(pipeline.codecs, shape, dtype, None if fill is None else fill.value)

@@ -15,6 +15,7 @@ Factory: TypeAlias = Callable[[str, Mapping[str, Any]], Codec]
 _BUILTIN: dict[str, str] = {
     "bytes": "byteorder:Bytes",
     "transpose": "transpose:Transpose",
+    "sharding_indexed": "sharding:Sharding",
     "virtualzarr.strings": "strings:Strings",
     "virtualzarr.hdf5_bitshuffle": "hdf5:Bitshuffle",
     "virtualzarr.hdf5_scaleoffset": "hdf5:ScaleOffset",

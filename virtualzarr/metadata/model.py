@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from grids import ChunkGrid, SeparableGrid
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import fill
 from virtualzarr.metadata.documents import MAX_EXTENT, MAX_NDIM, member, same_json, short
@@ -18,7 +19,6 @@ from virtualzarr.metadata.dtypes import BYTES, STRING, vlen_kind
 from virtualzarr.metadata.keys import KeyEncoding
 
 if TYPE_CHECKING:
-    from grids import ChunkGrid
     from virtualzarr.codecs import Pipeline
 
 _VLEN_CODECS = {"vlen-utf8": STRING, "vlen-bytes": BYTES}
@@ -76,6 +76,9 @@ class ArrayMetadata:
                 f"the chunk grid is of an array of shape {tuple(self.grid.shape)}, "
                 f"the array has shape {self.shape}"
             )
+        if self.pipeline.serializer.needs_fill and isinstance(self.grid, SeparableGrid):
+            with member("codecs"):
+                self.pipeline.check_edges([axis.edges for axis in self.grid.axes])
         with member("fill_value"):
             _set(self, "fill_value", fill.to_scalar(self.fill_value, self.dtype))
         if self.dimension_names is not None:

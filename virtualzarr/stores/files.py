@@ -16,7 +16,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from virtualzarr.config import config
-from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.errors import (
+    SourceChangedError,
+    SourceError,
+    SourceNotFoundError,
+    UnsupportedError,
+)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -169,7 +174,7 @@ class LocalFile:
             file.read_into(start, out)
 
     @contextmanager
-    def opened(self) -> Iterator[ByteFile]:  # noqa: D102
+    def opened(self) -> Iterator[_OpenFile]:  # noqa: D102
         try:
             file = FileIO(self.uri, opener=_open)
         except FileNotFoundError as error:
@@ -358,6 +363,13 @@ class RemoteFile:
         _check_most(self.uri, len(data), most)
         return data
 
+    def tail(self, nbytes: int) -> Buffer:
+        """Return the last bytes of the file, or all of it where it has no more."""
+        self._verify()
+        data: bytes = self.connection.call("cat_file", self.path, self.uri, start=-nbytes)
+        # A server may not understand such a range and send everything.
+        return data[-nbytes:]
+
     def _verify(self) -> None:
         """Ask once for each file and process whether it is as it was when scanned."""
         if self.facts is None or not config.verify_sources:
@@ -382,7 +394,7 @@ def _check_unchanged(uri: str, scanned: FileFacts | None, now: FileFacts) -> Non
         or _differ(scanned.mtime_ns, now.mtime_ns)
         or _differ(scanned.etag, now.etag)
     ):
-        raise SourceError("the file changed since it was scanned; scan it again", file=uri)
+        raise SourceChangedError("the file changed since it was scanned; scan it again", file=uri)
 
 
 def _differ(old: object, new: object) -> bool:

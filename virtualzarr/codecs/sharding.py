@@ -1,0 +1,344 @@
+"""The `sharding_indexed` codec: many sub-chunks in one object, and an index of where they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from virtualzarr.codecs.base import (
+    ArrayBytes,
+    Block,
+    Buffer,
+    Endian,
+    Spec,
+    nbytes_of,
+    view_of,
+)
+from virtualzarr.codecs.filled import is_filled
+from virtualzarr.codecs.pipeline import Pipeline
+from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
+
+INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
+"""How an index is encoded where nothing else is asked for."""
+
+MAX_ENTRIES = 1 << 30
+"""A shard with more sub-chunks is refused: its index alone has 16 bytes for each."""
+
+_MEMBERS = ("chunk_shape", "codecs", "index_codecs", "index_location")
+_EMPTY = np.uint64(2**64 - 1)
+_FURTHEST = 2**62
+
+
+class Index(NamedTuple):
+    """Where the sub-chunks of a shard lie, in C order of the sub-chunks.
+
+    Attributes
+    ----------
+    offset : int64 array
+        From the start of the shard; -1 for a sub-chunk that is not stored.
+    length : int64 array
+    """
+
+    offset: npt.NDArray[np.int64]
+    length: npt.NDArray[np.int64]
+
+
+class Sharding(ArrayBytes):
+    """Sub-chunks, each encoded on its own, and an index of their places.
+
+    Source: zarr-specs, codecs/sharding-indexed. Sub-chunks are written in C order without gaps,
+    those with nothing but the fill value left out; any order, gaps and overlaps are read.
+
+    Attributes
+    ----------
+    chunk_shape : tuple of int
+        The shape of a sub-chunk.
+    pipeline, index_pipeline : Pipeline
+        How a sub-chunk and the index are encoded.
+    at_start : bool
+        Whether the index comes before the sub-chunks.
+
+    Examples
+    --------
+    >>> codec = Sharding("sharding_indexed", {"chunk_shape": [2], "codecs": ["bytes"]})
+    >>> block = Pipeline([codec]).for_block((4,), "u1", fill=0)
+    >>> shard = block.encode(np.array([0, 0, 5, 6], "u1"))
+    >>> shard[:2], len(shard), block.decode(shard)
+    (b'\\x05\\x06', 38, array([0, 0, 5, 6], dtype=uint8))
+    """
+
+    needs_fill = True
+
+    def validate(self) -> None:
+        """Build the two pipelines; check that the index has a fixed size."""
+        given = self.configuration
+        if unknown := set(given) - set(_MEMBERS):
+            raise self.bad(f"unknown members {sorted(unknown)}")
+        self.chunk_shape = self._chunk_shape(given.get("chunk_shape"))
+        self.pipeline = self._chain("codecs", given.get("codecs"))
+        self.index_pipeline = self._chain("index_codecs", given.get("index_codecs", INDEX_CODECS))
+        location = given.get("index_location", "end")
+        if location not in ("start", "end"):
+            raise self.bad(f"index_location must be 'start' or 'end', not {location!r}")
+        self.at_start = location == "start"
+        ndim = len(self.chunk_shape)
+        try:
+            size = self.index_pipeline.for_block((1,) * ndim + (2,), "u8").encoded_size
+        except CodecError as error:
+            raise self.bad(f"index_codecs: {error.message}") from error
+        if size is None:
+            raise self.bad("index_codecs must give an index of fixed size: none may compress")
+        self.pipeline.check_edges([[length] for length in self.chunk_shape])
+        self.configuration = {
+            "chunk_shape": list(self.chunk_shape),
+            "codecs": self.pipeline.to_v3(ndim),
+            "index_codecs": self.index_pipeline.to_v3(ndim + 1),
+            "index_location": location,
+        }
+
+    def _chunk_shape(self, value: Any) -> tuple[int, ...]:
+        if not isinstance(value, (list, tuple)) or not all(
+            isinstance(n, (int, np.integer)) and not isinstance(n, bool) and 1 <= n < _FURTHEST
+            for n in value
+        ):
+            raise self.bad(f"chunk_shape must be a list of integers from 1 on, not {value!r}")
+        return tuple(int(n) for n in value)
+
+    def _chain(self, member: str, value: Any) -> Pipeline:
+        try:
+            return value if isinstance(value, Pipeline) else Pipeline.from_v3(value)
+        except VirtualZarrError as error:
+            raise type(error)(f"codec {self.name}: {member}: {error.message}") from error
+
+    def check_edges(self, edges: Sequence[Sequence[int] | npt.NDArray[np.int64]]) -> None:
+        """Refuse shards that are not cut into whole sub-chunks."""
+        if len(edges) != len(self.chunk_shape):
+            raise self.bad(
+                f"chunk_shape {list(self.chunk_shape)} has {len(self.chunk_shape)} axes, "
+                f"the shard {len(edges)}"
+            )
+        for axis, (lengths, inner) in enumerate(zip(edges, self.chunk_shape, strict=True)):
+            wrong = np.flatnonzero(np.asarray(lengths) % inner)
+            if len(wrong):
+                raise self.bad(
+                    f"sub-chunks of {inner} do not divide a shard of {lengths[wrong[0]]} "
+                    f"along axis {axis}"
+                )
+        largest = [int(np.max(lengths, initial=0)) for lengths in edges]
+        entries = math.prod(n // c for n, c in zip(largest, self.chunk_shape, strict=True))
+        if entries > MAX_ENTRIES:
+            raise self.bad(f"{entries} sub-chunks in a shard; at most 2^30 are supported")
+
+    def shard(self, shape: Sequence[int]) -> Shard:
+        """Return the layout of a shard of some shape."""
+        return _shard(self, tuple(shape))
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
+        """Return what decoding sub-chunks and the index depends on."""
+        return (
+            self.name,
+            self.chunk_shape,
+            self.pipeline.decoding_key(dtype),
+            self.index_pipeline.decoding_key(np.dtype("u8")),
+            self.at_start,
+        )
+
+    def portable(self, zarr_format: int) -> bool:
+        """Whether all codecs inside are portable."""
+        inside = self.pipeline.codecs + self.index_pipeline.codecs
+        return all(codec.portable(zarr_format) for codec in inside)
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Refuse: v2 has no shards."""
+        raise UnsupportedError(f"codec {self.name} has no form in v2 metadata: v2 has no shards")
+
+    def decode(self, data: Buffer, spec: Spec) -> Block:
+        """Return the block of a whole shard."""
+        shard, view = self.shard(spec.shape), view_of(data)
+        index = shard.read_index(shard.cut_index(view), len(view))
+        inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
+        found = np.flatnonzero(index.offset >= 0)
+        if len(found) < shard.entries:
+            block = np.full(spec.shape, fill_of(spec), spec.dtype)
+        else:
+            block = np.empty(spec.shape, spec.dtype)
+        starts = index.offset[found].tolist()
+        stops = (index.offset + index.length)[found].tolist()
+        for i, start, stop in zip(found.tolist(), starts, stops, strict=True):
+            try:
+                inner.decode_into(view[start:stop], block[shard.place(i)])
+            except CodecError as error:
+                raise self.failed(f"sub-chunk {shard.coordinates(i)}: {error.message}") from error
+        return block
+
+    def encode(self, block: Block, spec: Spec) -> Buffer:
+        """Return a shard with the sub-chunks that hold more than the fill value."""
+        shard = self.shard(spec.shape)
+        inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
+        fill = fill_of(spec)
+        parts: dict[int, Buffer] = {}
+        for i in range(shard.entries):
+            part = block[shard.place(i)]
+            if not is_filled(part, fill):
+                parts[i] = inner.encode(part)
+        return shard.join(parts)
+
+
+def fill_of(spec: Spec) -> Any:
+    """Return what elements not stored are; zero where nothing is said."""
+    return np.zeros((), spec.dtype)[()] if spec.fill is None else spec.fill
+
+
+class Shard:
+    """The layout of shards of one shape: how many sub-chunks there are, and how to index them.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Sub-chunks along each axis.
+    entries : int
+        Sub-chunks in all.
+    index_size : int
+        Bytes of the encoded index.
+    """
+
+    def __init__(self, codec: Sharding, shape: tuple[int, ...]) -> None:
+        codec.check_edges([[length] for length in shape])
+        self.codec = codec
+        self.counts = tuple(n // c for n, c in zip(shape, codec.chunk_shape, strict=True))
+        self.entries = math.prod(self.counts)
+        self._index = codec.index_pipeline.for_block((*self.counts, 2), np.dtype("u8"))
+        assert self._index.encoded_size is not None
+        self.index_size: int = self._index.encoded_size
+
+    def coordinates(self, i: int) -> tuple[int, ...]:
+        """Return which sub-chunk an entry of the index is of."""
+        return tuple(int(k) for k in np.unravel_index(i, self.counts)) if self.counts else ()
+
+    def place(self, i: int) -> tuple[Any, ...]:
+        """Return where in the block of the shard the sub-chunk of an entry lies: a view of it."""
+        chosen = zip(self.coordinates(i), self.codec.chunk_shape, strict=True)
+        return (*(slice(k * n, k * n + n) for k, n in chosen), ...)
+
+    def too_short(self, size: int) -> CodecError:
+        """Return the error for a shard that has no room for its index."""
+        return self.codec.failed(
+            f"the shard has {size} bytes, its index alone would have {self.index_size}"
+        )
+
+    def cut_index(self, view: memoryview) -> memoryview:
+        """Return the part of a whole shard that is the index."""
+        size = self.index_size
+        if len(view) < size:
+            raise self.too_short(len(view))
+        return view[:size] if self.codec.at_start else view[len(view) - size :]
+
+    def read_index(self, data: Buffer, size: int | None) -> Index:
+        """Decode an index.
+
+        Parameters
+        ----------
+        data : bytes-like
+            The encoded index.
+        size : int or None
+            Bytes of the shard, where that is known: no sub-chunk may reach further.
+
+        Raises
+        ------
+        CodecError
+            The index is corrupt.
+        """
+        try:
+            pairs = self._index.decode(data).reshape(-1, 2)
+        except CodecError as error:
+            raise self.codec.failed(f"the index is corrupt: {error.message}") from error
+        offset, length = pairs[:, 0], pairs[:, 1]
+        absent = offset == _EMPTY
+        half = np.flatnonzero(absent != (length == _EMPTY))
+        if len(half):
+            raise self.codec.failed(
+                f"the index is corrupt: sub-chunk {self.coordinates(half[0])} has one half of the "
+                "mark of an empty one"
+            )
+        limit = np.uint64(_FURTHEST if size is None else size)
+        far = np.flatnonzero(((offset > limit) | (length > limit - offset)) & ~absent)
+        if len(far):
+            i = int(far[0])
+            raise self.codec.failed(
+                f"the index is corrupt: sub-chunk {self.coordinates(i)} has {length[i]} bytes from "
+                f"{offset[i]} on, the shard has {limit}"
+            )
+        # The mark of empty sub-chunks becomes -1.
+        return Index(offset.astype(np.int64), length.astype(np.int64))
+
+    def join(self, parts: Mapping[int, Buffer]) -> bytes:
+        """Return a shard of encoded sub-chunks, given by their entries in the index."""
+        order = np.array(sorted(parts), np.int64)
+        body = [parts[i] for i in order.tolist()]
+        lengths = np.fromiter(map(nbytes_of, body), np.uint64, len(order))
+        pairs = np.full((self.entries, 2), _EMPTY)
+        first = self.index_size if self.codec.at_start else 0
+        pairs[order, 0] = np.uint64(first) + np.cumsum(lengths, dtype=np.uint64) - lengths
+        pairs[order, 1] = lengths
+        index = self._index.encode(pairs.reshape(*self.counts, 2))
+        return b"".join([index, *body] if self.codec.at_start else [*body, index])
+
+    def assemble(
+        self, old: Buffer | None, changes: Mapping[tuple[int, ...], Buffer | None]
+    ) -> bytes | None:
+        """Return a shard with some sub-chunks replaced; the others keep their encoded bytes.
+
+        Parameters
+        ----------
+        old : bytes-like or None
+            The shard so far.
+        changes : mapping
+            The encoded bytes of sub-chunks by their coordinates; None for one that is emptied.
+
+        Returns
+        -------
+        bytes or None
+            None when no sub-chunk is left: there is nothing to store.
+
+        Examples
+        --------
+        >>> shard = Sharding("", {"chunk_shape": [2], "codecs": ["bytes"]}).shard((4,))
+        >>> first = shard.assemble(None, {(1,): b"cd"})
+        >>> shard.assemble(first, {(0,): b"ab"})[:4], shard.assemble(first, {(1,): None})
+        (b'abcd', None)
+        """
+        parts: dict[int, Buffer] = {} if old is None else self.split(old)
+        for cell, data in changes.items():
+            i = int(np.ravel_multi_index(cell, self.counts)) if cell else 0
+            if data is None:
+                parts.pop(i, None)
+            else:
+                parts[i] = data
+        return self.join(parts) if parts else None
+
+    def split(self, data: Buffer) -> dict[int, Buffer]:
+        """Return the encoded sub-chunks of a whole shard, by their entries in the index."""
+        view = view_of(data)
+        index = self.read_index(self.cut_index(view), len(view))
+        found = np.flatnonzero(index.offset >= 0)
+        bounds = zip(index.offset[found].tolist(), index.length[found].tolist(), strict=True)
+        return {
+            i: view[start : start + length]
+            for i, (start, length) in zip(found.tolist(), bounds, strict=True)
+        }
+
+
+@lru_cache(maxsize=256)
+def _shard(codec: Sharding, shape: tuple[int, ...]) -> Shard:
+    return Shard(codec, shape)
+
+
+def only_sharding(pipeline: Pipeline) -> Sharding | None:
+    """Return the sharding codec of a pipeline that has no other codec: its parts can be read."""
+    codec = pipeline.codecs[0]
+    return codec if isinstance(codec, Sharding) and len(pipeline.codecs) == 1 else None
