@@ -13,6 +13,7 @@ from virtualzarr.errors import PublishError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.stores import FsspecStore, LocalStore, Store
+from virtualzarr.stores.views import unwrapped
 
 
 def manifest_of(array: Array) -> Manifest:
@@ -26,7 +27,7 @@ def manifest_of(array: Array) -> Manifest:
     if array.is_virtual:
         return array.manifest
     chunks = array.chunk_source
-    store = getattr(chunks, "store", None)
+    store = unwrapped(getattr(chunks, "store", None))
     if not isinstance(chunks, StoreChunks) or not isinstance(store, LocalStore | FsspecStore):
         place = getattr(store, "uri", type(chunks).__name__)
         raise PublishError(
@@ -47,7 +48,7 @@ def manifest_of(array: Array) -> Manifest:
     source[flat[inside]] = np.arange(int(inside.sum()))
     options = getattr(store, "storage_options", None)
     sources = Sources(
-        Source(f"{store.uri}/{prefix}{key}", storage_options=options)
+        Source(store.location(f"{prefix}{key}"), storage_options=options)
         for key, keep in zip(keys, inside.tolist(), strict=True)
         if keep
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.stores.files import Buffer, ByteFile, Connection, RemoteFile
-from virtualzarr.stores.store import ByteRange, Change, check_key, key_lock
+from virtualzarr.stores.store import ByteRange, Change, check_key, inside, key_lock
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -25,23 +26,46 @@ class FsspecStore:
     """
 
     writable = True
+    remote = True
     guarantees = (
         "update excludes threads of this process only; of several processes that change one key "
         "at the same time, the last wins"
     )
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.uri = url.rstrip("/")
+        stem = url.rstrip("/")
+        self.uri = f"{stem}//" if stem.endswith(":") else stem
+        self.storage_options = storage_options
         self.connection = Connection(self.uri, storage_options)
         self.root = self.connection.path.rstrip("/")
+        # Signs such as # and ? in a key are not those of a web address.
+        self._quoted = self.root.startswith(("http://", "https://"))
+
+    def location(self, key: str) -> str:
+        """Return the URL of the object under a key.
+
+        Examples
+        --------
+        >>> FsspecStore("memory://a/b").location("c/0")
+        'memory://a/b/c/0'
+        """
+        # In a chain of URLs, the path belongs to the first that has one.
+        links = self.uri.split("::")
+        first = next((i for i, link in enumerate(links) if "://" in link), 0)
+        stem = links[first] if links[first].endswith("/") else f"{links[first]}/"
+        return "::".join([*links[:first], stem + self._name(key), *links[first + 1 :]])
+
+    def _name(self, key: str) -> str:
+        inside(key, self.uri)
+        return quote(key) if self._quoted else key
 
     def _path(self, key: str) -> str:
-        return f"{self.root}/{key}" if key else self.root
+        return f"{self.root}/{self._name(key)}" if key else self.root
 
     def _call(self, method: str, key: str, **options: Any) -> Any:
         """Call a method of the file system on a key; None where there is nothing."""
         try:
-            return self.connection.call(method, self._path(key), f"{self.uri}/{key}", **options)
+            return self.connection.call(method, self._path(key), self.location(key), **options)
         except SourceError as error:
             if isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, _ABSENT):
                 return None
@@ -59,23 +83,24 @@ class FsspecStore:
 
     def file(self, key: str) -> ByteFile | None:
         """Return the object under a key, there or not."""
-        return RemoteFile.within(self.connection, self._path(key), f"{self.uri}/{key}")
+        return RemoteFile.within(self.connection, self._path(key), self.location(key))
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix; nothing where the server cannot list."""
         entries = self._call("ls", prefix, detail=False) or []
         names = {str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries}
-        yield from sorted(names - {""})
+        yield from sorted({unquote(name) if self._quoted else name for name in names} - {""})
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield keys and sizes under a prefix."""
         found = self._call("find", prefix, detail=True) or {}
         root = self.root.strip("/")
         start = len(root) + 1 if root else 0
-        inside = f"{prefix}/" if prefix else ""
+        lead = f"{prefix}/" if prefix else ""
         for path, facts in found.items():
             key = str(path).lstrip("/")[start:]
-            if key.startswith(inside):
+            key = unquote(key) if self._quoted else key
+            if key.startswith(lead):
                 yield key, int(facts["size"] or 0)
 
     def set(self, key: str, data: Buffer) -> None:
@@ -85,7 +110,7 @@ class FsspecStore:
             self._put(key, data)
 
     def _put(self, key: str, data: Buffer) -> None:
-        path, uri = self._path(key), f"{self.uri}/{key}"
+        path, uri = self._path(key), self.location(key)
         try:
             self.connection.call("pipe_file", path, uri, value=bytes(data))
         except SourceNotFoundError:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from virtualzarr.config import config
-from virtualzarr.errors import AccessError, SourceError, UnsupportedError
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, resolve_uri
 from virtualzarr.stores.store import (
     LOCK_SUFFIX,
@@ -24,14 +24,13 @@ from virtualzarr.stores.store import (
     Change,
     check_key,
     first_parts,
+    inside,
 )
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStore:
@@ -57,49 +56,47 @@ class LocalStore:
         self.uri = resolve_uri(root)
         self.root = Path(self.uri)
 
-    def _path(self, key: str) -> str:
-        # Keys come from metadata that may be hostile.
-        if key.startswith("/") or ".." in key.split("/") or "\\" in key or "\0" in key:
-            raise AccessError(f"the key {key!r} leads out of the store", file=self.uri)
-        return f"{self.uri}/{key}" if key else self.uri
+    def location(self, key: str) -> str:
+        """Return the path of the file under a key."""
+        return f"{self.uri}/{inside(key, self.uri)}" if key else self.uri
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return the contents of a file, or some of them, or None."""
-        path = self._path(key)
         try:
-            with open(path, "rb", buffering=0) as file:
-                if byte_range is None:
-                    return file.readall()
-                size = os.fstat(file.fileno()).st_size
-                start, stop, _ = slice(*byte_range).indices(size)
-                file.seek(start)
-                data = file.read(max(stop - start, 0))
-                while len(data) < stop - start and (more := file.read(stop - start - len(data))):
-                    data += more
-                return data
-        except _ABSENT:
+            with LocalFile(self.location(key)).opened() as file:
+                start, stop, _ = slice(*(byte_range or (0, None))).indices(file.size)
+                return bytes(file.read(start, max(start, stop)))
+        except SourceNotFoundError:
             return None
-        except OSError as error:
-            raise _failed(error, path) from error
+        except SourceError as error:
+            if isinstance(error.__cause__, NotADirectoryError | IsADirectoryError):
+                return None
+            raise
 
     def file(self, key: str) -> ByteFile | None:
         """Return the file under a key, there or not."""
-        return LocalFile(self._path(key))
+        return LocalFile(self.location(key))
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names in a directory."""
+        path = self.location(prefix)
         try:
-            names = os.listdir(self._path(prefix))
+            names = os.listdir(path)
         except (FileNotFoundError, NotADirectoryError):
             return
+        except OSError as error:
+            raise _failed(error, path) from error
         yield from first_parts((name for name in names if not name.endswith(LOCK_SUFFIX)), "")
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield keys and sizes under a prefix."""
+        path = self.location(prefix)
         try:
-            entries = os.scandir(self._path(prefix))
+            entries = os.scandir(path)
         except (FileNotFoundError, NotADirectoryError):
             return
+        except OSError as error:
+            raise _failed(error, path) from error
         start = f"{prefix}/" if prefix else ""
         with entries:
             for entry in entries:
@@ -113,13 +110,13 @@ class LocalStore:
 
     def set(self, key: str, data: Buffer) -> None:
         """Give a key a value."""
-        path = self._path(check_key(key, self.uri))
+        path = self.location(check_key(key, self.uri))
         with _locked(path) as lock:
             _replace(path, lock, data)
 
     def delete(self, key: str) -> None:
         """Take a key's value away, if it has one."""
-        path = self._path(check_key(key, self.uri))
+        path = self.location(check_key(key, self.uri))
         if not os.path.lexists(path):
             return
         with _locked(path):
@@ -129,7 +126,7 @@ class LocalStore:
         """Take away all keys under a prefix, and directories that are empty then."""
         if prefix:
             check_key(prefix, self.uri)
-        top = self._path(prefix)
+        top = self.location(prefix)
         for key, _ in [*self.list(prefix)]:
             self.delete(key)
         for folder, _, names in os.walk(top, topdown=False):
@@ -146,7 +143,7 @@ class LocalStore:
 
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it."""
-        path = self._path(check_key(key, self.uri))
+        path = self.location(check_key(key, self.uri))
         with _locked(path) as lock:
             old = self.get(key)
             new = change(old)

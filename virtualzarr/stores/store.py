@@ -97,6 +97,20 @@ def check_key(key: str, uri: str) -> str:
     return key
 
 
+def inside(key: str, uri: str) -> str:
+    """Return a key that stays in the store: paths may come from documents that are hostile.
+
+    Raises
+    ------
+    AccessError
+        The key leads out.
+    """
+    backslash = os.name == "nt" and "\\" in key
+    if key.startswith("/") or ".." in key.split("/") or "\0" in key or backslash:
+        raise AccessError(f"the key {key!r} leads out of the store", file=uri)
+    return key
+
+
 def read_only(uri: str) -> AccessError:
     """Return the error for writing to what can only be read."""
     return AccessError("the store is read-only", file=uri)

@@ -1,0 +1,342 @@
+"""Stores in odd places: names that mean something in URLs, links, pipes, chains, many threads."""
+
+import copy
+import functools
+import http.server
+import multiprocessing
+import os
+import pickle
+import threading
+import zipfile
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from tests.conftest import RangeHandler
+from virtualzarr.errors import (
+    AccessError,
+    SourceError,
+    SourceNotFoundError,
+    UnsupportedError,
+)
+from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore
+from virtualzarr.stores.files import FileFacts, LocalFile, RemoteFile, is_url, resolve_uri
+
+VALUES = np.arange(6, dtype="i4")
+NAMES = [
+    "plain", "with space", "é€😀", "hash#tag", "per%20cent", "q?x=1", "co:lon", "plus+&;",
+    "quote'\"", "star*[1]", "-dash", "~tilde", "zarr.json.old",
+]  # fmt: skip
+
+
+def write(root, *names):
+    # Not the path itself: zarr-python takes some of these names for URLs.
+    group = zarr.create_group(zarr.storage.LocalStore(str(root)))
+    for name in names:
+        array = group.create_array(name, shape=(6,), chunks=(4,), dtype="i4", fill_value=-1)
+        array[...] = VALUES
+    zarr.consolidate_metadata(zarr.storage.LocalStore(str(root)))
+    return root
+
+
+def files_of(root):
+    return {str(p.relative_to(root)): p for p in Path(root).rglob("*") if p.is_file()}
+
+
+def copied_to_memory(root, url):
+    for key, path in files_of(root).items():
+        with fsspec.open(f"{url}{key}", "wb") as file:
+            file.write(path.read_bytes())
+    return url
+
+
+def zipped(root, path, lead=""):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for key, file in files_of(root).items():
+            archive.write(file, lead + key)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize(
+    "kind", ["local", "http", "cached", "memory", "zip", "zip folder", "zip over http"]
+)
+def test_names_are_taken_literally_everywhere(tmp_path, http_server, kind):
+    root = write(tmp_path / "x.zarr", *NAMES)
+    url = http_server(tmp_path)
+    target = {
+        "local": lambda: root,
+        "http": lambda: f"{url}/x.zarr",
+        "cached": lambda: f"simplecache::{url}/x.zarr",
+        "memory": lambda: copied_to_memory(root, "memory://names/"),
+        "zip": lambda: f"zip://::{zipped(root, tmp_path / 'x.zip')}",
+        "zip folder": lambda: f"zip://in/::{zipped(root, tmp_path / 'x.zip', 'in/')}",
+        "zip over http": lambda: zipped(root, tmp_path / "x.zip") and f"zip://::{url}/x.zip",
+    }[kind]()
+    group = vz.open(target)
+    assert sorted(group) == sorted(NAMES)
+    for name in NAMES:
+        np.testing.assert_array_equal(group[name][...], VALUES, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("name", [*NAMES, "a::b", "http:"])
+def test_local_paths_are_taken_literally(tmp_path, monkeypatch, name):
+    root = write(tmp_path / f"{name}.zarr", "a")
+    monkeypatch.chdir(tmp_path)
+    for target in (str(root), root, Path(f"{name}.zarr"), f"file://{root}"):
+        array = vz.open(target)["a"]
+        monkeypatch.chdir("/")
+        np.testing.assert_array_equal(array[...], VALUES)
+        monkeypatch.chdir(tmp_path)
+
+
+def test_what_is_a_url():
+    assert is_url("s3://bucket/a")
+    assert is_url("zip://a::/b.zip")
+    assert not is_url("/data/http://a::b")
+    assert resolve_uri(Path("/data/run::1")) == "/data/run::1"
+    assert resolve_uri("file:///data/per%20cent") == "/data/per%20cent"
+    with pytest.raises(TypeError, match="bytes"):
+        resolve_uri(b"/data")
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_the_root_of_a_file_system(tmp_path):
+    root = write(tmp_path / "x.zarr", "a")
+    memory = fsspec.filesystem("memory")
+    saved, memory.store = dict(memory.store), {}
+    try:
+        type(memory).store = memory.store
+        copied_to_memory(root, "memory://")
+        for url in ("memory://", "memory:///"):
+            np.testing.assert_array_equal(vz.open(url)["a"][...], VALUES)
+    finally:
+        type(memory).store = saved
+        del memory.store
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("memory://a/b/", "memory://a/b/k/0"),
+        ("memory://", "memory://k/0"),
+    ],
+)
+def test_locations_of_keys(url, location):
+    assert FsspecStore(url).location("k/0") == location
+
+
+def test_locations_in_chains(tmp_path, http_server):
+    zipped(tmp_path, tmp_path / "x.zip")
+    assert (
+        FsspecStore(f"zip://in::{tmp_path}/x.zip").location("k") == f"zip://in/k::{tmp_path}/x.zip"
+    )
+    assert FsspecStore("http://host/x").location("a#1") == "http://host/x/a%231"
+    assert FsspecStore("simplecache::http://host/x").location("k") == "simplecache::http://host/x/k"
+    assert LocalStore(tmp_path).location("a#1") == f"{tmp_path}/a#1"
+
+
+def test_keys_cannot_lead_out_of_any_store(tmp_path):
+    for store in (LocalStore(tmp_path), FsspecStore("memory://a")):
+        for key in ("../secret", "a/../../secret", "/etc/passwd", "a\0b"):
+            with pytest.raises(AccessError, match="leads out"):
+                store.get(key)
+            with pytest.raises(AccessError, match="leads out"):
+                store.file(key)
+
+
+# --- what is not a file that can be read -------------------------------------------------------
+
+
+@pytest.fixture
+def chunk(tmp_path):
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(6,), chunks=(6,), dtype="i4")
+    array[...] = VALUES
+    return tmp_path / "a.zarr" / "c" / "0"
+
+
+def test_a_link_to_nothing_is_no_missing_chunk(chunk):
+    content = chunk.rename(chunk.with_name("content"))
+    chunk.symlink_to(content)
+    np.testing.assert_array_equal(vz.open(chunk.parents[1])[...], VALUES)
+    content.unlink()
+    with pytest.raises(SourceError, match=r"symbolic link.*chunk 0"):
+        vz.open(chunk.parents[1])[...]
+
+
+def test_a_link_to_nothing_is_no_missing_document(chunk):
+    (chunk.parents[1] / ".zattrs").symlink_to("annexed")
+    with pytest.raises(SourceError, match="symbolic link"):
+        LocalStore(chunk.parents[1]).get(".zattrs")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_not_waited_for(chunk):
+    chunk.unlink()
+    os.mkfifo(chunk)
+    with pytest.raises(SourceError, match=r"not a regular file.*chunk 0"):
+        vz.open(chunk.parents[1])[...]
+    with pytest.raises(SourceError, match="not a regular file"):
+        LocalStore(chunk.parent).get("0")
+
+
+def test_a_folder_is_no_chunk(chunk):
+    chunk.unlink()
+    chunk.mkdir()
+    with pytest.raises(SourceError, match="chunk 0"):
+        vz.open(chunk.parents[1])[...]
+    assert LocalStore(chunk.parent).get("0") is None
+
+
+def test_more_than_is_needed_is_not_read(chunk):
+    with open(chunk, "r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(SourceError, match=r"1099511627776 bytes are too many.*at most 10"):
+        LocalFile(str(chunk)).read(0, None, 10)
+
+
+def test_values_in_memory_may_be_any_buffer():
+    store = MemoryStore({"a": memoryview(np.arange(3, dtype="<i4"))})
+    assert bytes(store.file("a").read(4, 8)) == b"\1\0\0\0"
+
+
+# --- servers ---------------------------------------------------------------------------------
+
+
+class Faulty(RangeHandler):
+    """Answers some paths as `server.fault` says."""
+
+    def do_GET(self):
+        fault = self.server.fault if self.server.where in self.path else None
+        if isinstance(fault, int):
+            self.send_error(fault)
+        elif fault == "drops":
+            self.connection.close()
+        elif fault == "cuts short":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"abc")
+            self.connection.close()
+        elif fault == "ignores ranges":
+            del self.headers["Range"]
+            super().do_GET()
+        else:
+            super().do_GET()
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    pytest.importorskip("aiohttp")
+    handler = functools.partial(Faulty, directory=str(tmp_path))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.requests, server.fault, server.where = [], None, ""
+    server.url = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("fault", [403, 500, "drops", "cuts short"])
+def test_faults_of_servers_are_errors_that_name_the_place(tmp_path, faulty, fault):
+    write(tmp_path / "x.zarr", "a")
+    array = vz.open(f"{faulty.url}/x.zarr")["a"]
+    faulty.fault, faulty.where = fault, "/c/1"
+    with pytest.raises(SourceError, match=r"x\.zarr/a/c/1, variable a, chunk 1"):
+        array[...]
+    np.testing.assert_array_equal(array[:4], VALUES[:4])
+    faulty.where = "zarr.json"
+    with pytest.raises(SourceError, match=r"x\.zarr/zarr\.json"):
+        vz.open(f"{faulty.url}/x.zarr")
+
+
+def test_a_server_that_ignores_ranges_is_an_error(tmp_path, faulty):
+    (tmp_path / "a.bin").write_bytes(bytes(range(100)))
+    faulty.fault = "ignores ranges"
+    with pytest.raises(SourceError, match="does not understand byte ranges"):
+        RemoteFile(f"{faulty.url}/a.bin").read(0, 10)
+    faulty.fault = None
+    assert bytes(RemoteFile(f"{faulty.url}/a.bin").read(3, 5)) == b"\3\4"
+
+
+def test_what_a_url_lies_in_must_be_there(tmp_path):
+    with pytest.raises(SourceNotFoundError, match=r"none\.zip"):
+        vz.open(f"zip://::{tmp_path}/none.zip")
+    (tmp_path / "bad.zip").write_bytes(b"PK or not")
+    with pytest.raises(SourceError, match=r"not a zip file.*bad\.zip"):
+        vz.open(f"zip://::{tmp_path}/bad.zip")
+    with pytest.raises(UnsupportedError, match="gopher"):
+        vz.open("gopher://host/x")
+
+
+def test_sources_are_not_asked_for_facts_when_they_are_not_verified(
+    tmp_path, http_server, monkeypatch
+):
+    (tmp_path / "a.bin").write_bytes(b"0123")
+    file = RemoteFile(http_server(tmp_path) + "/a.bin", None, LocalFacts)
+    monkeypatch.setattr(vz.config, "verify_sources", False)
+    http_server.requests.clear()
+    assert bytes(file.read(1, 3)) == b"12"
+    assert len(http_server.requests) == 1
+    monkeypatch.setattr(vz.config, "verify_sources", True)
+    with pytest.raises(SourceError, match="changed"):
+        file.read(1, 3)
+
+
+LocalFacts = FileFacts(999)
+
+
+# --- threads and processes ---------------------------------------------------------------------
+
+
+def answer(array, queue):
+    try:
+        queue.put(int(np.asarray(array[...], "i8").sum()))
+    except BaseException as error:
+        queue.put(repr(error))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["local", "http", "zip", "memory"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_arrays_are_read_by_threads_and_processes(tmp_path, http_server, kind, method, monkeypatch):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} here")
+    monkeypatch.setattr("virtualzarr.array.reader.BATCH_BYTES", 500)
+    monkeypatch.setattr(vz.config, "threads", 3)
+    data = np.arange(3000, dtype="i4").reshape(60, 50)
+    zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(10, 10))
+    target = {
+        "local": lambda: tmp_path / "a.zarr",
+        "http": lambda: http_server(tmp_path) + "/a.zarr",
+        "zip": lambda: f"zip://::{zipped(tmp_path / 'a.zarr', tmp_path / 'a.zip')}",
+        "memory": lambda: {k: p.read_bytes() for k, p in files_of(tmp_path / "a.zarr").items()},
+    }[kind]()
+    array = vz.open(target)
+    for other in (array, copy.deepcopy(array), pickle.loads(pickle.dumps(array))):
+        np.testing.assert_array_equal(other[...], data)
+    stop = threading.Event()
+
+    def keep_reading():
+        while not stop.is_set():
+            np.testing.assert_array_equal(array[...], data)
+
+    threads = [threading.Thread(target=keep_reading) for _ in range(2)]
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    processes = [context.Process(target=answer, args=(array, queue)) for _ in range(2)]
+    for worker in (*threads, *processes):
+        worker.start()
+    try:
+        assert [queue.get(timeout=60) for _ in processes] == [int(data.sum())] * 2
+    finally:
+        stop.set()
+        for worker in (*threads, *processes):
+            worker.join(10)
