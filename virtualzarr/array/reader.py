@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import pairwise, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,10 @@ def read(
     SourceError, CodecError
         If bytes cannot be read or do not decode; the error names file, variable and chunk.
     """
-    located = chunks.locate(projection)
+    try:
+        located = chunks.locate(projection)
+    except VirtualZarrError as error:
+        raise error.at(variable=variable) from error.__cause__
     if not fill_missing and len(located) < len(projection):
         lost = np.setdiff1d(np.arange(len(projection)), located.cell)[:1]
         raise ChunkNotFoundError(
@@ -211,6 +214,9 @@ class _Request:
         bounds = tuple((s.start, s.stop, s.step) for s in select)
         groups, cost = _split_slices(block, bounds, self.gap, self.limit, self.remote)
         self.cost += cost
+        if self.located.again is not None:
+            # All of it from one version of the file.
+            groups = [list(chain.from_iterable(groups))]
         return [_Raw(self, i, pieces, dtype, out, None) for pieces in groups]
 
 

@@ -22,19 +22,21 @@ from virtualzarr.array.pools import pool
 from virtualzarr.codecs.base import Buffer, view_of
 from virtualzarr.codecs.sharding import Index, Shard, Sharding, only_sharding
 from virtualzarr.config import config
-from virtualzarr.errors import SourceNotFoundError, VirtualZarrError
+from virtualzarr.errors import SourceChangedError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import (
     ByteFile,
     FileFacts,
     InlineFile,
     LocalFile,
-    RemoteFile,
     file_facts,
 )
 
 SETTLED_NS = 2_000_000_000
 """A file changed less than this long ago may change again without its time telling."""
+
+TRIES = 100
+"""How often an index is read again that is replaced faster than it can be read."""
 
 Int64 = NDArray[np.int64]
 
@@ -177,13 +179,18 @@ class _Reader:
             return list(pool(remote=True).map(self._index, range(count)))
         return [self._index(j) for j in range(count)]
 
-    def _index(self, j: int) -> Index | None:
+    def _index(self, j: int, tries: int = TRIES) -> Index | None:
         located, shard = self.located, self.shards[j]
         row = int(located.file[j])
         try:
             return _read_index(
                 self.file(row), int(located.offset[j]), int(located.length[j]), shard
             )
+        except SourceChangedError as error:
+            if not located.may_be_absent or not tries:
+                raise error.at(file=located.files(row).uri) from error.__cause__
+            del self._files[row]
+            return self._index(j, tries - 1)
         except SourceNotFoundError as error:
             if located.may_be_absent:
                 return None
@@ -234,10 +241,8 @@ def _size(file: ByteFile, offset: int) -> int | None:
 
 def _tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
     """Return the index at the end of a file of unknown size."""
-    if isinstance(file, RemoteFile) and not offset:
-        data = view_of(file.tail(shard.index_size))
-    else:
-        data = view_of(file.read(offset, None))
+    tail = None if offset else getattr(file, "tail", None)
+    data = view_of(tail(shard.index_size) if tail else file.read(offset, None))
     if len(data) < shard.index_size:
         raise shard.too_short(len(data))
     return data[len(data) - shard.index_size :]

@@ -1,0 +1,472 @@
+"""Sharded arrays: every selection equals numpy, and nothing is read that is not needed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import virtualzarr
+from grids import RectilinearGrid, RegularGrid
+from tests.array.test_reading import basic, write_chunks
+from virtualzarr import Array
+from virtualzarr.array import reader, shards
+from virtualzarr.array.shards import IndexCache, ShardedChunks, indexes
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.errors import ChunkNotFoundError, CodecError, SourceError
+from virtualzarr.manifest import Decoder, Manifest, Source, Sources
+from virtualzarr.metadata import ArrayMetadata, KeyEncoding
+from virtualzarr.stores import MemoryStore, open_store
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+BIG = {"name": "bytes", "configuration": {"endian": "big"}}
+FILL = 7
+
+
+def sharding(chunk_shape, *codecs, **rest):
+    codecs = list(codecs or [LITTLE])
+    return make("sharding_indexed", chunk_shape=list(chunk_shape), codecs=codecs, **rest)
+
+
+def keys_of(metadata, data, skip=lambda cell: False):
+    """Encode an array shard by shard; the keys and values of a store, but for the metadata."""
+    keys, grid = {}, metadata.grid
+    for cell in np.ndindex(*grid.grid_shape):
+        if skip(cell):
+            continue
+        shape = grid.cell_shape(cell)
+        block = np.full(shape, FILL, data.dtype)
+        place = tuple(
+            slice(o, o + n)
+            for o, n in zip(grid.cell_origin(cell), grid.cell_extent(cell), strict=True)
+        )
+        block[tuple(slice(0, s.stop - s.start) for s in place)] = data[place]
+        codec = metadata.pipeline.for_block(shape, data.dtype, FILL)
+        keys[metadata.key_encoding.key(cell)] = codec.encode(block)
+    return keys
+
+
+def metadata_of(shape, grid, pipeline):
+    pipeline = pipeline if isinstance(pipeline, Pipeline) else Pipeline([pipeline])
+    return ArrayMetadata(shape, np.dtype("i4"), grid, pipeline, FILL)
+
+
+@st.composite
+def cases(draw):
+    shape = tuple(draw(st.lists(st.integers(0, 12), min_size=0, max_size=3)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    inner = [draw(st.integers(1, 3)) for _ in shape]
+    if draw(st.booleans()):
+        outer = [n * draw(st.integers(1, 3)) for n in inner]
+        grid = RegularGrid(shape, outer)
+    else:
+        times = st.lists(st.integers(1, 3), min_size=1, max_size=4)
+        edges = [[n * c for n in draw(times)] for c in inner]
+        edges = [[*e, n + -n % c] for e, c, n in zip(edges, inner, shape, strict=True)]
+        grid = RectilinearGrid(
+            shape, [[n for n in e if n] or [c] for e, c in zip(edges, inner, strict=True)]
+        )
+    codecs = draw(st.sampled_from([[LITTLE], [BIG, "gzip"], [LITTLE, "crc32c"]]))
+    if len(shape) > 1 and draw(st.booleans()):
+        order = list(range(len(shape)))[::-1]
+        codecs = [{"name": "transpose", "configuration": {"order": order}}, *codecs]
+    location = draw(st.sampled_from(["start", "end"]))
+    codec = sharding(inner, *codecs, index_location=location)
+    if draw(st.booleans()):
+        finest = [draw(st.sampled_from([n for n in range(1, c + 1) if c % n == 0])) for c in inner]
+        codec = sharding(inner, sharding(finest, *codecs).to_v3(), index_location=location)
+    rest = draw(st.sampled_from([[], [], ["gzip"]]))
+    data = rng.integers(0, 2**31, shape, dtype="i4")
+    data[tuple(slice(0, n // 2) for n in shape)] = FILL
+    return metadata_of(shape, grid, Pipeline([codec, *rest])), data, rng
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data(), cases(), st.sampled_from([0, 10**9]), st.booleans())
+def test_every_selection(data, case, split, virtual):
+    metadata, expected, rng = case
+    if virtual:
+        manifest, expected = write_chunks(expected, metadata.grid, metadata.pipeline, rng)
+        array = Array.virtual(metadata, manifest)
+    else:
+        array = Array.stored(metadata, MemoryStore(keys_of(metadata, expected)))
+    old, reader.SPLIT_BYTES = reader.SPLIT_BYTES, split
+    try:
+        selection = data.draw(basic(array.shape))
+        np.testing.assert_array_equal(array[selection], expected[selection])
+        np.testing.assert_array_equal(array[...], expected)
+        if 0 in array.shape or not array.shape:
+            return
+        chosen = [
+            np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=5)))
+            for n in array.shape
+        ]
+        count = min(map(len, chosen))
+        points = tuple(index[:count] for index in chosen)
+        np.testing.assert_array_equal(array.oindex[tuple(chosen)], expected[np.ix_(*chosen)])
+        np.testing.assert_array_equal(array.vindex[points], expected[points])
+        last = tuple(n - 1 for n in array.grid.grid_shape)
+        start = array.grid.cell_origin(last)
+        np.testing.assert_array_equal(
+            array.blocks[last], expected[tuple(slice(o, None) for o in start)]
+        )
+    finally:
+        reader.SPLIT_BYTES = old
+
+
+class CountingFile:
+    """Bytes that note which of them are read."""
+
+    def __init__(self, data, uri, log, remote):
+        self.data, self.uri, self.log, self.remote = data, uri, log, remote
+
+    def read(self, start, stop, most=None):
+        stop = len(self.data) if stop is None else stop
+        if stop > len(self.data):
+            raise SourceError("too short")
+        self.log.append((self.uri, start, stop))
+        return self.data[start:stop]
+
+    def tail(self, nbytes):
+        return self.read(max(len(self.data) - nbytes, 0), None)
+
+    def read_into(self, start, out):
+        out[:] = self.read(start, start + out.nbytes)
+
+    def opened(self):
+        return nullcontext(self)
+
+
+class CountingStore(MemoryStore):
+    """A store whose files note what is read."""
+
+    def __init__(self, data, remote=True):
+        super().__init__(data)
+        self.log = []
+        self.remote = remote
+
+    def file(self, key):
+        value = self.data.get(key)
+        return None if value is None else CountingFile(value, key, self.log, self.remote)
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+@pytest.mark.parametrize("remote", [False, True])
+def test_only_the_bytes_that_are_needed_are_read(monkeypatch, location, remote):
+    monkeypatch.setattr(virtualzarr.config, "remote_gap", 0)
+    monkeypatch.setattr(virtualzarr.config, "local_gap", 0)
+    values = np.arange(32 * 32, dtype="i4").reshape(32, 32)
+    codec = sharding([4, 4], index_location=location)
+    metadata = metadata_of((32, 32), RegularGrid((32, 32), (16, 16)), codec)
+    index, chunk = 16 * 16 + 4, 64
+    first = index if location == "start" else 0
+    store = CountingStore(keys_of(metadata, values), remote)
+    array = Array.stored(metadata, store)
+
+    np.testing.assert_array_equal(array[5, 20:23], values[5, 20:23])
+    at = 0 if location == "start" else 16 * chunk
+    place = first + 5 * chunk
+    assert store.log == [("c/0/1", at, at + index), ("c/0/1", place, place + chunk)]
+
+    store.log.clear()
+    # Sub-chunks side by side in one shard are one read.
+    np.testing.assert_array_equal(array[16:20, :], values[16:20, :])
+    assert sorted(store.log) == sorted(
+        [(key, at, at + index) for key in ("c/1/0", "c/1/1")]
+        + [(key, first, first + 4 * chunk) for key in ("c/1/0", "c/1/1")]
+    )
+    store.log.clear()
+    array[...]
+    assert sum(stop - start for _, start, stop in store.log) == sum(map(len, store.data.values()))
+
+
+def test_empty_sub_chunks_and_missing_shards_are_not_read():
+    values = np.full((8, 8), FILL, "i4")
+    values[0, 0], values[7, 7] = 1, 2
+    metadata = metadata_of((8, 8), RegularGrid((8, 8), (4, 4)), sharding([2, 2]))
+    store = CountingStore(keys_of(metadata, values, lambda cell: cell in [(0, 1), (1, 0)]))
+    array = Array.stored(metadata, store)
+    np.testing.assert_array_equal(array[...], values)
+    assert len(store.log) == 4
+    strict = Array(metadata, array.chunk_source, "x", fill_missing=False)
+    assert strict[1, 1] == FILL
+    for place in ((0, 4), (3, 3)):
+        with pytest.raises(ChunkNotFoundError, match=r"variable x, chunk [01]\.[12]"):
+            strict[place]
+
+
+def test_nested_shards_are_read_through_both_indexes():
+    values = np.arange(64, dtype="i4")
+    codec = sharding([16], sharding([4]).to_v3(), index_location="start")
+    metadata = metadata_of((64,), RegularGrid((64,), (64,)), codec)
+    store = CountingStore(keys_of(metadata, values))
+    array = Array.stored(metadata, store)
+    assert array[37] == 37
+    outer, inner = 4 * 16 + 4, 4 * 16 + 4
+    shard = outer + 2 * (64 + inner)
+    assert store.log == [
+        ("c/0", 0, outer),
+        ("c/0", shard + 64, shard + 64 + inner),
+        ("c/0", shard + 16, shard + 32),
+    ]
+    assert array.chunks == (16,)
+    assert array.shards == (64,)
+
+
+def test_two_requests_for_a_sub_chunk_at_a_url(tmp_path, http_server):
+    values = np.arange(64, dtype="i4")
+    metadata = metadata_of((64,), RegularGrid((64,), (32,)), sharding([4], LITTLE, "gzip"))
+    for key, data in keys_of(metadata, values).items():
+        path = tmp_path / key
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    array = Array.stored(metadata, open_store(http_server(tmp_path)))
+    http_server.requests.clear()
+    assert array[33:36].tolist() == [33, 34, 35]
+    assert http_server.requests == ["/c/1", "/c/1"]
+    (tmp_path / "c" / "0").unlink()
+    assert array[30:34].tolist() == [FILL, FILL, 32, 33]
+    (tmp_path / "c" / "0").write_bytes(b"abc")
+    with pytest.raises(CodecError, match=r"the shard has 3 bytes.*/c/0"):
+        array[0]
+
+
+def test_virtual_shards_within_a_file(tmp_path):
+    values = np.arange(64, dtype="i4")
+    metadata = metadata_of((64,), RegularGrid((64,), (32,)), sharding([4], BIG))
+    parts = keys_of(metadata, values)
+    path = tmp_path / "all.bin"
+    path.write_bytes(b"head" + parts["c/0"] + b"gap" + parts["c/1"] + b"end")
+    offset = [4, 4 + len(parts["c/0"]) + 3]
+    sources = Sources([Source.of_file(path)])
+    length = [len(parts["c/0"]), len(parts["c/1"])]
+    manifest = Manifest((2,), sources, 0, offset, length)
+    array = Array.virtual(metadata, manifest, "v")
+    np.testing.assert_array_equal(array[::3], values[::3])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(array))[...], values)
+    short = Array.virtual(metadata, Manifest((2,), sources, 0, offset, [length[0], 20]), "v")
+    with pytest.raises(CodecError, match=r"has 20 bytes.*all\.bin, variable v"):
+        short[40]
+    path.unlink()
+    with pytest.raises(SourceError, match=r"all\.bin"):
+        array[0]
+
+
+def test_chunks_that_decode_otherwise_are_not_taken_for_shards():
+    values = np.arange(8, dtype="<i4")
+    metadata = metadata_of((8,), RegularGrid((8,), (4,)), sharding([2]))
+    shard = keys_of(metadata, values)["c/0"]
+    heap = shard + values[4:].tobytes()
+    manifest = Manifest(
+        (2,),
+        Sources([Source.inline(heap)]),
+        0,
+        [0, len(shard)],
+        [len(shard), 16],
+        (Decoder(Pipeline([LITTLE])),),
+        np.array([-1, 0]),
+    )
+    np.testing.assert_array_equal(Array.virtual(metadata, manifest)[...], values)
+
+
+@pytest.mark.parametrize("change", [b"\0", b"", None])
+def test_corrupt_shards_are_named(change):
+    values = np.arange(16, dtype="i4")
+    metadata = metadata_of((16,), RegularGrid((16,), (8,)), sharding([4]))
+    keys = {f"x/{key}": data for key, data in keys_of(metadata, values).items()}
+    shard = keys["x/c/1"]
+    keys["x/c/1"] = shard[:-1] + change if change else shard[: 0 if change is None else -8]
+    array = Array.stored(metadata, MemoryStore(keys), "x")
+    assert array[3] == 3
+    with pytest.raises(CodecError, match=r"index.*\[file x/c/1, variable x"):
+        array[8]
+
+
+def test_sub_chunks_that_do_not_decode_are_named():
+    values = np.arange(16, dtype="i4")
+    metadata = metadata_of((16,), RegularGrid((16,), (8,)), sharding([4], LITTLE, "crc32c"))
+    keys = {f"x/{key}": data for key, data in keys_of(metadata, values).items()}
+    keys["x/c/1"] = b"x" + keys["x/c/1"][1:]
+    array = Array.stored(metadata, MemoryStore(keys), "x")
+    assert array[12] == 12
+    with pytest.raises(CodecError, match=r"checksum.*\[file x/c/1, variable x, chunk 2\]"):
+        array[8]
+
+
+def test_chunks_shards_and_counts():
+    array = Array.stored(metadata_of((10, 9), RegularGrid((10, 9), (4, 6)), sharding([2, 3])),
+                         MemoryStore({}))  # fmt: skip
+    assert (array.chunks, array.shards, array.nchunks) == ((2, 3), (4, 6), 15)
+    grid = RectilinearGrid((10, 9), [[4, 6], [9]])
+    array = Array.stored(metadata_of((10, 9), grid, sharding([2, 3])), MemoryStore({}))
+    assert (array.chunks, array.shards) == ((2, 3), ((4, 6), (9,)))
+    plain = metadata_of((10, 9), RegularGrid((10, 9), (4, 6)), Pipeline([LITTLE]))
+    assert Array.stored(plain, MemoryStore({})).shards is None
+    whole = metadata_of((10, 9), RegularGrid((10, 9), (4, 6)), Pipeline([sharding([2, 3]), "gzip"]))
+    array = Array.stored(whole, MemoryStore({}))
+    assert (array.chunks, array.shards, array.nchunks) == ((4, 6), None, 6)
+
+
+def test_huge_arrays_take_no_memory():
+    shape = (2**60, 2**40)
+    metadata = metadata_of(shape, RegularGrid(shape, (2**20, 2**20)), sharding([2**10, 2**10]))
+    array = Array.stored(metadata, MemoryStore({}))
+    assert array[2**59, 5:7].tolist() == [FILL, FILL]
+    assert array.vindex[[0, 2**60 - 1], [0, 2**40 - 1]].tolist() == [FILL, FILL]
+
+
+# -- shards that change ----------------------------------------------------------------------------
+
+
+def stored(tmp_path, values, chunk=4, shard=32, codecs=(LITTLE,)):
+    """Store an array in a folder, each shard written long enough ago to be trusted."""
+    metadata = metadata_of(values.shape, RegularGrid(values.shape, (shard,)),
+                           sharding([chunk], *codecs))  # fmt: skip
+    store_shards(tmp_path, metadata, values)
+    return Array.stored(metadata, open_store(tmp_path))
+
+
+def store_shards(tmp_path, metadata, values, age=60):
+    (tmp_path / "c").mkdir(exist_ok=True)
+    for key, data in keys_of(metadata, values).items():
+        new = tmp_path / "new"
+        new.write_bytes(data)
+        now = new.stat().st_mtime
+        os.utime(new, (now, now - age))
+        new.rename(tmp_path / key)
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Count the indexes that are parsed."""
+    indexes.clear()
+    found = []
+    original = shards._read_index
+
+    def read_index(file, offset, length, shard):
+        before = indexes.nbytes
+        index = original(file, offset, length, shard)
+        found.append(indexes.nbytes > before)
+        return index
+
+    monkeypatch.setattr(shards, "_read_index", read_index)
+    return found
+
+
+def test_indexes_are_kept_until_the_file_changes(tmp_path, parsed):
+    values = np.arange(64, dtype="i4")
+    array = stored(tmp_path, values)
+    assert array[0] == 0
+    assert array[20] == 20
+    assert parsed == [True, False]
+    values[:4] = FILL  # all others move
+    store_shards(tmp_path, array.metadata, values, age=30)
+    assert array[20] == 20
+    assert array[0] == FILL
+    assert parsed == [True, False, True, False]
+
+
+def test_indexes_of_files_just_written_are_not_kept(tmp_path, parsed):
+    values = np.arange(64, dtype="i4")
+    array = stored(tmp_path, values)
+    store_shards(tmp_path, array.metadata, values, age=0)
+    assert array[20] == 20
+    assert indexes.nbytes == 0
+    assert parsed == [False]
+
+
+def test_the_cache_has_a_limit(tmp_path, monkeypatch):
+    indexes.clear()
+    values = np.arange(640, dtype="i4")
+    array = stored(tmp_path, values)
+    monkeypatch.setattr(virtualzarr.config, "shard_index_bytes", 2000)
+    np.testing.assert_array_equal(array[...], values)
+    assert 0 < indexes.nbytes <= 2000
+    monkeypatch.setattr(virtualzarr.config, "shard_index_bytes", 0)
+    np.testing.assert_array_equal(array[...], values)
+    assert indexes.nbytes == 0
+    assert IndexCache().nbytes == 0
+
+
+@pytest.mark.parametrize("split", [0, 10**9])
+def test_a_shard_replaced_between_index_and_data_is_read_again(tmp_path, monkeypatch, split):
+    monkeypatch.setattr(reader, "SPLIT_BYTES", split)
+    old, new = np.arange(64, dtype="i4"), np.arange(100, 164, dtype="i4")
+    old[:4] = FILL
+    array = stored(tmp_path, old)
+    original = ShardedChunks._locate
+    pending = [new, None, old, new]
+
+    def locate(self, projection, positions):
+        located = original(self, projection, positions)
+        if pending and (values := pending.pop()) is not None:
+            store_shards(tmp_path, array.metadata, values, age=len(pending))
+        return located
+
+    monkeypatch.setattr(ShardedChunks, "_locate", locate)
+    result = array[...]
+    assert len(pending) < 3
+    for chunk in range(0, 64, 4):
+        assert result[chunk : chunk + 4].tolist() in (
+            old[chunk : chunk + 4].tolist(),
+            new[chunk : chunk + 4].tolist(),
+        )
+
+
+def test_readers_see_shards_that_are_rewritten_all_the_time(tmp_path):
+    one = np.arange(256, dtype="i4")
+    two = one + 1000
+    two[::8] = FILL
+    two[:64] = FILL
+    array = stored(tmp_path, one, shard=256, codecs=(LITTLE, "crc32c"))
+    stop = threading.Event()
+
+    def rewrite():
+        while not stop.is_set():
+            for values in (two, one):
+                store_shards(tmp_path, array.metadata, values, age=0)
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    try:
+        for _ in range(200):
+            chunks = array[...].reshape(-1, 4)
+            right = [(chunks == values.reshape(-1, 4)).all(axis=1) for values in (one, two)]
+            assert (right[0] | right[1]).all()
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_a_virtual_shard_that_changed_is_an_error(tmp_path):
+    values = np.arange(32, dtype="i4")
+    array = stored(tmp_path, values)
+    path = tmp_path / "c" / "0"
+    manifest = Manifest((1,), Sources([Source.of_file(path)]), 0, [0], [path.stat().st_size])
+    virtual = Array.virtual(array.metadata, manifest)
+    np.testing.assert_array_equal(virtual[...], values)
+    store_shards(tmp_path, array.metadata, values, age=5)
+    with pytest.raises(SourceError, match="changed since it was scanned"):
+        virtual[...]
+
+
+def test_a_dangling_link_is_not_a_missing_shard(tmp_path):
+    array = stored(tmp_path, np.arange(64, dtype="i4"))
+    (tmp_path / "c" / "1").unlink()
+    (tmp_path / "c" / "1").symlink_to(tmp_path / "gone")
+    with pytest.raises(SourceError, match="symbolic link"):
+        array[40]
+
+
+def test_other_key_encodings(tmp_path):
+    values = np.arange(64, dtype="i4").reshape(8, 8)
+    metadata = metadata_of((8, 8), RegularGrid((8, 8), (4, 4)), sharding([2, 2]))
+    metadata = metadata.replace(key_encoding=KeyEncoding("v2", "."))
+    array = Array.stored(metadata, MemoryStore(keys_of(metadata, values)))
+    np.testing.assert_array_equal(array[...], values)
