@@ -22,8 +22,6 @@ class Config:
         Merged ranges are not made longer than about this many bytes.
     shard_index_bytes : int
         Memory for the indexes of shards read lately, shared by all arrays.
-    shard_index_bytes : int
-        Memory for the indexes of shards read lately, shared by all arrays.
     verify_sources : bool
         Whether a source must still have the size and modification time it had when scanned.
     sync_files : bool
@@ -43,7 +41,6 @@ class Config:
     remote_gap: int = 64 * 1024
     local_read: int = 1024 * 1024
     remote_read: int = 8 * 1024 * 1024
-    shard_index_bytes: int = 32 * 1024 * 1024
     shard_index_bytes: int = 32 * 1024 * 1024
     verify_sources: bool = True
     sync_files: bool = False
