@@ -108,6 +108,21 @@ class Projection(ABC):
     def finish(self, work: NDArray[Any]) -> NDArray[Any]:
         """Return the work array as the final result: a view of it with `shape`."""
 
+    @abstractmethod
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values for the final result as a read-only work array: `finish` undone.
+
+        Parameters
+        ----------
+        values : array
+            Anything that broadcasts to `shape`; not copied where that can be avoided.
+
+        Raises
+        ------
+        ValueError
+            The values do not broadcast to `shape`.
+        """
+
 
 class Pieces(NamedTuple):
     """Per cell along one axis: the selector inside it, where that goes, and the rest."""
@@ -345,6 +360,15 @@ class BoxProjection(Projection):
         """Return the work array as the result; see `Projection.finish`."""
         return work if self._finish is None else work[self._finish]
 
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values as a work array; see `Projection.spread`."""
+        values = np.broadcast_to(values, self.shape)
+        if self._finish is None:
+            return values
+        # New axes are taken away again, and axes that were dropped are put back.
+        undone = {type(None): 0, int: None}
+        return values[tuple([undone.get(type(entry), entry) for entry in self._finish])]
+
 
 class PointProjection(Projection):
     """Points grouped by the cell that holds them; the work array is one-dimensional."""
@@ -411,6 +435,10 @@ class PointProjection(Projection):
     def finish(self, work: NDArray[Any]) -> NDArray[Any]:
         """Return the work array as the result; see `Projection.finish`."""
         return work.reshape(self.shape)
+
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values as a work array; see `Projection.spread`."""
+        return np.broadcast_to(values, self.shape).reshape(self.work_shape)
 
 
 def _strided_cells(axis: Axis, item: Strided) -> slice | Int64:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,18 @@ from numpy.typing import NDArray
 from grids import ChunkGrid
 from grids.selection import Mode
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
+from virtualzarr.array.documents import change, load
 from virtualzarr.array.reader import read
+from virtualzarr.array.resizing import append, resize
 from virtualzarr.array.shards import elements_of_blocks, readable
+from virtualzarr.array.writer import write, writing_grid
+from virtualzarr.attributes import Attributes
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores import Store
+from virtualzarr.stores.store import read_only
 
 
 class Array:
@@ -32,6 +39,8 @@ class Array:
         Name within the hierarchy, for messages.
     fill_missing : bool
         Whether missing chunks read as the fill value; if not, they are an error.
+    write_empty_chunks : bool
+        Whether chunks are stored that hold nothing but the fill value, to the bit.
 
     Examples
     --------
@@ -49,12 +58,19 @@ class Array:
     """
 
     def __init__(
-        self, metadata: ArrayMetadata, chunks: Chunks, path: str = "", *, fill_missing: bool = True
+        self,
+        metadata: ArrayMetadata,
+        chunks: Chunks,
+        path: str = "",
+        *,
+        fill_missing: bool = True,
+        write_empty_chunks: bool = False,
     ) -> None:
         self.metadata = metadata
         self.chunk_source = chunks
         self.path = path
         self.fill_missing = fill_missing
+        self.write_empty_chunks = write_empty_chunks
         self._inner: tuple[ArrayMetadata, ArrayMetadata, Chunks] | None = None
 
     @classmethod
@@ -153,9 +169,16 @@ class Array:
         return self.metadata.fill_value
 
     @property
-    def attrs(self) -> dict[str, Any]:
-        """The array's attributes."""
-        return self.metadata.attributes
+    def attrs(self) -> MutableMapping[str, Any]:
+        """The array's attributes; of a stored array, what is set is written at once."""
+        if not isinstance(self.chunk_source, StoreChunks):
+            return self.metadata.attributes
+        return Attributes(
+            self.metadata.attributes,
+            self.chunk_source.store,
+            self.path,
+            self.metadata.zarr_format,
+        )
 
     @property
     def dims(self) -> tuple[str | None, ...]:
@@ -169,7 +192,13 @@ class Array:
 
     def with_path(self, path: str) -> Array:
         """Return the same array under another name."""
-        return Array(self.metadata, self.chunk_source, path, fill_missing=self.fill_missing)
+        return Array(
+            self.metadata,
+            self.chunk_source,
+            path,
+            fill_missing=self.fill_missing,
+            write_empty_chunks=self.write_empty_chunks,
+        )
 
     def _readable(self) -> tuple[ArrayMetadata, Chunks]:
         """Return the metadata and chunks to read by: of a sharded array, those of its chunks."""
@@ -200,6 +229,97 @@ class Array:
         arrays for all axes. For arrays along single axes see `oindex`, for points `vindex`.
         """
         return self._select(selection, "basic")
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        """Write a value, which broadcasts, to a selection as `__getitem__` takes it.
+
+        Raises
+        ------
+        UnsupportedError
+            If the array is virtual.
+        AccessError
+            If the store is read-only.
+        ValueError
+            If the value does not broadcast to the selection, or cannot be cast.
+        """
+        self._write(selection, "basic", value)
+
+    def _write(self, selection: Any, mode: Mode, value: Any) -> None:
+        chunks = self._own_chunks()
+        grid = writing_grid(self.metadata)
+        if mode == "block" and grid is not self.grid:
+            selection, mode = elements_of_blocks(self.grid, selection), "basic"
+        write(
+            self.metadata,
+            chunks,
+            grid.project(selection, mode),
+            value,
+            variable=self.path,
+            write_empty_chunks=self.write_empty_chunks,
+        )
+
+    def _own_chunks(self) -> StoreChunks:
+        if not isinstance(self.chunk_source, StoreChunks):
+            raise UnsupportedError(
+                "the array is virtual: its chunks lie in files of others and cannot be written",
+                variable=self.path,
+            )
+        if not self.chunk_source.store.writable:
+            raise read_only(self.chunk_source.store.uri).at(variable=self.path)
+        return self.chunk_source
+
+    def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
+        """Write data behind the last elements along an axis, and return the new shape.
+
+        A regular grid goes on. On an axis with listed edges the data become one new chunk, unless
+        the last one has room left, and no other chunk is rewritten. The array is first brought up
+        to date with what is stored; only one process at a time may append or resize.
+
+        Raises
+        ------
+        ValueError
+            The data have other lengths than the array along the other axes.
+        MismatchError
+            Somebody else resized the array at the same time.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import virtualzarr as vz
+        >>> a = vz.create_array({}, shape=(2,), dtype="i4", chunks=[[2]])
+        >>> a.append(np.arange(3)), a.append([7]), a.chunks
+        ((5,), (6,), ((2, 3, 1),))
+        """
+        return append(self, self._own_chunks(), data, axis)
+
+    def resize(self, shape: int | Sequence[int]) -> None:
+        """Give the array another shape; elements in both keep their values, others are fill.
+
+        Raises
+        ------
+        ValueError
+            The shape has another number of axes, or a negative extent.
+        MismatchError
+            Somebody else resized the array at the same time.
+        """
+        chunks = self._own_chunks()
+        new = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
+        self.grid.resize(new)
+        self.refresh()
+        resize(self, chunks, new)
+
+    def update_metadata(self, **changes: Any) -> None:
+        """Change members of the stored metadata, such as shape and grid, as one atomic step."""
+        store = self._own_chunks().store
+        self.metadata = change(store, self.path, self.metadata, changes)
+
+    def refresh(self) -> None:
+        """Take over what is stored now of the metadata: others may have resized the array."""
+        if isinstance(self.chunk_source, StoreChunks):
+            store = self.chunk_source.store
+            found = load(store, self.path, self.metadata.zarr_format)
+            if found != self.metadata:
+                self.metadata = found
 
     @property
     def oindex(self) -> Indexer:
@@ -261,3 +381,6 @@ class Indexer:
 
     def __getitem__(self, selection: Any) -> Any:
         return self._array._select(selection, self._mode)
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self._array._write(selection, self._mode, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -114,11 +115,40 @@ class StoreChunks:
         self.path = path
         self.encoding = encoding
 
+    def keys(self, cells: NDArray[np.int64]) -> list[str]:
+        """Return the keys of the chunks of some cells, which have shape (cells, ndim)."""
+        keys = self.encoding.keys(cells)
+        return [f"{self.path}/{key}" for key in keys] if self.path else keys
+
+    def stored(self, ndim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """List the cells that have a chunk, also those outside of the array.
+
+        Returns
+        -------
+        cells : int64 array, shape (chunks, ndim)
+        sizes : int64 array
+            Bytes of each chunk.
+        """
+        # Nothing but chunk keys begins with "c" or a digit and has so many numbers.
+        number, separator = "(0|[1-9][0-9]*)", re.escape(self.encoding.separator)
+        parts = [number] * ndim
+        if self.encoding.name == "default":
+            parts.insert(0, "c")
+        pattern = re.compile(separator.join(parts) or "0")
+        start = len(self.path) + 1 if self.path else 0
+        prefix = f"{self.path}/c" if self.path else "c"
+        nested = self.encoding.name == "default" and self.encoding.separator == "/" and ndim
+        found = [
+            (key[start:], size)
+            for key, size in self.store.list(prefix if nested else self.path)
+            if pattern.fullmatch(key, start)
+        ]
+        cells = self.encoding.parse([key for key, _ in found], ndim)
+        return cells, np.array([size for _, size in found], np.int64)
+
     def locate(self, projection: Projection) -> Located:
         """Find the chunks of the cells that a projection touches, without looking for them yet."""
-        prefix = f"{self.path}/" if self.path else ""
-        keys = self.encoding.keys(projection.cells())
-        found = [self.store.file(prefix + key) for key in keys]
+        found = [self.store.file(key) for key in self.keys(projection.cells())]
         files = [file for file in found if file is not None]
         cell = np.array([i for i, file in enumerate(found) if file is not None], dtype=np.int64)
         nothing = np.zeros(len(files), np.int64)

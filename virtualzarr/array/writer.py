@@ -1,0 +1,308 @@
+"""The one write path: cut values into chunks, merge them with what is stored, encode, store.
+
+A chunk that is covered whole is encoded and set; any other is read, changed and encoded again
+within one `update` of the store, which is what keeps writers of other parts of it from losing
+theirs. A sharded array is written through the grid of its sub-chunks: those that are not touched
+keep their encoded bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice, repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
+from grids.grouping import grouped, rank
+from virtualzarr.array.chunks import StoreChunks
+from virtualzarr.array.pools import Task, run
+from virtualzarr.array.shards import ShardedChunks
+from virtualzarr.codecs import BlockCodec
+from virtualzarr.codecs.filled import is_filled
+from virtualzarr.codecs.sharding import Shard, Sharding, only_sharding
+from virtualzarr.errors import VirtualZarrError
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores.files import Buffer
+
+BATCH_BYTES = 1024 * 1024
+"""A thread is given about this many decoded bytes at once."""
+
+SLAB = 1 << 16
+"""Cells that are prepared at a time."""
+
+NUMBERS = frozenset("biufc")
+Part = tuple[Any, Any, bool]
+
+
+def writing_grid(metadata: ArrayMetadata) -> ChunkGrid:
+    """Return the grid to project a selection on: of a sharded array, that of its sub-chunks."""
+    codec = only_sharding(metadata.pipeline)
+    if codec is None or not isinstance(metadata.grid, SeparableGrid):
+        return metadata.grid
+    return RegularGrid(metadata.shape, codec.chunk_shape)
+
+
+def write(
+    metadata: ArrayMetadata,
+    chunks: StoreChunks,
+    projection: Projection,
+    value: Any,
+    *,
+    variable: str = "",
+    write_empty_chunks: bool = False,
+) -> None:
+    """Write a value where a projection on `writing_grid` selects.
+
+    Parameters
+    ----------
+    value : array-like
+        Broadcasts to the projection's shape; cast as numpy's assignment does.
+    write_empty_chunks : bool
+        Whether chunks are stored that hold nothing but the fill value, to the bit. Others are
+        deleted instead.
+
+    Raises
+    ------
+    ValueError
+        The value does not broadcast to the selection, or has no meaning in the array's dtype.
+    SourceError, CodecError
+        Bytes cannot be read, written, decoded or encoded; the error names file, variable and
+        chunk. Other chunks may have been written.
+    """
+    work = projection.spread(_values(value, metadata.dtype, len(projection.shape)))
+    if not len(projection):
+        return
+    fill = metadata.fill_value
+    writing = _Writing(
+        metadata,
+        chunks,
+        projection,
+        work,
+        fill=np.zeros((), metadata.dtype)[()] if fill is None else fill,
+        elide=fill is not None and not write_empty_chunks,
+        same=max(map(abs, work.strides), default=0) == 0,
+        variable=variable,
+    )
+    codec = only_sharding(metadata.pipeline)
+    if codec is not None and isinstance(metadata.grid, SeparableGrid):
+        _write_shards(writing, metadata.grid, codec)
+    else:
+        _write_cells(writing)
+
+
+def _values(value: Any, dtype: np.dtype[Any], ndim: int) -> NDArray[Any]:
+    """Return a value as an array that can be cast chunk by chunk, as numpy would assign it."""
+    if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
+        values = np.asarray(value)
+    else:
+        # Python's numbers are checked against the dtype: 300 is no uint8.
+        values = np.asarray(value, dtype=dtype)
+    if values.dtype != dtype and not {values.dtype.kind, dtype.kind} <= NUMBERS:
+        # What may fail must do so before any chunk is written.
+        cast = np.empty(values.shape, dtype)
+        cast[...] = values
+        values = cast
+    while values.ndim > ndim and values.shape[0] == 1:
+        values = values[0]
+    return values
+
+
+@dataclass
+class _Writing:
+    """One write under way.
+
+    Attributes
+    ----------
+    fill : scalar
+        What elements are that were never written.
+    elide : bool
+        Whether chunks with nothing but the fill value are left out.
+    same : bool
+        Whether all elements to be written are the same: such chunks are encoded once.
+    """
+
+    metadata: ArrayMetadata
+    chunks: StoreChunks
+    projection: Projection
+    work: NDArray[Any]
+    fill: Any
+    elide: bool
+    same: bool
+    variable: str
+    encoded: dict[Any, bytes | None] = field(default_factory=dict)
+
+    def codec(self, shape: tuple[int, ...]) -> BlockCodec:
+        """Return the codec of chunks of a shape."""
+        return self.metadata.pipeline.for_block(shape, self.metadata.dtype, self.fill)
+
+    def whole(self, codec: BlockCodec, part: Part) -> bytes | None:
+        """Encode a chunk all of which is written; None where there is nothing to store."""
+        inside, where, _ = part
+        data = self.work[where] if where else self.work
+        plain = all(type(s) is slice for s in inside)
+        key = (codec, data.shape)
+        if self.same and plain and key in self.encoded:
+            return self.encoded[key]
+        if data.dtype != self.metadata.dtype:
+            data = data.astype(self.metadata.dtype)
+        if self.elide and is_filled(data, self.fill):
+            result = None
+        elif plain and data.shape == codec.shape:
+            result = codec.encode(data)
+        else:
+            block = np.full(codec.shape, self.fill, self.metadata.dtype)
+            block[inside] = data
+            result = codec.encode(block)
+        if self.same and plain:
+            self.encoded[key] = result
+        return result
+
+    def merged(self, codec: BlockCodec, part: Part, old: Buffer | None) -> bytes | None:
+        """Encode a chunk a part of which is written; None where there is nothing to store."""
+        inside, where, _ = part
+        if old is None:
+            block = np.full(codec.shape, self.fill, self.metadata.dtype)
+        else:
+            block = codec.decode(old)
+        block[inside] = self.work[where] if where else self.work
+        if self.elide and is_filled(block, self.fill):
+            return None
+        return codec.encode(block)
+
+    def failed(self, error: VirtualZarrError, key: str, cell: NDArray[np.int64]) -> None:
+        """Raise an error again, with the place where it happened."""
+        name = ".".join(map(str, cell.tolist())) or "0"
+        uri = f"{self.chunks.store.uri}/{key}"
+        raise error.at(file=uri, variable=self.variable, chunk=name) from error.__cause__
+
+    def run(self, works: Iterator[tuple[Callable[[], None], int]]) -> None:
+        """Run pieces of work, given with the bytes each is about, some of them as one task."""
+        remote = bool(getattr(self.chunks.store, "remote", False))
+        tasks: list[Task] = []
+        batch: list[Callable[[], None]] = []
+        size = total = 0
+        for work, nbytes in works:
+            batch.append(work)
+            size, total = size + nbytes, total + nbytes
+            if remote or size >= BATCH_BYTES:
+                tasks.append(partial(_all, batch))
+                batch, size = [], 0
+        if batch:
+            tasks.append(partial(_all, batch))
+        run(tasks, remote, total > BATCH_BYTES)
+
+
+def _all(works: list[Callable[[], None]]) -> None:
+    for work in works:
+        work()
+
+
+def _write_cells(writing: _Writing) -> None:
+    """Write the cells of an array without shards."""
+    projection, total = writing.projection, len(writing.projection)
+    grid, itemsize = writing.metadata.grid, writing.metadata.itemsize
+    for first in range(0, total, SLAB):
+        chosen = None if total <= SLAB else np.arange(first, min(first + SLAB, total))
+        cells = projection.cells(chosen)
+        keys = writing.chunks.keys(cells)
+        shapes: Iterator[tuple[int, ...]]
+        if isinstance(grid, RegularGrid):
+            shapes = repeat(grid.chunk_shape, len(keys))
+        else:
+            shapes = projection.block_shapes(chosen)
+        entries = zip(keys, cells, shapes, projection.parts(chosen), strict=True)
+        writing.run(
+            (partial(_write_cell, writing, *entry), math.prod(entry[2]) * itemsize)
+            for entry in entries
+        )
+
+
+def _write_cell(
+    writing: _Writing, key: str, cell: NDArray[np.int64], shape: tuple[int, ...], part: Part
+) -> None:
+    store = writing.chunks.store
+    try:
+        codec = writing.codec(shape)
+        if not part[2]:
+            store.update(key, partial(writing.merged, codec, part))
+        elif (data := writing.whole(codec, part)) is None:
+            store.delete(key)
+        else:
+            store.set(key, data)
+    except VirtualZarrError as error:
+        writing.failed(error, key, cell)
+
+
+def _write_shards(writing: _Writing, grid: SeparableGrid, codec: Sharding) -> None:
+    """Write an array of shards, of which each is stored once."""
+    shards = ShardedChunks(writing.chunks, grid, codec)
+    projection, itemsize = writing.projection, writing.metadata.itemsize
+    inner = projection.cells()
+    shard, entry = shards._entries(inner)
+    columns = list(shard.T) or [np.zeros(len(inner), np.int64)]
+    order, bounds, _ = grouped(rank(columns, list(grid.grid_shape) or [1]))
+    cells = shard[order[bounds[:-1]]]
+    keys = writing.chunks.keys(cells)
+    shapes = grid.cell_shapes(cells).tolist()
+    edges = np.array(codec.chunk_shape, np.int64)
+    inside = (-(-grid.cell_extents(cells) // edges)).prod(axis=1, dtype=np.int64).tolist()
+    limits = bounds.tolist()
+
+    def works() -> Iterator[tuple[Callable[[], None], int]]:
+        for i, key in enumerate(keys):
+            members = order[limits[i] : limits[i + 1]]
+            found = codec.shard(tuple(shapes[i]))
+            work = _ShardWork(writing, key, cells[i], found, members, entry[members], inside[i])
+            yield work, len(members) * math.prod(codec.chunk_shape) * itemsize
+
+    every = works()
+    while some := list(islice(every, SLAB)):
+        writing.run(iter(some))
+
+
+@dataclass
+class _ShardWork:
+    """Sub-chunks of one shard to be written."""
+
+    writing: _Writing
+    key: str
+    cell: NDArray[np.int64]
+    shard: Shard
+    members: NDArray[np.int64]
+    entries: NDArray[np.int64]
+    inside: int  # sub-chunks that hold elements of the array
+
+    def __call__(self) -> None:
+        store = self.writing.chunks.store
+        parts = list(self.writing.projection.parts(self.members))
+        try:
+            if len(parts) < self.inside or not all(complete for _, _, complete in parts):
+                store.update(self.key, partial(self.change, parts))
+            elif (data := self.change(parts, None)) is None:
+                store.delete(self.key)
+            else:
+                store.set(self.key, data)
+        except VirtualZarrError as error:
+            self.writing.failed(error, self.key, self.cell)
+
+    def change(self, parts: list[Part], old: bytes | None) -> bytes | None:
+        """Return the shard with new sub-chunks."""
+        writing, outer = self.writing, self.shard.codec
+        codec = outer.pipeline.for_block(outer.chunk_shape, writing.metadata.dtype, writing.fill)
+        stored = {} if old is None else self.shard.split(old)
+        for entry, part in zip(self.entries.tolist(), parts, strict=True):
+            if part[2]:
+                data = writing.whole(codec, part)
+            else:
+                data = writing.merged(codec, part, stored.get(entry))
+            if data is None:
+                stored.pop(entry, None)
+            else:
+                stored[entry] = data
+        return self.shard.join(stored) if stored else None
