@@ -40,7 +40,7 @@ def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
         array.update_metadata(shape=smaller, grid=grid)
         _clear(array, chunks, grid)
     if tuple(shape) != smaller:
-        grid = array.grid.resize(shape)
+        grid = _whole_shards(array.metadata, array.grid.resize(shape))
         _clear(array, chunks, array.grid)
         array.update_metadata(shape=tuple(shape), grid=grid)
 
@@ -145,19 +145,22 @@ def _grown(metadata: ArrayMetadata, axis: int, length: int, shape: tuple[int, ..
     grid = metadata.grid
     if not isinstance(grid, SeparableGrid):
         return grid.resize(shape)
-    grown = grid.append(axis, length)
+    return _whole_shards(metadata, grid.append(axis, length))
+
+
+def _whole_shards(metadata: ArrayMetadata, grid: ChunkGrid) -> ChunkGrid:
+    """Lengthen edges that were added to a grid of shards, so that they hold whole sub-chunks."""
     codec = only_sharding(metadata.pipeline)
-    if codec is None or grown.axes[axis].regular:
-        return grown
-    # Shards hold whole sub-chunks: the new one is declared longer than what it holds.
-    last = grown.axes[axis]
-    rest = -last.end % codec.chunk_shape[axis]
-    if not rest:
-        return grown
-    counts = last.counts.copy()
-    counts[-1] -= 1
-    runs = counts > 0
-    edges = np.append(last.edges[runs], last.edges[-1] + rest)
-    axes = list(grown.axes)
-    axes[axis] = Axis(last.extent, edges, np.append(counts[runs], 1))
-    return grown.with_axes(axes)
+    if codec is None or not isinstance(grid, SeparableGrid):
+        return grid
+    axes = list(grid.axes)
+    for i, (axis, edge) in enumerate(zip(grid.axes, codec.chunk_shape, strict=True)):
+        rest = -axis.end % edge
+        if axis.regular or not rest:
+            continue
+        counts = axis.counts.copy()
+        counts[-1] -= 1
+        runs = counts > 0
+        edges = np.append(axis.edges[runs], axis.edges[-1] + rest)
+        axes[i] = Axis(axis.extent, edges, np.append(counts[runs], 1))
+    return grid.with_axes(axes)
