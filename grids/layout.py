@@ -55,7 +55,7 @@ class ChunkLayout:
     >>> ChunkLayout(chunk_aspect_ratio=(1, 2, 2)).choose((1000, 2000, 3000))
     ((64, 128, 128), (64, 128, 128))
     >>> ChunkLayout(read_chunk_shape=(64, 64), write_chunk_elements=10**6).choose((5000, 5000))
-    ((64, 64), (1024, 960))
+    ((64, 64), (960, 960))
     """
 
     chunk_shape: Sequence[int | None] | None = None

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from virtualzarr.config import config
 
 if TYPE_CHECKING:
+    from grids import ChunkLayout
     from virtualzarr.array import Array
     from virtualzarr.combine import concat, stack
+    from virtualzarr.creation import create_array, create_group, open_array, open_group
     from virtualzarr.group import Group
     from virtualzarr.manifest import Manifest
     from virtualzarr.opening import open
@@ -27,15 +29,34 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Array": "virtualzarr.array",
+    "ChunkLayout": "grids",
     "Group": "virtualzarr.group",
     "Manifest": "virtualzarr.manifest",
     "concat": "virtualzarr.combine",
+    "create_array": "virtualzarr.creation",
+    "create_group": "virtualzarr.creation",
     "open": "virtualzarr.opening",
+    "open_array": "virtualzarr.creation",
+    "open_group": "virtualzarr.creation",
     "stack": "virtualzarr.combine",
     "virtualize": "virtualzarr.virtualizing",
 }
 
-__all__ = ["Array", "Group", "Manifest", "concat", "config", "open", "stack", "virtualize"]
+__all__ = [
+    "Array",
+    "ChunkLayout",
+    "Group",
+    "Manifest",
+    "concat",
+    "config",
+    "create_array",
+    "create_group",
+    "open",
+    "open_array",
+    "open_group",
+    "stack",
+    "virtualize",
+]
 
 
 def __getattr__(name: str) -> Any:

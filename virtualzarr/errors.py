@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
+from typing import Any
+
 
 class VirtualZarrError(Exception):
     """Base of every error this package raises on purpose.
@@ -94,6 +97,12 @@ class NodeNotFoundError(VirtualZarrError, KeyError):
     __str__ = VirtualZarrError.__str__
 
 
+class NodeExistsError(VirtualZarrError, FileExistsError):
+    """There is an array or group where a new one is to be made."""
+
+    __str__ = VirtualZarrError.__str__
+
+
 class ChunkNotFoundError(VirtualZarrError, KeyError):
     """A chunk is missing and missing chunks are not to be filled."""
 
@@ -106,3 +115,22 @@ class PublishError(VirtualZarrError, ValueError):
 
 class RefusedWarning(UserWarning):
     """A variable could not be virtualized; the rest of the file works."""
+
+
+def short(value: Any) -> str:
+    """Show `value` in an error message, in at most 80 characters, however large it is."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= _SHORT.maxother else f"{text[: _SHORT.maxother - 3]}..."
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 80
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to write out integers of more than 4300 digits.
+        return repr(x) if x.bit_length() <= 1000 else f"a number of {x.bit_length()} bits"
+
+
+_SHORT = _Short()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 from virtualzarr.array import Array
-from virtualzarr.errors import NodeNotFoundError
+from virtualzarr.attributes import Attributes
+from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 
 if TYPE_CHECKING:
+    from virtualzarr.metadata.new import ArrayWishes
     from virtualzarr.publish import PublishReport
+    from virtualzarr.stores import Store
 
 Node = "Array | Group"
 
@@ -47,9 +50,36 @@ class Group(Mapping[str, "Array | Group"]):
         self._members = {} if members is None else members
 
     @property
-    def attrs(self) -> dict[str, Any]:
-        """The group's attributes."""
-        return self.attributes
+    def attrs(self) -> MutableMapping[str, Any]:
+        """The group's attributes; of a stored group, what is set is written at once."""
+        store = getattr(self._members, "store", None)
+        if store is None:
+            return self.attributes
+        return Attributes(self.attributes, store, self.path, self.zarr_format)
+
+    @property
+    def zarr_format(self) -> int:
+        """The Zarr format of a stored group; 3 for others."""
+        metadata = getattr(self._members, "metadata", None)
+        return 3 if metadata is None else metadata.zarr_format
+
+    @property
+    def store(self) -> Store:
+        """The store that the group lies in.
+
+        Raises
+        ------
+        UnsupportedError
+            It lies in none: it is virtual.
+        """
+        store = getattr(self._members, "store", None)
+        if store is None:
+            raise UnsupportedError(
+                "the group is not stored, so that its members cannot be changed; "
+                "virtualzarr.create_group makes one that is",
+                variable=self.path or "/",
+            )
+        return store
 
     @property
     def name(self) -> str:
@@ -59,7 +89,7 @@ class Group(Mapping[str, "Array | Group"]):
     def __getitem__(self, path: str) -> Array | Group:
         """Return the member under a name, or a path of names with ``/`` between them."""
         node: Array | Group = self
-        for name in path.strip("/").split("/"):
+        for name in [part for part in path.split("/") if part] or [""]:
             try:
                 if not isinstance(node, Group):
                     raise KeyError(name)
@@ -94,6 +124,114 @@ class Group(Mapping[str, "Array | Group"]):
         except NodeNotFoundError:
             return False
         return True
+
+    # -- editing -----------------------------------------------------------------------------
+
+    def create_array(self, name: str, **options: Any) -> Array:
+        """Make an array in this group; see `virtualzarr.create_array` for the options.
+
+        Examples
+        --------
+        >>> import virtualzarr as vz
+        >>> group = vz.create_group({})
+        >>> group.create_array("inner/x", shape=(4, 6), dtype="f4")
+        <Array inner/x (4, 6) float32, 1 chunk>
+        >>> print(group.tree())
+        /
+        └── inner
+            └── x (4, 6) float32
+        """
+        from virtualzarr.creation import create_array
+
+        options.setdefault("zarr_format", self.zarr_format)
+        return create_array(self.store, name=self._place(name), **options)
+
+    def create_group(self, name: str, **options: Any) -> Group:
+        """Make a group in this group; see `virtualzarr.create_group` for the options."""
+        from virtualzarr.creation import create_group
+
+        options.setdefault("zarr_format", self.zarr_format)
+        return create_group(self.store, path=self._place(name), **options)
+
+    def require_array(self, name: str, **wishes: Unpack[ArrayWishes]) -> Array:
+        """Return an array of this group, made if it is not there.
+
+        Raises
+        ------
+        MismatchError
+            It is there, but not as asked for; the message has both values of whatever differs.
+        """
+        from virtualzarr.creation import open_array
+
+        wishes.setdefault("zarr_format", self.zarr_format)
+        return open_array(self.store, self._place(name), mode="a", **wishes)
+
+    def require_group(self, name: str, **options: Any) -> Group:
+        """Return a group in this group, made if it is not there."""
+        from virtualzarr.creation import open_group
+
+        options.setdefault("zarr_format", self.zarr_format)
+        return open_group(self.store, self._place(name), mode="a", **options)
+
+    def delete(self, name: str) -> None:
+        """Delete a member with everything in it; also ``del group[name]``.
+
+        Raises
+        ------
+        NodeNotFoundError
+            There is none.
+        """
+        from virtualzarr.hierarchy import delete_node
+
+        delete_node(self.store, self._place(name))
+
+    __delitem__ = delete
+
+    def move(self, source: str, target: str) -> None:
+        """Give a member another path in this group, with everything in it.
+
+        All its keys are copied, then deleted: whoever reads meanwhile finds one of the two.
+
+        Raises
+        ------
+        NodeExistsError
+            There is a node at the target.
+        """
+        self.copy(source, target)
+        self.delete(source)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a member, with everything in it, to another path in this group.
+
+        Raises
+        ------
+        NodeExistsError
+            There is a node at the target.
+        """
+        from virtualzarr.hierarchy import copy_node, node_path
+
+        copy_node(self.store, self._place(source), node_path(self._place(target), self.zarr_format))
+
+    def consolidate_metadata(self) -> None:
+        """Write the metadata of everything in this group into one document.
+
+        In v2 that is `.zmetadata`, in v3 it is in the group's `zarr.json`. Whoever opens the group
+        for reading then needs one request. Later changes through this package keep it up to date.
+        """
+        from virtualzarr.hierarchy import consolidate
+
+        consolidate(self.store, self.path)
+
+    def _place(self, name: str) -> str:
+        """Return the path of a member to be changed."""
+        from virtualzarr.metadata import normalize_path
+
+        path = normalize_path(name)
+        if not path:
+            raise ValueError(f"{name!r} is not the name of a member")
+        return self._join(path)
+
+    # -- what is in it -----------------------------------------------------------------------
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
         """Yield names and arrays among the direct members."""
@@ -137,9 +275,10 @@ class Group(Mapping[str, "Array | Group"]):
         return "\n".join([f"/{self.path}", *self._branches()])
 
     def _branches(self) -> Iterator[str]:
-        for i, name in enumerate(self, 1):
+        names = list(self)
+        for i, name in enumerate(names, 1):
             node = self[name]
-            fork, stem = ("└── ", "    ") if i == len(self) else ("├── ", "│   ")
+            fork, stem = ("└── ", "    ") if i == len(names) else ("├── ", "│   ")
             facts = f" {node.shape} {node.dtype}" if isinstance(node, Array) else ""
             yield f"{fork}{name}{facts}"
             if isinstance(node, Group):

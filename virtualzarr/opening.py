@@ -1,24 +1,32 @@
-"""Opening anything this package can read."""
+"""Opening anything this package can read, and hierarchies to write to."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from virtualzarr.array import Array
+from virtualzarr.creation import Mode, checked, checked_mode, open_array, open_group
+from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.formats import detect, scan
 from virtualzarr.formats.zarr import open_hierarchy
 from virtualzarr.group import Group
+from virtualzarr.metadata.new import ArrayWishes
 from virtualzarr.stores import open_store
+from virtualzarr.stores.files import is_url
+from virtualzarr.stores.views import read_only
 
 
 def open(
     target: Any,
     path: str = "",
     *,
+    mode: Mode = "r",
     format: str | None = None,
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
+    **wishes: Unpack[ArrayWishes],
 ) -> Array | Group:
     """Open an array or group: a Zarr hierarchy, a reference file, or any format that scans.
 
@@ -28,8 +36,13 @@ def open(
         A mapping is either a store's keys and bytes, or the content of a reference file.
     path : str
         Which node of the hierarchy; the root by default.
+    mode : {"r", "r+", "a", "w", "w-"}
+        As for `open_array`. Only Zarr hierarchies can be written to. Where a node is made, it is
+        an array if a shape is given, else a group.
     format, on_error, storage_options
         As for `virtualize`.
+    **wishes
+        The parameters of `create_array`: what an array must be, or is made as.
 
     Returns
     -------
@@ -37,8 +50,12 @@ def open(
 
     Raises
     ------
-    NodeNotFoundError
-        If nothing is stored under the path.
+    NodeNotFoundError, NodeExistsError
+        Nothing is stored under the path, or something is, as the mode has it.
+    MismatchError
+        What is there is not as asked for; the message has both values of whatever differs.
+    UnsupportedError
+        The file is of a format that can only be read.
 
     Examples
     --------
@@ -46,15 +63,57 @@ def open(
     >>> group
     <Group: 0 members>
     """
-    is_place = isinstance(target, str) or hasattr(target, "__fspath__")
-    if format is None and is_place:
-        format = detect(target, storage_options)
-    elif format is None:
-        is_refs = isinstance(target, Mapping) and not all(
-            isinstance(value, (bytes, bytearray, memoryview)) for value in target.values()
-        )
-        format = "kerchunk" if is_refs else "zarr"
+    checked_mode(mode, target)
+    format = format or _format_of(target, mode, storage_options)
     if format == "zarr":
-        return open_hierarchy(open_store(target, storage_options), path)
+        return _open_zarr(target, path, mode, storage_options, wishes)
+    if mode != "r":
+        raise UnsupportedError(
+            f"files of the format {format} can only be read; publish them, or copy them to Zarr",
+            file=str(target),
+        )
     group = scan(target, format=format, on_error=on_error, storage_options=storage_options)
     return group[path] if path.strip("/") else group
+
+
+def _format_of(target: Any, mode: str, storage_options: Mapping[str, Any] | None) -> str:
+    if isinstance(target, str) or hasattr(target, "__fspath__"):
+        name = os.fspath(target)
+        if mode in ("a", "w", "w-") and (is_url(name) or not os.path.isfile(name)):
+            return "zarr"  # there may be nothing yet
+        return detect(target, storage_options)
+    is_refs = isinstance(target, Mapping) and not all(
+        isinstance(value, (bytes, bytearray, memoryview)) for value in target.values()
+    )
+    return "kerchunk" if is_refs else "zarr"
+
+
+def _open_zarr(
+    target: Any,
+    path: str,
+    mode: Mode,
+    storage_options: Mapping[str, Any] | None,
+    wishes: ArrayWishes,
+) -> Array | Group:
+    store = open_store(target, storage_options)
+    zarr_format = wishes.get("zarr_format")
+    if mode in ("r", "r+", "a"):
+        shown = read_only(store) if mode == "r" else store
+        try:
+            node = open_hierarchy(shown, path, zarr_format=zarr_format)
+        except NodeNotFoundError:
+            if mode != "a":
+                raise
+        else:
+            if isinstance(node, Array):
+                return checked(node, store, wishes)
+            if wishes.get("shape") is not None:
+                raise NodeNotFoundError(
+                    f"there is no array at {path!r}, but a group", file=store.uri
+                )
+            return node
+    if wishes.get("shape") is not None:
+        return open_array(store, path, mode=mode, **wishes)
+    return open_group(
+        store, path, mode=mode, zarr_format=zarr_format, attributes=wishes.get("attributes")
+    )

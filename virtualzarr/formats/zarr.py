@@ -14,6 +14,7 @@ from virtualzarr.metadata import (
     Consolidated,
     GroupMetadata,
     loads_json,
+    normalize_path,
     parse_array_v2,
     parse_array_v3,
     parse_consolidated_v2,
@@ -62,8 +63,13 @@ def _what_works(group: Group) -> Group:
     return Group(group.attributes, members, group.path, refused)
 
 
-def open_hierarchy(store: Store, path: str = "") -> Array | Group:
-    """Open the array or group under a path of a store, v3 before v2.
+def open_hierarchy(
+    store: Store, path: str = "", *, zarr_format: int | None = None
+) -> Array | Group:
+    """Open the array or group under a path of a store, v3 before v2 if no format is asked for.
+
+    Consolidated metadata are used in stores that are only read: where there are writers, they may
+    not be up to date.
 
     Raises
     ------
@@ -72,56 +78,70 @@ def open_hierarchy(store: Store, path: str = "") -> Array | Group:
     MetadataError
         If a document breaks its specification.
     """
-    path = path.strip("/")
-    metadata = read_metadata(store, path)
+    path = normalize_path(path)
+    metadata = read_metadata(store, path, zarr_format)
     if metadata is None:
-        raise NodeNotFoundError(f"no Zarr array or group at {path!r}", file=store.uri)
+        kind = "Zarr" if zarr_format is None else f"Zarr v{zarr_format}"
+        raise NodeNotFoundError(f"no {kind} array or group at {path!r}", file=store.uri)
     if isinstance(metadata, ArrayMetadata):
         return Array.stored(metadata, store, path)
+    if getattr(store, "writable", False):
+        metadata = metadata.replace(consolidated=None)
     return Group(metadata.attributes, StoredMembers(store, path, metadata), path)
 
 
 class StoredMembers(Mapping[str, "Array | Group"]):
-    """The members of a stored group, read when they are asked for."""
+    """The members of a stored group, read when they are asked for.
+
+    Attributes
+    ----------
+    store : Store
+    path : str
+    metadata : GroupMetadata
+    """
 
     def __init__(self, store: Store, path: str, metadata: GroupMetadata) -> None:
-        self._store = store
-        self._path = path
-        self._metadata = metadata
+        self.store = store
+        self.path = path
+        self.metadata = metadata
         self._names: list[str] | None = None
 
     def _join(self, name: str) -> str:
-        return f"{self._path}/{name}" if self._path else name
+        return f"{self.path}/{name}" if self.path else name
 
     def __getitem__(self, name: str) -> Array | Group:
         path = self._join(name)
-        everything = self._metadata.consolidated
+        everything = self.metadata.consolidated
         if everything is None:
-            return open_hierarchy(self._store, path)
+            try:
+                return open_hierarchy(self.store, path, zarr_format=self.metadata.zarr_format)
+            except NodeNotFoundError:
+                return open_hierarchy(self.store, path)
         if name in everything.refused:
             raise everything.refused[name]
         metadata = everything.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
-            return Array.stored(metadata, self._store, path)
+            return Array.stored(metadata, self.store, path)
         if metadata is None and name not in self._listed():
             raise KeyError(name)
-        group = metadata or GroupMetadata(zarr_format=self._metadata.zarr_format)
+        group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)
         below = Consolidated(_below(everything.nodes, name), _below(everything.refused, name))
-        members = StoredMembers(self._store, path, group.replace(consolidated=below))
+        members = StoredMembers(self.store, path, group.replace(consolidated=below))
         return Group(group.attributes, members, path)
 
     def _listed(self) -> list[str]:
-        if self._names is None:
-            everything = self._metadata.consolidated
+        # Where there are writers, names may come and go.
+        if self._names is None or getattr(self.store, "writable", False):
+            everything = self.metadata.consolidated
             if everything is not None:
                 paths = [*everything.nodes, *everything.refused]
                 self._names = sorted({path.split("/", 1)[0] for path in paths if path})
             else:
                 self._names = [
                     name
-                    for name in self._store.list_dir(self._path)
+                    for name in self.store.list_dir(self.path)
                     if not name.startswith(_MARKERS)
-                    and any(self._store.get(f"{self._join(name)}/{m}") for m in _MARKERS)
+                    and any(self.store.get(f"{self._join(name)}/{m}") for m in _MARKERS)
                 ]
         return self._names
 
@@ -141,8 +161,10 @@ def _below(nodes: Mapping[str, T], name: str) -> dict[str, T]:
     return {path[len(start) :]: node for path, node in nodes.items() if path.startswith(start)}
 
 
-def read_metadata(store: Store, path: str) -> ArrayMetadata | GroupMetadata | None:
-    """Read the metadata of a node, or None where there is none."""
+def read_metadata(
+    store: Store, path: str, zarr_format: int | None = None
+) -> ArrayMetadata | GroupMetadata | None:
+    """Read the metadata of a node, or None where there is none, v3 before v2."""
     prefix = f"{path}/" if path else ""
 
     def document(key: str) -> Any:
@@ -150,9 +172,11 @@ def read_metadata(store: Store, path: str) -> ArrayMetadata | GroupMetadata | No
         return None if data is None else loads_json(data)
 
     try:
-        if (node := document("zarr.json")) is not None:
+        if zarr_format != 2 and (node := document("zarr.json")) is not None:
             is_group = isinstance(node, dict) and node.get("node_type") == "group"
             return parse_group_v3(node) if is_group else parse_array_v3(node)
+        if zarr_format == 3:
+            return None
         if (zarray := document(".zarray")) is not None:
             return parse_array_v2(zarray, document(".zattrs"))
         zgroup, consolidated = document(".zgroup"), document(".zmetadata")

@@ -1,0 +1,340 @@
+"""Making arrays and groups in a store, and opening them with demands on what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Unpack
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
+from virtualzarr.formats.zarr import open_hierarchy
+from virtualzarr.group import Group
+from virtualzarr.hierarchy import node_path, write_node
+from virtualzarr.metadata import ArrayMetadata, GroupMetadata, parse_array_v2, parse_array_v3
+from virtualzarr.metadata.new import ArrayWishes, Wishes, differences, new_array, plain_json
+from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.views import AssumedStore, read_only
+
+Mode = Literal["r", "r+", "a", "w", "w-"]
+MODES = ("r", "r+", "a", "w", "w-")
+
+
+def create_array(
+    store: Any,
+    *,
+    name: str | None = None,
+    data: Any = None,
+    overwrite: bool = False,
+    write_empty_chunks: bool = False,
+    fill_missing: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    **wishes: Unpack[ArrayWishes],
+) -> Array:
+    """Make an array in a store.
+
+    Parameters
+    ----------
+    store : path, URL, mutable mapping or store
+    name : str, optional
+        Path within the store; groups above it that are not there are made. The root by default.
+    data : array-like, optional
+        What the array is filled with; it gives the shape and the data type.
+    overwrite : bool
+        Whether a node that is there already is deleted, with everything in it.
+    write_empty_chunks : bool
+        Whether the array returned stores chunks that hold nothing but the fill value.
+    fill_missing : bool
+        Whether the array returned reads missing chunks as the fill value, or fails.
+    storage_options : mapping, optional
+        For the file system of a URL.
+    shape : tuple of int, or int
+    dtype : dtype-like
+        Also a v3 data type; `str` and `bytes` have elements of any length. The byte order of a v3
+        array is little, whatever is given.
+    chunks : "auto", int, sequence, ChunkGrid
+        One edge for each axis, or for all; -1 or None is the whole axis, "auto" is chosen. A list
+        of edges along an axis makes chunks of different lengths: ``[[10, 20, 30], 512]``. False
+        is one chunk for everything. What is chosen is as in TensorStore: about 1024 * 1024
+        elements, as nearly a cube as the array allows; see `layout`.
+    shards : optional
+        The same for shards, which hold many chunks in one object; none by default. A mapping
+        with ``shape`` and ``index_location`` ("start" or "end") says both.
+    filters, serializer, compressors : codec, list of codecs, or "auto"
+        Codecs from array to array, from array to bytes, and from bytes to bytes. A codec is a
+        name, a mapping as in v2 or v3 documents, or an object of this package, zarr-python or
+        numcodecs. The default is to compress with zstd, level 0; None is no codec.
+    codecs : list of codecs, optional
+        All of them at once, instead of the three.
+    fill_value : optional
+        What elements never written are; zero by default. None is v2's null.
+    order : {"C", "F"}, optional
+        In which order elements are stored in chunks. For v3 "F" puts a transpose in.
+    zarr_format : {3, 2}
+    attributes : mapping, optional
+    dimension_names : sequence of str or None, optional
+    chunk_key_encoding : {"default", "v2"} or mapping, optional
+    dimension_separator : {"/", "."}, optional
+        What stands between the numbers in the keys of chunks.
+    layout : ChunkLayout or mapping, optional
+        Further wishes for chunks: `grids.ChunkLayout`. Different read and write chunks put a
+        sharding codec in, an inner order a transpose.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    NodeExistsError
+        There is a node already.
+    MetadataError, UnsupportedError, CodecError, GridError
+        What is asked for cannot be had; the message names the argument.
+    AccessError
+        The store can only be read.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> vz.create_array({}, name="a/b", shape=(1000, 2000, 3000), dtype="u2").chunks
+    (101, 101, 101)
+    >>> vz.create_array({}, shape=60, chunks=[[10, 20, 30]], dtype="f4").grid
+    RectilinearGrid(shape=(60,), chunk_shapes=[[10, 20, 30]])
+    """
+    target = open_store(store, storage_options)
+    if data is not None:
+        data = _of_data(data, wishes)
+    metadata = new_array(Wishes(**wishes))
+    path = node_path(name or "", metadata.zarr_format)
+    try:
+        write_node(target, path, metadata, overwrite=overwrite)
+    except (MetadataError, NodeExistsError) as error:
+        raise error.at(file=target.uri, variable=path or "/") from error.__cause__
+    # As it is read back: what is returned is what others will open.
+    array = open_hierarchy(target, path, zarr_format=metadata.zarr_format)
+    assert isinstance(array, Array)
+    array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
+    if data is not None:
+        array[...] = data
+    return array
+
+
+def _of_data(data: Any, wishes: ArrayWishes) -> Any:
+    """Take shape and data type from the data, where they are not given."""
+    data = data if isinstance(data, Array) else np.asarray(data)
+    if wishes.get("shape") is None:
+        wishes["shape"] = data.shape
+    if wishes.get("dtype") is None:
+        wishes["dtype"] = data.dtype
+    return data
+
+
+def create_group(
+    store: Any,
+    *,
+    path: str | None = None,
+    zarr_format: int | None = None,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Make a group in a store.
+
+    Parameters
+    ----------
+    store : path, URL, mutable mapping or store
+    path : str, optional
+        Path within the store; groups above it that are not there are made. The root by default.
+    zarr_format : {3, 2}
+    overwrite : bool
+        Whether a node that is there already is deleted, with everything in it.
+    attributes : mapping, optional
+    storage_options : mapping, optional
+        For the file system of a URL.
+
+    Raises
+    ------
+    NodeExistsError
+        There is a node already.
+    AccessError
+        The store can only be read.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> vz.create_group({}, path="a/b", attributes={"title": "weather"})
+    <Group a/b: 0 members>
+    """
+    target = open_store(store, storage_options)
+    metadata = GroupMetadata(plain_json(attributes or {}), zarr_format or 3)
+    place = node_path(path or "", metadata.zarr_format)
+    write_node(target, place, metadata, overwrite=overwrite)
+    group = open_hierarchy(target, place, zarr_format=metadata.zarr_format)
+    assert isinstance(group, Group)
+    return group
+
+
+def open_array(
+    store: Any,
+    path: str = "",
+    *,
+    mode: Mode | None = None,
+    data: Any = None,
+    assume: bool | ArrayMetadata | Mapping[str, Any] = False,
+    write_empty_chunks: bool = False,
+    fill_missing: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    **wishes: Unpack[ArrayWishes],
+) -> Array:
+    """Open an array, or make it, and see to it that it is as asked for.
+
+    Parameters
+    ----------
+    store : path, URL, mutable mapping or store
+    path : str
+    mode : {"r", "r+", "a", "w", "w-"}, optional
+        "r" reads what is there, "r+" also writes to it, "a" makes it where there is none, "w"
+        makes it anew, deleting what is there, "w-" makes it and fails where there is a node.
+        Default: "a", or "r" for stores that can only be read.
+    data : array-like, optional
+        As in `create_array`, where the array is made.
+    assume : bool, ArrayMetadata or mapping
+        Neither read nor write metadata, but assume that they are these (or a metadata document),
+        or what `create_array` would choose. Wrong assumptions read, and write, wrong data. The
+        array cannot be resized.
+    write_empty_chunks, fill_missing, storage_options
+        As for `create_array`.
+    **wishes
+        The parameters of `create_array`. An array that is there must be as they say.
+
+    Raises
+    ------
+    NodeNotFoundError, NodeExistsError
+        There is no array, or there is one already, as the mode has it.
+    MismatchError
+        The array is not as asked for; the message has both values of whatever differs.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> store = {}
+    >>> a = vz.open_array(store, shape=(4, 6), dtype="i4")
+    >>> vz.open_array(store, shape=(4, 6), dtype="f4")
+    Traceback (most recent call last):
+    virtualzarr.errors.MismatchError: dtype: float32 is asked for, but it is int32 [file memory, \
+variable /]
+    """
+    target = open_store(store, storage_options)
+    mode = checked_mode(mode, target)
+    if assume is not False:
+        array = _assumed(target, path, mode, assume, wishes)
+    elif mode in ("w", "w-"):
+        array = create_array(target, name=path, data=data, overwrite=mode == "w", **wishes)
+    else:
+        array = _existing(target, path, mode, data, wishes)
+    array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
+    return array
+
+
+def _existing(store: Store, path: str, mode: Mode, data: Any, wishes: ArrayWishes) -> Array:
+    shown = read_only(store) if mode == "r" else store
+    try:
+        node = open_hierarchy(shown, path, zarr_format=wishes.get("zarr_format"))
+    except NodeNotFoundError:
+        if mode != "a":
+            raise
+        return create_array(store, name=path, data=data, **wishes)
+    if not isinstance(node, Array):
+        raise NodeNotFoundError(f"there is no array at {path!r}, but a group", file=store.uri)
+    return checked(node, store, wishes)
+
+
+def checked(array: Array, store: Store, wishes: ArrayWishes) -> Array:
+    """Return an array, if it is as asked for."""
+    if not any(value is not None for value in wishes.values()):
+        return array
+    wrong = differences(array.metadata, Wishes(**wishes))
+    if wrong:
+        raise MismatchError("; ".join(wrong), file=store.uri, variable=array.path or "/")
+    return array
+
+
+def checked_mode(mode: Mode | None, store: Any) -> Mode:
+    """Return a mode, the default for None."""
+    if mode is None:
+        return "a" if getattr(store, "writable", False) else "r"
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    return mode
+
+
+def _assumed(
+    store: Store,
+    path: str,
+    mode: Mode,
+    assume: bool | ArrayMetadata | Mapping[str, Any],
+    wishes: ArrayWishes,
+) -> Array:
+    if mode in ("w", "w-"):
+        raise ValueError(f"assume: with mode {mode!r} the metadata are written, not assumed")
+    if isinstance(assume, Mapping):
+        assume = (parse_array_v2 if assume.get("zarr_format") == 2 else parse_array_v3)(assume)
+    if isinstance(assume, bool):
+        metadata = new_array(Wishes(**wishes))
+    else:
+        metadata = assume
+    place = node_path(path, metadata.zarr_format)
+    shown: Any = read_only(store) if mode == "r" else AssumedStore(store)
+    return checked(Array.stored(metadata, shown, place), store, wishes)
+
+
+def open_group(
+    store: Any,
+    path: str = "",
+    *,
+    mode: Mode | None = None,
+    zarr_format: int | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Open a group, or make it.
+
+    Parameters
+    ----------
+    store, path, mode, zarr_format, storage_options
+        As for `open_array`.
+    attributes : mapping, optional
+        Attributes of a group that is made.
+
+    Raises
+    ------
+    NodeNotFoundError, NodeExistsError
+        There is no group, or there is a node already, as the mode has it.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> vz.open_group({})
+    <Group: 0 members>
+    """
+    target = open_store(store, storage_options)
+    mode = checked_mode(mode, target)
+    if mode not in ("w", "w-"):
+        shown = read_only(target) if mode == "r" else target
+        try:
+            node = open_hierarchy(shown, path, zarr_format=zarr_format)
+        except NodeNotFoundError:
+            if mode != "a":
+                raise
+        else:
+            if isinstance(node, Group):
+                return node
+            raise NodeNotFoundError(f"there is no group at {path!r}, but an array", file=target.uri)
+    return create_group(
+        target,
+        path=path,
+        zarr_format=zarr_format,
+        attributes=attributes,
+        overwrite=mode == "w",
+    )

@@ -1,0 +1,204 @@
+"""How the chunks of a new array are encoded: users' codecs in any notation, made a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs import Codec, Pipeline, codec_from_v2, codec_from_v3, make
+from virtualzarr.codecs.base import ArrayArray, ArrayBytes, Spec
+from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.metadata.documents import member, short
+from virtualzarr.metadata.dtypes import leaves, vlen_kind
+
+DEFAULT_COMPRESSOR = make("zstd", level=0, checksum=False)
+INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
+
+
+def as_codec(value: Any) -> Codec:
+    """Return the codec that a user means.
+
+    Parameters
+    ----------
+    value : Codec, str, mapping, or a codec object of zarr-python or numcodecs
+        A name alone stands for the default configuration; mappings are as in v3 documents
+        (``name``) or as in v2 documents (``id``).
+
+    Examples
+    --------
+    >>> as_codec({"name": "gzip", "configuration": {"level": 5}}), as_codec({"id": "lz4"})
+    (gzip(level=5), numcodecs.lz4())
+    """
+    if isinstance(value, Codec):
+        return value
+    if isinstance(value, str):
+        return make(value)
+    if not isinstance(value, Mapping):
+        # zarr-python's codecs, some of which wrap numcodecs', and numcodecs' own.
+        for method in ("to_dict", "get_config"):
+            if callable(getattr(value, method, None)):
+                return as_codec(getattr(value, method)())
+        raise MetadataError(f"not a codec: {short(value)}")
+    return codec_from_v2(value) if "id" in value else codec_from_v3(value)
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def part(value: Any, name: str, kind: str, default: Sequence[Codec]) -> list[Codec]:
+    """Return the codecs of one argument, which must all be of one kind; "auto" is the default."""
+    if isinstance(value, str) and value == "auto":
+        return list(default)
+    codecs = []
+    for i, item in enumerate(_as_list(value)):
+        with member(f"{name}[{i}]"):
+            codec = as_codec(item)
+            if codec.kind != kind:
+                raise MetadataError(f"codec {codec.name} is from {codec.kind.replace('_', ' to ')}")
+        codecs.append(codec)
+    return codecs
+
+
+def new_pipeline(
+    dtype: np.dtype,
+    ndim: int,
+    *,
+    filters: Any = "auto",
+    serializer: Any = "auto",
+    compressors: Any = "auto",
+    inner_order: Sequence[int] | None = None,
+) -> Pipeline:
+    """Return the v3 codecs of chunks without shards."""
+    chain: list[Codec] = list(part(filters, "filters", "array_array", ()))
+    if inner_order is not None and list(inner_order) != list(range(ndim)):
+        if any(codec.name == "transpose" for codec in chain):
+            raise MetadataError("filters: a transpose, and an order is asked for besides")
+        chain.append(make("transpose", order=list(inner_order)))
+    # Of the shape, codecs here only take the number of axes.
+    spec = Spec((1,) * ndim, dtype)
+    for i, codec in enumerate(chain):
+        assert isinstance(codec, ArrayArray)
+        codec = chain[i] = codec.resolved(spec)
+        spec = codec.encoded(spec)  # type: ignore[attr-defined]
+    chosen = part(serializer, "serializer", "array_bytes", [default_serializer(spec.dtype)])
+    if len(chosen) != 1:
+        raise MetadataError("serializer: there must be exactly one codec from array to bytes")
+    last = part(compressors, "compressors", "bytes_bytes", [DEFAULT_COMPRESSOR])
+    return Pipeline(codec.resolved(spec) for codec in (*chain, *chosen, *last))
+
+
+def default_serializer(dtype: np.dtype) -> Codec:
+    """Return the codec that makes bytes of elements, little-endian where they have an order."""
+    kind = vlen_kind(dtype)
+    if kind is not None:
+        return make("vlen-utf8" if kind is str else "vlen-bytes")
+    if dtype.hasobject:
+        raise UnsupportedError("dtype: Python objects; say str or bytes for their elements")
+    ordered = any(leaf.kind not in "bSV" and leaf.itemsize > 1 for leaf in leaves(dtype))
+    return make("bytes", endian="little") if ordered else make("bytes")
+
+
+def split_codecs(codecs: Any) -> dict[str, Any]:
+    """Return a list of all v3 codecs as filters, serializer and compressors."""
+    parts: dict[str, list[Codec]] = {"array_array": [], "array_bytes": [], "bytes_bytes": []}
+    for i, item in enumerate(_as_list(codecs)):
+        with member(f"codecs[{i}]"):
+            codec = as_codec(item)
+            parts[codec.kind].append(codec)
+    return {
+        "filters": parts["array_array"],
+        "serializer": parts["array_bytes"] or "auto",
+        "compressors": parts["bytes_bytes"],
+    }
+
+
+def sharded(pipeline: Pipeline, chunk_shape: Sequence[int], index_location: str) -> Pipeline:
+    """Return the codecs of shards that consist of chunks with the given codecs."""
+    return Pipeline(
+        [
+            {
+                "name": "sharding_indexed",
+                "configuration": {
+                    "chunk_shape": list(chunk_shape),
+                    "codecs": pipeline.to_v3(len(chunk_shape)),
+                    "index_codecs": list(INDEX_CODECS),
+                    "index_location": index_location,
+                },
+            }
+        ]
+    )
+
+
+def sharding_in(serializer: Any) -> tuple[int, ...] | None:
+    """Return the sub-chunk shape of a sharding codec among those that users give, if any."""
+    for item in () if isinstance(serializer, str) else _as_list(serializer):
+        codec = as_codec(item)
+        if codec.name == "sharding_indexed":
+            return tuple(codec.configuration["chunk_shape"])
+    return None
+
+
+def within_shards(pipeline: Pipeline) -> Pipeline:
+    """Return the codecs of the chunks within shards, or the pipeline where there are none."""
+    for codec in pipeline.codecs:
+        if codec.name == "sharding_indexed":
+            return Pipeline.from_v3(codec.configuration["codecs"])
+    return pipeline
+
+
+def memory_order(axes: Sequence[int]) -> str:
+    """Return the letter that v2 has for an order of axes."""
+    count = len(axes)
+    if tuple(axes) == tuple(range(count)):
+        return "C"
+    if tuple(axes) == tuple(reversed(range(count))):
+        return "F"
+    raise UnsupportedError(f"inner_order: Zarr v2 has only C and F order, not {tuple(axes)}")
+
+
+def new_pipeline_v2(
+    stored: np.dtype,
+    chunk_shape: tuple[int, ...],
+    *,
+    filters: Any = "auto",
+    serializer: Any = "auto",
+    compressors: Any = "auto",
+    order: str = "C",
+) -> Pipeline:
+    """Return the codecs of a v2 array; `stored` is the dtype with its byte order."""
+    if not (isinstance(serializer, str) and serializer == "auto"):
+        raise UnsupportedError("serializer: Zarr v2 has none; give filters, or use zarr_format=3")
+    spec = Spec(chunk_shape, stored if stored.names else stored.newbyteorder("="))
+    text = [default_serializer(stored)] if stored.hasobject else []
+    with member("filters"):
+        configs = [_v2_config(codec, spec) for codec in _auto(filters, text)]
+    with member("compressors"):
+        last = [_v2_config(codec, spec) for codec in _auto(compressors, [DEFAULT_COMPRESSOR])]
+        if len(last) > 1:
+            raise UnsupportedError("Zarr v2 has one compressor; the others may be filters")
+    with member("filters and compressors"):
+        return Pipeline.from_v2(
+            configs, last[0] if last else None, order, stored, shape=chunk_shape
+        )
+
+
+def _auto(value: Any, default: list[Codec]) -> list[Any]:
+    return default if isinstance(value, str) and value == "auto" else _as_list(value)
+
+
+def _v2_config(value: Any, spec: Spec) -> Mapping[str, Any]:
+    """Return the v2 form of a codec in any notation."""
+    if callable(getattr(value, "get_config", None)):
+        value = value.get_config()
+    if isinstance(value, Mapping) and "id" in value:
+        return value
+    codec = codec_from_v2({"id": value}) if isinstance(value, str) else as_codec(value)
+    codec = codec.resolved(spec)
+    if isinstance(codec, ArrayBytes) and codec.name == "bytes":
+        raise UnsupportedError("codec bytes: in Zarr v2 the byte order belongs to the dtype")
+    return codec.to_v2(spec, "<")

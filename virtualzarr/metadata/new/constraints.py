@@ -1,0 +1,172 @@
+"""Whether an array is as asked for, and in what it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import grids
+from grids import ChunkGrid, ChunkLayout, SeparableGrid
+from virtualzarr.codecs import Pipeline
+from virtualzarr.metadata import fill
+from virtualzarr.metadata.documents import same_json, short
+from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.metadata.model import ArrayMetadata
+from virtualzarr.metadata.new import codecs
+from virtualzarr.metadata.new.array import ZERO, Wishes, as_dtype, as_shape, plain_json
+from virtualzarr.metadata.new.grid import is_auto
+
+Difference = tuple[str, Any, Any]
+
+
+def differences(metadata: ArrayMetadata, wishes: Wishes) -> list[str]:
+    """Return in what an array is not as asked for, a text for each member.
+
+    Only what is said counts: of attributes those given, of a layout its shapes and its order (the
+    numbers of elements and the aspect ratios only help to choose shapes). What is only preferred
+    (`soft`, -1 in a layout) is not checked.
+
+    Examples
+    --------
+    >>> from virtualzarr.metadata.new import new_array
+    >>> metadata = new_array(Wishes(shape=(4, 6), dtype="i4"))
+    >>> differences(metadata, Wishes(dtype="i4", chunks=2))
+    ['chunks: (2, 2) is asked for, but it is (4, 6)']
+    """
+    found = list(_basic(metadata, wishes))
+    if wishes.shape is None or len(as_shape(wishes.shape)) == metadata.ndim:
+        found += _chunking(metadata, wishes)
+        found += _coding(metadata, wishes)
+    found += _attributes(metadata, wishes)
+    return [
+        f"{name}: {_text(asked)} is asked for, but it is {_text(stored)}"
+        for name, asked, stored in found
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, np.dtype):
+        kind = vlen_kind(value)
+        return str(value) if kind is None else "string" if kind is str else "bytes"
+    return short(value.item() if isinstance(value, np.generic) else value)
+
+
+def _basic(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
+    if wishes.zarr_format not in (None, metadata.zarr_format):
+        yield "zarr_format", wishes.zarr_format, metadata.zarr_format
+    if wishes.shape is not None and as_shape(wishes.shape) != metadata.shape:
+        yield "shape", as_shape(wishes.shape), metadata.shape
+    dtype = metadata.dtype
+    if wishes.dtype is not None:
+        asked = as_dtype(wishes.dtype)
+        asked = asked if asked.names or asked.hasobject else asked.newbyteorder("=")
+        if (asked, vlen_kind(asked)) != (dtype, vlen_kind(dtype)):
+            yield "dtype", asked, dtype
+            return  # the fill value cannot be compared
+    if wishes.fill_value is not ZERO:
+        value = fill.to_scalar(wishes.fill_value, dtype)
+        if not fill.same_fill(value, metadata.fill_value):
+            yield "fill_value", value, metadata.fill_value
+    names = wishes.dimension_names
+    if names is not None and tuple(names) != metadata.dimension_names:
+        yield "dimension_names", tuple(names), metadata.dimension_names
+    if wishes.chunk_key_encoding is not None or wishes.dimension_separator is not None:
+        encoding = wishes.key_encoding(metadata.zarr_format)
+        if encoding != metadata.key_encoding:
+            yield "chunk_key_encoding", encoding, metadata.key_encoding
+
+
+def _attributes(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
+    for name, value in plain_json(wishes.attributes or {}).items():
+        stored = metadata.attributes.get(name)
+        if name not in metadata.attributes or not same_json(value, stored):
+            yield f"attribute {name!r}", value, stored
+
+
+def _chunking(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
+    outer = metadata.grid
+    shape = codecs.sharding_in(metadata.pipeline.codecs)
+    inner = outer if shape is None else grids.RegularGrid(metadata.shape, shape)
+    # Whoever gives a sharding codec gives the shape of shards as `chunks`.
+    given = codecs.sharding_in(wishes.parts["serializer"]) is not None
+    yield from _cut("chunks", wishes.chunks, outer if given else inner)
+    if wishes.shards is False and shape is not None:
+        yield "shards", None, _edges(outer)
+    elif wishes.shards is not None and wishes.shards is not False:
+        if shape is None:
+            yield "shards", wishes.shard_chunks, None
+        else:
+            yield from _cut("shards", wishes.shard_chunks, outer)
+    layout = ChunkLayout.of(wishes.layout)
+    for name, grid in (("read_chunk_shape", inner), ("write_chunk_shape", outer)):
+        for asked in (getattr(layout, name), layout.chunk_shape):
+            edges = _edges(grid)
+            if asked is None or (
+                len(asked) == len(edges)
+                and all(a in (None, 0, -1, b) for a, b in zip(asked, edges, strict=True))
+            ):
+                continue
+            yield name, tuple(asked), edges
+
+
+def _cut(name: str, asked: Any, grid: ChunkGrid) -> Iterator[Difference]:
+    """Compare a `chunks` argument with a grid."""
+    if asked is None or is_auto(asked):
+        return
+    edges = _edges(grid)
+    if isinstance(asked, list | tuple) and len(asked) == len(edges):
+        asked = [b if is_auto(a) else a for a, b in zip(asked, edges, strict=True)]
+    wanted = grids.parse(None if asked is False else asked, grid.shape)
+    if wanted != grid and _edges(wanted) != edges:
+        yield name, _edges(wanted), edges
+
+
+def _edges(grid: ChunkGrid) -> Any:
+    """Return the edges of a grid as users write them."""
+    if isinstance(grid, SeparableGrid):
+        uniform = [axis.uniform for axis in grid.axes]
+        if None not in uniform:
+            return tuple(int(edge) for edge in uniform if edge is not None)
+    return tuple(getattr(grid, "chunk_shapes", ())) or grid
+
+
+def _coding(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
+    """Compare codecs, those of the chunks within shards where there are shards."""
+    said = {
+        name: value
+        for name, value in wishes.parts.items()
+        if not (isinstance(value, str) and value == "auto")
+    }
+    order = wishes.inner_order(metadata.ndim)
+    if not said and order is None:
+        return
+    stored = metadata.pipeline
+    if codecs.sharding_in(wishes.parts["serializer"]) is None:
+        stored = codecs.within_shards(stored)
+    compare = _wanted_v2 if metadata.zarr_format == 2 else _wanted_v3
+    wanted = compare(metadata, stored, said, order)
+    if wanted.codecs != stored.codecs:
+        yield "codecs", list(wanted.codecs), list(stored.codecs)
+
+
+def _wanted_v3(
+    metadata: ArrayMetadata, stored: Pipeline, said: dict[str, Any], order: Any
+) -> Pipeline:
+    """Return the codecs asked for, and what is stored where nothing is."""
+    parts = codecs.split_codecs(stored.codecs)
+    if order is not None:
+        parts["filters"] = [codec for codec in parts["filters"] if codec.name != "transpose"]
+    return codecs.new_pipeline(metadata.dtype, metadata.ndim, inner_order=order, **(parts | said))
+
+
+def _wanted_v2(
+    metadata: ArrayMetadata, stored: Pipeline, said: dict[str, Any], order: Any
+) -> Pipeline:
+    shape = getattr(metadata.grid, "chunk_shape")  # noqa: B009
+    form = stored.to_v2(metadata.dtype, metadata.ndim, shape=shape)
+    parts = {"filters": form["filters"], "compressors": form["compressor"]} | said
+    if order is not None:
+        form["order"] = codecs.memory_order(order)
+    return codecs.new_pipeline_v2(np.dtype(form["dtype"]), shape, order=form["order"], **parts)
