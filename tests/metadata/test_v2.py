@@ -212,7 +212,7 @@ def test_malformed_attributes_and_groups():
     ("document", "where"),
     [
         (zarray(dtype="<f16"), "dtype"),
-        (zarray(dtype="bfloat16"), "dtype: .*bfloat16"),
+        (zarray(dtype="complex_float16"), "dtype: .*complex_float16"),
         (zarray(compressor={"id": "nonsense"}), "filters and compressor: .*nonsense"),
         (zarray(filters=[{"id": "nonsense"}]), "filters and compressor: .*nonsense"),
         (zarray(dtype="|O", fill_value=None, filters=[{"id": "pickle"}]), ".*pickle"),

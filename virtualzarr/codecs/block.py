@@ -94,8 +94,10 @@ class BlockCodec:
         self.raw: tuple[np.dtype[Any], tuple[int, ...]] | None = None
         steps = [(c, s) for c, s in self._filters if not c.identity(s)]
         self._undo = steps[::-1]
-        self._plain = isinstance(self._serializer, Bytes) and all(
-            isinstance(codec, Transpose) for codec, _ in steps
+        self._plain = (
+            isinstance(self._serializer, Bytes)
+            and self._serializer.verbatim(self._inner.dtype)
+            and all(isinstance(codec, Transpose) for codec, _ in steps)
         )
         sizes = self._sizes()
         chain = [

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Endian, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.numbers import component, has_narrow_complex, used_bits
 from virtualzarr.errors import CodecError, UnsupportedError
 
 _ORDERS: dict[str, Endian] = {"little": "<", "big": ">"}
@@ -42,7 +43,7 @@ class Bytes(ArrayBytes):
             )
         endian = self.configuration.get("endian")
         if endian is not None:
-            return dtype.newbyteorder(_ORDERS[endian])
+            return dtype.newbyteorder(_ORDERS[endian]) if has_order(dtype) else dtype
         if dtype.names is None and has_order(dtype):
             raise CodecError(f"bytes: endian is missing, and {dtype} elements need it")
         return dtype if sys.byteorder == "little" or not has_order(dtype) else _little(dtype)
@@ -55,12 +56,41 @@ class Bytes(ArrayBytes):
         """Return a view of the data in the stored dtype."""
         if nbytes_of(data) != spec.nbytes:
             raise self.wrong_size(nbytes_of(data), spec.nbytes)
-        return as_u1(data).view(self.stored(spec.dtype)).reshape(spec.shape)
+        flat, stored = as_u1(data), self.stored(spec.dtype)
+        mask = used_bits(spec.dtype)
+        if mask is not None and flat.size:
+            flat = (flat.reshape(-1, mask.size) & mask).reshape(-1)
+        if self._halved(stored):
+            half = component(spec.dtype)
+            return flat.view(component(stored)).astype(half).view(spec.dtype).reshape(spec.shape)
+        return flat.view(stored).reshape(spec.shape)
 
     def encode(self, block: Block, spec: Spec) -> Buffer:
         """Return the bytes of the elements."""
-        stored = np.ascontiguousarray(block, self.stored(spec.dtype))
-        return stored.reshape(-1).view("u1") if stored.size else b""
+        dtype = self.stored(spec.dtype)
+        if not spec.size:
+            return b""
+        if self._halved(dtype):
+            flat = np.ascontiguousarray(block, spec.dtype).reshape(-1).view(component(spec.dtype))
+            return flat.astype(component(dtype)).view("u1")
+        flat = np.ascontiguousarray(block, dtype).reshape(-1).view("u1")
+        mask = used_bits(spec.dtype)
+        return flat if mask is None else (flat.reshape(-1, mask.size) & mask).reshape(-1)
+
+    def verbatim(self, dtype: np.dtype[Any]) -> bool:
+        """Whether the bytes are the elements of a numpy dtype, every bit of them.
+
+        Of integers and floats of less than 8 bits the upper bits of the byte mean nothing.
+        """
+        return used_bits(dtype) is None and not self._halved(self.stored(dtype))
+
+    def _halved(self, stored: np.dtype[Any]) -> bool:
+        """Whether numpy would swap the bytes of whole complex numbers instead of their halves."""
+        if not has_narrow_complex(stored) or stored == stored.newbyteorder("="):
+            return False
+        if stored.fields is not None:
+            raise UnsupportedError(f"fields of {stored} in the other byte order")
+        return True
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
         """Return the byte order, where it means something."""
@@ -81,7 +111,8 @@ def has_order(dtype: np.dtype[Any]) -> bool:
         return has_order(dtype.subdtype[0])
     if dtype.fields is not None:
         return any(has_order(field[0]) for field in dtype.fields.values())
-    return dtype.byteorder != "|" and not dtype.hasobject
+    # Those of ml_dtypes say that they have one even where there is but one byte.
+    return dtype.byteorder != "|" and dtype.itemsize > 1 and not dtype.hasobject
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -21,6 +21,7 @@ from virtualzarr.metadata.dtypes import (
     dtype_to_v2,
     dtype_to_v3,
 )
+from virtualzarr.metadata.dtypes_plugins import DataType, register_data_type
 from virtualzarr.metadata.fill import fill_from_json, fill_to_json, to_scalar, zero_of
 from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata, Consolidated, GroupMetadata
@@ -33,6 +34,7 @@ __all__ = [
     "STRING",
     "ArrayMetadata",
     "Consolidated",
+    "DataType",
     "GroupMetadata",
     "KeyEncoding",
     "array_to_v2",
@@ -61,6 +63,7 @@ __all__ = [
     "parse_documents_v2",
     "parse_group_v2",
     "parse_group_v3",
+    "register_data_type",
     "to_scalar",
     "zero_of",
 ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from grids import GridError
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
+from virtualzarr.errors import short as short
 
 MAX_NDIM = 64
 MAX_EXTENT = 2**63 - 1
@@ -184,22 +184,3 @@ def require_format(document: Mapping[str, Any], zarr_format: int) -> None:
     found = document["zarr_format"]
     if isinstance(found, bool) or not isinstance(found, int) or found != zarr_format:
         raise MetadataError(f"zarr_format: must be {zarr_format}, not {short(found)}")
-
-
-def short(value: Any) -> str:
-    """Show `value` in an error message, in at most 80 characters, however large it is."""
-    text = _SHORT.repr(value)
-    return text if len(text) <= _SHORT.maxother else f"{text[: _SHORT.maxother - 3]}..."
-
-
-class _Short(reprlib.Repr):
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = 80
-
-    def repr_int(self, x: int, level: int) -> str:
-        # Python refuses to write out integers of more than 4300 digits.
-        return repr(x) if x.bit_length() <= 1000 else f"a number of {x.bit_length()} bits"
-
-
-_SHORT = _Short()

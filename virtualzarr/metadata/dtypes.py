@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.codecs.byteorder import has_order
+from virtualzarr.codecs.numbers import NARROW, is_narrow, narrow
 from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.metadata import dtypes_plugins as plugins
 from virtualzarr.metadata.documents import as_lengths, as_list, as_object, member, short
 
 STRING = np.dtype(object, metadata={"vlen": str})
@@ -22,9 +25,12 @@ _CORE = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 )
-_LATER = re.compile(
-    r"u?int[24]|bfloat16|float[468]_\w+|complex_\w+|complex32|zarrs\..*|json|pickle|vlen-array"
-)
+# Names of v3 for dtypes of ml_dtypes, and other names for numpy's.
+_NARROW = {name: name for name, number in NARROW.items() if number.kind != "c"}
+_NARROW |= {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
+_ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128"}
+_V3_NARROW = {name: v3 for v3, name in _NARROW.items()}
+_LATER = re.compile(r"float[468]_\w+|complex_\w+|complex32")
 _UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic")
 _V2_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
 _V2_STRING = re.compile(r"([<>|])([biufcmMSUV])([1-9][0-9]*)(?:\[([^\]]*)\])?")
@@ -87,6 +93,8 @@ def _plain_from_v2(value: str) -> np.dtype:
         return np.dtype(object)
     match = _V2_STRING.fullmatch(value)
     if match is None:
+        if value in _NARROW and value in NARROW:  # as TensorStore writes them: little-endian
+            return narrow(value)
         if _LATER.fullmatch(value):
             raise UnsupportedError(f"the data type {value!r}")
         raise MetadataError(f"{short(value)} is no v2 data type, such as '<f4' or '|S12'")
@@ -187,11 +195,21 @@ def dtype_to_v2(dtype: np.dtype) -> str | list[Any]:
         raise UnsupportedError("a data type with a shape, outside a structured data type")
     if dtype.kind == "O":
         return "|O"
+    if is_narrow(dtype):
+        return _narrow_to_v2(dtype)
     try:
         dtype_from_v2(dtype.str)
     except (MetadataError, UnsupportedError) as error:
         raise UnsupportedError(f"the data type {dtype} has no v2 form") from error
     return dtype.str
+
+
+def _narrow_to_v2(dtype: np.dtype) -> str:
+    if dtype.name not in _NARROW:
+        raise UnsupportedError(f"the data type {dtype.name} has no v2 form")
+    if has_order(dtype) and dtype != dtype.newbyteorder("<"):
+        raise UnsupportedError(f"the data type {dtype.name} has no big-endian form in v2")
+    return dtype.name
 
 
 def _struct_to_v2(dtype: np.dtype) -> list[Any]:
@@ -255,6 +273,10 @@ def dtype_from_v3(value: Any) -> np.dtype:
     dtype('V5')
     """
     name, configuration = _named(value)
+    name = _ALIASES.get(name, name)
+    if name in _NARROW:
+        _no_more(configuration)
+        return narrow(_NARROW[name])
     if name in _CORE:
         _no_more(configuration)
         return np.dtype(name)
@@ -263,7 +285,12 @@ def dtype_from_v3(value: Any) -> np.dtype:
     if re.fullmatch(r"r[0-9]+", name):
         _no_more(configuration)
         return _raw_bits(name)
-    raise UnsupportedError(f"the data type {short(name)}")
+    plugin = plugins.named(name)
+    if plugin is None:
+        raise UnsupportedError(
+            f"the data type {short(name)}; virtualzarr.metadata.register_data_type can add it"
+        )
+    return plugin.parse(configuration)
 
 
 def _named(value: Any) -> tuple[str, dict[str, Any]]:
@@ -386,7 +413,8 @@ def _no_more_in_field(entry: Mapping[str, Any]) -> None:
             raise MetadataError(f"{name}: unknown member")
 
 
-# To support another data type, add its name here and its numpy dtype in `dtype_to_v3`.
+# To support another data type, add its name here and its numpy dtype in `dtype_to_v3`; those of
+# other packages: see `dtypes_plugins`.
 _V3_PARSERS: dict[str, Callable[[dict[str, Any]], np.dtype]] = {
     "null_terminated_bytes": _sized("S"),
     "raw_bytes": _sized("V"),
@@ -415,11 +443,17 @@ def dtype_to_v3(dtype: np.dtype) -> str | dict[str, Any]:
     >>> dtype_to_v3(np.dtype("S4"))
     {'name': 'null_terminated_bytes', 'configuration': {'length_bytes': 4}}
     """
+    name = _plugin_to_v3(dtype, search=dtype.metadata is not None)
+    if name is not None:
+        return name
     if dtype.names is not None:
         return _struct_to_v3(dtype)
+    if is_narrow(dtype) and dtype.name in _V3_NARROW:
+        return _V3_NARROW[dtype.name]
     if dtype.kind in "biufc" and dtype.name in _CORE:
         return dtype.name
-    if dtype.kind in "SVU" and dtype.subdtype is None and dtype.itemsize:
+    sized = dtype.kind in "SVU" and dtype.subdtype is None and not is_narrow(dtype)
+    if sized and dtype.itemsize:
         if "v3" in (dtype.metadata or {}):
             return dtype.metadata["v3"]  # type: ignore[index]
         names = {"S": "null_terminated_bytes", "V": "raw_bytes", "U": "fixed_length_utf32"}
@@ -433,7 +467,20 @@ def dtype_to_v3(dtype: np.dtype) -> str | dict[str, Any]:
     kind = vlen_kind(dtype)
     if kind is not None:
         return "string" if kind is str else "bytes"
+    name = _plugin_to_v3(dtype, search=True)
+    if name is not None:
+        return name
     raise UnsupportedError(f"the data type {dtype} has no v3 form")
+
+
+def _plugin_to_v3(dtype: np.dtype, *, search: bool) -> str | dict[str, Any] | None:
+    plugin = plugins.of(dtype, search=search)
+    if plugin is None:
+        return None
+    configuration = plugin.describe(dtype)
+    if not configuration:
+        return plugin.name
+    return {"name": plugin.name, "configuration": dict(configuration)}
 
 
 def _struct_to_v3(dtype: np.dtype) -> dict[str, Any]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from virtualzarr.codecs.numbers import is_narrow, number_of
+from virtualzarr.codecs.scalars import native, number_from_json, number_to_json
 from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.metadata import dtypes_plugins as plugins
 from virtualzarr.metadata import repair
-from virtualzarr.metadata.documents import as_list, member, short
+from virtualzarr.metadata.documents import member, short
 from virtualzarr.metadata.dtypes import vlen_kind
 
-_NAN_BITS = {2: 0x7E00, 4: 0x7FC00000, 8: 0x7FF8000000000000}
-_INFINITIES = {"Infinity": np.inf, "-Infinity": -np.inf}
-_HEX = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _NAT = -(2**63)
+_V2_BASE64 = ("float4_e2m1fn",)  # numbers whose fill value TensorStore writes as raw bytes in v2
 
 
 # ------------------------------------------------------------------------------- from JSON
@@ -70,71 +69,14 @@ def fill_from_json(
         raise MetadataError(f"null is not permitted for the data type {dtype}")
     if dtype.names is not None:
         return _struct_from_json(value, dtype, zarr_format, endian)
+    plugin = plugins.of(dtype)
+    if plugin is not None and plugin.fill_from_json is not None:
+        return plugin.fill_from_json(value, dtype)
+    if zarr_format == 2 and isinstance(value, str) and dtype.name in _V2_BASE64:
+        return _void_from_json(value, dtype, 2)
+    if number_of(dtype) is not None:
+        return number_from_json(value, dtype, zarr_format)
     return _FROM_JSON[dtype.kind](value, dtype, zarr_format)
-
-
-def _bool_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
-    if not isinstance(value, bool):
-        raise MetadataError(f"must be true or false, not {short(value)}")
-    return np.bool_(value)
-
-
-def _int_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise MetadataError(f"must be an integer without fraction or exponent, not {short(value)}")
-    limits = np.iinfo(dtype)
-    if not limits.min <= value <= limits.max:
-        raise MetadataError(f"{short(value)} is outside the range of {dtype.name}")
-    return _native(dtype).type(value)
-
-
-def _float_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
-    if isinstance(value, str):
-        return _from_bits(_float_bits(value, dtype, zarr_format), dtype)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MetadataError(f"must be a number or text such as 'NaN', not {short(value)}")
-    with np.errstate(over="ignore"):
-        try:
-            result = _native(dtype).type(value)
-        except OverflowError:
-            result = np.inf
-    if not np.isfinite(result):
-        raise MetadataError(f"{short(value)} is outside the range of {dtype.name}")
-    return result
-
-
-def _float_bits(text: str, dtype: np.dtype, zarr_format: int) -> int:
-    """Return the bits that a special value or a hexadecimal number stands for."""
-    if text == "NaN":
-        return _NAN_BITS[dtype.itemsize]
-    if text in _INFINITIES:
-        return _bits(_native(dtype).type(_INFINITIES[text]))
-    if zarr_format == 3 and _HEX.fullmatch(text):
-        bits = int(text, 16)
-        if bits.bit_length() <= 8 * dtype.itemsize:
-            return bits
-        raise MetadataError(f"{text!r} has more bits than {dtype.name}")
-    raise MetadataError(f"{short(text)} is not a number, 'NaN', 'Infinity' or '-Infinity'")
-
-
-def _bits(value: Any) -> int:
-    return int(value.view(f"u{value.dtype.itemsize}"))
-
-
-def _from_bits(bits: int, dtype: np.dtype) -> Any:
-    return np.array(bits, f"u{dtype.itemsize}").view(_native(dtype))[()]
-
-
-def _complex_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
-    parts = as_list(value)
-    if len(parts) != 2:
-        raise MetadataError(f"must be [real, imaginary], not {short(value)}")
-    half = np.dtype(f"f{dtype.itemsize // 2}")
-    pair = np.empty(2, half)
-    for i, part in enumerate(parts):
-        with member(f"[{i}]"):
-            pair[i : i + 1] = np.atleast_1d(_float_from_json(part, half, zarr_format))
-    return pair.view(_native(dtype))[0]
 
 
 def _time_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
@@ -144,7 +86,7 @@ def _time_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
         raise MetadataError(f"must be an integer or 'NaT', not {short(value)}")
     if not -(2**63) <= value < 2**63:
         raise MetadataError(f"{short(value)} is outside the range of {dtype}")
-    return np.array(value, "i8").view(_native(dtype))[()]
+    return np.array(value, "i8").view(native(dtype))[()]
 
 
 def _text_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
@@ -152,7 +94,7 @@ def _text_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
         raise MetadataError(f"must be a string, not {short(value)}")
     if len(value) > dtype.itemsize // 4:
         raise MetadataError(f"{short(value)} has more than {dtype.itemsize // 4} characters")
-    return np.array(value, _native(dtype))[()]
+    return np.array(value, native(dtype))[()]
 
 
 def _bytes_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
@@ -216,10 +158,6 @@ def _struct_from_json(value: Any, dtype: np.dtype, zarr_format: int, endian: str
 
 
 _FROM_JSON = {
-    "b": _bool_from_json,
-    **dict.fromkeys("iu", _int_from_json),
-    "f": _float_from_json,
-    "c": _complex_from_json,
     **dict.fromkeys("mM", _time_from_json),
     "S": _bytes_from_json,
     "U": _text_from_json,
@@ -257,32 +195,20 @@ def fill_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
         if zarr_format == 2:
             return None
         raise UnsupportedError("v3 needs a fill value")
+    plugin = plugins.of(dtype)
+    if plugin is not None and plugin.fill_to_json is not None and zarr_format == 3:
+        return plugin.fill_to_json(value, dtype)
     if dtype.names is None:
-        value = to_scalar(value, dtype.newbyteorder("="))
+        value = to_scalar(value, native(dtype))
     elif zarr_format == 2:
         return _base64(np.asarray(value).astype(dtype).tobytes())
     else:
         return {name: fill_to_json(value[name], dtype[name], 3) for name in dtype.names}
+    if zarr_format == 2 and dtype.name in _V2_BASE64:
+        return _base64(np.asarray(value).tobytes())
+    if number_of(dtype) is not None:
+        return number_to_json(value, dtype, zarr_format)
     return _TO_JSON[dtype.kind](value, dtype, zarr_format)
-
-
-def _float_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
-    if np.isnan(value):
-        bits = _bits(value)
-        if bits == _NAN_BITS[value.dtype.itemsize]:
-            return "NaN"
-        text = f"0x{bits:0{2 * value.dtype.itemsize}x}"
-        if zarr_format == 2:
-            raise UnsupportedError(f"v2 has no form for the NaN with the bits {text}; use 'NaN'")
-        return text
-    if np.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return float(value)
-
-
-def _complex_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
-    pair = np.atleast_1d(value).view(f"f{value.dtype.itemsize // 2}")
-    return [_float_to_json(part, pair.dtype, zarr_format) for part in pair]
 
 
 def _time_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> int:
@@ -305,10 +231,6 @@ def _base64(raw: bytes) -> str:
 
 
 _TO_JSON = {
-    "b": lambda value, dtype, zarr_format: bool(value),
-    **dict.fromkeys("iu", lambda value, dtype, zarr_format: int(value)),
-    "f": _float_to_json,
-    "c": _complex_to_json,
     **dict.fromkeys("mM", _time_to_json),
     "S": lambda value, dtype, zarr_format: _base64(bytes(value)),
     "U": lambda value, dtype, zarr_format: str(value),
@@ -374,20 +296,8 @@ def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
     if array.size != 1:
         return None
     item = array.reshape(-1)[0]
-    if dtype.kind in "biu":
-        # Through Python integers: no rounding, no wrapping around.
-        exact = int(item) if array.dtype.kind in "biuf" else None
-        if exact is None or exact != item or (dtype.kind == "b" and exact not in (0, 1)):
-            return None
-        return np.bool_(exact) if dtype.kind == "b" else _int_from_json(exact, dtype, 3)
-    if dtype.kind in "fc":
-        if array.dtype.kind not in ("biufcO" if dtype.kind == "c" else "biufO"):
-            return None
-        with np.errstate(over="ignore"):
-            item = float(item) if array.dtype.kind == "O" else item  # an int beyond 64 bits
-            result = dtype.type(item)
-        lost = np.isfinite(item) and not np.isfinite(result)
-        return None if lost else result
+    if number_of(dtype) is not None:
+        return _converted_number(array, item, dtype)
     if dtype.kind in "SU":
         longest = dtype.itemsize // (4 if dtype.kind == "U" else 1)
         result = np.array(item, dtype)[()]
@@ -397,6 +307,31 @@ def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
     if dtype.kind in "mM":
         return _time_scalar(item, dtype)
     return None
+
+
+def _converted_number(array: np.ndarray, item: Any, dtype: np.dtype) -> Any:
+    number, given = number_of(dtype), number_of(array.dtype)
+    assert number is not None
+    kind = given.kind if given is not None else array.dtype.kind
+    if number.kind in "biu":
+        # Through Python integers: no rounding, no wrapping around.
+        exact = int(item) if kind in "biuf" else None
+        if exact is None or exact != item or (number.kind == "b" and exact not in (0, 1)):
+            return None
+        return np.bool_(exact) if number.kind == "b" else number_from_json(exact, dtype)
+    if kind not in ("biufcO" if number.kind == "c" else "biufO"):
+        return None
+    if is_narrow(dtype):
+        return _narrow_number(complex(item), dtype, number.kind)
+    with np.errstate(over="ignore"):
+        item = float(item) if kind == "O" else item  # an int beyond 64 bits
+        result = dtype.type(item)
+    return None if np.isfinite(item) and not np.isfinite(result) else result
+
+
+def _narrow_number(item: complex, dtype: np.dtype, kind: str) -> Any:
+    parts = repair.bare_tokens([item.real, item.imag])
+    return number_from_json(parts if kind == "c" else parts[0], dtype)
 
 
 def _time_scalar(item: Any, dtype: np.dtype) -> Any:
@@ -436,7 +371,3 @@ def same_fill(a: Any, b: Any) -> bool:
     if not (isinstance(a, np.generic) and isinstance(b, np.generic)):
         return type(a) is type(b) and bool(a == b)
     return a.dtype == b.dtype and np.asarray(a).tobytes() == np.asarray(b).tobytes()
-
-
-def _native(dtype: np.dtype) -> np.dtype:
-    return dtype if dtype.isnative else dtype.newbyteorder(sys.byteorder)

@@ -9,6 +9,7 @@ import numpy as np
 
 import grids
 from virtualzarr.codecs import Pipeline, codec_from_v3
+from virtualzarr.codecs.byteorder import has_order
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
 from virtualzarr.metadata.documents import (
@@ -177,7 +178,7 @@ def _check_endian(codecs: list[dict[str, Any]], data_type: Any, dtype: np.dtype)
     if name == "structured":  # zarr-python up to 3.1 left it out and meant little
         return
     configuration = _configured(codecs, "bytes")
-    ordered = any(leaf.kind not in "bSVO" and leaf.itemsize > 1 for leaf in leaves(dtype))
+    ordered = any(has_order(leaf) for leaf in leaves(dtype))
     if configuration is not None and ordered and "endian" not in configuration:
         raise MetadataError(f"bytes: endian: missing, and elements of {short(name)} need it")
 
@@ -229,7 +230,7 @@ def _struct_order(metadata: ArrayMetadata) -> tuple[np.dtype, list[dict[str, Any
     orders = {
         native if leaf.isnative else {"little": "big", "big": "little"}[native]
         for leaf in leaves(dtype)
-        if leaf.byteorder != "|"
+        if has_order(leaf)
     }
     serializer = _configured(codecs, "bytes")
     if serializer is None or serializer.get("endian") is not None or not orders:

@@ -1,0 +1,176 @@
+"""The numbers that elements are made of: how many bits they have, and which special values.
+
+numpy lacks the integers of less than 8 bits and the small floats of zarr-extensions; ml_dtypes has
+them. Their dtypes are of kind "V" for numpy, which is why this table says what they are.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from virtualzarr.errors import MissingDependencyError
+
+FLOAT_BITS = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
+
+
+class Number(NamedTuple):
+    """What a plain dtype counts with.
+
+    Attributes
+    ----------
+    kind : {"b", "i", "u", "f", "c"}
+        Boolean, signed or unsigned integer, float, complex.
+    bits : int
+        Bits of one component: the low ones, where its bytes have more.
+    nan : int or None
+        The bits of the NaN that documents call so; None where there is none.
+    infinity : bool
+        Whether there are infinities.
+    """
+
+    kind: str
+    bits: int
+    nan: int | None = None
+    infinity: bool = False
+
+
+# Source: zarr-extensions, data-types/*. The names are those of ml_dtypes.
+NARROW: dict[str, Number] = {
+    "int2": Number("i", 2),
+    "int4": Number("i", 4),
+    "uint2": Number("u", 2),
+    "uint4": Number("u", 4),
+    "bfloat16": Number("f", 16, 0x7FC0, True),
+    "float8_e3m4": Number("f", 8, 0x78, True),
+    "float8_e4m3": Number("f", 8, 0x7C, True),
+    "float8_e4m3b11fnuz": Number("f", 8, 0x80),
+    "float8_e4m3fn": Number("f", 8, 0x7F),
+    "float8_e4m3fnuz": Number("f", 8, 0x80),
+    "float8_e5m2": Number("f", 8, 0x7E, True),
+    "float8_e5m2fnuz": Number("f", 8, 0x80),
+    "float8_e8m0fnu": Number("f", 8, 0xFF),
+    "float6_e2m3fn": Number("f", 6),
+    "float6_e3m2fn": Number("f", 6),
+    "float4_e2m1fn": Number("f", 4),
+    "complex32": Number("c", 16, 0x7E00, True),
+    "bcomplex32": Number("c", 16, 0x7FC0, True),
+}
+
+
+@lru_cache(maxsize=1024)
+def number_of(dtype: np.dtype[Any]) -> Number | None:
+    """Return what a plain dtype, in either byte order, counts with; None if it is no number.
+
+    Examples
+    --------
+    >>> number_of(np.dtype("<f4")).bits, number_of(np.dtype("S4"))
+    (32, None)
+    """
+    if is_narrow(dtype):
+        return NARROW.get(dtype.name)
+    kind, bits = dtype.kind, 8 * dtype.itemsize
+    if kind == "b":
+        return Number("b", 1)
+    if kind in "iu":
+        return Number(kind, bits)
+    if kind == "c":
+        bits //= 2
+    if kind in "fc" and bits in FLOAT_BITS:
+        return Number(kind, bits, FLOAT_BITS[bits], True)
+    return None
+
+
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is one of ml_dtypes."""
+    return dtype.type.__module__ == "ml_dtypes"
+
+
+def narrow(name: str) -> np.dtype[Any]:
+    """Return the dtype of ml_dtypes of that name.
+
+    Raises
+    ------
+    MissingDependencyError
+        The package is not installed, or too old.
+    """
+    try:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError) as error:
+        least = "0.6" if "complex" in name else "0.5"
+        raise MissingDependencyError(
+            f"the data type {name} needs ml_dtypes {least} or newer; install virtualzarr[dtypes]"
+        ) from error
+
+
+def component(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the two halves of complex numbers; other dtypes as they are."""
+    number = number_of(dtype)
+    if number is None or number.kind != "c":
+        return dtype
+    if dtype.name == "bcomplex32":
+        return narrow("bfloat16").newbyteorder(dtype.byteorder)
+    return np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}")
+
+
+def limits(number: Number) -> tuple[int, int]:
+    """Return the least and the greatest integer of that kind and size.
+
+    Examples
+    --------
+    >>> limits(Number("i", 4)), limits(Number("u", 2))
+    ((-8, 7), (0, 3))
+    """
+    if number.kind == "i":
+        return -(1 << number.bits - 1), (1 << number.bits - 1) - 1
+    return 0, (1 << number.bits) - 1
+
+
+def plain_integers(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return integers of ml_dtypes as those of numpy; others as they are."""
+    number = number_of(block.dtype)
+    if number is None or not is_narrow(block.dtype) or number.kind not in "iu":
+        return block
+    unused = 8 - number.bits
+    return (block.view(f"{number.kind}1") << unused) >> unused
+
+
+@lru_cache(maxsize=256)
+def used_bits(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """Return, for each byte of an element, the bits that mean something; None where all do.
+
+    Examples
+    --------
+    >>> used_bits(np.dtype("i4")) is None
+    True
+    """
+    if dtype.subdtype is not None:
+        base = used_bits(dtype.subdtype[0])
+        return None if base is None else np.tile(base, dtype.itemsize // base.size)
+    if dtype.fields is not None:
+        parts = [(used_bits(part), offset) for part, offset, *_ in dtype.fields.values()]
+        if all(part is None for part, _ in parts):
+            return None
+        mask = np.full(dtype.itemsize, 0xFF, "u1")
+        for part, offset in parts:
+            if part is not None:
+                mask[offset : offset + part.size] = part
+        return mask
+    number = number_of(dtype)
+    if number is None or not 1 < number.bits < 8:
+        return None
+    return np.array([(1 << number.bits) - 1], "u1")
+
+
+def has_narrow_complex(dtype: np.dtype[Any]) -> bool:
+    """Whether elements are, or contain, complex numbers of ml_dtypes."""
+    if dtype.subdtype is not None:
+        return has_narrow_complex(dtype.subdtype[0])
+    if dtype.fields is not None:
+        return any(has_narrow_complex(part) for part, *_ in dtype.fields.values())
+    number = number_of(dtype)
+    return number is not None and number.kind == "c" and is_narrow(dtype)

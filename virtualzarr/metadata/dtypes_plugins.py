@@ -1,0 +1,111 @@
+"""Data types of other packages: registered in code or found by entry point.
+
+A data type is known to documents by its name and configuration, and to numpy as a dtype. A plug-in
+says how the one becomes the other. Whatever sets its dtype apart, such as dtype metadata, is its
+own affair; the chunks are encoded as numpy sees the elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.errors import MetadataError
+
+ENTRY_POINTS = "virtualzarr.data_types"
+
+
+@dataclass(frozen=True)
+class DataType:
+    """A data type of v3 documents beyond those this package has.
+
+    Attributes
+    ----------
+    name : str
+        The name in documents.
+    parse : callable
+        Takes the configuration, a dict, and returns the numpy dtype, in native byte order.
+    describe : callable
+        Takes a numpy dtype and returns the configuration, a dict, or None if the dtype is another.
+    fill_from_json : callable, optional
+        Takes the JSON of a fill value and the dtype, and returns the scalar. By default fill
+        values are written as those of the plain dtype.
+    fill_to_json : callable, optional
+        Takes the scalar and the dtype, and returns the JSON.
+    """
+
+    name: str
+    parse: Callable[[dict[str, Any]], np.dtype]
+    describe: Callable[[np.dtype], Mapping[str, Any] | None]
+    fill_from_json: Callable[[Any, np.dtype], Any] | None = None
+    fill_to_json: Callable[[Any, np.dtype], Any] | None = None
+
+
+_known: dict[str, DataType] = {}
+_unloaded = True
+
+
+def register_data_type(data_type: DataType) -> None:
+    """Make a data type known to documents.
+
+    Packages do it without being imported by an entry point of the group
+    ``virtualzarr.data_types``, named as the data type, that loads a `DataType`.
+
+    Examples
+    --------
+    >>> cents = np.dtype("i8", metadata={"unit": "cent"})
+    >>> register_data_type(DataType(
+    ...     "cents",
+    ...     parse=lambda configuration: cents,
+    ...     describe=lambda dtype: {} if (dtype.metadata or {}).get("unit") == "cent" else None,
+    ... ))
+    >>> from virtualzarr.metadata import dtype_from_v3, dtype_to_v3
+    >>> dtype_from_v3("cents"), dtype_to_v3(cents)
+    (dtype('int64'), 'cents')
+    """
+    _known[data_type.name] = data_type
+
+
+def named(name: str) -> DataType | None:
+    """Return the plug-in for a name that this package does not know itself."""
+    if name not in _known:
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group=ENTRY_POINTS, name=name):
+            _load(entry)
+    return _known.get(name)
+
+
+def of(dtype: np.dtype, *, search: bool = False) -> DataType | None:
+    """Return the plug-in for a dtype, among those in use or, if told to search, all installed."""
+    if search:
+        _load_all()
+    return next((known for known in _known.values() if known.describe(dtype) is not None), None)
+
+
+def _load_all() -> None:
+    global _unloaded
+    if _unloaded:
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group=ENTRY_POINTS):
+            if entry.name not in _known:
+                _load(entry)
+        _unloaded = False
+
+
+def _load(entry: Any) -> None:
+    try:
+        data_type = entry.load()
+    except Exception as error:
+        raise MetadataError(
+            f"the plug-in for data type {entry.name!r} does not load: {error}"
+        ) from error
+    if not isinstance(data_type, DataType) or data_type.name != entry.name:
+        raise MetadataError(
+            f"the plug-in for data type {entry.name!r} is no DataType of that name: {data_type!r}"
+        )
+    _known[entry.name] = data_type
