@@ -141,6 +141,7 @@ def test_many_chunks_in_threads(tmp_path, monkeypatch, threads, kind):
     monkeypatch.setattr(virtualzarr.config, "threads", threads)
     monkeypatch.setattr(writer, "BATCH_BYTES", 1000)
     monkeypatch.setattr(writer, "SLAB", 17)
+    monkeypatch.setattr(writer, "SMALL", 0)
     store = MemoryStore() if kind == "memory" else LocalStore(tmp_path)
     array = create(RegularGrid((100, 60), (7, 11)), "f8", fill=np.nan, store=store)
     model = np.full((100, 60), np.nan)

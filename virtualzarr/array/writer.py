@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
-from grids.grouping import grouped, rank
 from virtualzarr.array.chunks import StoreChunks
 from virtualzarr.array.pools import Task, run
 from virtualzarr.array.shards import ShardedChunks
@@ -32,6 +31,10 @@ from virtualzarr.stores.files import Buffer
 
 BATCH_BYTES = 1024 * 1024
 """A thread is given about this many decoded bytes at once."""
+
+SMALL = 16 * 1024
+"""Local chunks smaller than this are written by one thread: others would wait for each other, as
+most of the time goes to what Python does one thread at a time."""
 
 SLAB = 1 << 16
 """Cells that are prepared at a time."""
@@ -186,16 +189,16 @@ class _Writing:
         remote = bool(getattr(self.chunks.store, "remote", False))
         tasks: list[Task] = []
         batch: list[Callable[[], None]] = []
-        size = total = 0
+        size = total = chunks = 0
         for work, nbytes in works:
             batch.append(work)
-            size, total = size + nbytes, total + nbytes
+            size, total, chunks = size + nbytes, total + nbytes, chunks + 1
             if remote or size >= BATCH_BYTES:
                 tasks.append(partial(_all, batch))
                 batch, size = [], 0
         if batch:
             tasks.append(partial(_all, batch))
-        run(tasks, remote, total > BATCH_BYTES)
+        run(tasks, remote, total > BATCH_BYTES and total >= SMALL * chunks)
 
 
 def _all(works: list[Callable[[], None]]) -> None:
@@ -244,10 +247,7 @@ def _write_shards(writing: _Writing, grid: SeparableGrid, codec: Sharding) -> No
     shards = ShardedChunks(writing.chunks, grid, codec)
     projection, itemsize = writing.projection, writing.metadata.itemsize
     inner = projection.cells()
-    shard, entry = shards._entries(inner)
-    columns = list(shard.T) or [np.zeros(len(inner), np.int64)]
-    order, bounds, _ = grouped(rank(columns, list(grid.grid_shape) or [1]))
-    cells = shard[order[bounds[:-1]]]
+    cells, entry, order, bounds = shards.touched(inner)
     keys = writing.chunks.keys(cells)
     shapes = grid.cell_shapes(cells).tolist()
     edges = np.array(codec.chunk_shape, np.int64)

@@ -27,6 +27,15 @@ def _library() -> Any:
 class _Local(threading.local):
     def __init__(self) -> None:
         self.context = _library().ZstdDecompressor()
+        self.compressors: dict[tuple[int, bool], Any] = {}
+
+    def compressor(self, level: int, checksum: bool) -> Any:
+        """Return the one for some settings: it costs more to make than to use on a few kB."""
+        found = self.compressors.get((level, checksum))
+        if found is None:
+            found = _library().ZstdCompressor(level=level, write_checksum=checksum)
+            self.compressors[level, checksum] = found
+        return found
 
 
 @lru_cache(maxsize=1)
@@ -190,5 +199,4 @@ class Zstd(BytesBytes):
             from numcodecs import zstd
 
             return zstd.compress(data, level, checksum)
-        compressor = library.ZstdCompressor(level=level, write_checksum=checksum)
-        return compressor.compress(data)
+        return _local().compressor(level, checksum).compress(data)

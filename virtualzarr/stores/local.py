@@ -12,8 +12,10 @@ import os
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from typing import Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
@@ -111,15 +113,15 @@ class LocalStore:
     def set(self, key: str, data: Buffer) -> None:
         """Give a key a value."""
         path = self.location(check_key(key, self.uri))
-        with _locked(path) as lock:
-            _replace(path, lock, data)
+        with _Locked(path) as lock:
+            lock.replace(data)
 
     def delete(self, key: str) -> None:
         """Take a key's value away, if it has one."""
         path = self.location(check_key(key, self.uri))
         if not os.path.lexists(path):
             return
-        with _locked(path):
+        with _Locked(path):
             self._unlink(path)
 
     def delete_dir(self, prefix: str) -> None:
@@ -133,7 +135,7 @@ class LocalStore:
             for name in names:
                 # What a process left that died while it wrote; those in use cannot be had.
                 if name.endswith(LOCK_SUFFIX):
-                    with _locked(os.path.join(folder, name.removesuffix(LOCK_SUFFIX))):
+                    with _Locked(os.path.join(folder, name.removesuffix(LOCK_SUFFIX))):
                         pass
             if folder != self.uri:
                 with suppress(OSError):
@@ -144,14 +146,14 @@ class LocalStore:
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it."""
         path = self.location(check_key(key, self.uri))
-        with _locked(path) as lock:
+        with _Locked(path) as lock:
             old = self.get(key)
             new = change(old)
             if new is None:
                 if old is not None:
                     self._unlink(path)
             elif new is not old:
-                _replace(path, lock, new)
+                lock.replace(new)
         if new is None:
             self._prune(path)
 
@@ -174,73 +176,96 @@ class LocalStore:
             folder = os.path.dirname(folder)
 
 
-class _Lock:
-    """A lock file that is held."""
+class _Locked:
+    """Hold the lock of a path within a with statement; the lock file is gone afterwards."""
 
-    __slots__ = ("fd", "name", "renamed")
+    __slots__ = ("fd", "name", "path", "renamed", "stale")
 
-    def __init__(self, fd: int, name: str) -> None:
-        self.fd = fd
-        self.name = name
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.name = path + LOCK_SUFFIX
         self.renamed = False
 
-
-@contextmanager
-def _locked(path: str) -> Iterator[_Lock]:
-    """Hold the lock of a path; the lock file is gone afterwards."""
-    try:
-        lock = _acquire(path + LOCK_SUFFIX)
-    except OSError as error:
-        raise _failed(error, path) from error
-    try:
-        yield lock
-    except OSError as error:
-        raise error if isinstance(error, SourceError) else _failed(error, path) from error
-    finally:
-        if not lock.renamed:
-            with suppress(FileNotFoundError):
-                os.unlink(lock.name)
-        # Closing is not enough: a process forked meanwhile has the same open file.
-        _unlock(lock.fd)
-        os.close(lock.fd)
-
-
-def _acquire(name: str) -> _Lock:
-    if fcntl is None:
-        raise UnsupportedError("writing to a directory needs the file locks of POSIX", file=name)
-    vanished = 0
-    while True:
+    def __enter__(self) -> Self:
+        if fcntl is None:
+            raise UnsupportedError(
+                "writing to a directory needs the file locks of POSIX", file=self.path
+            )
         try:
-            fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:
-            vanished += 1
-            _make_folder(os.path.dirname(name), patient=vanished < 1000)
-            continue
+            while not self._acquired():
+                continue
+        except OSError as error:
+            raise _failed(error, self.path) from error
+        return self
+
+    def _acquired(self) -> bool:
+        self.fd = _created(self.name)
         try:
-            _lock(fd)
-            # Whoever held it before us has renamed it onto the key, or removed it.
-            if _is_file(fd, name):
-                return _Lock(fd, name)
+            _lock(self.fd)
+            ours = os.fstat(self.fd)
+            try:
+                there = os.stat(self.name)
+            except FileNotFoundError:
+                there = None
+            # Whoever held it before us may have renamed it onto the key, or removed it.
+            if there and (there.st_ino, there.st_dev) == (ours.st_ino, ours.st_dev):
+                self.stale = ours.st_size > 0
+                return True
         except BaseException:
-            os.close(fd)
+            os.close(self.fd)
             raise
-        os.close(fd)
-
-
-def _make_folder(path: str, *, patient: bool) -> None:
-    try:
-        os.makedirs(path, exist_ok=True)
-    except FileNotFoundError:
-        # Others who delete remove folders that are empty, also while we make them.
-        if not patient:
-            raise
-
-
-def _is_file(fd: int, name: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(name))
-    except FileNotFoundError:
+        os.close(self.fd)
         return False
+
+    def replace(self, data: Buffer) -> None:
+        """Write into the lock file and rename it onto the path."""
+        try:
+            if self.stale:
+                os.ftruncate(self.fd, 0)  # left behind by a process that died
+            done = os.write(self.fd, data)
+            if done < len(data):
+                view = memoryview(data).cast("B")
+                while done < view.nbytes:
+                    done += os.write(self.fd, view[done:])
+            if config.sync_files:
+                os.fsync(self.fd)
+            os.replace(self.name, self.path)
+            self.renamed = True
+            if config.sync_files:
+                _sync_folder(os.path.dirname(self.path))
+        except OSError as error:
+            raise _failed(error, self.path) from error
+
+    def __exit__(self, *error: object) -> None:
+        if not self.renamed:
+            with suppress(FileNotFoundError):
+                os.unlink(self.name)
+        # Closing is not enough: a process forked meanwhile has the same open file.
+        _unlock(self.fd)
+        os.close(self.fd)
+
+
+def _created(name: str) -> int:
+    """Open a lock file, and make it and its folder if need be."""
+    for vanished in count():
+        try:
+            return os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            try:
+                os.makedirs(os.path.dirname(name), exist_ok=True)
+            except FileNotFoundError:
+                # Others who delete remove folders that are empty, also while we make them.
+                if vanished > 1000:
+                    raise
+    raise AssertionError
+
+
+def _sync_folder(path: str) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 if hasattr(fcntl, "F_OFD_SETLKW") and sys.maxsize > 2**32:
@@ -261,26 +286,6 @@ else:
 
     def _unlock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
-
-
-def _replace(path: str, lock: _Lock, data: Buffer) -> None:
-    """Write into the lock file and rename it onto the path."""
-    view = memoryview(data).cast("B")
-    done = os.write(lock.fd, view) if view.nbytes else 0
-    while done < view.nbytes:
-        done += os.write(lock.fd, view[done:])
-    if os.lseek(lock.fd, 0, os.SEEK_END) > view.nbytes:
-        os.ftruncate(lock.fd, view.nbytes)  # it was left behind by a process that died
-    if config.sync_files:
-        os.fsync(lock.fd)
-    os.replace(lock.name, path)
-    lock.renamed = True
-    if config.sync_files:
-        folder = os.open(os.path.dirname(path), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _failed(error: OSError, path: str) -> SourceError:
