@@ -95,7 +95,9 @@ class _Request:
     tries: int = TRIES
 
     def __post_init__(self) -> None:
-        files = np.unique(self.located.file[: 4096 if self.located.may_be_absent else None])
+        files = self.located.file[: 4096 if self.located.may_be_absent else None]
+        if len(files) > 1:
+            files = np.unique(files)
         self.remote = any(self.located.files(row).remote for row in files.tolist())
         self.gap = config.remote_gap if self.remote else config.local_gap
         self.limit = config.remote_read if self.remote else config.local_read

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,29 @@ def _decodes_apart(chunks: Chunks) -> bool:
     return chunks.manifest.decoder is not None or chunks.manifest.origin is not None
 
 
+class Touched(NamedTuple):
+    """Some sub-chunks, grouped by the shards that they are in.
+
+    Attributes
+    ----------
+    shards : int64 array, shape (shards, ndim)
+        The cells of the shards, in C order.
+    entry : int64 array
+        For each sub-chunk, its place in the index of its shard.
+    order, bounds : int64 arrays
+        Sub-chunks ``order[bounds[i]:bounds[i + 1]]`` are in shard `i`.
+    """
+
+    shards: Int64
+    entry: Int64
+    order: Int64
+    bounds: Int64
+
+    def members(self, shard: int) -> Int64:
+        """Return which sub-chunks are in a shard."""
+        return self.order[self.bounds[shard] : self.bounds[shard + 1]]
+
+
 class ShardedChunks:
     """The sub-chunks of the shards that other chunks are.
 
@@ -90,41 +113,10 @@ class ShardedChunks:
 
     def locate(self, projection: Projection) -> Located:
         """Find the sub-chunks that a projection touches, by the indexes of their shards."""
-
         return self._locate(projection, None)
 
-    def _locate(self, projection: Projection, positions: Int64 | None) -> Located:
-        cells = projection.cells(positions)
-        shard, entry = self._entries(cells)
-        order, bounds, _ = grouped(_rank(shard, self.grid.grid_shape))
-        touched = shard[order[bounds[:-1]]]
-        located = self.shards.locate(_projection(self.grid, touched))
-        shapes = self.grid.cell_shapes(touched[located.cell]).tolist()
-        reader = _Reader(located, [self.codec.shard(shape) for shape in shapes])
-        indexes = reader.indexes(alone=positions is not None)
-        offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
-        row = np.zeros(len(cells), np.int64)
-        for j, (group, index) in enumerate(zip(located.cell.tolist(), indexes, strict=True)):
-            if index is None:
-                continue
-            members = order[bounds[group] : bounds[group + 1]]
-            offset[members] = index.offset[entry[members]]
-            length[members] = index.length[entry[members]]
-            row[members] = j
-        found = np.flatnonzero(offset >= 0)
-        row = row[found]
-        return Located(
-            found if positions is None else positions[found],
-            located.file[row],
-            located.offset[row] + offset[found],
-            length[found],
-            reader.file,
-            may_be_absent=located.may_be_absent,
-            again=partial(self._locate, projection) if located.may_be_absent else None,
-        )
-
-    def _entries(self, cells: Int64) -> tuple[Int64, Int64]:
-        """Return, for sub-chunks by their cells, the cells of their shards and places therein."""
+    def touched(self, cells: Int64) -> Touched:
+        """Group sub-chunks, given by their cells, by the shards that they are in."""
         shard = np.empty_like(cells)
         entry = np.zeros(len(cells), np.int64)
         for i, (axis, edge) in enumerate(zip(self.grid.axes, self.codec.chunk_shape, strict=True)):
@@ -132,7 +124,66 @@ class ShardedChunks:
             shard[:, i] = found = axis.cell_of(start)
             entry *= axis.edge(found) // edge
             entry += (start - axis.start(found)) // edge
-        return shard, entry
+        order, bounds, _ = grouped(_rank(shard, self.grid.grid_shape))
+        return Touched(shard[order[bounds[:-1]]], entry, order, bounds)
+
+    def _locate(self, projection: Projection, positions: Int64 | None) -> Located:
+        cells = projection.cells(positions)
+        where = np.arange(len(cells)) if positions is None else positions
+        if len(cells) == 1:
+            return self._locate_one(projection, cells[0].tolist(), where)
+        touched = self.touched(cells)
+        located = self.shards.locate(_projection(self.grid, touched.shards))
+        shapes = self.grid.cell_shapes(touched.shards[located.cell]).tolist()
+        reader = _Reader(located, [self.codec.shard(shape) for shape in shapes])
+        indexes = reader.indexes(alone=positions is not None)
+        offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
+        row = np.zeros(len(cells), np.int64)
+        for j, (group, index) in enumerate(zip(located.cell.tolist(), indexes, strict=True)):
+            if index is None:
+                continue
+            members = touched.members(group)
+            entry = touched.entry[members]
+            offset[members] = index.offset[entry]
+            length[members] = index.length[entry]
+            row[members] = j
+        found = np.flatnonzero(offset >= 0)
+        return self._located(
+            projection, reader, where[found], row[found], Index(offset[found], length[found])
+        )
+
+    def _locate_one(self, projection: Projection, cell: list[int], where: Int64) -> Located:
+        """Do the same for one sub-chunk: the commonest request, where every microsecond shows."""
+        entry, shape, origin = 0, [], []
+        for axis, edge, i in zip(self.grid.axes, self.codec.chunk_shape, cell, strict=True):
+            found = axis.cell_of(i * edge)
+            length, start = axis.edge(found), axis.start(found)
+            entry = entry * (length // edge) + (i * edge - start) // edge
+            shape.append(length)
+            origin.append(slice(start, start + 1))
+        located = self.shards.locate(self.grid.project(tuple(origin)))
+        reader = _Reader(located, [self.codec.shard(shape)] * len(located))
+        index = reader.index(0) if len(located) else None
+        if index is None or index.offset[entry] < 0:
+            nothing = where[:0]
+            return self._located(projection, reader, nothing, nothing, Index(nothing, nothing))
+        one = slice(entry, entry + 1)
+        here = Index(index.offset[one], index.length[one])
+        return self._located(projection, reader, where, np.zeros(1, np.int64), here)
+
+    def _located(
+        self, projection: Projection, reader: _Reader, where: Int64, row: Int64, place: Index
+    ) -> Located:
+        shards = reader.located
+        return Located(
+            where,
+            shards.file[row],
+            shards.offset[row] + place.offset,
+            place.length,
+            reader.file,
+            may_be_absent=shards.may_be_absent,
+            again=partial(self._locate, projection) if shards.may_be_absent else None,
+        )
 
 
 def _rank(cells: Int64, grid_shape: tuple[int, ...]) -> Int64:
@@ -176,10 +227,11 @@ class _Reader:
         """
         count = len(self.shards)
         if count > 1 and not alone and self.located.files(int(self.located.file[0])).remote:
-            return list(pool(remote=True).map(self._index, range(count)))
-        return [self._index(j) for j in range(count)]
+            return list(pool(remote=True).map(self.index, range(count)))
+        return [self.index(j) for j in range(count)]
 
-    def _index(self, j: int, tries: int = TRIES) -> Index | None:
+    def index(self, j: int, tries: int = TRIES) -> Index | None:
+        """Return the index of one of the shards, None if that is not there."""
         located, shard = self.located, self.shards[j]
         row = int(located.file[j])
         try:
@@ -190,7 +242,7 @@ class _Reader:
             if not located.may_be_absent or not tries:
                 raise error.at(file=located.files(row).uri) from error.__cause__
             del self._files[row]
-            return self._index(j, tries - 1)
+            return self.index(j, tries - 1)
         except SourceNotFoundError as error:
             if located.may_be_absent:
                 return None
@@ -255,7 +307,7 @@ def _cache_key(file: ByteFile, offset: int, length: int, shard: Shard) -> Hashab
         return None
     if facts.mtime_ns is not None and time.time_ns() - facts.mtime_ns < SETTLED_NS:
         return None
-    return (file.uri, facts, offset, length, shard.codec, shard.counts)
+    return (file.uri, facts, offset, length, shard)
 
 
 class IndexCache:
@@ -263,26 +315,26 @@ class IndexCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[Hashable, Index] = OrderedDict()
+        self.indexes: OrderedDict[Hashable, Index] = OrderedDict()
         self.nbytes = 0
 
     def get(self, key: Hashable) -> Index | None:
         """Return an index, which then counts as used last."""
         with self._lock:
-            index = self._indexes.get(key)
+            index = self.indexes.get(key)
             if index is not None:
-                self._indexes.move_to_end(key)
+                self.indexes.move_to_end(key)
             return index
 
     def put(self, key: Hashable, index: Index) -> None:
         """Keep an index, and drop those not used for longest to make room."""
         with self._lock:
-            if key in self._indexes:
+            if key in self.indexes:
                 return
-            self._indexes[key] = index
+            self.indexes[key] = index
             self.nbytes += _nbytes(index)
-            while self.nbytes > config.shard_index_bytes and self._indexes:
-                self.nbytes -= _nbytes(self._indexes.popitem(last=False)[1])
+            while self.nbytes > config.shard_index_bytes and self.indexes:
+                self.nbytes -= _nbytes(self.indexes.popitem(last=False)[1])
 
     def clear(self) -> None:
         """Forget all indexes."""

@@ -72,6 +72,8 @@ class KeyEncoding:
         count, ndim = cells.shape
         if ndim == 0:
             return [self.key(())] * count
+        if count == 1:
+            return [self.key(cells[0].tolist())]
         total: Any = ""
         for axis in range(ndim):
             lead = self.separator if axis else ""
