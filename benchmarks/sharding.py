@@ -1,0 +1,107 @@
+"""Sharded arrays beside zarr-python and TensorStore: everything, parts, and single sub-chunks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import virtualzarr
+from benchmarks._table import Row, alternate, row
+from grids import RegularGrid
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.metadata import ArrayMetadata, array_to_v3
+
+SHARD = (128, 256, 256)  # 32 MiB of float32
+CHUNK = (32, 32, 64)  # 256 KiB
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+CHOSEN = 64
+
+
+def run(quick: bool = False) -> list[Row]:
+    """Read one array of 32 MiB shards of 256 KiB zstd sub-chunks with every tool."""
+    shape = (128, 256, 512) if quick else (256, 512, 512)
+    with tempfile.TemporaryDirectory() as folder:
+        readers = _readers(_write(Path(folder) / "a.zarr", shape))
+        size = f"{4 * np.prod(shape) // 2**20} MiB"
+        everything = {name: _all(read) for name, read in readers.items()}
+        plane = {name: _plane(read, shape) for name, read in readers.items()}
+        single = {name: _single(read, shape) for name, read in readers.items()}
+        rows = [
+            row(f"read all of {size} in 32 MiB shards", alternate(everything), "<= TensorStore"),
+            row("read a plane", alternate(plane, 5), "<= TensorStore"),
+        ]
+        times = {name: value / CHOSEN * 1e3 for name, value in alternate(single, 5).items()}
+        rows.append(row("read a random sub-chunk", times, "<= TensorStore", "ms"))
+    return rows
+
+
+def _write(path: Path, shape: tuple[int, ...]) -> Path:
+    """Write what compresses to less than half, shard by shard."""
+    codec = make("sharding_indexed", chunk_shape=list(CHUNK), codecs=[LITTLE, ZSTD])
+    pipeline = Pipeline([codec])
+    metadata = ArrayMetadata(shape, np.dtype("f4"), RegularGrid(shape, SHARD), pipeline, 0)
+    path.mkdir()
+    (path / "zarr.json").write_text(json.dumps(array_to_v3(metadata)))
+    random = np.random.default_rng(0)
+    for cell in np.ndindex(*metadata.grid.grid_shape):
+        walk = random.normal(size=SHARD).astype("f4").cumsum(axis=2)
+        file = path / metadata.key_encoding.key(cell)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(pipeline.for_block(SHARD, "f4", 0).encode(np.round(walk, 1)))
+        # As if written a minute ago, as most that is read was.
+        now = file.stat().st_mtime
+        os.utime(file, (now, now - 60))
+    return path
+
+
+def _readers(path: Path) -> dict[str, Callable[[Any], Any]]:
+    """Return what reads a selection, for each tool that is installed."""
+    ours: Any = virtualzarr.open(path)
+    readers: dict[str, Callable[[Any], Any]] = {"ours": ours.__getitem__}
+    if importlib.util.find_spec("zarr"):
+        import zarr
+
+        readers["zarr-python"] = zarr.open_array(path, mode="r").__getitem__
+        if hasattr(zarr.core.codec_pipeline, "FusedCodecPipeline"):
+            fused = {"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}
+            with zarr.config.set(fused):
+                readers["zarr-python fused"] = zarr.open_array(path, mode="r").__getitem__
+    if importlib.util.find_spec("tensorstore"):
+        import tensorstore
+
+        kvstore = {"driver": "file", "path": f"{path}/"}
+        opened = tensorstore.open({"driver": "zarr3", "kvstore": kvstore}).result()
+        readers["TensorStore"] = lambda selection: opened[selection].read().result()
+    return readers
+
+
+def _all(read: Callable[[Any], Any]) -> Callable[[], Any]:
+    return lambda: read(...)
+
+
+def _plane(read: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[], Any]:
+    return lambda: read((slice(None), slice(None), shape[2] // 2 + 1))
+
+
+def _single(read: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[], Any]:
+    """Return what reads some sub-chunks, chosen at random, one after the other."""
+    random = np.random.default_rng(1)
+    counts = [n // c for n, c in zip(shape, CHUNK, strict=True)]
+    places = [
+        tuple(slice(i * c, i * c + c) for i, c in zip(cell, CHUNK, strict=True))
+        for cell in random.integers(0, counts, (CHOSEN, 3)).tolist()
+    ]
+
+    def work() -> None:
+        for place in places:
+            read(place)
+
+    return work
