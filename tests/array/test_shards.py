@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from contextlib import nullcontext
 
@@ -21,7 +24,7 @@ from virtualzarr.array.shards import IndexCache, ShardedChunks, indexes
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import ChunkNotFoundError, CodecError, SourceError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
-from virtualzarr.metadata import ArrayMetadata, KeyEncoding
+from virtualzarr.metadata import ArrayMetadata, KeyEncoding, array_to_v3
 from virtualzarr.stores import MemoryStore, open_store
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -470,3 +473,72 @@ def test_other_key_encodings(tmp_path):
     metadata = metadata.replace(key_encoding=KeyEncoding("v2", "."))
     array = Array.stored(metadata, MemoryStore(keys_of(metadata, values)))
     np.testing.assert_array_equal(array[...], values)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def test_sub_chunks_that_are_not_touched_keep_their_bytes():
+    values = np.arange(64, dtype="i4").reshape(8, 8)
+    gzip = {"name": "gzip", "configuration": {"level": 9}}
+    codec = sharding([2, 2], LITTLE, gzip)
+    metadata = metadata_of((8, 8), RegularGrid((8, 8), (4, 8)), codec)
+    # Another level gives other bytes for the same elements.
+    other = Pipeline([sharding([2, 2], LITTLE, gzip | {"configuration": {"level": 0}})])
+    store = MemoryStore(keys_of(metadata.replace(pipeline=other), values))
+    shard = codec.shard((4, 8))
+    old = {i: bytes(part) for i, part in shard.split(store.data["c/1/0"]).items()}
+    first = store.data["c/0/0"]
+    array = Array.stored(metadata, store)
+    array[5, 3] = values[5, 3] = -1
+    array[6:, 4:6] = values[6:, 4:6] = FILL
+    np.testing.assert_array_equal(array[...], values)
+    assert store.data["c/0/0"] == first
+    new = {i: bytes(part) for i, part in shard.split(store.data["c/1/0"]).items()}
+    assert old.keys() - new.keys() == {6}
+    assert [i for i in new if new[i] != old[i]] == [1]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_corrupt_shard_is_not_written_over_in_part(nested):
+    codec = sharding([4], sharding([2]).to_v3()) if nested else sharding([4])
+    metadata = metadata_of((16,), RegularGrid((16,), (8,)), codec)
+    store = MemoryStore(keys_of(metadata, np.arange(16, dtype="i4")))
+    broken = store.data["c/1"] = store.data["c/1"][:-1] + b"\0"
+    array = Array.stored(metadata, store)
+    with pytest.raises(CodecError, match=r"index is corrupt.*c/1"):
+        array[9] = 1
+    assert store.data["c/1"] == broken
+    array[8:] = np.arange(8)
+    assert array[8:].tolist() == list(range(8))
+
+
+ROWS = """
+import sys
+from virtualzarr.formats.zarr import open_hierarchy
+from virtualzarr.stores import open_store
+array = open_hierarchy(open_store(sys.argv[1]))
+sys.stdin.read(1)
+for row in range(int(sys.argv[2]), array.shape[0], 3):
+    array[row] = row + 1
+    assert (array[row] == row + 1).all()
+"""
+
+
+def test_processes_that_write_parts_of_one_shard_lose_none(tmp_path):
+    """Each sub-chunk is shared by two of the processes, and the shard by all."""
+    codec = sharding([2, 4], LITTLE, "crc32c")
+    metadata = metadata_of((48, 8), RegularGrid((48, 8), (48, 8)), codec)
+    (tmp_path / "zarr.json").write_text(json.dumps(array_to_v3(metadata)))
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", ROWS, str(tmp_path), str(i)], stdin=subprocess.PIPE, text=True
+        )
+        for i in range(3)
+    ]
+    for writer in writers:
+        writer.communicate("g")
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    array = Array.stored(metadata, open_store(tmp_path))
+    np.testing.assert_array_equal(array[...], np.arange(1, 49)[:, None] + np.zeros(8, "i4"))
+    assert [path.name for path in (tmp_path / "c" / "0").iterdir()] == ["0"]

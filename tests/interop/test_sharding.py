@@ -136,6 +136,24 @@ def test_tensorstore(tmp_path_factory, case):
     np.testing.assert_array_equal(tensorstore(mine).read().result(), values)
 
 
+@relaxed
+@given(arrays(outer_codecs=False), st.data())
+def test_parts_that_we_write_into_shards_of_others(tmp_path_factory, case, data):
+    metadata, values = case
+    folder = tmp_path_factory.mktemp("both")
+    (folder / "zarr.json").write_text(json.dumps(array_to_v3(metadata)))
+    zarr.open_array(folder, mode="r+")[...] = values
+    ours = Array.stored(metadata, open_store(folder))
+    for _ in range(3):
+        part = tuple(data.draw(st.slices(n)) for n in values.shape)
+        new = values.flat[-1] if data.draw(st.booleans()) else metadata.fill_value
+        values[part] = new
+        ours[part] = new
+    same(ours, values)
+    np.testing.assert_array_equal(zarr.open_array(folder, mode="r")[...], values)
+    np.testing.assert_array_equal(tensorstore(folder).read().result(), values)
+
+
 @pytest.mark.skipif(ZARR < (3, 4), reason="sharded rectilinear arrays came with zarr-python 3.4")
 @pytest.mark.parametrize("location", ["start", "end"])
 def test_rectilinear_shards_of_zarr_python(tmp_path, location):
