@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from grids import ChunkGrid
 from grids.selection import Mode
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
-from virtualzarr.array.documents import change, load
+from virtualzarr.array.documents import Known, change, load
 from virtualzarr.array.reader import read
 from virtualzarr.array.resizing import append, resize
 from virtualzarr.array.shards import elements_of_blocks, readable
@@ -72,6 +72,7 @@ class Array:
         self.fill_missing = fill_missing
         self.write_empty_chunks = write_empty_chunks
         self._inner: tuple[ArrayMetadata, ArrayMetadata, Chunks] | None = None
+        self._known: Known | None = None
 
     @classmethod
     def virtual(cls, metadata: ArrayMetadata, manifest: Manifest, path: str = "") -> Array:
@@ -311,15 +312,17 @@ class Array:
     def update_metadata(self, **changes: Any) -> None:
         """Change members of the stored metadata, such as shape and grid, as one atomic step."""
         store = self._own_chunks().store
-        self.metadata = change(store, self.path, self.metadata, changes)
+        self._known = change(store, self.path, self.metadata, changes, self._known)
+        self.metadata = self._known[1]
 
     def refresh(self) -> None:
         """Take over what is stored now of the metadata: others may have resized the array."""
         if isinstance(self.chunk_source, StoreChunks):
             store = self.chunk_source.store
-            found = load(store, self.path, self.metadata.zarr_format)
-            if found != self.metadata:
-                self.metadata = found
+            known = load(store, self.path, self.metadata.zarr_format, self._known)
+            if known is not self._known:
+                self._known = known
+                self.metadata = known[1]
 
     @property
     def oindex(self) -> Indexer:

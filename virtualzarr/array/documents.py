@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from grids import RectilinearGrid
 from virtualzarr.errors import MismatchError, NodeNotFoundError, VirtualZarrError
 from virtualzarr.hierarchy import join, refresh_consolidated
 from virtualzarr.metadata import (
@@ -20,7 +21,14 @@ from virtualzarr.stores import Store
 _DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
 
 
-def load(store: Store, path: str, zarr_format: int) -> ArrayMetadata:
+Known = tuple[bytes, ArrayMetadata]
+"""A document and what it says: who appends often need not read the same text again and again."""
+
+LONG = 64
+"""Grids with more runs of edges than this are written without a line for each."""
+
+
+def load(store: Store, path: str, zarr_format: int, known: Known | None) -> Known:
     """Read the metadata of an array.
 
     Raises
@@ -28,12 +36,17 @@ def load(store: Store, path: str, zarr_format: int) -> ArrayMetadata:
     NodeNotFoundError
         There is none any more.
     """
-    return _parsed(store, path, zarr_format, store.get(join(path, _DOCUMENTS[zarr_format])))
+    data = store.get(join(path, _DOCUMENTS[zarr_format]))
+    return _parsed(store, path, zarr_format, data, known)
 
 
 def change(
-    store: Store, path: str, expected: ArrayMetadata, changes: dict[str, Any]
-) -> ArrayMetadata:
+    store: Store,
+    path: str,
+    expected: ArrayMetadata,
+    changes: dict[str, Any],
+    known: Known | None,
+) -> Known:
     """Change some members of a stored array's document, as one atomic step.
 
     Parameters
@@ -45,8 +58,8 @@ def change(
 
     Returns
     -------
-    ArrayMetadata
-        The metadata that are stored now: whatever else others changed meanwhile is kept.
+    bytes, ArrayMetadata
+        What is stored now: whatever else others changed meanwhile is kept.
 
     Raises
     ------
@@ -55,11 +68,12 @@ def change(
     """
     version = expected.zarr_format
     key = join(path, _DOCUMENTS[version])
-    result, document = expected, {}
+    result: Known = b"", expected
+    document: dict[str, Any] = {}
 
     def rewrite(old: bytes | None) -> bytes:
         nonlocal result, document
-        found = _parsed(store, path, version, old)
+        found = _parsed(store, path, version, old, known)[1]
         if "shape" in changes and (found.shape, found.grid) != (expected.shape, expected.grid):
             raise MismatchError(
                 f"the array was resized from {expected.shape} to {found.shape} in the meantime; "
@@ -67,22 +81,34 @@ def change(
                 file=store.uri,
                 variable=path,
             )
-        result = found.replace(**changes)
-        document = array_to_v3(result) if version == 3 else array_to_v2(result)[0]
-        return dumps_json(document)
+        new = found.replace(**changes)
+        document = array_to_v3(new) if version == 3 else array_to_v2(new)[0]
+        data = dumps_json(document, indent=None if _is_long(new) else 2)
+        result = data, new
+        return data
 
     store.update(key, rewrite)
     refresh_consolidated(store, path, {_DOCUMENTS[version]: document}, version, subtree=False)
     return result
 
 
-def _parsed(store: Store, path: str, zarr_format: int, data: bytes | None) -> ArrayMetadata:
+def _is_long(metadata: ArrayMetadata) -> bool:
+    grid = metadata.grid
+    return isinstance(grid, RectilinearGrid) and sum(len(a.edges) for a in grid.axes) > LONG
+
+
+def _parsed(
+    store: Store, path: str, zarr_format: int, data: bytes | None, known: Known | None
+) -> Known:
     if data is None:
         raise NodeNotFoundError("the array is not there any more", file=store.uri, variable=path)
+    if known is not None and known[0] == data:
+        return known
     try:
         if zarr_format == 3:
-            return parse_array_v3(loads_json(data))
+            return data, parse_array_v3(loads_json(data))
         zattrs = store.get(join(path, ".zattrs"))
-        return parse_array_v2(loads_json(data), None if zattrs is None else loads_json(zattrs))
+        attributes = None if zattrs is None else loads_json(zattrs)
+        return data, parse_array_v2(loads_json(data), attributes)
     except VirtualZarrError as error:
         raise error.at(file=store.uri, variable=path) from error.__cause__
