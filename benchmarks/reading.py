@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import tempfile
 import warnings
@@ -63,7 +64,11 @@ def _kerchunk(path: Path) -> Any:
     from fsspec.implementations.reference import ReferenceFileSystem
     from kerchunk.hdf import SingleHdf5ToZarr
 
+    # kerchunk and zarr-python wait for each other for ever if garbage of h5py's is collected now.
+    gc.collect()
+    gc.disable()
     references = SingleHdf5ToZarr(str(path), inline_threshold=0).translate()
+    gc.enable()
     fs = ReferenceFileSystem(references, asynchronous=True)
     store = zarr.storage.FsspecStore(fs, read_only=True)
     return zarr.open_group(store, mode="r", zarr_format=2)["a"]

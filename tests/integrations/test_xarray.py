@@ -13,6 +13,7 @@ import pytest
 import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from tests.integrations.helpers import metadata
+from tests.kerchunked import hdf5_references
 from virtualzarr.array import Array
 from virtualzarr.errors import (
     NodeNotFoundError,
@@ -258,11 +259,10 @@ class TestReferences:
         xr.testing.assert_identical(ours.load(), xr.open_dataset(path, engine="h5netcdf").load())
 
     def test_of_kerchunk(self, tmp_path):
-        hdf = pytest.importorskip("kerchunk.hdf")
         path, references = tmp_path / "a.nc", tmp_path / "a.json"
         encoding = {"air": {"chunksizes": (4, 6, 3), "zlib": True}, "packed": PACKED}
         weather().to_netcdf(path, engine="h5netcdf", encoding=encoding)
-        references.write_text(json.dumps(hdf.SingleHdf5ToZarr(str(path)).translate()))
+        references.write_text(json.dumps(hdf5_references(path)))
         ours = xr.open_dataset(references, engine=ENGINE)
         theirs = xr.open_dataset(path, engine="h5netcdf").load()
         xr.testing.assert_equal(

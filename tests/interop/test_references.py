@@ -303,9 +303,8 @@ def assert_same_as_netcdf(group, path):
 
 @pytest.mark.parametrize("threshold", [0, 50, 10_000])
 def test_kerchunk_of_one_file(netcdf, threshold):
-    hdf = pytest.importorskip("kerchunk.hdf")
     path = netcdf()
-    refs = hdf.SingleHdf5ToZarr(str(path), inline_threshold=threshold).translate()
+    refs = hdf5_references(path, inline_threshold=threshold)
     assert_same_as_netcdf(scan(refs), path)
     text = path.with_suffix(".json")
     ujson = pytest.importorskip("ujson")
@@ -314,11 +313,10 @@ def test_kerchunk_of_one_file(netcdf, threshold):
 
 
 def test_kerchunk_of_two_files(netcdf, tmp_path):
-    hdf = pytest.importorskip("kerchunk.hdf")
     combine = pytest.importorskip("kerchunk.combine")
     xr = pytest.importorskip("xarray")
     paths = [netcdf("a.nc"), netcdf("b.nc", start=10)]
-    parts = [hdf.SingleHdf5ToZarr(str(path), inline_threshold=0).translate() for path in paths]
+    parts = [hdf5_references(path, inline_threshold=0) for path in paths]
     refs = combine.MultiZarrToZarr(
         parts, concat_dims=["time"], identical_dims=["x", "y"]
     ).translate()
