@@ -12,6 +12,7 @@ import pytest
 from grids import RectilinearGrid
 from tests.formats.kerchunk.documents import zarray
 from tests.formats.kerchunk.test_vectors import CASES, SCHEMA
+from tests.kerchunked import hdf5_references
 from tests.publish.arrays import BIG, DECODERS, LITTLE, SHUFFLE4, VALUES, ZLIB, odd_array, virtual
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
