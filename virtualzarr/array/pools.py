@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
@@ -24,6 +25,33 @@ def pool(remote: bool) -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
+
+
+def share(tasks: list[Task]) -> None:
+    """Run tasks in this thread, with the help of others that are idle.
+
+    Unlike `run`, this may be called by a task, and while a lock is held: it waits for nothing but
+    tasks that have been begun.
+    """
+    left = deque(tasks)
+
+    def work() -> None:
+        while left:
+            try:
+                task = left.popleft()
+            except IndexError:
+                return
+            task()
+
+    helpers = [pool(remote=False).submit(work) for _ in range(min(config.threads, len(tasks)) - 1)]
+    try:
+        work()
+    finally:
+        left.clear()
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
 
 
 def run(tasks: list[Task], remote: bool, large: bool) -> None:

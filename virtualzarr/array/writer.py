@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
 from virtualzarr.array.chunks import StoreChunks
-from virtualzarr.array.pools import Task, run
+from virtualzarr.array.pools import Task, run, share
 from virtualzarr.array.shards import ShardedChunks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.filled import is_filled
@@ -296,11 +296,19 @@ class _ShardWork:
         writing, outer = self.writing, self.shard.codec
         codec = outer.pipeline.for_block(outer.chunk_shape, writing.metadata.dtype, writing.fill)
         stored = {} if old is None else self.shard.split(old)
-        for entry, part in zip(self.entries.tolist(), parts, strict=True):
-            if part[2]:
-                data = writing.whole(codec, part)
-            else:
-                data = writing.merged(codec, part, stored.get(entry))
+        entries = self.entries.tolist()
+        changed: list[bytes | None] = [None] * len(parts)
+
+        def encode(first: int, last: int) -> None:
+            for i in range(first, last):
+                if parts[i][2]:
+                    changed[i] = writing.whole(codec, parts[i])
+                else:
+                    changed[i] = writing.merged(codec, parts[i], stored.get(entries[i]))
+
+        step = max(1, BATCH_BYTES // max(1, codec.nbytes))
+        share([partial(encode, i, min(i + step, len(parts))) for i in range(0, len(parts), step)])
+        for entry, data in zip(entries, changed, strict=True):
             if data is None:
                 stored.pop(entry, None)
             else:

@@ -1,0 +1,57 @@
+"""Tasks shared between threads: all are run, errors surface, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+
+import virtualzarr
+from virtualzarr.array.pools import pool, run, share
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_all_tasks_are_run_once(monkeypatch, threads):
+    monkeypatch.setattr(virtualzarr.config, "threads", threads)
+    for count in (0, 1, 3, 200):
+        done = []
+        share([partial(done.append, i) for i in range(count)])
+        assert sorted(done) == list(range(count))
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_an_error_ends_the_rest(monkeypatch, threads):
+    monkeypatch.setattr(virtualzarr.config, "threads", threads)
+    done = []
+
+    def fail():
+        raise KeyError("task")
+
+    with pytest.raises(KeyError):
+        share([fail, *[partial(done.append, i) for i in range(5)]] * 100)
+    assert len(done) < 500
+    before = len(done)
+    share([])
+    assert len(done) == before  # nothing goes on after the error
+
+
+def test_sharing_needs_no_thread_of_the_pool(monkeypatch):
+    """Tasks may share work while all threads wait for a lock that the sharer holds."""
+    monkeypatch.setattr(virtualzarr.config, "threads", 2)
+    lock, done = threading.Lock(), []
+    with lock:
+        waiting = [pool(remote=False).submit(lambda: lock.acquire() and lock.release())
+                   for _ in range(4)]  # fmt: skip
+        share([partial(done.append, i) for i in range(10)])
+    assert len(done) == 10
+    for future in waiting:
+        future.result(timeout=10)
+
+
+def test_tasks_may_share_work(monkeypatch):
+    monkeypatch.setattr(virtualzarr.config, "threads", 2)
+    done = []
+    inner = [partial(done.append, i) for i in range(10)]
+    run([partial(share, inner) for _ in range(6)], remote=False, large=True)
+    assert len(done) == 60
