@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
 from virtualzarr.array import Array
@@ -26,6 +26,7 @@ def open(
     format: str | None = None,
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
     **wishes: Unpack[ArrayWishes],
 ) -> Array | Group:
     """Open an array or group: a Zarr hierarchy, a reference file, or any format that scans.
@@ -41,6 +42,8 @@ def open(
         an array if a shape is given, else a group.
     format, on_error, storage_options
         As for `virtualize`.
+    allowed : str or iterable of str, optional
+        Places that a reference file may reach: folders, or URLs up to a ``/``.
     **wishes
         The parameters of `create_array`: what an array must be, or is made as.
 
@@ -72,7 +75,8 @@ def open(
             f"files of the format {format} can only be read; publish them, or copy them to Zarr",
             file=str(target),
         )
-    group = scan(target, format=format, on_error=on_error, storage_options=storage_options)
+    options: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
+    group = scan(target, format=format, on_error=on_error, **options)
     return group[path] if path.strip("/") else group
 
 

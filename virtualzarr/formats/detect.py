@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ def scan(
     format: str | None = None,
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
 ) -> Group:
     """Scan one file into a group of arrays whose chunks lie in that file.
 
@@ -79,6 +80,9 @@ def scan(
         note it in the group's `refused`.
     storage_options : mapping, optional
         How fsspec opens a URL.
+    allowed : str or iterable of str, optional
+        Places that a reference file may reach: folders, or URLs up to a ``/``. Other formats reach
+        nothing but themselves, or files beside them.
 
     Examples
     --------
@@ -93,7 +97,8 @@ kerchunk, zarr
     if name not in FORMATS:
         raise UnsupportedError(f"no format is called {name!r}; there are {', '.join(FORMATS)}")
     scanner: Scanner = import_module(FORMATS[name]).scan
-    return scanner(path_or_url, on_error=on_error, storage_options=storage_options)
+    limits = {"allowed": allowed} if name == "kerchunk" else {}
+    return scanner(path_or_url, on_error=on_error, storage_options=storage_options, **limits)
 
 
 def _is_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> bool:
