@@ -198,6 +198,17 @@ def test_text_of_any_length():
     assert chunk_keys(array) == ["c/1", "c/2"]
 
 
+def test_text_without_a_fill_value():
+    codecs = (make("vlen-utf8"), *ZSTD)
+    array = create(RegularGrid((5,), (3,)), "O", fill=None, codecs=codecs, zarr_format=2)
+    array[1] = "one"
+    array[4] = "four"
+    assert array[...].tolist() == ["", "one", "", "", "four"]
+    array.resize(4)
+    array.resize(5)
+    assert array[...].tolist() == ["", "one", "", "", ""]
+
+
 def test_no_axes_and_no_elements():
     array = create(RegularGrid((), ()), "f8")
     array[...] = 2.5

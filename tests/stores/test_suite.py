@@ -3,8 +3,11 @@
 import pickle
 import threading
 
+import numpy as np
 import pytest
 
+from grids import RectilinearGrid, RegularGrid
+from tests.array.stored import chunk_keys, create, reopen
 from tests.stores.suite import store  # noqa: F401
 from virtualzarr.errors import AccessError
 from virtualzarr.stores import ZipStore
@@ -152,3 +155,20 @@ def test_pickling(store):  # noqa: F811
         store.close()
         store = ZipStore(store.uri)
     assert pickle.loads(pickle.dumps(store)).get("a/k") == b"1"
+
+
+@pytest.mark.parametrize("grid", [RegularGrid((5, 6), (2, 4)), RectilinearGrid((5, 6), [[5], 4])])
+def test_arrays(store, grid):  # noqa: F811
+    array = create(grid, "f8", fill=-1, store=store, path="g/x")
+    model = np.full((5, 6), -1.0)
+    array[1:4, ::2] = model[1:4, ::2] = np.arange(9).reshape(3, 3)
+    array.append(np.ones((4, 6)))
+    model = np.concatenate([model, np.ones((4, 6))])
+    array.vindex[[0, 8], [5, 5]] = model[[0, 8], [5, 5]] = [3, 4]
+    np.testing.assert_array_equal(reopen(array)[...], model)
+    array.resize((2, 2))
+    array.resize((2, 6))
+    model = np.concatenate([model[:2, :2], np.full((2, 4), -1)], axis=1)
+    np.testing.assert_array_equal(reopen(array)[...], model)
+    array[...] = -1
+    assert chunk_keys(array) == []

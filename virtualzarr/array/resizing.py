@@ -23,7 +23,7 @@ from virtualzarr.array.writer import write, writing_grid
 from virtualzarr.codecs.filled import is_filled
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata import ArrayMetadata, zero_of
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
@@ -84,7 +84,7 @@ def _clear_chunk(
 ) -> None:
     """Set the elements of a chunk past the extents to the fill value, if they are not that."""
     fill = metadata.fill_value
-    value = np.zeros((), metadata.dtype)[()] if fill is None else fill
+    value = zero_of(metadata.dtype) if fill is None else fill
     codec = metadata.pipeline.for_block(shape, metadata.dtype, value)
 
     def change(old: bytes | None) -> bytes | None:

@@ -26,7 +26,7 @@ from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.filled import is_filled
 from virtualzarr.codecs.sharding import Shard, Sharding, only_sharding
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.stores.files import Buffer
 
 BATCH_BYTES = 1024 * 1024
@@ -87,7 +87,7 @@ def write(
         chunks,
         projection,
         work,
-        fill=np.zeros((), metadata.dtype)[()] if fill is None else fill,
+        fill=zero_of(metadata.dtype) if fill is None else fill,
         elide=fill is not None and not write_empty_chunks,
         same=max(map(abs, work.strides), default=0) == 0,
         variable=variable,
