@@ -68,7 +68,7 @@ def create_array(
     codecs : list of codecs, optional
         All of them at once, instead of the three.
     fill_value : optional
-        What elements never written are; zero by default. None is v2's null.
+        What elements never written are; zero by default, NaT for times. None is v2's null.
     order : {"C", "F"}, optional
         In which order elements are stored in chunks. For v3 "F" puts a transpose in.
     zarr_format : {3, 2}
@@ -89,7 +89,7 @@ def create_array(
     ------
     NodeExistsError
         There is a node already.
-    MetadataError, UnsupportedError, CodecError, GridError
+    MetadataError, UnsupportedError, CodecError
         What is asked for cannot be had; the message names the argument.
     AccessError
         The store can only be read.
@@ -252,7 +252,7 @@ def _existing(store: Store, path: str, mode: Mode, data: Any, wishes: ArrayWishe
 
 def checked(array: Array, store: Store, wishes: ArrayWishes) -> Array:
     """Return an array, if it is as asked for."""
-    if not any(value is not None for value in wishes.values()):
+    if not wishes:
         return array
     wrong = differences(array.metadata, Wishes(**wishes))
     if wrong:

@@ -22,14 +22,14 @@ from virtualzarr.metadata.new.grid import new_grid
 
 
 class _Zero:
-    """Stands for the zero of whatever data type."""
+    """Stands for the zero of whatever data type, and for "not a time" of times."""
 
     def __repr__(self) -> str:
         return "zero"
 
 
 ZERO: Any = _Zero()
-"""The fill value of arrays for which none is asked: zero, false, or empty."""
+"""The fill value of arrays for which none is asked: zero, false, empty, or not a time."""
 
 
 class ArrayWishes(TypedDict, total=False):
@@ -136,7 +136,7 @@ def new_array(wishes: Wishes) -> ArrayMetadata:
 
     Raises
     ------
-    MetadataError, UnsupportedError, CodecError, GridError
+    MetadataError, UnsupportedError, CodecError
         What is asked for is malformed, contradicts itself, or cannot be had in the Zarr format;
         the message names the argument.
 
@@ -164,9 +164,9 @@ def new_array(wishes: Wishes) -> ArrayMetadata:
             inner=codecs.sharding_in(wishes.parts["serializer"]),
         )
     pipeline = (_pipeline_v2 if zarr_format == 2 else _pipeline_v3)(wishes, grid, stored, inner)
-    value = fill.zero_of(dtype) if wishes.fill_value is ZERO else wishes.fill_value
-    if value is None and zarr_format == 3:
-        value = fill.zero_of(dtype)
+    value = wishes.fill_value
+    if value is ZERO or (value is None and zarr_format == 3):
+        value = np.array("NaT", dtype)[()] if dtype.kind in "mM" else fill.zero_of(dtype)
     metadata = ArrayMetadata(
         shape=shape,
         dtype=dtype,

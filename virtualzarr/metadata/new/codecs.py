@@ -17,7 +17,7 @@ DEFAULT_COMPRESSOR = make("zstd", level=0, checksum=False)
 INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
 
 
-def as_codec(value: Any) -> Codec:
+def as_codec(value: Any, zarr_format: int = 3) -> Codec:
     """Return the codec that a user means.
 
     Parameters
@@ -25,6 +25,8 @@ def as_codec(value: Any) -> Codec:
     value : Codec, str, mapping, or a codec object of zarr-python or numcodecs
         A name alone stands for the default configuration; mappings are as in v3 documents
         (``name``) or as in v2 documents (``id``).
+    zarr_format : {2, 3}
+        Where names are taken from.
 
     Examples
     --------
@@ -34,7 +36,7 @@ def as_codec(value: Any) -> Codec:
     if isinstance(value, Codec):
         return value
     if isinstance(value, str):
-        return make(value)
+        return make(value) if zarr_format == 3 else codec_from_v2({"id": value})
     if not isinstance(value, Mapping):
         # zarr-python's codecs, some of which wrap numcodecs', and numcodecs' own.
         for method in ("to_dict", "get_config"):
@@ -44,7 +46,8 @@ def as_codec(value: Any) -> Codec:
     return codec_from_v2(value) if "id" in value else codec_from_v3(value)
 
 
-def _as_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
+    """Return the codecs that one argument gives: none, one or many."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
@@ -55,7 +58,7 @@ def part(value: Any, name: str, kind: str, default: Sequence[Codec]) -> list[Cod
     if isinstance(value, str) and value == "auto":
         return list(default)
     codecs = []
-    for i, item in enumerate(_as_list(value)):
+    for i, item in enumerate(as_list(value)):
         with member(f"{name}[{i}]"):
             codec = as_codec(item)
             if codec.kind != kind:
@@ -88,6 +91,8 @@ def new_pipeline(
     chosen = part(serializer, "serializer", "array_bytes", [default_serializer(spec.dtype)])
     if len(chosen) != 1:
         raise MetadataError("serializer: there must be exactly one codec from array to bytes")
+    if chosen[0].name.startswith("vlen-") and not spec.dtype.hasobject:
+        raise MetadataError(f"serializer: {chosen[0].name} is not for elements of {spec.dtype}")
     last = part(compressors, "compressors", "bytes_bytes", [DEFAULT_COMPRESSOR])
     return Pipeline(codec.resolved(spec) for codec in (*chain, *chosen, *last))
 
@@ -106,7 +111,7 @@ def default_serializer(dtype: np.dtype) -> Codec:
 def split_codecs(codecs: Any) -> dict[str, Any]:
     """Return a list of all v3 codecs as filters, serializer and compressors."""
     parts: dict[str, list[Codec]] = {"array_array": [], "array_bytes": [], "bytes_bytes": []}
-    for i, item in enumerate(_as_list(codecs)):
+    for i, item in enumerate(as_list(codecs)):
         with member(f"codecs[{i}]"):
             codec = as_codec(item)
             parts[codec.kind].append(codec)
@@ -136,7 +141,7 @@ def sharded(pipeline: Pipeline, chunk_shape: Sequence[int], index_location: str)
 
 def sharding_in(serializer: Any) -> tuple[int, ...] | None:
     """Return the sub-chunk shape of a sharding codec among those that users give, if any."""
-    for item in () if isinstance(serializer, str) else _as_list(serializer):
+    for item in () if isinstance(serializer, str) else as_list(serializer):
         codec = as_codec(item)
         if codec.name == "sharding_indexed":
             return tuple(codec.configuration["chunk_shape"])
@@ -188,7 +193,7 @@ def new_pipeline_v2(
 
 
 def _auto(value: Any, default: list[Codec]) -> list[Any]:
-    return default if isinstance(value, str) and value == "auto" else _as_list(value)
+    return default if isinstance(value, str) and value == "auto" else as_list(value)
 
 
 def _v2_config(value: Any, spec: Spec) -> Mapping[str, Any]:
@@ -197,8 +202,7 @@ def _v2_config(value: Any, spec: Spec) -> Mapping[str, Any]:
         value = value.get_config()
     if isinstance(value, Mapping) and "id" in value:
         return value
-    codec = codec_from_v2({"id": value}) if isinstance(value, str) else as_codec(value)
-    codec = codec.resolved(spec)
+    codec = as_codec(value, 2).resolved(spec)
     if isinstance(codec, ArrayBytes) and codec.name == "bytes":
         raise UnsupportedError("codec bytes: in Zarr v2 the byte order belongs to the dtype")
     return codec.to_v2(spec, "<")

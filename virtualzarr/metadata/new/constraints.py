@@ -9,7 +9,8 @@ import numpy as np
 
 import grids
 from grids import ChunkGrid, ChunkLayout, SeparableGrid
-from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs import Codec, codec_from_v2
+from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.metadata import fill
 from virtualzarr.metadata.documents import same_json, short
 from virtualzarr.metadata.dtypes import vlen_kind
@@ -134,39 +135,45 @@ def _edges(grid: ChunkGrid) -> Any:
 
 def _coding(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
     """Compare codecs, those of the chunks within shards where there are shards."""
-    said = {
-        name: value
-        for name, value in wishes.parts.items()
-        if not (isinstance(value, str) and value == "auto")
-    }
+    pipeline, parts = metadata.pipeline, wishes.parts
+    if codecs.sharding_in(parts["serializer"]) is None:
+        pipeline = codecs.within_shards(pipeline)
+    stored = codecs.split_codecs(pipeline.codecs)
     order = wishes.inner_order(metadata.ndim)
-    if not said and order is None:
-        return
-    stored = metadata.pipeline
-    if codecs.sharding_in(wishes.parts["serializer"]) is None:
-        stored = codecs.within_shards(stored)
-    compare = _wanted_v2 if metadata.zarr_format == 2 else _wanted_v3
-    wanted = compare(metadata, stored, said, order)
-    if wanted.codecs != stored.codecs:
-        yield "codecs", list(wanted.codecs), list(stored.codecs)
-
-
-def _wanted_v3(
-    metadata: ArrayMetadata, stored: Pipeline, said: dict[str, Any], order: Any
-) -> Pipeline:
-    """Return the codecs asked for, and what is stored where nothing is."""
-    parts = codecs.split_codecs(stored.codecs)
     if order is not None:
-        parts["filters"] = [codec for codec in parts["filters"] if codec.name != "transpose"]
-    return codecs.new_pipeline(metadata.dtype, metadata.ndim, inner_order=order, **(parts | said))
+        transposes = [codec for codec in stored["filters"] if isinstance(codec, Transpose)]
+        its = tuple(range(metadata.ndim))
+        for codec in transposes:
+            its = tuple(its[axis] for axis in codec.axes(metadata.ndim))
+        if order != its:
+            yield "order of axes", order, its
+        stored["filters"] = [codec for codec in stored["filters"] if codec not in transposes]
+    if metadata.zarr_format == 2:
+        stored = _parts_v2(metadata)
+    for name, given in parts.items():
+        if isinstance(given, str) and given == "auto":
+            continue
+        if name == "serializer" and metadata.zarr_format == 2:
+            yield name, given, None  # v2 has none
+            continue
+        asked = [codecs.as_codec(codec, metadata.zarr_format) for codec in codecs.as_list(given)]
+        same = len(asked) == len(stored[name])
+        if not (same and all(map(_same_codec, asked, stored[name]))):
+            yield name, asked, stored[name]
 
 
-def _wanted_v2(
-    metadata: ArrayMetadata, stored: Pipeline, said: dict[str, Any], order: Any
-) -> Pipeline:
+def _parts_v2(metadata: ArrayMetadata) -> dict[str, list[Codec]]:
+    """Return the codecs as a v2 document has them."""
     shape = getattr(metadata.grid, "chunk_shape")  # noqa: B009
-    form = stored.to_v2(metadata.dtype, metadata.ndim, shape=shape)
-    parts = {"filters": form["filters"], "compressors": form["compressor"]} | said
-    if order is not None:
-        form["order"] = codecs.memory_order(order)
-    return codecs.new_pipeline_v2(np.dtype(form["dtype"]), shape, order=form["order"], **parts)
+    form = metadata.pipeline.to_v2(metadata.dtype, metadata.ndim, shape=shape)
+    return {
+        "filters": [codec_from_v2(config) for config in form["filters"] or ()],
+        "compressors": [codec_from_v2(form["compressor"])] if form["compressor"] else [],
+    }
+
+
+def _same_codec(asked: Codec, stored: Codec) -> bool:
+    """Tell whether a codec is the one asked for, in all that is said of it."""
+    return asked.name == stored.name and all(
+        stored.configuration.get(member) == value for member, value in asked.configuration.items()
+    )
