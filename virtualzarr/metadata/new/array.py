@@ -278,7 +278,7 @@ def _orders(ndim: int) -> tuple[tuple[int, ...], ...]:
 def _check_blocks(metadata: ArrayMetadata) -> None:
     """Refuse codecs that cannot encode the array's chunks, before there are any."""
     grid = metadata.grid
-    if not isinstance(grid, SeparableGrid):
-        return
+    if not isinstance(grid, SeparableGrid) or not all(len(axis.edges) for axis in grid.axes):
+        return  # or no edge is known before something is appended
     edges = tuple(int(axis.edges[0]) for axis in grid.axes)
     metadata.pipeline.for_block(edges, metadata.dtype)
