@@ -11,7 +11,7 @@ from virtualzarr.codecs.base import Block, Buffer, BytesBytes, Endian, Spec, vie
 from virtualzarr.errors import MissingDependencyError
 
 _UNKNOWN = -1
-_LARGE = 1 << 19  # from this size on, not copying is worth a longer start
+_LARGE = 1 << 18  # from this size on, not copying is worth a longer start
 
 
 @lru_cache(maxsize=1)
