@@ -24,7 +24,7 @@ from virtualzarr.errors import (
     SourceNotFoundError,
     VirtualZarrError,
 )
-from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.stores.planning import plan_reads
 
 SPLIT_BYTES = 128 * 1024
@@ -78,7 +78,7 @@ def read(
 
 def _fill(metadata: ArrayMetadata) -> Any:
     """Return what missing chunks read as; zero where the metadata leave it open."""
-    return np.zeros((), metadata.dtype)[()] if metadata.fill_value is None else metadata.fill_value
+    return zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
 
 
 @dataclass

@@ -161,6 +161,17 @@ class ArrayArray(Codec):
         """Return the spec of the encoded array."""
         return spec
 
+    def encoded_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the encoded array, whatever its shape."""
+        return self.encoded(Spec((1,), dtype)).dtype
+
+    def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the fill value as the encoded array has it, None where that is not defined.
+
+        Raises `CodecError` where the specification of the codec refuses such a fill value.
+        """
+        return fill if self.identity(Spec((1,), dtype)) else None
+
     def decode(self, block: Block, spec: Spec) -> Block:
         """Return the array whose encoded form is `block`; `spec` is what comes out."""
         raise NotImplementedError

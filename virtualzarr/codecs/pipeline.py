@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from virtualzarr.codecs.base import ArrayArray, ArrayBytes, BytesBytes, Codec, Spec
+from virtualzarr.codecs.base import ArrayArray, ArrayBytes, BytesBytes, Codec
 from virtualzarr.codecs.block import BlockCodec
 from virtualzarr.codecs.byteorder import native
 from virtualzarr.codecs.registry import codec_from_v3, make
@@ -114,6 +114,20 @@ class Pipeline:
             elif isinstance(codec, ArrayArray):
                 return  # it may give another shape, known when there is a block
 
+    def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> None:
+        """Refuse a fill value that a codec cannot store as it must.
+
+        Raises
+        ------
+        CodecError
+            It is out of the range of what is stored, or would come back as another.
+        """
+        for codec in self.codecs:
+            if not isinstance(codec, ArrayArray) or fill is None:
+                return
+            fill = codec.check_fill(fill, dtype)
+            dtype = codec.encoded_dtype(dtype)
+
     def decoding_key(self, dtype: Any) -> Hashable:
         """Return a key that is equal for pipelines that decode alike.
 
@@ -126,7 +140,7 @@ class Pipeline:
             if key is not None:
                 keys.append(key)
             if isinstance(codec, ArrayArray):
-                dtype = _encoded_dtype(codec, dtype)
+                dtype = codec.encoded_dtype(dtype)
         return tuple(keys)
 
     def without(self, *indices: int) -> Pipeline:
@@ -253,12 +267,6 @@ def _as_bytes(codec: Codec) -> Codec:
 
         return BitOrderBytes(codec.name, codec.configuration)
     return codec
-
-
-def _encoded_dtype(codec: ArrayArray, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if isinstance(codec, Transpose):
-        return dtype
-    return codec.encoded(Spec((1,), dtype)).dtype
 
 
 class _Fill:

@@ -19,6 +19,11 @@ _BUILTIN: dict[str, str] = {
     "virtualzarr.strings": "strings:Strings",
     "virtualzarr.hdf5_bitshuffle": "hdf5:Bitshuffle",
     "virtualzarr.hdf5_scaleoffset": "hdf5:ScaleOffset",
+    "packbits": "packbits:PackBits",
+    "bitround": "bitround:BitRound",
+    "cast_value": "cast_value:CastValue",
+    "scale_offset": "scale_offset:ScaleOffset",
+    "reshape": "reshape:Reshape",
     "vlen-utf8": "vlen:VlenUtf8",
     "vlen-bytes": "vlen:VlenBytes",
     "gzip": "deflate:Gzip",
@@ -43,6 +48,9 @@ _BUILTIN: dict[str, str] = {
     "numcodecs.quantize": "numcodecs_bridge:Quantize",
     "numcodecs.astype": "numcodecs_bridge:AsType",
     "numcodecs.bitround": "numcodecs_bridge:BitRound",
+    "numcodecs.vlen-array": "objects:VlenArray",
+    "numcodecs.json2": "objects:Json",
+    "numcodecs.msgpack2": "objects:MsgPack",
     "numcodecs.packbits": "numcodecs_bridge:PackBits",
 }
 _IMAGE_LAYOUTS = {
@@ -63,13 +71,17 @@ _ALIASES = {
 }
 # v2 ids for which v3 has a codec of its own; every other id gets the prefix "numcodecs."
 _CORE = ("gzip", "zstd", "blosc", "crc32c", "vlen-utf8", "vlen-bytes")
-_UNSAFE = ("pickle", "json2", "msgpack2")
+_UNSAFE = ("pickle",)
+ENTRY_POINTS = "virtualzarr.codecs"
 
 _factories: dict[str, Factory] = {}
 
 
 def register(name: str, factory: Factory) -> None:
     """Make a codec known under a v3 name.
+
+    Packages do it without being imported by an entry point of the group ``virtualzarr.codecs``,
+    named as the codec, that loads a factory: a subclass of `Codec` is one.
 
     Parameters
     ----------
@@ -104,7 +116,7 @@ def make(name: str, /, **configuration: Any) -> Codec:
     numcodecs.shuffle(elementsize=4)
     """
     name = _ALIASES.get(name, name)
-    factory = _factories.get(name) or _builtin(name)
+    factory = _factories.get(name) or _builtin(name) or _plugin(name)
     if factory is None:
         raise UnsupportedError(_unknown(name))
     return factory(name, configuration)
@@ -120,6 +132,22 @@ def _builtin(name: str) -> Factory | None:
     module, _, attribute = place.partition(":")
     factory: Factory = getattr(import_module(f"virtualzarr.codecs.{module}"), attribute)
     return factory
+
+
+def _plugin(name: str) -> Factory | None:
+    """Return the factory that another package has an entry point for."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS, name=name):
+        try:
+            factory: Factory = entry.load()
+        except Exception as error:
+            raise UnsupportedError(
+                f"the plug-in for codec {name} does not load: {error}"
+            ) from error
+        register(name, factory)
+        return factory
+    return None
 
 
 def _image_place(short: str) -> str | None:
@@ -144,15 +172,16 @@ def _image_place(short: str) -> str | None:
 def _unknown(name: str) -> str:
     short = name.removeprefix("numcodecs.")
     if short in _UNSAFE:
-        return f"codec {name} is refused: it can run code or has no bounds"
+        return f"codec {name} is refused: decoding it can run code"
     return f"codec {name} is not supported; virtualzarr.codecs.register can add it"
 
 
 def codec_from_v3(document: str | Mapping[str, Any]) -> Codec:
     """Build a codec from a member of a v3 document's ``codecs`` list.
 
-    The short form (a bare name) is accepted. ``must_understand: false`` does not help an unknown
-    codec: leaving out a step of the chain would give wrong data.
+    The short form (a bare name) is accepted. ``must_understand: false`` permits readers to ignore
+    a codec they do not know, but does not oblige them to: without any of its steps a chain decodes
+    to other elements, so that an unknown codec is refused in any case.
     """
     if isinstance(document, str):
         return make(document)

@@ -47,6 +47,14 @@ class Transpose(ArrayArray):
         """Return the spec with its shape permuted."""
         return Spec(tuple(spec.shape[axis] for axis in self.axes(len(spec.shape))), spec.dtype)
 
+    def encoded_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype."""
+        return dtype
+
+    def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the fill value."""
+        return fill
+
     def decode(self, block: Block, spec: Spec) -> Block:
         """Return a view with the axes in the decoded order."""
         return block.transpose(inverse(self.axes(block.ndim)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ class _Vlen(ArrayBytes):
     """Elements in C order, lengths as little-endian u32; source: zarr-extensions, codecs/vlen-*."""
 
     element: type
-    decoding_fields = ()
+    decoding_fields: ClassVar[tuple[str, ...] | None] = ()
 
     def validate(self) -> None:
         """Check that there is no configuration."""

@@ -356,7 +356,7 @@ def zero_of(dtype: np.dtype) -> Any:
     """
     kind = vlen_kind(dtype)
     if dtype.kind == "O":
-        return kind() if kind else ""
+        return kind() if kind else None
     return np.zeros((), dtype)[()]
 
 

@@ -81,6 +81,7 @@ class ArrayMetadata:
                 self.pipeline.check_edges([axis.edges for axis in self.grid.axes])
         with member("fill_value"):
             _set(self, "fill_value", fill.to_scalar(self.fill_value, self.dtype))
+            self.pipeline.check_fill(self.fill_value, self.dtype)
         if self.dimension_names is not None:
             _set(self, "dimension_names", _names(self.dimension_names, len(self.shape)))
         if self.zarr_format not in (2, 3):

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.codecs.numbers import number_of
+
 
 def zero_chunks(chunks: Any, units: Any = ()) -> Any:
     """Read a chunk length 0 as 1 (or the inner chunk length), as zarr-python does.
@@ -63,7 +65,8 @@ def integral_float(value: Any, dtype: np.dtype) -> Any:
 
 def zero_for_text(value: Any, dtype: np.dtype) -> Any:
     """Read a v2 fill value 0, zarr-python 2's default for any data type, or "" as zero bytes."""
-    if dtype.kind not in "SUVO":
+    anything = dtype.kind == "O" and "vlen" not in (dtype.metadata or {})
+    if anything or dtype.kind not in "SUVO" or number_of(dtype) is not None:
         return value
     zero = isinstance(value, int | float) and not isinstance(value, bool) and value == 0
     if dtype.kind == "V" and (zero or value == ""):

@@ -1,0 +1,150 @@
+"""The `cast_value` codec of v3: the same numbers in another dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
+from virtualzarr.codecs.numbers import NARROW, narrow, number_of
+from virtualzarr.codecs.rounding import OUT_OF_RANGE, ROUNDINGS, cast
+from virtualzarr.codecs.scalars import number_from_json
+from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
+
+_PLAIN = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+_PLAIN += ["float16", "float32", "float64"]
+_MEMBERS = {"data_type", "rounding", "out_of_range", "scalar_map"}
+
+
+class CastValue(ArrayArray):
+    """Numbers are cast to `data_type` for storing, and back.
+
+    Source: zarr-extensions, codecs/cast_value. Exact values stay; others are rounded as `rounding`
+    says; what is out of range is an error, or clamped or wrapped as `out_of_range` says. Values in
+    `scalar_map` are mapped before anything else; NaN there means every NaN.
+    """
+
+    def validate(self) -> None:
+        """Check the members."""
+        fields = self.configuration
+        unknown = set(fields) - _MEMBERS
+        if unknown or "data_type" not in fields:
+            raise self.bad(f"needs data_type and knows {sorted(_MEMBERS)}, not {sorted(unknown)}")
+        target = number_of(self.dtype)
+        assert target is not None
+        if self._rounding not in ROUNDINGS:
+            raise self.bad(f"rounding must be one of {ROUNDINGS}, not {self._rounding!r}")
+        beyond = fields.get("out_of_range")
+        if beyond not in (None, *OUT_OF_RANGE):
+            raise self.bad(f"out_of_range must be one of {OUT_OF_RANGE}, not {beyond!r}")
+        if beyond == "wrap" and target.kind == "f":
+            raise self.bad(f"out_of_range: wrap is for integers, not {self.dtype.name}")
+        maps = fields.get("scalar_map")
+        if maps is None:
+            return
+        if not isinstance(maps, dict) or set(maps) - {"encode", "decode"}:
+            raise self.bad(f"scalar_map must be an object with encode and decode, not {maps!r}")
+        for pairs in maps.values():
+            if not isinstance(pairs, list | tuple):
+                raise self.bad(f"scalar_map: must be lists of pairs, not {pairs!r}")
+            for pair in pairs:
+                if not isinstance(pair, list | tuple) or len(pair) != 2:
+                    raise self.bad(f"scalar_map: {pair!r} is not a pair")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of what is stored."""
+        name = self.configuration["data_type"]
+        if isinstance(name, dict) and not name.get("configuration"):
+            name = name.get("name")
+        if name in _PLAIN:
+            return np.dtype(name)
+        if not isinstance(name, str) or name not in NARROW or NARROW[name].kind == "c":
+            raise self.bad(f"data_type must be one of integers or floats, not {name!r}")
+        return narrow(name)
+
+    @property
+    def _rounding(self) -> str:
+        return self.configuration.get("rounding", "nearest-even")
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Check the dtype of the array and, with it, the map."""
+        number = number_of(spec.dtype)
+        if number is None or number.kind not in "iuf":
+            raise self.bad(f"casts integers and floats, the array is {spec.dtype}")
+        self._map("encode", spec.dtype, self.dtype)
+        self._map("decode", self.dtype, spec.dtype)
+        return self
+
+    def _map(self, way: str, source: np.dtype[Any], target: np.dtype[Any]) -> list[tuple[Any, Any]]:
+        pairs = (self.configuration.get("scalar_map") or {}).get(way, ())
+        try:
+            return [(_scalar(a, source), _scalar(b, target)) for a, b in pairs]
+        except MetadataError as error:
+            raise self.bad(f"scalar_map: {way}: {error.message}") from error
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec with the stored dtype."""
+        return Spec(spec.shape, self.dtype)
+
+    def identity(self, spec: Spec) -> bool:
+        """Whether there is nothing to cast or map when decoding."""
+        pairs = (self.configuration.get("scalar_map") or {}).get("decode")
+        return spec.dtype == self.dtype and not pairs
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the numbers in the array's dtype."""
+        return self._cast(block, spec.dtype, self._map("decode", self.dtype, spec.dtype))
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Return the numbers in the stored dtype."""
+        block = np.asarray(block, spec.dtype)
+        return self._cast(block, self.dtype, self._map("encode", spec.dtype, self.dtype))
+
+    def _cast(self, block: Block, dtype: np.dtype[Any], pairs: list[tuple[Any, Any]]) -> Block:
+        number = number_of(dtype)
+        beyond = self.configuration.get("out_of_range")
+        if number is not None and number.kind == "f" and beyond == "wrap":
+            beyond = None
+        found = []
+        for key, value in pairs[::-1]:  # the first of several pairs is to win
+            same = np.isnan(block) if key != key else block == key
+            found.append((same, value))
+        if found:
+            mapped = np.logical_or.reduce([same for same, _ in found])
+            block = np.where(mapped, np.ones((), block.dtype), block)
+        try:
+            result = cast(block, dtype, self._rounding, beyond)
+        except CodecError as error:
+            raise self.failed(error.message) from error
+        for same, value in found:
+            result = np.where(same, value, result)
+        return result
+
+    def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the fill value as it is stored; raise `CodecError` if it does not come back."""
+        spec = Spec((1,), dtype)
+        self.resolved(spec)
+        block = np.array([fill], dtype)
+        stored = self.encode(block, spec)
+        back = self.decode(stored, spec)
+        if not (back == block).all() and not (back != back).all():
+            raise self.bad(f"makes {back[0]} of the fill value {block[0]}")
+        return stored[0]
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
+        """Return the configuration, without what only encoding uses."""
+        maps = (self.configuration.get("scalar_map") or {}).get("decode", ())
+        beyond = self.configuration.get("out_of_range")
+        return ("CastValue", self.dtype.name, self._rounding, beyond, repr(list(maps)))
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Raise UnsupportedError."""
+        raise UnsupportedError("codec cast_value has no v2 form")
+
+
+def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
+    # An example of the specification spells it so, and so do its followers.
+    return number_from_json("Infinity" if value == "+Infinity" else value, dtype)

@@ -1,0 +1,144 @@
+"""The `packbits` codec of v3: elements of a few bits each, one right after another."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Codec, Endian, Spec, as_u1
+from virtualzarr.codecs.numbers import component, is_narrow, number_of
+from virtualzarr.errors import UnsupportedError
+
+_PADDINGS = ("none", "first_byte", "last_byte")
+_STEP = 1 << 15  # elements unpacked to single bits at once: a multiple of 8
+
+
+class PackBits(ArrayBytes):
+    """Bits `first_bit` to `last_bit` of every component, the least significant first.
+
+    Source: zarr-extensions, codecs/packbits. With `padding_encoding` a byte before or after the
+    bits counts those that fill up the last byte. Bits left out are zero when read back, except
+    for signed integers, which repeat the last bit. Unlike ``numcodecs.packbits``, which packs only
+    booleans and the most significant bit first.
+    """
+
+    def validate(self) -> None:
+        """Check the members."""
+        unknown = set(self.configuration) - {"padding_encoding", "first_bit", "last_bit"}
+        if unknown:
+            raise self.bad(f"unknown members {sorted(unknown)}")
+        for key in ("first_bit", "last_bit"):
+            value = self.configuration.get(key)
+            if value is None:
+                self.configuration.pop(key, None)
+            elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise self.bad(f"{key} must be an integer from 0 on, not {value!r}")
+        if self._padding not in _PADDINGS:
+            raise self.bad(f"padding_encoding must be one of {_PADDINGS}, not {self._padding!r}")
+
+    @property
+    def _padding(self) -> str:
+        return self.configuration.get("padding_encoding", "none")
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Check that the bits are those of the dtype."""
+        self._bits(spec.dtype)
+        return self
+
+    def _bits(self, dtype: np.dtype[Any]) -> tuple[int, int]:
+        """Return the first bit and the one after the last."""
+        number = number_of(dtype)
+        if number is None and dtype.kind not in "mM":
+            raise self.bad(f"packs numbers, the array is {dtype}")
+        bits = 64 if number is None else number.bits
+        first = self.configuration.get("first_bit", 0)
+        last = self.configuration.get("last_bit", bits - 1)
+        if not first <= last < bits:
+            raise self.bad(f"bits {first} to {last} are not among the {bits} bits of {dtype}")
+        return first, last + 1
+
+    def _sizes(self, spec: Spec) -> tuple[int, int]:
+        """Return the bytes that the bits take, and the bits of padding in the last of them."""
+        first, stop = self._bits(spec.dtype)
+        components = spec.dtype.itemsize // component(spec.dtype).itemsize
+        count = spec.size * components * (stop - first)
+        size = -(-count // 8)
+        return size, 8 * size - count
+
+    def encoded_size(self, spec: Spec) -> int:
+        """Return the bytes of the packed elements."""
+        return self._sizes(spec)[0] + (self._padding != "none")
+
+    def decode(self, data: Buffer, spec: Spec) -> Block:
+        """Return the elements."""
+        size, padding = self._sizes(spec)
+        raw = as_u1(data)
+        extra = int(self._padding != "none")
+        if raw.size != size + extra:
+            raise self.wrong_size(raw.size, size + extra)
+        if extra:
+            found = raw[0 if self._padding == "first_byte" else -1]
+            if found != padding:
+                raise self.failed(f"counts {found} bits of padding, the block needs {padding}")
+            raw = raw[1:] if self._padding == "first_byte" else raw[:-1]
+        part = component(spec.dtype)
+        words = np.zeros(spec.nbytes // part.itemsize, f"<u{part.itemsize}")
+        first, stop = self._bits(spec.dtype)
+        width = stop - first
+        for start in range(0, words.size, _STEP):
+            piece = words[start : start + _STEP]
+            packed = raw[start * width // 8 :]
+            bits = np.unpackbits(packed, count=piece.size * width, bitorder="little")
+            spread = np.zeros((piece.size, 8 * part.itemsize), "u1")
+            spread[:, first:stop] = bits.reshape(-1, width)
+            piece[:] = np.packbits(spread, bitorder="little").view(words.dtype)
+        words = words.astype(f"u{part.itemsize}", copy=False)
+        if _signed(part):
+            words = _extended(words, stop, part)
+        return words.view(spec.dtype).reshape(spec.shape)
+
+    def encode(self, block: Block, spec: Spec) -> Buffer:
+        """Return the packed elements."""
+        size, padding = self._sizes(spec)
+        part = component(spec.dtype)
+        flat = np.ascontiguousarray(block, spec.dtype).reshape(-1)
+        words = flat.view(f"u{part.itemsize}").astype(f"<u{part.itemsize}", copy=False)
+        first, stop = self._bits(spec.dtype)
+        pieces: list[Block] = []
+        for start in range(0, words.size, _STEP):
+            raw = words[start : start + _STEP].view("u1").reshape(-1, part.itemsize)
+            bits = np.unpackbits(raw, axis=1, bitorder="little")[:, first:stop]
+            pieces.append(np.packbits(bits.reshape(-1), bitorder="little"))
+        result = np.concatenate(pieces) if pieces else np.empty(0, "u1")
+        assert result.size == size
+        counted = np.array([padding], "u1")
+        if self._padding == "first_byte":
+            return np.concatenate([counted, result])
+        return np.concatenate([result, counted]) if self._padding == "last_byte" else result
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
+        """Return the bits and where the padding is counted."""
+        return ("PackBits", *self._bits(dtype), self._padding)
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Raise UnsupportedError: the codec of this name in v2 is another."""
+        raise UnsupportedError("codec packbits has no v2 form: the one of numcodecs is another")
+
+
+def _signed(dtype: np.dtype[Any]) -> bool:
+    number = number_of(dtype)
+    return dtype.kind in "mM" if number is None else number.kind == "i"
+
+
+def _extended(words: Block, stop: int, dtype: np.dtype[Any]) -> Block:
+    """Repeat the last bit in those above it; small integers have none above their own."""
+    number = number_of(dtype)
+    width = 8 * dtype.itemsize
+    signed = words.view(f"i{dtype.itemsize}")
+    unused = np.array(width - stop, signed.dtype)
+    result = ((signed << unused) >> unused).view(words.dtype)
+    if number is not None and is_narrow(dtype):
+        result &= np.array((1 << number.bits) - 1, words.dtype)
+    return result
