@@ -3,7 +3,8 @@
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.memory import MemoryStore
-from virtualzarr.stores.store import Store, open_store
+from virtualzarr.stores.opening import open_store
+from virtualzarr.stores.store import Store
 from virtualzarr.stores.zip import ZipStore
 
 __all__ = ["FsspecStore", "LocalStore", "MemoryStore", "Store", "ZipStore", "open_store"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterator
+from typing import Protocol
 
 from virtualzarr.errors import AccessError
-from virtualzarr.stores.files import Buffer, ByteFile, is_url, resolve_uri
+from virtualzarr.stores.files import Buffer, ByteFile
 
 ByteRange = tuple[int, int | None]
 """Bytes ``start:stop`` of a value, as a slice has them: a negative start counts from the end."""
@@ -143,28 +143,3 @@ if hasattr(os, "register_at_fork"):
 def key_lock(owner: Hashable, key: str) -> threading.RLock:
     """Return the lock of this process for one key of a store; several keys may share one."""
     return _stripes[hash((owner, key)) % len(_stripes)]
-
-
-def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return a store over a directory, a zip file, a URL, a mapping of bytes, or a store itself.
-
-    Examples
-    --------
-    >>> open_store({"zarr.json": b"{}"}).get("zarr.json")
-    b'{}'
-    """
-    from virtualzarr.stores.fsspec import FsspecStore
-    from virtualzarr.stores.local import LocalStore
-    from virtualzarr.stores.memory import MemoryStore
-    from virtualzarr.stores.zip import ZipStore
-
-    if isinstance(target, Mapping):
-        return MemoryStore(target)
-    if isinstance(target, (str, os.PathLike)):
-        uri = resolve_uri(target)
-        if is_url(uri):
-            return FsspecStore(uri, storage_options)
-        return ZipStore(uri) if uri.endswith(".zip") and os.path.isfile(uri) else LocalStore(uri)
-    if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
-        return target
-    raise TypeError(f"a store is a path, a URL, a mapping or a store, not {type(target).__name__}")

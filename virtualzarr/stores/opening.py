@@ -1,0 +1,34 @@
+"""Which kind of store a place is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores.fsspec import FsspecStore
+from virtualzarr.stores.local import LocalStore
+from virtualzarr.stores.memory import MemoryStore
+from virtualzarr.stores.store import Store
+from virtualzarr.stores.zip import ZipStore
+
+
+def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """Return a store over a directory, a zip file, a URL, a mapping of bytes, or a store itself.
+
+    Examples
+    --------
+    >>> open_store({"zarr.json": b"{}"}).get("zarr.json")
+    b'{}'
+    """
+    if isinstance(target, Mapping):
+        return MemoryStore(target)
+    if isinstance(target, (str, os.PathLike)):
+        uri = resolve_uri(target)
+        if is_url(uri):
+            return FsspecStore(uri, storage_options)
+        return ZipStore(uri) if uri.endswith(".zip") and os.path.isfile(uri) else LocalStore(uri)
+    if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
+        return target
+    raise TypeError(f"a store is a path, a URL, a mapping or a store, not {type(target).__name__}")
