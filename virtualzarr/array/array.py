@@ -14,6 +14,7 @@ from grids import ChunkGrid
 from grids.selection import Mode
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
 from virtualzarr.array.documents import Known, change, load
+from virtualzarr.array.fields import FieldView, fields_of
 from virtualzarr.array.reader import read
 from virtualzarr.array.resizing import append, resize
 from virtualzarr.array.shards import elements_of_blocks, readable
@@ -227,9 +228,32 @@ class Array:
         """Read a selection as numpy would give it.
 
         Integers, slices of any step, an ellipsis and new axes; or one boolean mask; or integer
-        arrays for all axes. For arrays along single axes see `oindex`, for points `vindex`.
+        arrays for all axes. For arrays along single axes see `oindex`, for points `vindex`. Of a
+        structured array, the name of a field, alone or among the indices, gives that field, and a
+        list of names those fields.
         """
+        if self.dtype.names is not None:
+            names, selection = fields_of(selection)
+            if isinstance(names, str):
+                return self.field(names)[selection]
+            if names is not None:
+                return self._select(selection, "basic")[names]
         return self._select(selection, "basic")
+
+    def field(self, *names: str) -> FieldView:
+        """Return a field of a structured array as an array of its own, for reading.
+
+        Parameters
+        ----------
+        *names : str
+            The field; of fields that are structures, their fields, too.
+
+        Raises
+        ------
+        KeyError
+            There is no such field.
+        """
+        return FieldView(self, names)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         """Write a value, which broadcasts, to a selection as `__getitem__` takes it.

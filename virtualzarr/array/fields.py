@@ -1,0 +1,180 @@
+"""One field of a structured array, seen as an array of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from grids.selection import Mode
+    from virtualzarr.array.array import Array
+
+
+class FieldView:
+    """A field of a structured array: its dtype is that of the field, native, and a field that has
+    a shape adds its axes behind those of the array. Made by `Array.field`; for reading only.
+
+    A selection is read as that of the whole elements, since chunks hold them together.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy dtype
+    dims : tuple of str or None
+        Name of each axis; the axes of the field itself have none.
+    fill_value
+        What missing chunks read as: a scalar, or an array for a field with a shape.
+    """
+
+    def __init__(self, array: Array, names: tuple[str, ...]) -> None:
+        if not names:
+            raise ValueError("name a field")
+        self._array, self._names = array, names
+        dtype = array.dtype
+        own: tuple[int, ...] = ()
+        for name in names:
+            if dtype.names is None or name not in dtype.names:
+                known = ", ".join(map(repr, dtype.names or ())) or "none"
+                raise KeyError(f"there is no field {name!r}; the fields are: {known}")
+            dtype = dtype[name]
+            if dtype.subdtype is not None:
+                dtype, lengths = dtype.subdtype
+                own += lengths
+        self.dtype: np.dtype[Any] = dtype if dtype.names else dtype.newbyteorder("=")
+        self._own = own
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self._array.shape + self._own
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def dims(self) -> tuple[str | None, ...]:
+        """Name of each axis."""
+        return self._array.dims + (None,) * len(self._own)
+
+    @property
+    def fill_value(self) -> Any:
+        """What missing chunks read as; None where the metadata leave it open."""
+        fill = self._array.fill_value
+        return None if fill is None else self._of(np.asarray(fill))
+
+    def __getitem__(self, selection: Any) -> Any:
+        """Read a selection by integers, slices, an ellipsis and new axes, as numpy would."""
+        outer, inner = self._split(selection)
+        part = self._of(np.asarray(self._array[outer]))
+        return part[(Ellipsis, *inner)] if inner else part
+
+    @property
+    def oindex(self) -> _FieldIndexer:
+        """Orthogonal indexing along the axes of the array; those of the field come whole."""
+        return _FieldIndexer(self, "orthogonal")
+
+    @property
+    def vindex(self) -> _FieldIndexer:
+        """Pointwise indexing along the axes of the array; those of the field come whole."""
+        return _FieldIndexer(self, "coordinate")
+
+    @property
+    def blocks(self) -> _FieldIndexer:
+        """Indexing by cells of the array's grid."""
+        return _FieldIndexer(self, "block")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("an array of chunks cannot become a numpy array without a copy")
+        return np.asarray(self[...], dtype=dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        names = ".".join(self._names)
+        return f"<Field {names} {self.shape} {self.dtype} of {self._array!r}>"
+
+    def _of(self, elements: NDArray[Any]) -> Any:
+        """Return the field of elements that were read."""
+        for name in self._names:
+            elements = elements[name]
+        # A copy: a view would keep the other fields in memory, too.
+        part = elements.astype(self.dtype, order="C")
+        return part[()] if part.ndim == 0 else part
+
+    def _split(self, selection: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Split a selection into that of the array's axes and that of the field's."""
+        items = selection if isinstance(selection, tuple) else (selection,)
+        if not self._own:
+            return items, ()
+        for item in items:
+            if not (item is None or item is Ellipsis or isinstance(item, int | slice | np.integer)):
+                raise UnsupportedError(
+                    f"a field of shape {self._own} is selected by integers and slices, not {item!r}"
+                )
+        used = sum(item is not None and item is not Ellipsis for item in items)
+        if used > self.ndim:
+            raise IndexError(f"{used} indices for {self.ndim} axes")
+        dots = [i for i, item in enumerate(items) if item is Ellipsis]
+        if len(dots) > 1:
+            raise IndexError("an index can only have a single ellipsis ('...')")
+        place = dots[0] if dots else len(items)
+        whole = (slice(None),) * (self.ndim - used)
+        items = (*items[:place], *whole, *items[place + 1 :])
+        axes = 0
+        for i, item in enumerate(items):
+            if axes == self._array.ndim and item is not None:
+                return items[:i], items[i:]
+            axes += item is not None
+        return items, ()
+
+
+class _FieldIndexer:
+    """Another way of indexing a field."""
+
+    __slots__ = ("_field", "_mode")
+
+    def __init__(self, field: FieldView, mode: Mode) -> None:
+        self._field, self._mode = field, mode
+
+    def __getitem__(self, selection: Any) -> Any:
+        field = self._field
+        return field._of(np.asarray(field._array._select(selection, self._mode)))
+
+
+def fields_of(selection: Any) -> tuple[list[str] | str | None, Any]:
+    """Take the name of a field, or a list of names, out of a selection.
+
+    Examples
+    --------
+    >>> fields_of(("x", slice(2)))
+    ('x', (slice(None, 2, None),))
+    >>> fields_of(["x", "y"])
+    (['x', 'y'], Ellipsis)
+    """
+    if _is_field(selection):
+        return selection, Ellipsis
+    if not isinstance(selection, tuple):
+        return None, selection
+    found = [item for item in selection if _is_field(item)]
+    if not found:
+        return None, selection
+    if len(found) > 1:
+        raise IndexError(f"name one field, or a list of them, not {found}")
+    rest = tuple(item for item in selection if not _is_field(item))
+    return found[0], rest or Ellipsis
+
+
+def _is_field(item: Any) -> bool:
+    if isinstance(item, list):
+        return bool(item) and all(isinstance(name, str) for name in item)
+    return isinstance(item, str)
