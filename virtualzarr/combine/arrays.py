@@ -32,15 +32,10 @@ def concat_arrays(
 
     Returns None, and notes why in `problems`, if they differ in what must be equal.
     """
-    before = len(problems.found)
-    _require_virtual(arrays, problems, variable)
-    model = choose_model(arrays)
-    check_agree(arrays, axis, model, problems, variable)
-    if len(problems.found) > before:
+    agreed = _agreed(arrays, axis, problems, variable)
+    if agreed is None:
         return None
-    holder = fill_holder(arrays, model, problems, variable)
-    if len(problems.found) > before:
-        return None
+    model, holder = agreed
     ours = arrays[model].metadata
     own_grids, manifests = [], []
     for array in [array for array in arrays if array.shape[axis]] or [arrays[model]]:
@@ -68,15 +63,10 @@ def stack_arrays(
 
     Returns None, and notes why in `problems`, if they differ in what must be equal.
     """
-    before = len(problems.found)
-    _require_virtual(arrays, problems, variable)
-    model = choose_model(arrays)
-    check_agree(arrays, None, model, problems, variable)
-    if len(problems.found) > before:
+    agreed = _agreed(arrays, None, problems, variable)
+    if agreed is None:
         return None
-    holder = fill_holder(arrays, model, problems, variable)
-    if len(problems.found) > before:
-        return None
+    model, holder = agreed
     ours = arrays[model].metadata
     own = axes_of(ours.grid)
     grid = grids.from_axes([*own[:axis], Axis.bare(len(arrays), 1), *own[axis:]])
@@ -104,6 +94,23 @@ def stack_arrays(
         pipeline=widened_pipeline(ours.pipeline, axis, ours.ndim),
         dimension_names=names,
     )
+
+
+def _agreed(
+    arrays: Sequence[Array], axis: int | None, problems: Problems, variable: str
+) -> tuple[int, int] | None:
+    """Return which array the others are like, and which has the fill value.
+
+    Returns None, and notes why in `problems`, if they differ in what must be equal.
+    """
+    before = len(problems.found)
+    _require_virtual(arrays, problems, variable)
+    model = choose_model(arrays)
+    check_agree(arrays, axis, model, problems, variable)
+    if len(problems.found) > before:
+        return None
+    holder = fill_holder(arrays, model, problems, variable)
+    return None if len(problems.found) > before else (model, holder)
 
 
 def _joined(
