@@ -9,9 +9,10 @@ import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline, codec_from_v2, codec_from_v3, make
 from virtualzarr.codecs.base import ArrayArray, ArrayBytes, Spec
+from virtualzarr.codecs.byteorder import has_order
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata.documents import member, short
-from virtualzarr.metadata.dtypes import leaves, vlen_kind
+from virtualzarr.metadata.dtypes import vlen_kind
 
 DEFAULT_COMPRESSOR = make("zstd", level=0, checksum=False)
 INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
@@ -104,8 +105,7 @@ def default_serializer(dtype: np.dtype) -> Codec:
         return make("vlen-utf8" if kind is str else "vlen-bytes")
     if dtype.hasobject:
         raise UnsupportedError("dtype: Python objects; say str or bytes for their elements")
-    ordered = any(leaf.kind not in "bSV" and leaf.itemsize > 1 for leaf in leaves(dtype))
-    return make("bytes", endian="little") if ordered else make("bytes")
+    return make("bytes", endian="little") if has_order(dtype) else make("bytes")
 
 
 def split_codecs(codecs: Any) -> dict[str, Any]:
