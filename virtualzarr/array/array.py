@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -210,19 +210,22 @@ class Array:
         return made[1:]
 
     def _select(self, selection: Any, mode: Mode) -> Any:
+        result = self._read(selection, mode)
+        # As numpy and zarr-python do: integers alone give a scalar.
+        return result[()] if result.ndim == 0 else result
+
+    def _read(self, selection: Any, mode: Mode) -> NDArray[Any]:
         metadata, chunks = self._readable()
         if mode == "block" and metadata is not self.metadata:
             # Blocks are shards: what they hold is read as a selection of elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        result = read(
+        return read(
             metadata,
             chunks,
             metadata.grid.project(selection, mode),
             variable=self.path,
             fill_missing=self.fill_missing,
         )
-        # As numpy and zarr-python do: integers alone give a scalar.
-        return result[()] if result.ndim == 0 else result
 
     def __getitem__(self, selection: Any) -> Any:
         """Read a selection as numpy would give it.
@@ -366,12 +369,19 @@ class Array:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("an array of chunks cannot become a numpy array without a copy")
-        return np.asarray(self[...], dtype=dtype)
+        # Not by way of a scalar, which does not know how long a string of its dtype may be.
+        return np.asarray(self._read(..., "basic"), dtype=dtype)
 
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of an array without axes")
         return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the first axis; chunks are read once."""
+        if not self.shape:
+            raise TypeError("iteration over an array without axes")
+        return (item for row in range(self.grid.grid_shape[0]) for item in self.blocks[row])
 
     @property
     def info(self) -> str:

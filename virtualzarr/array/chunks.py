@@ -14,7 +14,15 @@ from grids import Projection
 from virtualzarr.manifest import Decoder, Manifest, Source
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.stores import Store
-from virtualzarr.stores.files import ByteFile, FileFacts, InlineFile, LocalFile, RemoteFile, is_url
+from virtualzarr.stores.files import (
+    AbsentFile,
+    ByteFile,
+    FileFacts,
+    InlineFile,
+    LocalFile,
+    RemoteFile,
+    is_url,
+)
 
 
 @dataclass(frozen=True)
@@ -148,10 +156,13 @@ class StoreChunks:
 
     def locate(self, projection: Projection) -> Located:
         """Find the chunks of the cells that a projection touches, without looking for them yet."""
-        found = [self.store.file(key) for key in self.keys(projection.cells())]
-        files = [file for file in found if file is not None]
-        cell = np.array([i for i, file in enumerate(found) if file is not None], dtype=np.int64)
-        nothing = np.zeros(len(files), np.int64)
-        return Located(
-            cell, np.arange(len(files)), nothing, nothing - 1, files.__getitem__, may_be_absent=True
-        )
+        cells = projection.cells()
+        every = np.arange(len(cells))
+        nothing = np.broadcast_to(np.int64(0), every.shape)
+
+        def file(row: int) -> ByteFile:
+            # One by one when they are needed: keys take far more memory than cells.
+            key = self.keys(cells[row : row + 1])[0]
+            return self.store.file(key) or AbsentFile(key)
+
+        return Located(every, every, nothing, nothing - 1, file, may_be_absent=True)

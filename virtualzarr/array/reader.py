@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain, pairwise, repeat
+from itertools import chain, islice, pairwise, repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grids import PointProjection, Projection, RegularGrid
+from grids.projection import Part
 from virtualzarr.array.chunks import Chunks, Located
 from virtualzarr.array.pools import Task, run
 from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
@@ -95,7 +96,8 @@ class _Request:
     tries: int = TRIES
 
     def __post_init__(self) -> None:
-        files = self.located.file[: 4096 if self.located.may_be_absent else None]
+        # The files of a store are all of one kind.
+        files = self.located.file[: 1 if self.located.may_be_absent else None]
         if len(files) > 1:
             files = np.unique(files)
         self.remote = any(self.located.files(row).remote for row in files.tolist())
@@ -130,7 +132,8 @@ class _Request:
 
     def _check_lengths(self) -> None:
         """Refuse absurd lengths before memory is taken for them."""
-        limits = np.array([8 * codec.nbytes + 2**24 for codec, _ in self.codecs], dtype=np.int64)
+        self.most = [_most(codec) for codec, _ in self.codecs]
+        limits = np.array(self.most, dtype=np.int64)
         absurd = np.flatnonzero(self.located.length > limits[self.kind])
         if len(absurd):
             i = int(absurd[0])
@@ -138,6 +141,14 @@ class _Request:
                 f"the reference claims {self.located.length[i]} bytes for a block of "
                 f"{self.codecs[self.kind[i]][0].nbytes}"
             ).at(**self._place(i))
+
+    def explain(self, i: int, error: Exception) -> None:
+        """Add to an error where it happened."""
+        if isinstance(error, VirtualZarrError):
+            error.at(**self._place(i))
+        else:
+            error.add_note("while reading {file}, variable {variable}, chunk {chunk}".format(
+                **self._place(i)))  # fmt: skip
 
     def _place(self, i: int) -> dict[str, str]:
         cell = self.projection.cells(self.located.cell[i : i + 1])[0]
@@ -162,7 +173,7 @@ class _Request:
                           gap=self.gap, limit=self.limit)  # fmt: skip
         if len(plan) == 1:
             return [*tasks, _Batch(self, plan, rest, 0, 1)]
-        sizes = np.array([codec.nbytes for codec, _ in self.codecs])[self.kind[rest]]
+        sizes = np.array([min(codec.nbytes, 2**40) for codec, _ in self.codecs])[self.kind[rest]]
         self.cost += int(sizes.sum())
         for first, last in _batches(plan.first, sizes[plan.order], alone=self.remote):
             tasks.append(_Batch(self, plan, rest, first, last))
@@ -172,7 +183,7 @@ class _Request:
         """Read chunks whose file was replaced after they had been located."""
         located = self.located
         if located.again is None or self.tries <= 0:
-            raise error.at(**self._place(int(chunks[0]))) from error.__cause__
+            raise error.at(**self._place(int(chunks[0])))
         cells = located.cell[chunks]
         fresh = replace(self, located=located.again(cells), tries=self.tries - 1)
         gone = np.setdiff1d(cells, fresh.located.cell)
@@ -259,8 +270,9 @@ class _Raw:
         except SourceChangedError as error:
             self.request.read_again(np.array([self.i]), error)
             return
-        except VirtualZarrError as error:
-            raise error.at(**self.request._place(self.i)) from error.__cause__
+        except Exception as error:
+            self.request.explain(self.i, error)
+            raise
         if self.finish is not None:
             self.finish()
 
@@ -276,23 +288,31 @@ class _Batch:
     last: int
 
     def __call__(self) -> None:
-        for read in range(self.first, self.last):
-            self._read(read)
+        bounds = self.plan.first[self.first : self.last + 1]
+        chunks = self.rest[self.plan.order[bounds[0] : bounds[-1]]]
+        parts = self.request.projection.parts(self.request.located.cell[chunks])
+        bounds = (bounds - bounds[0]).tolist()
+        for read, (first, last) in enumerate(pairwise(bounds), self.first):
+            mine: Iterable[Part] = islice(parts, last - first)
+            if self.request.located.may_be_absent:
+                mine = [*mine]
+            self._read(read, chunks[first:last], mine)
 
-    def _read(self, read: int) -> None:
+    def _read(self, read: int, chunks: NDArray[np.int64], parts: Iterable[Part]) -> None:
         request, plan, located = self.request, self.plan, self.request.located
-        chunks = self.rest[plan.order[plan.first[read] : plan.first[read + 1]]]
         start, stop = int(plan.start[read]), int(plan.stop[read])
         file = located.files(int(plan.file[read]))
         begins = (located.offset[chunks] - start).tolist()
         ends = [b + n if n >= 0 else None
                 for b, n in zip(begins, located.length[chunks].tolist(), strict=True)]  # fmt: skip
-        parts = request.projection.parts(located.cell[chunks])
         kinds = request.kind[chunks].tolist()
         work, codecs, origins = request.work, request.codecs, located.origin
         done = 0
         try:
-            data = memoryview(file.read(start, None if stop < 0 else stop))
+            if stop < 0:
+                data = memoryview(file.read(start, None, request.most[kinds[0]]))
+            else:
+                data = memoryview(file.read(start, stop))
             for begin, end, kind, (chunk_sel, out_sel, complete) in zip(
                 begins, ends, kinds, parts, strict=True
             ):
@@ -307,23 +327,27 @@ class _Batch:
                     codec.decode_into(data[begin:end], out, None if whole else chunk_sel)
                 done += 1
         except SourceNotFoundError as error:
-            for i, (_, out_sel, _) in zip(
-                chunks.tolist(), request.projection.parts(located.cell[chunks]), strict=True
-            ):
+            for i, (_, out_sel, _) in zip(chunks.tolist(), parts, strict=True):
                 _absent(request, i, error, partial(work.__setitem__, out_sel, request.fill))
         except SourceChangedError as error:
             request.read_again(chunks, error)
-        except VirtualZarrError as error:
-            raise error.at(**request._place(int(chunks[done]))) from error.__cause__
+        except Exception as error:
+            request.explain(int(chunks[done]), error)
+            raise
 
 
 def _absent(request: _Request, i: int, error: SourceNotFoundError, fill: Task) -> None:
     """Fill the place of a chunk whose file is not there, if that means it was never written."""
     if not request.located.may_be_absent:
-        raise error.at(**request._place(i)) from error.__cause__
+        raise error.at(**request._place(i))
     if not request.fill_missing:
         raise ChunkNotFoundError("the chunk is missing").at(**request._place(i)) from error
     fill()
+
+
+def _most(codec: BlockCodec) -> int:
+    """Return how many bytes a chunk of a block may have: codecs add little where they fail."""
+    return 2**62 if codec.dtype.hasobject else min(8 * codec.nbytes + 2**24, 2**62)
 
 
 def _shift(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ...]:

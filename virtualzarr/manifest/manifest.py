@@ -63,6 +63,11 @@ class Affine:
     dtype = np.dtype(np.int64)
     nbytes = 0
 
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The base, and the strides of axes with more than one cell."""
+        return self.base, *(s for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
+
     def __getitem__(self, index: Any) -> NDArray[np.int64]:
         index = index if isinstance(index, tuple) else (index,)
         boxed = bool(index) and all(isinstance(part, slice) for part in index)
@@ -213,14 +218,14 @@ class Manifest:
     @property
     def nbytes(self) -> int:
         """Bytes of memory the columns take."""
-        columns = (self.source, self.offset, self.length, self.decoder, self.origin)
-        return sum(_small(column).nbytes for column in columns if column is not None)
+        return sum(_small(column).nbytes for column in self._columns() if column is not None)
 
     @property
     def nbytes_stored(self) -> int:
         """Bytes of all chunks whose length is known, as they lie in their sources."""
-        length = np.asarray(self.length)
-        return int(length.sum(where=(np.asarray(self.source) >= 0) & (length > 0)))
+        source, length = _small(self.source), np.asarray(_small(self.length))
+        stored = np.where((source >= 0) & (length > 0), length, 0)
+        return int(stored.sum()) * (self.ncells // max(stored.size, 1))
 
     @property
     def canonical(self) -> NDArray[np.bool_]:
@@ -266,17 +271,23 @@ class Manifest:
         tables = (self.shape, self.sources, self.decoders)
         if tables != (other.shape, other.sources, other.decoders):
             return False
-        pairs = [(getattr(self, name), getattr(other, name))
-                 for name in ("source", "offset", "length", "decoder", "origin")]  # fmt: skip
-        return all((a is None and b is None)
-                   or (a is not None and b is not None and np.array_equal(a, b))
-                   for a, b in pairs)  # fmt: skip
+        return all(map(_equal, self._columns(), other._columns()))
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the repetitions of broadcast columns.
+        source, offset, length, decoder, origin = map(_small, self._columns())
+        columns = (source, offset, length, self.decoders, decoder, origin)
+        return Manifest, (self.shape, self.sources, *columns)
+
+    def _columns(self) -> tuple[Any, ...]:
+        return self.source, self.offset, self.length, self.decoder, self.origin
+
     def __repr__(self) -> str:
         plural = "" if len(self.sources) == 1 else "s"
-        odd = self.ncells - int(np.count_nonzero(self.canonical))
+        plain = self.decoder is None and self.origin is None
+        odd = 0 if plain else self.ncells - int(np.count_nonzero(self.canonical))
         return (
             f"<Manifest {self.shape}: {self.nrefs} references into {len(self.sources)} "
             f"source{plural}, {self.nbytes_stored} bytes"
@@ -308,11 +319,7 @@ def _column(name: str, values: Any, shape: tuple[int, ...], dtype: type) -> Any:
 def _check_range(name: str, column: Column, low: int, high: int | None) -> None:
     if 0 in column.shape:
         return
-    if isinstance(column, Affine):
-        least, most = column.bounds()
-    else:
-        small = _small(column)
-        least, most = int(small.min()), int(small.max())
+    least, most = _bounds(column)
     if least < low or (high is not None and most > high):
         raise BadReferenceError(
             f"column {name} holds numbers from {least} to {most}; allowed are {low} to {high}"
@@ -321,10 +328,28 @@ def _check_range(name: str, column: Column, low: int, high: int | None) -> None:
 
 def _small(column: Any) -> Any:
     """Return the part of a broadcast column that takes memory."""
-    if isinstance(column, Affine):
+    if column is None or isinstance(column, Affine):
         return column
     return column[tuple(slice(None, 1) if stride == 0 else slice(None)
                         for stride in column.strides)]  # fmt: skip
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Tell whether two columns of the same shape hold the same numbers."""
+    if a is None or b is None or 0 in a.shape:
+        return (a is None) == (b is None)
+    if isinstance(a, Affine) and isinstance(b, Affine):
+        return a.steps == b.steps
+    if _bounds(a) != _bounds(b):
+        return False
+    return bool((np.asarray(_small(a)) == np.asarray(_small(b))).all())
+
+
+def _bounds(column: Any) -> tuple[int, int]:
+    if isinstance(column, Affine):
+        return column.bounds()
+    small = _small(column)
+    return int(small.min()), int(small.max())
 
 
 def _repeats(column: NDArray[Any]) -> int:

@@ -264,6 +264,25 @@ class InlineFile:
         return nullcontext(self)
 
 
+class AbsentFile:
+    """A file that is known not to be there."""
+
+    __slots__ = ("uri",)
+    remote = False
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
+        raise SourceNotFoundError("there is no such file", file=self.uri)
+
+    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
+        self.read(start, None)
+
+    def opened(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
+        return nullcontext(self)
+
+
 class Connection:
     """fsspec's file system for a URL, for any number of threads, and for forked processes.
 
