@@ -110,7 +110,8 @@ def create_array(
     try:
         write_node(target, path, metadata, overwrite=overwrite)
     except (MetadataError, NodeExistsError) as error:
-        raise error.at(file=target.uri, variable=path or "/") from error.__cause__
+        error.at(file=target.uri, variable=path or "/")
+        raise
     # As it is read back: what is returned is what others will open.
     array = open_hierarchy(target, path, zarr_format=metadata.zarr_format)
     assert isinstance(array, Array)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from virtualzarr.array import Array
 from virtualzarr.attributes import Attributes
-from virtualzarr.errors import NodeNotFoundError, UnsupportedError
+from virtualzarr.errors import NodeNotFoundError, UnsupportedError, VirtualZarrError
 
 if TYPE_CHECKING:
     from virtualzarr.metadata.new import ArrayWishes
@@ -88,22 +88,28 @@ class Group(Mapping[str, "Array | Group"]):
 
     def __getitem__(self, path: str) -> Array | Group:
         """Return the member under a name, or a path of names with ``/`` between them."""
+        if not isinstance(path, str):
+            raise TypeError(f"a member is named by text, not by {type(path).__name__}")
         node: Array | Group = self
-        for name in [part for part in path.split("/") if part] or [""]:
+        names = [name for name in path.split("/") if name]
+        for name in names:
             try:
                 if not isinstance(node, Group):
                     raise KeyError(name)
                 node = node._members[name]
             except KeyError as error:
                 raise self._not_found(path) from error
-        return node.with_path(self._join(path))
+        return node.with_path(self._join("/".join(names)))
 
     def _not_found(self, path: str) -> NodeNotFoundError:
         reason = self.refused.get(path.strip("/"))
         if reason:
             return NodeNotFoundError(f"{path!r} could not be virtualized: {reason}")
-        names = ", ".join(list(self)[:10]) or "nothing"
-        return NodeNotFoundError(f"no array or group {path!r} in /{self.path}; there is {names}")
+        try:
+            there = f"there is {', '.join(list(self)[:10]) or 'nothing'}"
+        except VirtualZarrError as error:
+            there = error.message
+        return NodeNotFoundError(f"no array or group {path!r} in /{self.path}; {there}")
 
     def _join(self, path: str) -> str:
         return f"{self.path}/{path.strip('/')}".strip("/")
@@ -120,8 +126,8 @@ class Group(Mapping[str, "Array | Group"]):
 
     def __contains__(self, path: object) -> bool:
         try:
-            self[str(path)]
-        except NodeNotFoundError:
+            self[path]  # type: ignore[index]
+        except (NodeNotFoundError, TypeError):
             return False
         return True
 
@@ -306,7 +312,10 @@ class Group(Mapping[str, "Array | Group"]):
         return publish(self, path, copy=copy, **options)
 
     def __repr__(self) -> str:
-        plural = "" if len(self) == 1 else "s"
+        try:
+            members = f"{len(self)} member{'' if len(self) == 1 else 's'}"
+        except VirtualZarrError:
+            members = "members unknown"
         name = f" {self.path}" if self.path else ""
         refused = f", {len(self.refused)} refused" if self.refused else ""
-        return f"<Group{name}: {len(self)} member{plural}{refused}>"
+        return f"<Group{name}: {members}{refused}>"

@@ -368,5 +368,6 @@ def _loads(data: bytes, store: Store, path: str) -> Document:
         if not isinstance(document, dict):
             raise MetadataError("the metadata document is not a JSON object")
     except MetadataError as error:
-        raise error.at(file=store.uri, variable=path or "/") from error.__cause__
+        error.at(file=store.uri, variable=path or "/")
+        raise
     return document

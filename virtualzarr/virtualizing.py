@@ -198,7 +198,8 @@ def _scan_one(file: str, **options: Any) -> Group:
     try:
         return scan(file, **options)
     except VirtualZarrError as error:
-        raise error.at(file=file) from error.__cause__
+        error.at(file=file)
+        raise
     except Exception as error:
         error.add_note(f"while scanning {file}")
         raise

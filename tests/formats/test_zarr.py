@@ -7,7 +7,13 @@ import pytest
 import zarr
 
 import virtualzarr as vz
-from virtualzarr.errors import AccessError, MetadataError, NodeNotFoundError, RefusedWarning
+from virtualzarr.errors import (
+    AccessError,
+    MetadataError,
+    NodeNotFoundError,
+    RefusedWarning,
+    UnsupportedError,
+)
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore
 
 
@@ -39,8 +45,6 @@ def test_hierarchies(tmp_path, zarr_format, consolidated, kind, request):
     values = write(tmp_path / "x.zarr", zarr_format)
     if consolidated:
         zarr.consolidate_metadata(str(tmp_path / "x.zarr"))
-    if kind == "http" and not consolidated:
-        pytest.skip("plain web servers cannot list")
     target = {
         "local": lambda: tmp_path / "x.zarr",
         "url": lambda: f"local://{tmp_path}/x.zarr",
@@ -53,6 +57,15 @@ def test_hierarchies(tmp_path, zarr_format, consolidated, kind, request):
     }[kind]()
     group = vz.open(target)
     assert group.attrs["title"] == "sample"
+    if kind == "http" and not consolidated:
+        for lists in (list, len, lambda group: group.tree()):
+            with pytest.raises(UnsupportedError, match="does not list what the group holds"):
+                lists(group)
+        assert repr(group) == "<Group: members unknown>"
+        with pytest.raises(NodeNotFoundError, match="'none' in /; the server does not list"):
+            group["none"]
+        np.testing.assert_array_equal(group["inner/b"][...], values["inner/b"])
+        return
     assert {p for p, node in group.members(None) if isinstance(node, vz.Array)} == set(values)
     for path, expected in values.items():
         array = group[path]
@@ -150,3 +163,51 @@ def test_tree_and_repr():
     group = vz.open(MemoryStore(documents))
     assert group.tree() == "/\n└── g"
     assert repr(group) == "<Group: 1 member>"
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_paths_of_members(tmp_path, zarr_format, consolidated):
+    write(tmp_path / "x.zarr", zarr_format)
+    if consolidated:
+        zarr.consolidate_metadata(str(tmp_path / "x.zarr"))
+    group = vz.open(tmp_path / "x.zarr")
+    for path in ("", "/"):
+        assert sorted(group[path]) == sorted(group)
+        assert group[path].path == ""
+    for path in ("inner/deep/c", "/inner//deep/c/"):
+        assert group[path].path == group["inner"]["deep/c"].path == "inner/deep/c"
+        assert path in group
+    assert group["inner"]["/"].path == "inner"
+    assert 0 not in group
+    with pytest.raises(TypeError, match="text, not by int"):
+        group[0]
+
+
+def test_names_that_resemble_documents(tmp_path):
+    names = ["zarr.json", "zarr.json.old", ".zgroup2"]
+    group = b'{"zarr_format": 3, "node_type": "group"}'
+    store = {"zarr.json": group} | {f"{name}/zarr.json": group for name in names[1:]}
+    assert sorted(vz.open(store)) == sorted(names[1:])
+    store["empty/zarr.json"] = b""
+    assert "empty" in list(vz.open(store))
+    with pytest.raises(MetadataError):
+        vz.open(store)["empty"]
+
+
+def test_a_refused_node_is_refused_every_time():
+    document = {"zarr_format": 3, "node_type": "group", "consolidated_metadata": {
+        "kind": "inline", "metadata": {"a": {"zarr_format": 3, "node_type": "array"}}}}  # fmt: skip
+    group = vz.open({"zarr.json": json.dumps(document).encode()})
+    depths = []
+    for _ in range(3):
+        with pytest.raises(MetadataError, match="variable a") as caught:
+            group["a"]
+        depths.append(len(caught.traceback))
+    assert len(set(depths)) == 1
+
+
+def test_errors_keep_their_cause():
+    with pytest.raises(MetadataError, match=r"not JSON.*file memory, variable /") as caught:
+        vz.open({"zarr.json": b"{"})
+    assert isinstance(caught.value.__cause__, json.JSONDecodeError)

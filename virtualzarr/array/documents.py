@@ -111,4 +111,5 @@ def _parsed(
         attributes = None if zattrs is None else loads_json(zattrs)
         return data, parse_array_v2(loads_json(data), attributes)
     except VirtualZarrError as error:
-        raise error.at(file=store.uri, variable=path) from error.__cause__
+        error.at(file=store.uri, variable=path)
+        raise

@@ -59,7 +59,8 @@ def read(
     try:
         located = chunks.locate(projection)
     except VirtualZarrError as error:
-        raise error.at(variable=variable) from error.__cause__
+        error.at(variable=variable)
+        raise
     if not fill_missing and len(located) < len(projection):
         lost = np.setdiff1d(np.arange(len(projection)), located.cell)[:1]
         raise ChunkNotFoundError(

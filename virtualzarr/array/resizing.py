@@ -105,7 +105,8 @@ def _clear_chunk(
         chunks.store.update(key, change)
     except VirtualZarrError as error:
         uri = f"{chunks.store.uri}/{key}"
-        raise error.at(file=uri, variable=array.path) from error.__cause__
+        error.at(file=uri, variable=array.path)
+        raise
 
 
 def append(array: Array, chunks: StoreChunks, data: Any, axis: int) -> tuple[int, ...]:

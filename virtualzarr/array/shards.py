@@ -240,15 +240,18 @@ class _Reader:
             )
         except SourceChangedError as error:
             if not located.may_be_absent or not tries:
-                raise error.at(file=located.files(row).uri) from error.__cause__
+                error.at(file=located.files(row).uri)
+                raise
             del self._files[row]
             return self.index(j, tries - 1)
         except SourceNotFoundError as error:
             if located.may_be_absent:
                 return None
-            raise error.at(file=located.files(row).uri) from error.__cause__
+            error.at(file=located.files(row).uri)
+            raise
         except VirtualZarrError as error:
-            raise error.at(file=located.files(row).uri) from error.__cause__
+            error.at(file=located.files(row).uri)
+            raise
 
 
 def _pinned(file: ByteFile) -> ByteFile:

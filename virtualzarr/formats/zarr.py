@@ -7,7 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from virtualzarr.array import Array
-from virtualzarr.errors import NodeNotFoundError, RefusedWarning, VirtualZarrError
+from virtualzarr.errors import (
+    NodeNotFoundError,
+    RefusedWarning,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.group import Group
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -118,7 +123,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
             except NodeNotFoundError:
                 return open_hierarchy(self.store, path)
         if name in everything.refused:
-            raise everything.refused[name]
+            raise everything.refused[name].with_traceback(None)
         metadata = everything.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
             return Array.stored(metadata, self.store, path)
@@ -137,13 +142,31 @@ class StoredMembers(Mapping[str, "Array | Group"]):
                 paths = [*everything.nodes, *everything.refused]
                 self._names = sorted({path.split("/", 1)[0] for path in paths if path})
             else:
-                self._names = [
-                    name
-                    for name in self.store.list_dir(self.path)
-                    if not name.startswith(_MARKERS)
-                    and any(self.store.get(f"{self._join(name)}/{m}") for m in _MARKERS)
-                ]
+                self._names = self._found()
         return self._names
+
+    def _found(self) -> list[str]:
+        """Return the names below which the store has nodes.
+
+        Raises
+        ------
+        UnsupportedError
+            The store cannot list: not even the group's own document is in the listing.
+        """
+        listed = list(self.store.list_dir(self.path))
+        names = [name for name in listed if name not in _MARKERS and self._is_node(name)]
+        if not names and not set(_MARKERS) & {*listed}:
+            raise UnsupportedError(
+                "the server does not list what the group holds; name the members, "
+                "or consolidate the metadata",
+                file=self.store.uri,
+                variable=self.path or "/",
+            )
+        return names
+
+    def _is_node(self, name: str) -> bool:
+        keys = (f"{self._join(name)}/{marker}" for marker in _MARKERS)
+        return any(self.store.get(key) is not None for key in keys)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._listed())
@@ -187,4 +210,5 @@ def read_metadata(
             return group
         return group.replace(consolidated=parse_consolidated_v2(consolidated))
     except VirtualZarrError as error:
-        raise error.at(file=store.uri, variable=path or "/") from error.__cause__
+        error.at(file=store.uri, variable=path or "/")
+        raise
