@@ -253,7 +253,7 @@ def _created(name: str) -> int:
         except FileNotFoundError:
             try:
                 os.makedirs(os.path.dirname(name), exist_ok=True)
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):
                 # Others who delete remove folders that are empty, also while we make them.
                 if vanished > 1000:
                     raise
