@@ -192,9 +192,7 @@ def test_arrays_are_checked_when_they_are_opened():
     turned = [{"name": "transpose", "configuration": {"order": [1, 0]}}, sharding([3, 2])]
     good = metadata(RegularGrid((9, 9), (4, 6)), Pipeline(turned))
     assert parse_array_v3(array_to_v3(good)) == good
-    with pytest.raises(
-        MetadataError, match=r"codecs: .*sub-chunks of 3 do not divide"
-    ):
+    with pytest.raises(MetadataError, match=r"codecs: .*sub-chunks of 3 do not divide"):
         metadata(RegularGrid((9, 9), (6, 4)), Pipeline(turned))
     edges = [[4, 2, 8], [3, 6, 3]]
     metadata(RectilinearGrid((14, 12), edges), Pipeline([sharding([2, 3])]))
