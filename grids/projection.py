@@ -110,12 +110,14 @@ class Projection(ABC):
 
     @abstractmethod
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values for the final result as a read-only work array: `finish` undone.
+        """Return values for the final result as a work array: `finish` undone.
 
         Parameters
         ----------
         values : array
-            Anything that broadcasts to `shape`; not copied where that can be avoided.
+            Anything that broadcasts to `shape`; not copied where that can be avoided. An array of
+            that very shape gives a view that is as writable as the array, except that points
+            spread over several axes may need a copy.
 
         Raises
         ------
@@ -362,7 +364,8 @@ class BoxProjection(Projection):
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values as a work array; see `Projection.spread`."""
-        values = np.broadcast_to(values, self.shape)
+        if values.shape != self.shape:
+            values = np.broadcast_to(values, self.shape)
         if self._finish is None:
             return values
         # New axes are taken away again, and axes that were dropped are put back.
@@ -438,7 +441,9 @@ class PointProjection(Projection):
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values as a work array; see `Projection.spread`."""
-        return np.broadcast_to(values, self.shape).reshape(self.work_shape)
+        if values.shape != self.shape:
+            values = np.broadcast_to(values, self.shape)
+        return values.reshape(self.work_shape)
 
 
 def _strided_cells(axis: Axis, item: Strided) -> slice | Int64:

@@ -214,7 +214,7 @@ class Array:
         # As numpy and zarr-python do: integers alone give a scalar.
         return result[()] if result.ndim == 0 else result
 
-    def _read(self, selection: Any, mode: Mode) -> NDArray[Any]:
+    def _read(self, selection: Any, mode: Mode, out: NDArray[Any] | None = None) -> NDArray[Any]:
         metadata, chunks = self._readable()
         if mode == "block" and metadata is not self.metadata:
             # Blocks are shards: what they hold is read as a selection of elements.
@@ -225,6 +225,7 @@ class Array:
             metadata.grid.project(selection, mode),
             variable=self.path,
             fill_missing=self.fill_missing,
+            out=out,
         )
 
     def __getitem__(self, selection: Any) -> Any:
@@ -242,6 +243,46 @@ class Array:
             if names is not None:
                 return self._select(selection, "basic")[names]
         return self._select(selection, "basic")
+
+    def read(
+        self, selection: Any = ..., *, mode: Mode = "basic", out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Read a selection as a numpy array, also where `__getitem__` would give a scalar.
+
+        Parameters
+        ----------
+        selection : int, slice, Ellipsis, None, array, or a tuple of these
+            All of the array by default.
+        mode : {"basic", "orthogonal", "coordinate", "mask", "block"}
+            How the selection is meant: as by the array itself, `oindex`, `vindex` or `blocks`.
+        out : array, optional
+            Where to put the elements: an array with the shape of the selection and the dtype of
+            the array, in any memory layout. Chunks are decoded right into it. After an error, some
+            of it may have been written.
+
+        Returns
+        -------
+        array
+            `out`, or else a new one.
+
+        Raises
+        ------
+        ValueError
+            `out` has another shape or dtype, or cannot be written to.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import virtualzarr as vz
+        >>> a = vz.create_array({}, shape=(4,), dtype="i4", fill_value=7)
+        >>> buffer = np.zeros((2, 3), "i4")
+        >>> a.read(slice(1, 4), out=buffer[1])
+        array([7, 7, 7], dtype=int32)
+        >>> buffer
+        array([[0, 0, 0],
+               [7, 7, 7]], dtype=int32)
+        """
+        return self._read(selection, mode, out)
 
     def field(self, *names: str) -> FieldView:
         """Return a field of a structured array as an array of its own, for reading.

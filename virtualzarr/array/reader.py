@@ -46,16 +46,27 @@ def read(
     *,
     variable: str = "",
     fill_missing: bool = True,
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Read what a projection selects.
 
+    Parameters
+    ----------
+    out : array, optional
+        Where to put it, and what is returned: chunks are decoded right into it, except for points
+        spread over several axes of an array that is not contiguous.
+
     Raises
     ------
+    ValueError
+        `out` has another shape or dtype, or cannot be written to.
     ChunkNotFoundError
         If a chunk is missing and `fill_missing` is false.
     SourceError, CodecError
         If bytes cannot be read or do not decode; the error names file, variable and chunk.
     """
+    if out is not None:
+        _check_out(out, projection.shape, metadata.dtype)
     try:
         located = chunks.locate(projection)
     except VirtualZarrError as error:
@@ -67,15 +78,36 @@ def read(
             "the chunk is missing", variable=variable, chunk=_name(projection.cells(lost)[0])
         )
     fill = _fill(metadata)
-    if len(located) < len(projection):
-        work = np.full(projection.work_shape, fill, metadata.dtype)
-    else:
+    if out is None:
         work = np.empty(projection.work_shape, metadata.dtype)
+    else:
+        work = projection.spread(np.asarray(out))
+    if len(located) < len(projection):
+        np.copyto(work, fill, casting="unsafe")
     if len(located):
         request = _Request(metadata, located, projection, work, fill, variable, fill_missing)
         tasks = request.tasks()
         run(tasks, request.remote, request.cost > BATCH_BYTES)
-    return projection.finish(work)
+    if out is None:
+        return projection.finish(work)
+    if not np.may_share_memory(work, out):
+        out[...] = projection.finish(work)
+    return out
+
+
+def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse to read into an array that does not take the result as it is."""
+    if not isinstance(out, np.ndarray):
+        raise ValueError(f"out must be a numpy array, not {type(out).__name__}")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the selection {shape}")
+    if out.dtype != dtype:
+        raise ValueError(f"out has dtype {out.dtype}, the array {dtype}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    repeated = any(n > 1 and not step for n, step in zip(shape, out.strides, strict=True))
+    if out.size and repeated:
+        raise ValueError("elements of out share memory, so that they cannot differ")
 
 
 def _fill(metadata: ArrayMetadata) -> Any:
