@@ -1,0 +1,164 @@
+"""Attributes of a type of their own: JSON objects to dataclasses and typed dicts, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import (
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from virtualzarr.errors import MetadataError, UnsupportedError, short
+from virtualzarr.metadata.documents import as_object, member
+from virtualzarr.metadata.new import plain_json
+
+A = TypeVar("A")
+
+
+def attributes_json(attributes: Any) -> dict[str, Any]:
+    """Return attributes as the JSON object that is stored.
+
+    Raises
+    ------
+    MetadataError
+        They are neither a mapping nor a dataclass, or a value has no JSON form.
+
+    Examples
+    --------
+    >>> attributes_json({"range": (0, 1)})
+    {'range': [0, 1]}
+    """
+    if dataclasses.is_dataclass(attributes) and not isinstance(attributes, type):
+        return plain_json(dataclasses.asdict(attributes))
+    if not isinstance(attributes, Mapping):
+        raise MetadataError(f"attributes: must be a mapping or a dataclass, not {attributes!r}")
+    return plain_json(attributes)
+
+
+def typed_attributes(value: Mapping[str, Any], kind: Callable[..., A] | None) -> A:
+    """Return a JSON object as attributes of a type.
+
+    Parameters
+    ----------
+    value : mapping
+    kind : type
+        A dataclass, or a TypedDict; its annotations are checked at every depth. None is `dict`.
+
+    Raises
+    ------
+    MetadataError
+        A member is missing, unknown, or not of its type; the message names it.
+
+    Examples
+    --------
+    >>> @dataclasses.dataclass
+    ... class Named:
+    ...     units: str
+    >>> typed_attributes({"units": "K"}, Named)
+    Named(units='K')
+    >>> typed_attributes({"units": 1}, Named)
+    Traceback (most recent call last):
+    virtualzarr.errors.MetadataError: attributes: units: must be str, not 1
+    """
+    with member("attributes"):
+        return _as(value, dict if kind is None else kind)
+
+
+def _as(value: Any, hint: Any) -> Any:
+    """Return a JSON value as an annotation has it."""
+    origin = get_origin(hint)
+    if hint is Any or hint is object:
+        return value
+    if is_typeddict(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
+        return _members(value, hint)
+    if origin in (Required, NotRequired):
+        return _as(value, get_args(hint)[0])
+    if origin in (Union, types.UnionType):
+        return _one_of(value, hint)
+    if origin is Literal:
+        if not any(value == choice and type(value) is type(choice) for choice in get_args(hint)):
+            raise _wrong(value, hint)
+        return value
+    return _container(value, origin or hint, get_args(hint))
+
+
+def _container(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
+    if kind is None or kind is type(None):
+        fits = value is None
+    elif kind is bool or kind is str:
+        fits = isinstance(value, kind)
+    elif kind is int or kind is float:
+        fits = isinstance(value, int if kind is int else (int, float)) and value is not True
+        fits = fits and value is not False
+    elif not isinstance(kind, type):
+        raise UnsupportedError(f"the annotation {kind!r} cannot be checked")
+    elif issubclass(kind, Mapping):
+        item = items[1] if len(items) == 2 else Any
+        return {name: _inner(name, entry, item) for name, entry in as_object(value).items()}
+    elif issubclass(kind, Sequence):
+        return _sequence(value, kind, items)
+    else:
+        raise UnsupportedError(f"the annotation {kind.__name__} cannot be checked")
+    if not fits:
+        raise _wrong(value, kind)
+    return value
+
+
+def _sequence(value: Any, kind: type, items: tuple[Any, ...]) -> Any:
+    if not isinstance(value, list | tuple):
+        raise _wrong(value, kind)
+    if kind is tuple and items and items[-1] is not ...:
+        if len(items) != len(value):
+            raise MetadataError(f"must have {len(items)} items, not {len(value)}")
+        hints: Sequence[Any] = items
+    else:
+        hints = [items[0] if items else Any] * len(value)
+    pairs = enumerate(zip(value, hints, strict=True))
+    result = [_inner(f"[{i}]", entry, hint) for i, (entry, hint) in pairs]
+    return tuple(result) if kind is tuple else result
+
+
+def _inner(name: str, value: Any, hint: Any) -> Any:
+    with member(name):
+        return _as(value, hint)
+
+
+def _members(value: Any, kind: Any) -> Any:
+    value = as_object(value)
+    hints = get_type_hints(kind, include_extras=True)
+    if is_typeddict(kind):
+        needed = set(kind.__required_keys__)
+    else:
+        missing = dataclasses.MISSING
+        fields = [f for f in dataclasses.fields(kind) if f.init]
+        hints = {f.name: hints[f.name] for f in fields}
+        needed = {f.name for f in fields if f.default is missing and f.default_factory is missing}
+    for name in sorted(needed - set(value)):
+        raise MetadataError(f"{name}: this mandatory member is missing")
+    for name in value:
+        if name not in hints:
+            raise MetadataError(f"{name}: {kind.__name__} has no such member")
+    return kind(**{name: _inner(name, entry, hints[name]) for name, entry in value.items()})
+
+
+def _one_of(value: Any, hint: Any) -> Any:
+    for choice in get_args(hint):
+        try:
+            return _as(value, choice)
+        except MetadataError:
+            continue  # the error below names them all
+    raise _wrong(value, hint)
+
+
+def _wrong(value: Any, hint: Any) -> MetadataError:
+    return MetadataError(f"must be {getattr(hint, '__name__', hint)}, not {short(value)}")

@@ -1,0 +1,98 @@
+"""Models of stored and of virtual hierarchies, and hierarchies made in a store from models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.errors import MetadataError, NodeExistsError
+from virtualzarr.formats.zarr import open_hierarchy
+from virtualzarr.group import Group
+from virtualzarr.hierarchy import consolidate as write_consolidated
+from virtualzarr.hierarchy import join, node_path, write_node
+from virtualzarr.models import v2, v3
+from virtualzarr.models.group import GroupSpecBase
+from virtualzarr.models.node import NodeSpec
+from virtualzarr.stores import open_store
+
+_MODELS: dict[int, tuple[Any, Any]] = {
+    2: (v2.ArraySpec, v2.GroupSpec),
+    3: (v3.ArraySpec, v3.GroupSpec),
+}
+
+
+def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any) -> Any:
+    """Return the model of a hierarchy.
+
+    Parameters
+    ----------
+    node : Array, Group, or what `virtualzarr.open` opens
+    path : str
+        Which node of it; the root by default.
+    depth : int, optional
+        How deep to look: 0 is the node alone. The members of groups there are None. All by default.
+    **options
+        For `virtualzarr.open`.
+
+    Returns
+    -------
+    ArraySpec or GroupSpec
+        Of `v2` or `v3`. Virtual arrays of another format than the group's get its keys.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> group = vz.create_group({}, attributes={"title": "weather"})
+    >>> x = group.create_array("a/x", shape=(4, 6), dtype="i4")
+    >>> list(read(group).to_flat())
+    ['', 'a', 'a/x']
+    >>> read(group, depth=1).members["a"].members is None
+    True
+    """
+    if not isinstance(node, Array | Group):
+        from virtualzarr.opening import open
+
+        node = open(node, path, **options)
+    elif path.strip("/") and isinstance(node, Group):
+        node = node[path]
+    zarr_format = node.metadata.zarr_format if isinstance(node, Array) else node.zarr_format
+    return _model(node, zarr_format, depth)
+
+
+def _model(node: Array | Group, zarr_format: int, depth: int | None) -> NodeSpec:
+    array, group = _MODELS[zarr_format]
+    if isinstance(node, Array):
+        metadata = node.metadata
+        if node.is_virtual:
+            metadata = metadata.as_format(zarr_format)
+        return array.from_metadata(metadata)
+    members = None
+    if depth is None or depth > 0:
+        left = None if depth is None else depth - 1
+        members = {name: _model(node[name], zarr_format, left) for name in node}
+    extra = getattr(getattr(node._members, "metadata", None), "extra", {})
+    return group(attributes=dict(node.attributes), members=members, extra=extra)
+
+
+def create(
+    model: NodeSpec,
+    store: Any,
+    path: str = "",
+    *,
+    overwrite: bool = False,
+    consolidate: bool = False,
+    storage_options: dict[str, Any] | None = None,
+) -> Array | Group:
+    """Make a hierarchy in a store; see `NodeSpec.create`."""
+    target = open_store(store, storage_options)
+    root = node_path(path, model.zarr_format)
+    nodes = model.to_flat() if isinstance(model, GroupSpecBase) else {"": model}
+    for below, node in nodes.items():
+        place = join(root, below)
+        try:
+            write_node(target, place, getattr(node, "metadata"), overwrite=overwrite and not below)  # noqa: B009
+        except (MetadataError, NodeExistsError) as error:
+            raise error.at(file=target.uri, variable=place or "/") from error.__cause__
+    if consolidate and isinstance(model, GroupSpecBase):
+        write_consolidated(target, root)
+    return open_hierarchy(target, root, zarr_format=model.zarr_format)
