@@ -65,6 +65,8 @@ def test_python_blocks(page):
         pytest.importorskip("xarray")
         pytest.importorskip("dask")
         register_engine()
+    if any("import zarr" in code for code in found):
+        pytest.importorskip("zarr")
     for code in found:
         run(code, str(page), namespace)
 

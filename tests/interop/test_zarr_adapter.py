@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from grids import RectilinearGrid, RegularGrid
 from tests.stores.suite import make_store
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.manifest import Decoder, Manifest, Source, Sources
+from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
 from virtualzarr.stores.views import read_only
 
@@ -235,19 +239,37 @@ def test_zarr_reads_a_virtual_group(group):
 
 
 def test_zarr_is_told_of_chunks_it_cannot_read():
-    from grids import RegularGrid
-    from virtualzarr.codecs import Pipeline, make
-    from virtualzarr.manifest import Decoder, Manifest, Source, Sources
-    from virtualzarr.metadata import ArrayMetadata
-
-    plain, big = (Pipeline((make("bytes", endian=endian),)) for endian in ("little", "big"))
-    metadata = ArrayMetadata(
-        shape=(6,), dtype=np.dtype("i4"), grid=RegularGrid((6,), (3,)), pipeline=plain,
-        fill_value=np.int32(0), attributes={},
-    )  # fmt: skip
+    big = Pipeline((make("bytes", endian="big"),))
+    metadata = declared(RegularGrid((6,), (3,)))
     data = Source.inline(np.arange(3, dtype="<i4").tobytes() + np.arange(3, dtype=">i4").tobytes())
     manifest = Manifest((2,), Sources([data]), 0, [0, 12], 12, [Decoder(big)], [-1, 0])
     array = zarr.open_array(ZarrStore(vz.Array.virtual(metadata, manifest)), mode="r")
     assert array[:3].tolist() == [0, 1, 2]
     with pytest.raises(NotImplementedError, match="stored with other codecs than the array's"):
         array[3:]
+
+
+def test_zarr_reads_chunks_of_several_lengths():
+    if "array.rectilinear_chunks" not in zarr.config:
+        pytest.skip("this zarr-python knows no rectilinear grids")
+    metadata = declared(RectilinearGrid((5, 2), [[1, 4], [2]]))
+    data = Source.inline(np.arange(10, dtype="<i4").tobytes())
+    manifest = Manifest((2, 1), Sources([data]), 0, [[0], [8]], [[8], [32]])
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        array = zarr.open_array(ZarrStore(vz.Array.virtual(metadata, manifest)), mode="r")
+        assert array[...].tolist() == np.arange(10).reshape(5, 2).tolist()
+
+
+def declared(grid):
+    return ArrayMetadata(
+        shape=grid.shape, dtype=np.dtype("i4"), grid=grid, fill_value=np.int32(0), attributes={},
+        pipeline=Pipeline((make("bytes", endian="little"),)),
+    )  # fmt: skip
+
+
+def test_a_lost_file_is_no_missing_chunk(group, tmp_path):
+    theirs = zarr.open_array(ZarrStore(group), path="air", mode="r")
+    (tmp_path / "1.h5").unlink()
+    assert theirs[:6].shape == (6, 8)
+    with pytest.raises(vz.errors.SourceError, match=r"1\.h5"):
+        theirs[6:]

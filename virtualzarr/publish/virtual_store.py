@@ -212,7 +212,7 @@ class VirtualStore:
                 f"other readers would read the chunk wrong ({'; '.join(made.reasons)}): read it "
                 "with this package, or publish with copy=True",
                 variable=path or "/",
-                chunk=str(cell),
+                chunk=rules.KEYS[2].key(cell),
             )
         file = self._files.get((path, row))
         if file is None:
