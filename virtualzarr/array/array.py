@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid
 from grids.selection import Mode
+from virtualzarr.array import existing
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
 from virtualzarr.array.documents import Known, change, load
 from virtualzarr.array.fields import FieldView, fields_of
@@ -164,6 +165,64 @@ class Array:
         if codec is None:
             return math.prod(self.grid.grid_shape)
         return math.prod(-(-n // c) for n, c in zip(self.shape, codec.chunk_shape, strict=True))
+
+    @property
+    def nchunks_initialized(self) -> int:
+        """Number of chunks that exist; of a shard that exists, all count, as in zarr-python."""
+        return existing.nchunks_initialized(self)
+
+    def nbytes_stored(self) -> int:
+        """Return the bytes of all that is stored of the array: chunks and, in a store, metadata."""
+        return existing.nbytes_stored(self)
+
+    def chunk_exists(self) -> NDArray[np.bool_]:
+        """Tell which chunks are stored, by one listing of the store, or from the manifest.
+
+        Returns
+        -------
+        bool array with the shape of the grid
+            Of a sharded array, whether each shard exists.
+
+        Raises
+        ------
+        ValueError
+            The grid has more than 2^31 cells.
+        UnsupportedError
+            The store cannot be listed.
+
+        Examples
+        --------
+        >>> import virtualzarr as vz
+        >>> a = vz.create_array({}, shape=(4, 4), chunks=(2, 2), dtype="u1", compressors=None)
+        >>> a[2:, :2] = 1
+        >>> a.chunk_exists()
+        array([[False, False],
+               [ True, False]])
+        >>> a.chunk_nbytes().tolist(), a.nchunks_initialized
+        ([[0, 0], [4, 0]], 1)
+        """
+        return existing.exists(self)
+
+    def chunk_nbytes(self) -> NDArray[np.int64]:
+        """Return how many bytes each chunk has where it is stored; 0 where there is none.
+
+        Like `chunk_exists`, that is one listing. Inside of a shard nothing is looked at.
+        """
+        return existing.nbytes(self)
+
+    def iter_chunks(self) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
+        """Yield where each chunk lies in the array, and its elements, reading one at a time.
+
+        In C order, stored or not; of a sharded array, the chunks within its shards.
+
+        Examples
+        --------
+        >>> import virtualzarr as vz
+        >>> a = vz.create_array({}, shape=(5,), chunks=[[2, 3]], dtype="i4", fill_value=7)
+        >>> [(place, part.tolist()) for place, part in a.iter_chunks()]
+        [((slice(0, 2, None),), [7, 7]), ((slice(2, 5, None),), [7, 7, 7])]
+        """
+        return existing.iter_chunks(self)
 
     @property
     def fill_value(self) -> Any:
