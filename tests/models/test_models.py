@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import pytest
@@ -198,6 +198,7 @@ class Units:
 
 class Dims(TypedDict):
     _ARRAY_DIMENSIONS: list[str]
+    units: NotRequired[str]
 
 
 def test_typed_attributes():

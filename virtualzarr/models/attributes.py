@@ -137,7 +137,7 @@ def _members(value: Any, kind: Any) -> Any:
     value = as_object(value)
     hints = get_type_hints(kind, include_extras=True)
     if is_typeddict(kind):
-        needed = set(kind.__required_keys__)
+        needed = required_keys(kind)
     else:
         missing = dataclasses.MISSING
         fields = [f for f in dataclasses.fields(kind) if f.init]
@@ -149,6 +149,13 @@ def _members(value: Any, kind: Any) -> Any:
         if name not in hints:
             raise MetadataError(f"{name}: {kind.__name__} has no such member")
     return kind(**{name: _inner(name, entry, hints[name]) for name, entry in value.items()})
+
+
+def required_keys(kind: Any) -> set[str]:
+    """Return the members that a TypedDict must have, also where its annotations are text."""
+    origins = {n: get_origin(h) for n, h in get_type_hints(kind, include_extras=True).items()}
+    always = {name for name, origin in origins.items() if origin is Required}
+    return always | {n for n in kind.__required_keys__ if origins[n] is not NotRequired}
 
 
 def _one_of(value: Any, hint: Any) -> Any:

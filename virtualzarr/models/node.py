@@ -72,6 +72,36 @@ class NodeSpec(ABC):
         """Tell whether another hierarchy has the same structure; see `differences`."""
         return not self.differences(other, include=include, exclude=exclude)
 
+    def to_format(self, zarr_format: int, *, new_keys: bool = False) -> Any:
+        """Return the model of the same hierarchy in another Zarr format, with plain attributes.
+
+        Chunks stay where they are: their keys are the same.
+
+        Parameters
+        ----------
+        zarr_format : {2, 3}
+        new_keys : bool
+            Whether chunks get the keys that are usual in that format, instead.
+
+        Raises
+        ------
+        UnsupportedError
+            Something has no exact form there; the message names the first such member.
+
+        Examples
+        --------
+        >>> from virtualzarr.models import v2
+        >>> old = v2.ArraySpec.new(shape=(4, 6), dtype=">i4", attributes={}, dimension_names="xy")
+        >>> new = old.to_format(3)
+        >>> new.data_type, new.dimension_names, new.chunk_key_encoding["name"]
+        ('int32', ('x', 'y'), 'v2')
+        >>> new.to_format(2) == old
+        True
+        """
+        from virtualzarr.models.convert import convert
+
+        return convert(self, zarr_format, new_keys=new_keys)
+
     def create(
         self,
         store: Any,

@@ -42,7 +42,14 @@ class ArraySpec(ArraySpecBase[A], Generic[A]):
 
     Examples
     --------
-    >>> model = ArraySpec(attributes={}, shape=(4, 6), chunks=(2, 6), dtype="<i4", fill_value=0)
+    >>> model = ArraySpec(
+    ...     attributes={},
+    ...     shape=(4, 6),
+    ...     chunks=(2, 6),
+    ...     dtype="<i4",
+    ...     compressor={"id": "zstd", "level": 0},
+    ...     fill_value=0,
+    ... )
     >>> model.replace(chunks=(2,))
     Traceback (most recent call last):
     virtualzarr.errors.MetadataError: .zarray: chunks: chunk_shape has 1 entries, but the array \
@@ -54,7 +61,7 @@ has 2 axes
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     dtype: str | tuple[Any, ...]
-    compressor: CodecConfig | None = None
+    compressor: CodecConfig | None
     fill_value: Any
     order: Literal["C", "F"] = "C"
     filters: tuple[CodecConfig, ...] | None = None

@@ -30,10 +30,6 @@ class NamedConfig(TypedDict):
     configuration: NotRequired[Mapping[str, Any] | None]
 
 
-def _default_keys() -> NamedConfig:
-    return {"name": "default", "configuration": {"separator": "/"}}
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ArraySpec(ArraySpecBase[A], Generic[A]):
     """The structure of a Zarr v3 array.
@@ -52,6 +48,7 @@ class ArraySpec(ArraySpecBase[A], Generic[A]):
     ...     shape=(4, 6),
     ...     data_type="uint8",
     ...     chunk_grid={"name": "regular", "configuration": {"chunk_shape": [2, 6]}},
+    ...     chunk_key_encoding="default",
     ...     fill_value=0,
     ...     codecs=["bytes"],
     ... )
@@ -67,7 +64,7 @@ class ArraySpec(ArraySpecBase[A], Generic[A]):
     shape: tuple[int, ...]
     data_type: str | NamedConfig
     chunk_grid: str | NamedConfig
-    chunk_key_encoding: str | NamedConfig = field(default_factory=_default_keys)
+    chunk_key_encoding: str | NamedConfig
     fill_value: Any
     codecs: tuple[str | NamedConfig, ...]
     storage_transformers: tuple[str | NamedConfig, ...] | None = ()
