@@ -269,8 +269,13 @@ class Group(Mapping[str, "Array | Group"]):
                 for path, inner in node.members(deeper):
                     yield f"{name}/{path}", inner
 
-    def tree(self) -> str:
+    def tree(self, level: int | None = None) -> str:
         """Return a picture of the hierarchy in text.
+
+        Parameters
+        ----------
+        level : int, optional
+            How many levels to show below this group; all of them by default.
 
         Examples
         --------
@@ -278,9 +283,11 @@ class Group(Mapping[str, "Array | Group"]):
         /
         └── inner
         """
-        return "\n".join([f"/{self.path}", *self._branches()])
+        return "\n".join([f"/{self.path}", *self._branches(level)])
 
-    def _branches(self) -> Iterator[str]:
+    def _branches(self, level: int | None) -> Iterator[str]:
+        if level is not None and level <= 0:
+            return
         names = list(self)
         for i, name in enumerate(names, 1):
             node = self[name]
@@ -288,7 +295,8 @@ class Group(Mapping[str, "Array | Group"]):
             facts = f" {node.shape} {node.dtype}" if isinstance(node, Array) else ""
             yield f"{fork}{name}{facts}"
             if isinstance(node, Group):
-                yield from (stem + line for line in node._branches())
+                deeper = None if level is None else level - 1
+                yield from (stem + line for line in node._branches(deeper))
 
     @property
     def info(self) -> str:
@@ -310,6 +318,11 @@ class Group(Mapping[str, "Array | Group"]):
         from virtualzarr.publish import publish
 
         return publish(self, path, copy=copy, **options)
+
+    def _repr_html_(self) -> str:
+        from virtualzarr.html import group_html
+
+        return group_html(self)
 
     def __repr__(self) -> str:
         try:

@@ -149,6 +149,63 @@ class TestInfo:
         assert main(["info", str(archive[0]), node]) == 1
         assert node in capsys.readouterr().err
 
+    def test_what_is_stored(self, tmp_path, capsys):
+        array = vz.create_array(tmp_path / "a", shape=(8,), chunks=(2,), dtype="f4",
+                                compressors=None)  # fmt: skip
+        array[:3] = 1
+        assert main(["info", str(tmp_path / "a")]) == 0
+        nbytes = array.nbytes_stored()
+        expected = f"Stored     : 2 of 4 chunks, {nbytes} bytes, ratio {32 / nbytes:.3g}\n"
+        assert expected in capsys.readouterr().out
+
+    def test_stored_shards(self, tmp_path, capsys):
+        array = vz.create_array(tmp_path / "a", shape=(8,), chunks=(2,), shards=(8,), dtype="f4")
+        array[:3] = 1
+        assert main(["info", str(tmp_path / "a")]) == 0
+        assert "Stored     : 1 of 1 shard, " in capsys.readouterr().out
+
+    def test_stored_in_other_files(self, archive, capsys):
+        assert main(["info", str(archive[0]), "air"]) == 0
+        assert "Stored     : 3 of 3 chunks, " in capsys.readouterr().out
+
+
+class TestTree:
+    def test_a_file(self, tmp_path, capsys):
+        path = tmp_path / "a.h5"
+        with h5py.File(path, "w") as file:
+            file["outer/inner/a"] = np.zeros((3, 2))
+        whole = "/\n└── outer\n    └── inner\n        └── a (3, 2) float64\n"
+        assert main(["tree", str(path)]) == 0
+        assert capsys.readouterr().out == whole
+        for level, lines in ((0, 1), (1, 2), (2, 3), (3, 4), (9, 4)):
+            assert main(["tree", str(path), "-L", str(level)]) == 0
+            assert capsys.readouterr().out.splitlines() == whole.splitlines()[:lines]
+        assert main(["tree", str(path), "outer/inner"]) == 0
+        assert capsys.readouterr().out == "/outer/inner\n└── a (3, 2) float64\n"
+        assert main(["tree", str(path), "outer/inner/a"]) == 0
+        assert capsys.readouterr().out == "/outer/inner/a (3, 2) float64\n"
+
+    def test_a_store(self, tmp_path, capsys):
+        group = vz.create_group(tmp_path / "g")
+        group.create_array("x/y", shape=(2,), dtype="i2")
+        assert main(["tree", str(tmp_path / "g"), "--level", "1"]) == 0
+        assert capsys.readouterr() == ("/\n└── x\n", "")
+
+    def test_what_was_refused(self, odd, capsys):
+        assert main(["tree", str(odd)]) == 0
+        out, err = capsys.readouterr()
+        assert "good (3,) int64\n\n1 refused:\n  odd: " in out
+        assert err == ""
+
+    @pytest.mark.parametrize("level", ["-1", "x"])
+    def test_levels_that_are_none(self, odd, level, capsys):
+        assert main(["tree", str(odd), "--level", level]) == 2
+        assert "--level" in capsys.readouterr().err
+
+    def test_nothing_there(self, tmp_path, capsys):
+        assert main(["tree", str(tmp_path / "missing.nc")]) == 1
+        assert "missing.nc" in capsys.readouterr().err
+
 
 class TestExitCodes:
     def test_errors_have_no_traceback(self, tmp_path, capsys):

@@ -500,6 +500,11 @@ class Array:
         }
         return "\n".join(f"{name:<11}: {value}" for name, value in rows.items())
 
+    def _repr_html_(self) -> str:
+        from virtualzarr.html import array_html
+
+        return array_html(self)
+
     def __repr__(self) -> str:
         plural = "" if self.nchunks == 1 else "s"
         kind = ", virtual" if self.is_virtual else ""

@@ -51,22 +51,23 @@ def _spread(array: Array, cells: Int64, values: Any) -> NDArray[Any]:
     return spread
 
 
+def nobjects(array: Array) -> int:
+    """Count the cells of the grid that have a chunk, or a shard."""
+    if isinstance(array.chunk_source, ManifestChunks):
+        return array.chunk_source.manifest.nrefs
+    return len(_listed(array)[0])
+
+
 def nchunks_initialized(array: Array) -> int:
     """Count the chunks that exist; those of a shard that exists are all counted."""
-    codec = only_sharding(array.metadata.pipeline)
-    source, grid = array.chunk_source, array.grid
-    if isinstance(source, ManifestChunks) and (codec is None or isinstance(grid, RegularGrid)):
-        cells, objects = None, source.manifest.nrefs
-    else:
-        cells = np.argwhere(exists(array)) if array.is_virtual else _listed(array)[0]
-        objects = len(cells)
+    codec, grid = only_sharding(array.metadata.pipeline), array.grid
     if codec is None:
-        return objects
+        return nobjects(array)
     if isinstance(grid, RegularGrid):
         each = zip(grid.chunk_shape, codec.chunk_shape, strict=True)
-        return objects * math.prod(n // c for n, c in each)
-    assert cells is not None
+        return nobjects(array) * math.prod(n // c for n, c in each)
     assert isinstance(grid, SeparableGrid)
+    cells = np.argwhere(exists(array)) if array.is_virtual else _listed(array)[0]
     inside = grid.cell_shapes(cells) // np.array(codec.chunk_shape, np.int64)
     return int(inside.prod(axis=1).sum())
 

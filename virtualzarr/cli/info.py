@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from virtualzarr.array import Array
+from virtualzarr.array import Array, existing
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.group import Group
 
 _SHOWN = 5
@@ -26,7 +28,7 @@ def describe(node: Array | Group) -> str:
     0 arrays, 2 groups, 0 chunks, 0 bytes
     """
     if isinstance(node, Array):
-        return node.info
+        return f"{node.info}\nStored     : {_stored(node)}"
     arrays = [one for _, one in node.members(None) if isinstance(one, Array)]
     groups = 1 + sum(isinstance(one, Group) for _, one in node.members(None))
     nbytes = sum(array.nbytes for array in arrays)
@@ -36,10 +38,41 @@ def describe(node: Array | Group) -> str:
         f"{count(len(arrays), 'array')}, {count(groups, 'group')}, {count(chunks, 'chunk')}, "
         f"{count(nbytes, 'byte')}"
     )
-    if node.refused:
-        lines += ["", f"{len(node.refused)} refused:"]
-        lines += [f"  {path}: {reason}" for path, reason in node.refused.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_refused(node)])
+
+
+def tree(node: Array | Group, level: int | None = None) -> str:
+    """Return the names, shapes and data types in a group, and what was refused.
+
+    Examples
+    --------
+    >>> print(tree(Group({}, {"inner": Group({}, {"deep": Group()})}), level=1))
+    /
+    └── inner
+    """
+    if isinstance(node, Array):
+        return f"/{node.path} {node.shape} {node.dtype}"
+    return "\n".join([node.tree(level), *_refused(node)])
+
+
+def _refused(group: Group) -> Iterator[str]:
+    if group.refused:
+        yield from ("", f"{len(group.refused)} refused:")
+        yield from (f"  {path}: {reason}" for path, reason in group.refused.items())
+
+
+def _stored(array: Array) -> str:
+    """Say how much of an array there is, by listing its store."""
+    try:
+        nbytes, objects = array.nbytes_stored(), existing.nobjects(array)
+    except UnsupportedError as error:
+        return f"not known: {error.message}"
+    if not (nbytes or array.is_virtual):
+        return "not known: the store lists nothing"
+    noun = "chunk" if array.shards is None else "shard"
+    cells = math.prod(array.grid.grid_shape)
+    ratio = f", ratio {array.nbytes / nbytes:.3g}" if nbytes and array.nbytes else ""
+    return f"{objects:,} of {count(cells, noun)}, {count(nbytes, 'byte')}{ratio}"
 
 
 def count(number: int, noun: str) -> str:

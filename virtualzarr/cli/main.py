@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_scan(commands, common)
     _add_info(commands, common)
+    _add_tree(commands, common)
     _add_demo(commands, common)
     return parser
 
@@ -100,6 +101,24 @@ def _add_info(commands: Any, common: argparse.ArgumentParser) -> None:
     _add_format(info)
 
 
+def _add_tree(commands: Any, common: argparse.ArgumentParser) -> None:
+    tree = commands.add_parser(
+        "tree", parents=[common], help="show the arrays and groups in a file"
+    )
+    tree.set_defaults(run=_tree)
+    tree.add_argument("path", metavar="PATH", help="file, directory, URL or reference file")
+    tree.add_argument("node", nargs="?", default="", metavar="NODE", help="a group or array in it")
+    tree.add_argument("-L", "--level", type=_level, metavar="N", help="go no more levels deep")
+    _add_format(tree)
+
+
+def _level(text: str) -> int:
+    level = int(text)
+    if level < 0:
+        raise ValueError(text)
+    return level
+
+
 def _add_demo(commands: Any, common: argparse.ArgumentParser) -> None:
     demo = commands.add_parser(
         "demo", parents=[common], help="make sample files, do the whole job, check every value"
@@ -128,15 +147,27 @@ def _scan(options: argparse.Namespace) -> int:
     return OK
 
 
-def _info(options: argparse.Namespace) -> int:
-    from virtualzarr.cli.info import describe
+def _opened(options: argparse.Namespace) -> Any:
+    """Open what can be shown."""
     from virtualzarr.opening import open
 
     with warnings.catch_warnings():
-        # What is refused is listed below.
+        # What is refused is in the group.
         warnings.simplefilter("ignore")
-        node = open(options.path, options.node, format=options.format, on_error="warn")
-    print(describe(node))
+        return open(options.path, options.node, format=options.format, on_error="warn")
+
+
+def _info(options: argparse.Namespace) -> int:
+    from virtualzarr.cli.info import describe
+
+    print(describe(_opened(options)))
+    return OK
+
+
+def _tree(options: argparse.Namespace) -> int:
+    from virtualzarr.cli.info import tree
+
+    print(tree(_opened(options), options.level))
     return OK
 
 
