@@ -158,6 +158,32 @@ def test_members_are_checked():
         x.replace(extra={"shape": 1})
 
 
+@pytest.mark.parametrize("attributes", [{"a": object()}, {1: "a"}, [1], None])
+@pytest.mark.parametrize("version", [2, 3])
+def test_attributes_are_json(version, attributes):
+    with pytest.raises(MetadataError, match="attributes"):
+        MODELS[version].GroupSpec(attributes=attributes)
+    with pytest.raises(MetadataError, match="attributes"):
+        hierarchy(version).members["x"].replace(attributes=attributes)
+
+
+ROOT = {"zarr_format": 3, "node_type": "group"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(None, 3, [], {}, {"zarr_format": 3}, {**ROOT, "node_type": "array"}),
+        *({**ROOT, "members": []}, {**ROOT, "members": {"a": 1}}, {**ROOT, "attributes": 3}),
+        {**ROOT, "members": {"a": {"zarr_format": 3, "node_type": "array"}}},
+    ],
+)
+def test_broken_documents(document):
+    for model in (v2.ArraySpec, v2.GroupSpec, v3.ArraySpec, v3.GroupSpec):
+        with pytest.raises(MetadataError):
+            model.from_json(document)
+
+
 def test_differences():
     a, b = hierarchy(3), hierarchy(3, shape=(5, 6), fill_value=0)
     names = ["inner/x: shape", "inner/x: fill_value", "x: shape", "x: fill_value"]

@@ -19,7 +19,7 @@ from typing import (
 )
 
 from virtualzarr.errors import MetadataError, UnsupportedError, short
-from virtualzarr.metadata.documents import as_object, member
+from virtualzarr.metadata.documents import as_object, dumps_json, loads_json, member, same_json
 from virtualzarr.metadata.new import plain_json
 
 A = TypeVar("A")
@@ -39,10 +39,14 @@ def attributes_json(attributes: Any) -> dict[str, Any]:
     {'range': [0, 1]}
     """
     if dataclasses.is_dataclass(attributes) and not isinstance(attributes, type):
-        return plain_json(dataclasses.asdict(attributes))
-    if not isinstance(attributes, Mapping):
-        raise MetadataError(f"attributes: must be a mapping or a dataclass, not {attributes!r}")
-    return plain_json(attributes)
+        attributes = dataclasses.asdict(attributes)
+    with member("attributes"):
+        if not isinstance(attributes, Mapping):
+            raise MetadataError(f"must be a mapping or a dataclass, not {short(attributes)}")
+        plain = plain_json(attributes)
+        if not same_json(loads_json(dumps_json(plain)), plain):
+            raise MetadataError("the names in JSON objects must be strings")
+    return plain
 
 
 def typed_attributes(value: Mapping[str, Any], kind: Callable[..., A] | None) -> A:

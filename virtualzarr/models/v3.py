@@ -107,7 +107,7 @@ class GroupSpec(GroupSpecBase[A, M], Generic[A, M]):
 
     @classmethod
     def _parse(cls, document: Mapping[str, Any]) -> GroupMetadata:
-        return parse_group_v3({"node_type": "group", **document})
+        return parse_group_v3(document)
 
     @classmethod
     def _written(cls, metadata: GroupMetadata) -> dict[str, Any]:
