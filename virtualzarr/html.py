@@ -148,7 +148,8 @@ def picture(array: Array) -> str:
     """Return a drawing of the grid of an array with 1 to 3 axes as SVG; for others, nothing.
 
     The last axis goes to the right, the one before it down, and the first of three from the back
-    to the front. Cuts lie where they are in the array; lengths of different axes are drawn more alike than they are.
+    to the front. Cuts lie where they are in the array; lengths of different axes are drawn more
+    alike than they are.
     """
     grid = array.grid
     if not isinstance(grid, SeparableGrid) or not 1 <= grid.ndim <= 3 or 0 in grid.shape:
