@@ -242,6 +242,19 @@ def test_typed_attributes():
     assert named.metadata.dimension_names == ("t",)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_virtual_hierarchies(version, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("g/air", data=np.ones((6, 4), "f4"), chunks=(4, 4), compression="gzip")
+        file["g"].attrs["title"] = "t"
+    model = read(tmp_path / "a.h5").to_format(version, new_keys=True)
+    assert model.members["g"].attributes == {"title": "t"}
+    group = model.create({})
+    assert group["g/air"].chunks == (4, 4)
+    assert read(group) == model
+
+
 def test_rectilinear_and_sharded():
     x = v3.ArraySpec.new(shape=(60, 8), dtype="f4", chunks=[[10, 20, 30], 4], attributes={})
     assert x.chunk_grid["name"] == "rectilinear"

@@ -96,6 +96,9 @@ def test_documents_of_zarr_python(version, dtype, tmp_path):
     validator(version).validate(document)
     model = MODELS[version].GroupSpec.from_json(document)
     assert model.like(tmp_path / "a.zarr")
+    assert read(root) == model
+    assert read(root["g/x"]) == read(root, "g/x") == model.members["g"].members["x"]
+    assert read(root, depth=1).members["g"].members is None
     ours = tmp_path / "b.zarr"
     model.create(ours)
     assert read(ours) == model

@@ -13,7 +13,7 @@ from virtualzarr.models.compare import documents_differ
 from virtualzarr.models.group import GroupSpecBase
 from virtualzarr.models.node import NodeSpec
 
-_MODELS: dict[int, tuple[Any, Any]] = {
+MODELS: dict[int, tuple[Any, Any]] = {
     2: (v2.ArraySpec, v2.GroupSpec),
     3: (v3.ArraySpec, v3.GroupSpec),
 }
@@ -21,7 +21,7 @@ _MODELS: dict[int, tuple[Any, Any]] = {
 
 def convert(model: NodeSpec, zarr_format: int, *, new_keys: bool = False) -> Any:
     """Return a model in another Zarr format; see `NodeSpec.to_format`."""
-    if zarr_format not in _MODELS:
+    if zarr_format not in MODELS:
         raise UnsupportedError(f"zarr_format {zarr_format}; known are 2 and 3")
     if zarr_format == model.zarr_format:
         return model
@@ -37,11 +37,11 @@ def convert(model: NodeSpec, zarr_format: int, *, new_keys: bool = False) -> Any
             raise error.at(variable=path or "/") from error.__cause__
     if not isinstance(model, GroupSpecBase):
         return result[""]
-    return _MODELS[zarr_format][1].from_flat(result)
+    return MODELS[zarr_format][1].from_flat(result)
 
 
 def _group(node: Any, zarr_format: int) -> NodeSpec:
-    return _MODELS[zarr_format][1](
+    return MODELS[zarr_format][1](
         attributes=node.attributes, members=node.members, extra=_extra(node.extra, zarr_format)
     )
 
@@ -55,7 +55,7 @@ def _array(node: ArraySpecBase[Any], zarr_format: int, new_keys: bool) -> NodeSp
         extra=_extra(old.extra, zarr_format),
         key_encoding=_keys(old, zarr_format, new_keys),
     )
-    result = _MODELS[zarr_format][0].from_metadata(new)
+    result = MODELS[zarr_format][0].from_metadata(new)
     # There and back again: whatever is not the same has no form there.
     back = result.metadata.replace(
         zarr_format=old.zarr_format, extra=old.extra, key_encoding=old.key_encoding

@@ -10,15 +10,11 @@ from virtualzarr.formats.zarr import open_hierarchy
 from virtualzarr.group import Group
 from virtualzarr.hierarchy import consolidate as write_consolidated
 from virtualzarr.hierarchy import join, node_path, write_node
-from virtualzarr.models import v2, v3
+from virtualzarr.models.convert import MODELS
+from virtualzarr.models.foreign import document_of, is_foreign
 from virtualzarr.models.group import GroupSpecBase
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.stores import open_store
-
-_MODELS: dict[int, tuple[Any, Any]] = {
-    2: (v2.ArraySpec, v2.GroupSpec),
-    3: (v3.ArraySpec, v3.GroupSpec),
-}
 
 
 def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any) -> Any:
@@ -26,7 +22,7 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
 
     Parameters
     ----------
-    node : Array, Group, or what `virtualzarr.open` opens
+    node : Array, Group, those of zarr-python, or what `virtualzarr.open` opens
     path : str
         Which node of it; the root by default.
     depth : int, optional
@@ -49,6 +45,11 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
     >>> read(group, depth=1).members["a"].members is None
     True
     """
+    if is_foreign(node):
+        node = node[path] if path.strip("/") else node
+        array, group = MODELS[node.metadata.zarr_format]
+        document = document_of(node, depth)
+        return (array if "shape" in document else group).from_json(document)
     if not isinstance(node, Array | Group):
         from virtualzarr.opening import open
 
@@ -60,7 +61,7 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
 
 
 def _model(node: Array | Group, zarr_format: int, depth: int | None) -> NodeSpec:
-    array, group = _MODELS[zarr_format]
+    array, group = MODELS[zarr_format]
     if isinstance(node, Array):
         metadata = node.metadata
         if node.is_virtual:
