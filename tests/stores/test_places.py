@@ -63,7 +63,8 @@ def zipped(root, path, lead=""):
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize(
-    "kind", ["local", "http", "cached", "memory", "zip", "zip folder", "zip over http"]
+    "kind",
+    ["local", "http", "cached", "memory", "zip", "zip folder", "zip over http", "zip file"],
 )
 def test_names_are_taken_literally_everywhere(tmp_path, http_server, kind):
     root = write(tmp_path / "x.zarr", *NAMES)
@@ -75,6 +76,7 @@ def test_names_are_taken_literally_everywhere(tmp_path, http_server, kind):
         "memory": lambda: copied_to_memory(root, "memory://names/"),
         "zip": lambda: f"zip://::{zipped(root, tmp_path / 'x.zip')}",
         "zip folder": lambda: f"zip://in/::{zipped(root, tmp_path / 'x.zip', 'in/')}",
+        "zip file": lambda: zipped(root, tmp_path / "x.zip"),
         "zip over http": lambda: zipped(root, tmp_path / "x.zip") and f"zip://::{url}/x.zip",
     }[kind]()
     group = vz.open(target)
@@ -304,7 +306,7 @@ def answer(array, queue):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("kind", ["local", "http", "zip", "memory"])
+@pytest.mark.parametrize("kind", ["local", "http", "zip", "zip file", "memory"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_arrays_are_read_by_threads_and_processes(tmp_path, http_server, kind, method, monkeypatch):
     if method not in multiprocessing.get_all_start_methods():
@@ -317,6 +319,7 @@ def test_arrays_are_read_by_threads_and_processes(tmp_path, http_server, kind, m
         "local": lambda: tmp_path / "a.zarr",
         "http": lambda: http_server(tmp_path) + "/a.zarr",
         "zip": lambda: f"zip://::{zipped(tmp_path / 'a.zarr', tmp_path / 'a.zip')}",
+        "zip file": lambda: zipped(tmp_path / "a.zarr", tmp_path / "a.zip"),
         "memory": lambda: {k: p.read_bytes() for k, p in files_of(tmp_path / "a.zarr").items()},
     }[kind]()
     array = vz.open(target)

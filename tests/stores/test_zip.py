@@ -1,10 +1,11 @@
 """One zip file: read, write, add to."""
 
 import zipfile
+import zlib
 
 import pytest
 
-from virtualzarr.errors import AccessError, SourceError
+from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
 from virtualzarr.stores import ZipStore, open_store
 
 
@@ -63,3 +64,32 @@ def test_damage_is_an_error(tmp_path):
         ZipStore(path)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         ZipStore(tmp_path / "nowhere.zip")
+
+
+def test_damaged_entries_are_errors_that_name_the_key(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("k", bytes(range(256)) * 9)
+    whole = path.read_bytes()
+    seen = set()
+    for place in range(30, 250, 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        store = ZipStore(path)
+        with pytest.raises(SourceError, match=r"a\.zip/k") as caught:
+            store.get("k")
+        seen.add(type(caught.value.__cause__))
+    assert zlib.error in seen
+
+
+def test_files_are_read_when_they_are_needed(tmp_path):
+    with ZipStore(tmp_path / "a.zip", "w") as store:
+        store.set("k", b"0123")
+        file = store.file("k")
+        assert store.file("none") is None
+        with pytest.raises(SourceError, match="4 bytes are too many"):
+            file.read(0, None, 3)
+        assert bytes(file.read(1, 3)) == b"12"
+        late = store.file("k")
+        store.delete("k")
+        with pytest.raises(SourceNotFoundError, match="deleted"):
+            late.read(0, None)

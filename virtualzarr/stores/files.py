@@ -211,7 +211,7 @@ class _OpenFile:
     def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:
         stop = self.size if stop is None else stop
         self._check(start, stop)
-        _check_most(self.uri, stop - start, most)
+        check_most(self.uri, stop - start, most)
         view = _scratch.take(stop - start)
         self._fill(start, view)
         return view
@@ -379,7 +379,7 @@ class RemoteFile:
                 "the server does not understand byte ranges",
                 file=self.uri,
             )
-        _check_most(self.uri, len(data), most)
+        check_most(self.uri, len(data), most)
         return data
 
     def tail(self, nbytes: int) -> Buffer:
@@ -426,7 +426,8 @@ def _too_short(uri: str, start: int, stop: int, size: int) -> SourceError:
     )
 
 
-def _check_most(uri: str, size: int, most: int | None) -> None:
+def check_most(uri: str, size: int, most: int | None) -> None:
+    """Refuse a file that is larger than anything it may hold."""
     if most is not None and size > most:
         raise SourceError(f"{size} bytes are too many: at most {most} are needed", file=uri)
 
