@@ -190,6 +190,20 @@ def test_text_without_a_fill_value_is_empty(codec, value):
     assert vz.open(store)[:].tolist() == [value] * 3
 
 
+@pytest.mark.parametrize("value", [[1, 2], [], [[]], {"a": 1}, None])
+def test_a_list_is_one_element(value):
+    store = {
+        ".zarray": json.dumps({
+            "zarr_format": 2, "shape": [2, 2], "chunks": [2, 1], "dtype": "|O",
+            "fill_value": value, "order": "C", "filters": [{"id": "json2"}], "compressor": None,
+        }).encode()
+    }  # fmt: skip
+    result = vz.open(store)[:, :]
+    expected = vz.open(store).metadata.fill_value
+    assert [*result.flat] == [expected] * 4 or value is None
+    assert result.shape == (2, 2)
+
+
 # --- missing chunks ----------------------------------------------------------------------------
 
 

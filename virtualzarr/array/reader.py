@@ -112,7 +112,13 @@ def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 def _fill(metadata: ArrayMetadata) -> Any:
     """Return what missing chunks read as; zero where the metadata leave it open."""
-    return zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
+    fill = zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
+    if not metadata.dtype.hasobject:
+        return fill
+    # Boxed: a list is one element, not several.
+    box = np.empty((), object)
+    box[()] = fill
+    return box
 
 
 @dataclass

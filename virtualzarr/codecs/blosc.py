@@ -36,7 +36,13 @@ class Blosc(BytesBytes):
         fields = self.configuration
         if fields.get("cname", "lz4") not in _NAMES:
             raise self.bad(f"cname must be one of {', '.join(_NAMES)}, not {fields['cname']!r}")
-        shuffle = fields.get("shuffle")
+        for name in ("clevel", "blocksize", "typesize"):
+            value = fields.get(name, 0)
+            if value is not None and not isinstance(value, int):
+                raise self.bad(f"{name} must be an integer, not {value!r}")
+        shuffle = fields.get("shuffle", 1)
+        if not isinstance(shuffle, str | int):
+            raise self.bad(f"shuffle must be a name or a number, not {shuffle!r}")
         if isinstance(shuffle, str) and shuffle not in _SHUFFLES:
             raise self.bad(f"shuffle must be one of {', '.join(_SHUFFLES)}, not {shuffle!r}")
         if isinstance(shuffle, int) and not -1 <= shuffle <= 2:

@@ -11,6 +11,8 @@ from typing import Any
 
 from virtualzarr.codecs.base import Block, Buffer, BytesBytes, nbytes_of, view_of
 
+_LIMIT = 1 << 62  # more than there can be, and less than zlib's integers
+
 
 @lru_cache(maxsize=1)
 def _library() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., int]] | None:
@@ -64,7 +66,7 @@ class Zlib(BytesBytes):
     def _inflate(self, data: Buffer, limit: int) -> bytes:
         stream = zlib.decompressobj()
         try:
-            result = stream.decompress(data, limit + 1)
+            result = stream.decompress(data, min(limit, _LIMIT) + 1)
         except zlib.error as error:
             raise self.failed(f"the stream is corrupt ({error})") from error
         if len(result) > limit:

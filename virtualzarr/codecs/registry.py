@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from virtualzarr.codecs.base import Codec
-from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.errors import CodecError, MetadataError, UnsupportedError, VirtualZarrError
 
 Factory: TypeAlias = Callable[[str, Mapping[str, Any]], Codec]
 
@@ -227,4 +227,9 @@ def codec_from_v2(config: Mapping[str, Any]) -> Codec:
 def _built(name: str, configuration: Mapping[str, Any]) -> Codec:
     if not all(isinstance(key, str) for key in configuration):
         raise MetadataError(f"codec {name}: the configuration's keys must be strings")
-    return make(name, **configuration)
+    try:
+        return make(name, **configuration)
+    except VirtualZarrError:
+        raise
+    except (TypeError, ValueError, OverflowError, KeyError) as error:
+        raise CodecError(f"codec {name}: wrong configuration: {error}") from error

@@ -11,6 +11,7 @@ import numpy as np
 
 from virtualzarr.codecs.base import Buffer, BytesBytes, frozen, nbytes_of
 
+_LIMIT = 1 << 62  # more than there can be, and less than the libraries' integers
 _MEMORY = 1 << 28  # what an LZMA dictionary may take
 
 
@@ -26,7 +27,7 @@ class _Streams(BytesBytes):
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decompress at most the bytes allowed."""
-        limit = limit if size is None else size
+        limit = min(limit if size is None else size, _LIMIT)
         rest: Any = data
         parts: list[bytes] = []
         total = 0
@@ -69,6 +70,12 @@ class Lzma(_Streams):
     """LZMA in the container `format` names (numcodecs' default: xz)."""
 
     errors = (lzma.LZMAError, ValueError, EOFError)
+
+    def validate(self) -> None:
+        """Check the format, which says how to decode."""
+        container = self.configuration.get("format")
+        if container is not None and not isinstance(container, int):
+            raise self.bad(f"format must be an integer, not {container!r}")
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
         """Return the filters of a raw stream; other containers describe themselves."""

@@ -100,7 +100,8 @@ def _vlen(dtype: np.dtype, filters: Any) -> np.dtype:
     """Tell text from byte strings by the filter that writes them."""
     if dtype.kind != "O":
         return dtype
-    ids = [f.get("id") for f in filters or () if isinstance(f, Mapping)]
+    filters = filters if isinstance(filters, list | tuple) else ()
+    ids = [f.get("id") for f in filters if isinstance(f, Mapping)]
     return STRING if "vlen-utf8" in ids else BYTES if "vlen-bytes" in ids else dtype
 
 
