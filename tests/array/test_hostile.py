@@ -388,3 +388,12 @@ def test_files_are_closed(tmp_path, threads):
             array[:]
         np.asarray(array[100:])
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_few_files_are_kept_ready(monkeypatch):
+    monkeypatch.setattr("virtualzarr.array.chunks.FILES", 3)
+    data = np.arange(10, dtype="<f4")
+    sources = Sources(Source.inline(value.tobytes()) for value in data)
+    array = plain((10,), (1,), Manifest((10,), sources, np.arange(10), 0, 4))
+    np.testing.assert_array_equal(array[:], data)
+    assert len(array.chunk_source._files) <= 3

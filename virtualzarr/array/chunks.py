@@ -25,6 +25,10 @@ from virtualzarr.stores.files import (
 )
 
 
+FILES = 4096
+"""So many files of a manifest are kept ready; each takes far more memory than its references."""
+
+
 @dataclass(frozen=True)
 class Located:
     """The chunks that one request needs, as columns with one entry for each chunk.
@@ -101,6 +105,8 @@ class ManifestChunks:
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)
         if file is None:
+            if len(self._files) >= FILES:
+                self._files.clear()
             file = self._files[row] = open_source(self.manifest.sources[row])
         return file
 
