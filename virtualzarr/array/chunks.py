@@ -24,7 +24,6 @@ from virtualzarr.stores.files import (
     is_url,
 )
 
-
 FILES = 4096
 """So many files of a manifest are kept ready; each takes far more memory than its references."""
 
