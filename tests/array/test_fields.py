@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -97,8 +98,126 @@ def test_other_indexing(array):
     same(array.field("y").oindex[rows, columns], DATA["y"][np.ix_(rows, columns)])
     same(array.field("y").vindex[[1, 2], [0, 4]], DATA["y"][[1, 2], [0, 4]])
     same(array.field("x").blocks[1, 2], DATA["x"][3:6, 4:5])
+    same(array.oindex["y", rows, columns], DATA["y"][np.ix_(rows, columns)])
+    same(array.vindex["y", [1, 2], [0, 4]], DATA["y"][[1, 2], [0, 4]])
+    same(array.blocks[1, 2, "x"], DATA["x"][3:6, 4:5])
+    np.testing.assert_array_equal(
+        array.oindex[["x", "n"], rows, columns], DATA[["x", "n"]][np.ix_(rows, columns)]
+    )
     mask = DATA["x"] > np.median(DATA["x"])
     same(array.field("x")[mask], DATA["x"][mask])
+
+
+@pytest.fixture(params=["cells", "shards", "uneven"])
+def written(request):
+    """Make an array to write to, and what numpy makes of the same."""
+    chain = ["bytes", {"name": "gzip", "configuration": {"level": 1}}]
+    grid = grids.RegularGrid((7, 5), (3, 2))
+    if request.param == "uneven":
+        grid = grids.RectilinearGrid((7, 5), ([3, 4], [1, 3, 1]))
+    if request.param == "shards":
+        inner = {"chunk_shape": [3, 2], "codecs": chain}
+        chain = [{"name": "sharding_indexed", "configuration": inner}]
+        grid = grids.RegularGrid((7, 5), (6, 6))
+    metadata = ArrayMetadata((7, 5), DTYPE, grid, Pipeline.from_v3(chain), DATA[0, 0])
+    made = Array.stored(metadata, MemoryStore())
+    made[1:6] = DATA[1:6]
+    want = np.full((7, 5), DATA[0, 0])
+    want[1:6] = DATA[1:6]
+    return made, want
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=str)
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_writing(written, name, selection):
+    array, want = written
+    items = selection if isinstance(selection, tuple) else (selection,)
+    values = np.arange(want[name][selection].size).reshape(want[name][selection].shape)
+    for value in (values, 7, values[:1] if values.ndim else values):
+        array.field(name)[selection] = value
+        want[name][selection] = value
+        np.testing.assert_array_equal(array[...], want)
+        array[(name, *items)] = value + 1
+        want[name][selection] = value + 1
+        np.testing.assert_array_equal(array[...], want)
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [(2, 3, 1), (2, 3, 1, 2), (slice(2), 1, 0, slice(None, None, -1)), (..., 1, 2),
+     (1, ..., slice(1)), (slice(None), 4, None, 1), (slice(None), 4, slice(0, 0), None, ..., 1)],
+    ids=str,
+)  # fmt: skip
+def test_writing_parts_of_a_field(written, selection):
+    array, want = written
+    for value in (5, np.arange(want["y"][selection].size).reshape(want["y"][selection].shape)):
+        array.field("y")[selection] = value
+        want["y"][selection] = value
+        np.testing.assert_array_equal(array[...], want)
+
+
+def test_writing_other_ways(written):
+    array, want = written
+    rows, columns = [4, 0, 6], [1, 3]
+    array.field("y").oindex[rows, columns] = [[1, 2, 3], [4, 5, 6]]
+    want["y"][np.ix_(rows, columns)] = [[1, 2, 3], [4, 5, 6]]
+    array.field("n", "b").vindex[[1, 2], [0, 4]] = 9.5
+    want["n"]["b"][[1, 2], [0, 4]] = 9.5
+    array.field("x").blocks[1, 0] = -1
+    place = array.grid.cell_origin((1, 0)), array.grid.cell_extent((1, 0))
+    want["x"][tuple(slice(i, i + n) for i, n in zip(*place, strict=True))] = -1
+    mask = want["x"] > np.median(want["x"])
+    array["x", mask] = 0
+    want["x"][mask] = 0
+    array.oindex["x", rows, 2] = [1, 2, 3]
+    want["x"][rows, 2] = [1, 2, 3]
+    array.vindex[["x", "y"], [1, 2], [0, 4]] = DATA[["x", "y"]][0, 1]
+    want[["x", "y"]][[1, 2], [0, 4]] = DATA[["x", "y"]][0, 1]
+    np.testing.assert_array_equal(array[...], want)
+
+
+def test_writing_several_fields(written):
+    array, want = written
+    array[["x", "n"]] = DATA[["x", "n"]][::-1]
+    want[["x", "n"]] = DATA[["x", "n"]][::-1]
+    array[["y"], 2] = DATA[["y"]][0]
+    want[["y"]][2] = DATA[["y"]][0]
+    np.testing.assert_array_equal(array[...], want)
+
+
+def test_fields_that_become_the_fill_value(written):
+    array, want = written
+    for name in DTYPE.names:
+        assert [*array.chunk_source.store.list("c")]
+        array[name] = DATA[name][0, 0]
+    assert not [*array.chunk_source.store.list("c")]
+    np.testing.assert_array_equal(array[...], np.full(want.shape, DATA[0, 0]))
+
+
+def test_threads_that_write_fields_of_the_same_elements_lose_nothing(written):
+    array, _ = written
+    with ThreadPoolExecutor(3) as threads:
+        for i in range(20):
+            values = DATA[:, ::-1] if i % 2 else DATA
+            writes = [threads.submit(array.__setitem__, name, values[name]) for name in DTYPE.names]
+            for write in writes:
+                write.result()
+            np.testing.assert_array_equal(array[...], values)
+
+
+def test_values_that_do_not_fit_change_nothing(written):
+    array, want = written
+    for names, value, error in [
+        ("x", np.zeros((2, 5)), ValueError),
+        ("y", np.zeros((7, 5)), ValueError),
+        ("x", "a word", ValueError),
+        ("y", 1 << 20, OverflowError),
+        ("z", 0, KeyError),
+        (["x", "z"], 0, KeyError),
+    ]:
+        with pytest.raises(error):
+            array[names] = value
+    np.testing.assert_array_equal(array[...], want)
 
 
 def test_what_is_wrong(array):

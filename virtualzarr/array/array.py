@@ -15,7 +15,7 @@ from grids.selection import Mode
 from virtualzarr.array import existing
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
 from virtualzarr.array.documents import Known, change, load
-from virtualzarr.array.fields import FieldView, fields_of
+from virtualzarr.array.fields import FieldIndexer, Fields, FieldView, fields_of
 from virtualzarr.array.reader import read
 from virtualzarr.array.resizing import append, resize
 from virtualzarr.array.shards import elements_of_blocks, readable
@@ -295,13 +295,17 @@ class Array:
         structured array, the name of a field, alone or among the indices, gives that field, and a
         list of names those fields.
         """
+        return self._get(selection, "basic")
+
+    def _get(self, selection: Any, mode: Mode) -> Any:
         if self.dtype.names is not None:
             names, selection = fields_of(selection)
             if isinstance(names, str):
-                return self.field(names)[selection]
+                view = self.field(names)
+                return view[selection] if mode == "basic" else FieldIndexer(view, mode)[selection]
             if names is not None:
-                return self._select(selection, "basic")[names]
-        return self._select(selection, "basic")
+                return self._select(selection, mode)[names]
+        return self._select(selection, mode)
 
     def read(
         self, selection: Any = ..., *, mode: Mode = "basic", out: NDArray[Any] | None = None
@@ -344,7 +348,7 @@ class Array:
         return self._read(selection, mode, out)
 
     def field(self, *names: str) -> FieldView:
-        """Return a field of a structured array as an array of its own, for reading.
+        """Return a field of a structured array as an array of its own, to read and write.
 
         Parameters
         ----------
@@ -361,6 +365,8 @@ class Array:
     def __setitem__(self, selection: Any, value: Any) -> None:
         """Write a value, which broadcasts, to a selection as `__getitem__` takes it.
 
+        Where fields are named, all others keep what they have.
+
         Raises
         ------
         UnsupportedError
@@ -370,9 +376,20 @@ class Array:
         ValueError
             If the value does not broadcast to the selection, or cannot be cast.
         """
-        self._write(selection, "basic", value)
+        self._set(selection, "basic", value)
 
-    def _write(self, selection: Any, mode: Mode, value: Any) -> None:
+    def _set(self, selection: Any, mode: Mode, value: Any) -> None:
+        fields = None
+        if self.dtype.names is not None:
+            names, selection = fields_of(selection)
+            if isinstance(names, str) and mode == "basic":
+                # A field may have axes of its own to select along.
+                self.field(names)[selection] = value
+                return
+            fields = None if names is None else Fields((names,))
+        self._write(selection, mode, value, fields)
+
+    def _write(self, selection: Any, mode: Mode, value: Any, fields: Fields | None = None) -> None:
         chunks = self._own_chunks()
         grid = writing_grid(self.metadata)
         if mode == "block" and grid is not self.grid:
@@ -382,6 +399,7 @@ class Array:
             chunks,
             grid.project(selection, mode),
             value,
+            fields=fields,
             variable=self.path,
             write_empty_chunks=self.write_empty_chunks,
         )
@@ -522,7 +540,7 @@ class Indexer:
         self._mode = mode
 
     def __getitem__(self, selection: Any) -> Any:
-        return self._array._select(selection, self._mode)
+        return self._array._get(selection, self._mode)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._array._write(selection, self._mode, value)
+        self._array._set(selection, self._mode, value)

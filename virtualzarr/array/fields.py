@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,49 @@ if TYPE_CHECKING:
     from virtualzarr.array.array import Array
 
 
+@dataclass(frozen=True)
+class Fields:
+    """What is written of each element: a field, or several, or a part of a field with a shape.
+
+    Attributes
+    ----------
+    names : tuple of str or list of str
+        A field, then a field of that, and so on; a list of names is several fields.
+    inner : tuple
+        Integers, slices and new axes, which select along the axes of the field.
+    """
+
+    names: tuple[str | list[str], ...]
+    inner: tuple[Any, ...] = ()
+
+    def of(self, elements: NDArray[Any]) -> NDArray[Any]:
+        """Return a view of what is written of some elements, with the field's axes behind."""
+        axes = (slice(None),) * elements.ndim
+        for name in self.names:
+            elements = elements[name]
+        return elements[(*axes, *self.inner, ...)]
+
+    def records(self, value: NDArray[Any], part: NDArray[Any]) -> NDArray[Any]:
+        """Return values, one record for each element, with the part as the only field.
+
+        Parameters
+        ----------
+        value : array
+        part : array
+            What is written of one element, as an example.
+        """
+        elements = value.shape[: max(0, value.ndim - part.ndim)]
+        records = np.empty(elements, np.dtype([("part", part.dtype, part.shape)]))
+        records["part"] = value
+        return records
+
+
 class FieldView:
     """A field of a structured array: its dtype is that of the field, native, and a field that has
-    a shape adds its axes behind those of the array. Made by `Array.field`; for reading only.
+    a shape adds its axes behind those of the array. Made by `Array.field`.
 
-    A selection is read as that of the whole elements, since chunks hold them together.
+    A selection is read as that of the whole elements, since chunks hold them together; to write to
+    it, chunks are read, changed and written again.
 
     Attributes
     ----------
@@ -74,20 +113,25 @@ class FieldView:
         part = self._of(np.asarray(self._array[outer]))
         return part[(Ellipsis, *inner)] if inner else part
 
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        """Write a value, which broadcasts, to this field of the selected elements."""
+        outer, inner = self._split(selection)
+        self._array._write(outer, "basic", value, Fields(self._names, inner))
+
     @property
-    def oindex(self) -> _FieldIndexer:
+    def oindex(self) -> FieldIndexer:
         """Orthogonal indexing along the axes of the array; those of the field come whole."""
-        return _FieldIndexer(self, "orthogonal")
+        return FieldIndexer(self, "orthogonal")
 
     @property
-    def vindex(self) -> _FieldIndexer:
+    def vindex(self) -> FieldIndexer:
         """Pointwise indexing along the axes of the array; those of the field come whole."""
-        return _FieldIndexer(self, "coordinate")
+        return FieldIndexer(self, "coordinate")
 
     @property
-    def blocks(self) -> _FieldIndexer:
+    def blocks(self) -> FieldIndexer:
         """Indexing by cells of the array's grid."""
-        return _FieldIndexer(self, "block")
+        return FieldIndexer(self, "block")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -138,7 +182,7 @@ class FieldView:
         return items, ()
 
 
-class _FieldIndexer:
+class FieldIndexer:
     """Another way of indexing a field."""
 
     __slots__ = ("_field", "_mode")
@@ -149,6 +193,10 @@ class _FieldIndexer:
     def __getitem__(self, selection: Any) -> Any:
         field = self._field
         return field._of(np.asarray(field._array._select(selection, self._mode)))
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        field = self._field
+        field._array._write(selection, self._mode, value, Fields(field._names))
 
 
 def fields_of(selection: Any) -> tuple[list[str] | str | None, Any]:

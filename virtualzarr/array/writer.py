@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
 from virtualzarr.array.chunks import StoreChunks
+from virtualzarr.array.fields import Fields
 from virtualzarr.array.pools import Task, run, share
 from virtualzarr.array.shards import ShardedChunks
 from virtualzarr.codecs import BlockCodec
@@ -57,6 +58,7 @@ def write(
     projection: Projection,
     value: Any,
     *,
+    fields: Fields | None = None,
     variable: str = "",
     write_empty_chunks: bool = False,
 ) -> None:
@@ -66,6 +68,8 @@ def write(
     ----------
     value : array-like
         Broadcasts to the projection's shape; cast as numpy's assignment does.
+    fields : Fields, optional
+        What of each element is written, if not all of it: the axes of the value go on with its.
     write_empty_chunks : bool
         Whether chunks are stored that hold nothing but the fill value, to the bit. Others are
         deleted instead.
@@ -78,7 +82,13 @@ def write(
         Bytes cannot be read, written, decoded or encoded; the error names file, variable and
         chunk. Other chunks may have been written.
     """
-    work = projection.spread(_values(value, metadata.dtype, len(projection.shape)))
+    ndim = len(projection.shape)
+    if fields is None:
+        values = _values(value, metadata.dtype, ndim)
+    else:
+        part = fields.of(np.empty((), metadata.dtype))
+        values = fields.records(_values(value, part.dtype, ndim + part.ndim), part)
+    work = projection.spread(values)
     if not len(projection):
         return
     fill = metadata.fill_value
@@ -90,6 +100,7 @@ def write(
         fill=zero_of(metadata.dtype) if fill is None else fill,
         elide=fill is not None and not write_empty_chunks,
         same=max(map(abs, work.strides), default=0) == 0,
+        fields=fields,
         variable=variable,
     )
     codec = only_sharding(metadata.pipeline)
@@ -128,6 +139,8 @@ class _Writing:
         Whether chunks with nothing but the fill value are left out.
     same : bool
         Whether all elements to be written are the same: such chunks are encoded once.
+    fields : Fields, optional
+        What of each element is written.
     """
 
     metadata: ArrayMetadata
@@ -137,12 +150,17 @@ class _Writing:
     fill: Any
     elide: bool
     same: bool
+    fields: Fields | None
     variable: str
     encoded: dict[Any, bytes | None] = field(default_factory=dict)
 
     def codec(self, shape: tuple[int, ...]) -> BlockCodec:
         """Return the codec of chunks of a shape."""
         return self.metadata.pipeline.for_block(shape, self.metadata.dtype, self.fill)
+
+    def covers(self, part: Part) -> bool:
+        """Tell whether nothing of a chunk need be kept."""
+        return part[2] and self.fields is None
 
     def whole(self, codec: BlockCodec, part: Part) -> bytes | None:
         """Encode a chunk all of which is written; None where there is nothing to store."""
@@ -173,7 +191,11 @@ class _Writing:
             block = np.full(codec.shape, self.fill, self.metadata.dtype)
         else:
             block = codec.decode(old)
-        block[inside] = self.work[where] if where else self.work
+        data = self.work[where] if where else self.work
+        if self.fields is None:
+            block[inside] = data
+        else:
+            self.fields.of(block)[inside] = data["part"]
         if self.elide and is_filled(block, self.fill):
             return None
         return codec.encode(block)
@@ -232,7 +254,7 @@ def _write_cell(
     store = writing.chunks.store
     try:
         codec = writing.codec(shape)
-        if not part[2]:
+        if not writing.covers(part):
             store.update(key, partial(writing.merged, codec, part))
         elif (data := writing.whole(codec, part)) is None:
             store.delete(key)
@@ -282,7 +304,7 @@ class _ShardWork:
         store = self.writing.chunks.store
         parts = list(self.writing.projection.parts(self.members))
         try:
-            if len(parts) < self.inside or not all(complete for _, _, complete in parts):
+            if len(parts) < self.inside or not all(map(self.writing.covers, parts)):
                 store.update(self.key, partial(self.change, parts))
             elif (data := self.change(parts, None)) is None:
                 store.delete(self.key)
@@ -301,7 +323,7 @@ class _ShardWork:
 
         def encode(first: int, last: int) -> None:
             for i in range(first, last):
-                if parts[i][2]:
+                if writing.covers(parts[i]):
                     changed[i] = writing.whole(codec, parts[i])
                 else:
                     changed[i] = writing.merged(codec, parts[i], stored.get(entries[i]))
