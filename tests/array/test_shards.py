@@ -22,6 +22,7 @@ from virtualzarr import Array
 from virtualzarr.array import reader, shards
 from virtualzarr.array.shards import IndexCache, ShardedChunks, indexes
 from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import ChunkNotFoundError, CodecError, SourceError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding, array_to_v3
@@ -80,6 +81,11 @@ def cases(draw):
         order = list(range(len(shape)))[::-1]
         codecs = [{"name": "transpose", "configuration": {"order": order}}, *codecs]
     location = draw(st.sampled_from(["start", "end"]))
+    before = []
+    for _ in range(draw(st.integers(0, 2))):
+        order = draw(st.permutations(range(len(shape))))
+        before.append({"name": "transpose", "configuration": {"order": order}})
+        inner = [inner[axis] for axis in order]
     codec = sharding(inner, *codecs, index_location=location)
     if draw(st.booleans()):
         finest = [draw(st.sampled_from([n for n in range(1, c + 1) if c % n == 0])) for c in inner]
@@ -87,7 +93,7 @@ def cases(draw):
     rest = draw(st.sampled_from([[], [], ["gzip"]]))
     data = rng.integers(0, 2**31, shape, dtype="i4")
     data[tuple(slice(0, n // 2) for n in shape)] = FILL
-    return metadata_of(shape, grid, Pipeline([codec, *rest])), data, rng
+    return metadata_of(shape, grid, Pipeline([*before, codec, *rest])), data, rng
 
 
 @settings(deadline=None, max_examples=150)
@@ -121,6 +127,24 @@ def test_every_selection(data, case, split, virtual):
         )
     finally:
         reader.SPLIT_BYTES = old
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data(), cases())
+def test_every_write(data, case):
+    metadata, values, rng = case
+    array = Array.stored(metadata, MemoryStore(keys_of(metadata, values)))
+    for _ in range(3):
+        selection = data.draw(basic(array.shape))
+        value = data.draw(st.sampled_from([FILL, rng.integers(0, 2**31, dtype="i4")]))
+        array[selection] = values[selection] = value
+        np.testing.assert_array_equal(array[...], values)
+        if values.size:
+            points = tuple(rng.integers(0, n, 4) for n in array.shape)
+            array.vindex[points] = values[points] = value
+    np.testing.assert_array_equal(array[...], values)
+    array[...] = FILL
+    assert not array.chunk_source.store.data
 
 
 class CountingFile:
@@ -202,6 +226,27 @@ def test_empty_sub_chunks_and_missing_shards_are_not_read():
     for place in ((0, 4), (3, 3)):
         with pytest.raises(ChunkNotFoundError, match=r"variable x, chunk [01]\.[12]"):
             strict[place]
+
+
+def test_shards_behind_a_transpose_are_read_in_part(monkeypatch):
+    data = np.arange(8 * 12, dtype="i4").reshape(8, 12)
+    turn = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    pipeline = Pipeline([turn, sharding([3, 2])])
+    metadata = metadata_of((8, 12), RegularGrid((8, 12), (4, 6)), pipeline)
+    store = CountingStore(keys_of(metadata, data))
+    array = Array.stored(metadata, store)
+    assert array.chunks == (2, 3)
+    assert array.shards == (4, 6)
+    assert array.nchunks == 16
+    np.testing.assert_array_equal(array[2:4, 3:6], data[2:4, 3:6])
+    # Two sub-chunks along either axis: the index, and the last of the four.
+    size = 2 * 3 * 4
+    assert sorted(read[1:] for read in store.log) == [
+        (3 * size, 4 * size),
+        (4 * size, 4 * size + 68),
+    ]
+    block = pipeline.for_block((4, 6), "i4", FILL)
+    np.testing.assert_array_equal(block.decode(store.data["c/1/0"]), data[4:, :6])
 
 
 def test_nested_shards_are_read_through_both_indexes():
@@ -497,6 +542,54 @@ def test_sub_chunks_that_are_not_touched_keep_their_bytes():
     new = {i: bytes(part) for i, part in shard.split(store.data["c/1/0"]).items()}
     assert old.keys() - new.keys() == {6}
     assert [i for i in new if new[i] != old[i]] == [1]
+
+
+def test_chunks_of_nested_shards_that_are_not_touched_keep_their_bytes():
+    values = np.arange(256, dtype="i4").reshape(16, 16)
+
+    def nested(level):
+        gzip = {"name": "gzip", "configuration": {"level": level}}
+        turn = {"name": "transpose", "configuration": {"order": [1, 0]}}
+        inner = sharding([2, 4], LITTLE, gzip, index_location="start").to_v3()
+        return Pipeline([turn, sharding([8, 8], turn, inner)])
+
+    metadata = metadata_of((16, 16), RegularGrid((16, 16), (16, 16)), nested(9))
+    store = MemoryStore(keys_of(metadata.replace(pipeline=nested(0)), values))
+    array = Array.stored(metadata, store)
+
+    def chunks():
+        outer = only_sharding(metadata.pipeline)
+        inner = only_sharding(outer.pipeline)
+        deeper = inner.shard((8, 8))
+        return {
+            (i, k): bytes(data)
+            for i, part in outer.shard((16, 16)).split(store.data["c/0/0"]).items()
+            for k, data in deeper.split(part).items()
+        }
+
+    old = chunks()
+    assert len(old) == 4 * 8
+    array[3, 9] = values[3, 9] = -1
+    array[8:, :8] = values[8:, :8] = FILL
+    np.testing.assert_array_equal(array[...], values)
+    new = chunks()
+    # The first axis is the fastest of the outer index; the one within is turned back again.
+    assert {i for i, _ in old.keys() - new.keys()} == {1}
+    assert [(i, k) for i, k in new if new[i, k] != old[i, k]] == [(2, 2)]
+
+
+def test_a_corrupt_nested_shard_can_be_written_over():
+    metadata = metadata_of((8,), RegularGrid((8,), (8,)), sharding([4], sharding([2]).to_v3()))
+    outer = only_sharding(metadata.pipeline)
+    store = MemoryStore(keys_of(metadata, np.arange(8, dtype="i4")))
+    parts = outer.shard((8,)).split(store.data["c/0"])
+    store.data["c/0"] = outer.shard((8,)).join(parts | {1: bytes(parts[1])[:-1] + b"\0"})
+    array = Array.stored(metadata, store)
+    array[1:3] = [-1, -2]
+    with pytest.raises(CodecError, match=r"index is corrupt.*c/0"):
+        array[5] = 1
+    array[4:] = [4, 3, 2, 1]
+    assert array[...].tolist() == [0, -1, -2, 3, 4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -44,7 +44,8 @@ Int64 = NDArray[np.int64]
 def readable(metadata: ArrayMetadata, chunks: Chunks) -> tuple[ArrayMetadata, Chunks]:
     """Return an array as it is best read: a sharded one as the array of its sub-chunks.
 
-    That needs sharding to be the only codec: others would have to decode the whole shard first.
+    That needs sharding to be the only codec, but for transposes before it: others would have to
+    decode the whole shard first.
     """
     while True:
         codec, grid = only_sharding(metadata.pipeline), metadata.grid
@@ -119,7 +120,8 @@ class ShardedChunks:
         """Group sub-chunks, given by their cells, by the shards that they are in."""
         shard = np.empty_like(cells)
         entry = np.zeros(len(cells), np.int64)
-        for i, (axis, edge) in enumerate(zip(self.grid.axes, self.codec.chunk_shape, strict=True)):
+        for i in self.codec.order:
+            axis, edge = self.grid.axes[i], self.codec.chunk_shape[i]
             start = cells[:, i] * edge
             shard[:, i] = found = axis.cell_of(start)
             entry *= axis.edge(found) // edge
@@ -154,13 +156,15 @@ class ShardedChunks:
 
     def _locate_one(self, projection: Projection, cell: list[int], where: Int64) -> Located:
         """Do the same for one sub-chunk: the commonest request, where every microsecond shows."""
-        entry, shape, origin = 0, [], []
-        for axis, edge, i in zip(self.grid.axes, self.codec.chunk_shape, cell, strict=True):
-            found = axis.cell_of(i * edge)
+        entry, shape, origin = 0, [0] * len(cell), [slice(0)] * len(cell)
+        for i in self.codec.order:
+            axis, edge = self.grid.axes[i], self.codec.chunk_shape[i]
+            at = cell[i] * edge
+            found = axis.cell_of(at)
             length, start = axis.edge(found), axis.start(found)
-            entry = entry * (length // edge) + (i * edge - start) // edge
-            shape.append(length)
-            origin.append(slice(start, start + 1))
+            entry = entry * (length // edge) + (at - start) // edge
+            shape[i] = length
+            origin[i] = slice(start, start + 1)
         located = self.shards.locate(self.grid.project(tuple(origin)))
         reader = _Reader(located, [self.codec.shard(shape)] * len(located))
         index = reader.index(0) if len(located) else None

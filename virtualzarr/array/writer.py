@@ -9,23 +9,24 @@ keep their encoded bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
+from grids.grouping import grouped
 from virtualzarr.array.chunks import StoreChunks
 from virtualzarr.array.fields import Fields
 from virtualzarr.array.pools import Task, run, share
 from virtualzarr.array.shards import ShardedChunks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.filled import is_filled
-from virtualzarr.codecs.sharding import Shard, Sharding, only_sharding
+from virtualzarr.codecs.sharding import Shard, Sharding, innermost, only_sharding
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.stores.files import Buffer
@@ -45,11 +46,12 @@ Part = tuple[Any, Any, bool]
 
 
 def writing_grid(metadata: ArrayMetadata) -> ChunkGrid:
-    """Return the grid to project a selection on: of a sharded array, that of its sub-chunks."""
+    """Return the grid to project a selection on: of a sharded array, that of the smallest chunks
+    within its shards."""
     codec = only_sharding(metadata.pipeline)
     if codec is None or not isinstance(metadata.grid, SeparableGrid):
         return metadata.grid
-    return RegularGrid(metadata.shape, codec.chunk_shape)
+    return RegularGrid(metadata.shape, innermost(codec).chunk_shape)
 
 
 def write(
@@ -268,24 +270,44 @@ def _write_shards(writing: _Writing, grid: SeparableGrid, codec: Sharding) -> No
     """Write an array of shards, of which each is stored once."""
     shards = ShardedChunks(writing.chunks, grid, codec)
     projection, itemsize = writing.projection, writing.metadata.itemsize
-    inner = projection.cells()
-    cells, entry, order, bounds = shards.touched(inner)
+    smallest = np.array(innermost(codec).chunk_shape, np.int64)
+    starts = projection.cells() * smallest
+    within, starts = np.divmod(starts, np.array(codec.chunk_shape, np.int64))
+    cells, entry, order, bounds = shards.touched(within)
     keys = writing.chunks.keys(cells)
     shapes = grid.cell_shapes(cells).tolist()
-    edges = np.array(codec.chunk_shape, np.int64)
-    inside = (-(-grid.cell_extents(cells) // edges)).prod(axis=1, dtype=np.int64).tolist()
+    inside = (-(-grid.cell_extents(cells) // smallest)).prod(axis=1, dtype=np.int64).tolist()
     limits = bounds.tolist()
 
     def works() -> Iterator[tuple[Callable[[], None], int]]:
         for i, key in enumerate(keys):
             members = order[limits[i] : limits[i + 1]]
             found = codec.shard(tuple(shapes[i]))
-            work = _ShardWork(writing, key, cells[i], found, members, entry[members], inside[i])
-            yield work, len(members) * math.prod(codec.chunk_shape) * itemsize
+            places = _Places(members, entry[members], starts[members])
+            work = _ShardWork(writing, key, cells[i], found, places, inside[i])
+            yield work, len(members) * math.prod(smallest.tolist()) * itemsize
 
     every = works()
     while some := list(islice(every, SLAB)):
         writing.run(iter(some))
+
+
+class _Places(NamedTuple):
+    """Where the smallest chunks that are written lie in a shard.
+
+    Attributes
+    ----------
+    part : int64 array
+        Which of the parts each is.
+    entry : int64 array
+        The place in the index of the sub-chunk that it is, or that it lies in.
+    start : int64 array, shape (chunks, ndim)
+        Where it starts in a sub-chunk that is a shard itself.
+    """
+
+    part: NDArray[np.int64]
+    entry: NDArray[np.int64]
+    start: NDArray[np.int64]
 
 
 @dataclass
@@ -296,43 +318,93 @@ class _ShardWork:
     key: str
     cell: NDArray[np.int64]
     shard: Shard
-    members: NDArray[np.int64]
-    entries: NDArray[np.int64]
-    inside: int  # sub-chunks that hold elements of the array
+    places: _Places
+    inside: int  # of the smallest chunks, those that hold elements of the array
 
     def __call__(self) -> None:
         store = self.writing.chunks.store
-        parts = list(self.writing.projection.parts(self.members))
+        parts = list(self.writing.projection.parts(self.places.part))
+        places = self.places._replace(part=np.arange(len(parts)))
+        change = partial(_changed, self.writing, self.shard, parts, places)
         try:
             if len(parts) < self.inside or not all(map(self.writing.covers, parts)):
-                store.update(self.key, partial(self.change, parts))
-            elif (data := self.change(parts, None)) is None:
+                store.update(self.key, change)
+            elif (data := change(None)) is None:
                 store.delete(self.key)
             else:
                 store.set(self.key, data)
         except VirtualZarrError as error:
             self.writing.failed(error, self.key, self.cell)
 
-    def change(self, parts: list[Part], old: bytes | None) -> bytes | None:
-        """Return the shard with new sub-chunks."""
-        writing, outer = self.writing, self.shard.codec
-        codec = outer.pipeline.for_block(outer.chunk_shape, writing.metadata.dtype, writing.fill)
-        stored = {} if old is None else self.shard.split(old)
-        entries = self.entries.tolist()
-        changed: list[bytes | None] = [None] * len(parts)
 
-        def encode(first: int, last: int) -> None:
-            for i in range(first, last):
-                if writing.covers(parts[i]):
-                    changed[i] = writing.whole(codec, parts[i])
-                else:
-                    changed[i] = writing.merged(codec, parts[i], stored.get(entries[i]))
+def _changed(
+    writing: _Writing, shard: Shard, parts: list[Part], places: _Places, old: Buffer | None
+) -> bytes | None:
+    """Return a shard with some parts written; what is not touched keeps its encoded bytes."""
+    stored = {} if old is None else shard.split(old)
+    inner = only_sharding(shard.codec.pipeline)
+    if inner is None:
+        changed = _chunks_changed(writing, shard.codec, parts, places, stored)
+    else:
+        changed = _shards_changed(writing, shard.codec, inner, parts, places, stored)
+    for entry, data in changed:
+        if data is None:
+            stored.pop(entry, None)
+        else:
+            stored[entry] = data
+    return shard.join(stored) if stored else None
 
-        step = max(1, BATCH_BYTES // max(1, codec.nbytes))
-        share([partial(encode, i, min(i + step, len(parts))) for i in range(0, len(parts), step)])
-        for entry, data in zip(entries, changed, strict=True):
-            if data is None:
-                stored.pop(entry, None)
+
+def _chunks_changed(
+    writing: _Writing,
+    outer: Sharding,
+    parts: list[Part],
+    places: _Places,
+    stored: Mapping[int, Buffer],
+) -> Iterator[tuple[int, bytes | None]]:
+    """Return the new bytes of sub-chunks by their entries."""
+    codec = outer.pipeline.for_block(outer.chunk_shape, writing.metadata.dtype, writing.fill)
+    mine = [parts[i] for i in places.part.tolist()]
+    entries = places.entry.tolist()
+    changed: list[bytes | None] = [None] * len(mine)
+
+    def encode(first: int, last: int) -> None:
+        for i in range(first, last):
+            if writing.covers(mine[i]):
+                changed[i] = writing.whole(codec, mine[i])
             else:
-                stored[entry] = data
-        return self.shard.join(stored) if stored else None
+                changed[i] = writing.merged(codec, mine[i], stored.get(entries[i]))
+
+    step = max(1, BATCH_BYTES // max(1, codec.nbytes))
+    share([partial(encode, i, min(i + step, len(mine))) for i in range(0, len(mine), step)])
+    return zip(entries, changed, strict=True)
+
+
+def _shards_changed(
+    writing: _Writing,
+    outer: Sharding,
+    inner: Sharding,
+    parts: list[Part],
+    places: _Places,
+    stored: Mapping[int, Buffer],
+) -> Iterator[tuple[int, bytes | None]]:
+    """Return the new bytes of sub-chunks that are shards themselves, by their entries."""
+    shard = inner.shard(outer.chunk_shape)
+    cells, starts = np.divmod(places.start, np.array(inner.chunk_shape, np.int64))
+    entry = np.zeros(len(cells), np.int64)
+    for axis, count in zip(inner.order, shard.counts, strict=True):
+        entry = entry * count + cells[:, axis]
+    order, bounds, entries = grouped(places.entry)
+    whole = math.prod(outer.chunk_shape) // math.prod(innermost(inner).chunk_shape)
+    changed: list[bytes | None] = [None] * len(entries)
+
+    def change(i: int) -> None:
+        some = order[bounds[i] : bounds[i + 1]]
+        within = _Places(places.part[some], entry[some], starts[some])
+        old = stored.get(int(entries[i]))
+        if len(some) == whole and all(writing.covers(parts[k]) for k in within.part.tolist()):
+            old = None
+        changed[i] = _changed(writing, shard, parts, within, old)
+
+    share([partial(change, i) for i in range(len(entries))])
+    return zip(entries.tolist(), changed, strict=True)

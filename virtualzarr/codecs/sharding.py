@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +16,13 @@ from virtualzarr.codecs.base import (
     Buffer,
     Endian,
     Spec,
+    frozen,
     nbytes_of,
     view_of,
 )
 from virtualzarr.codecs.filled import is_filled
 from virtualzarr.codecs.pipeline import Pipeline
+from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
 
 INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
@@ -134,6 +136,11 @@ class Sharding(ArrayBytes):
         if entries > MAX_ENTRIES:
             raise self.bad(f"{entries} sub-chunks in a shard; at most 2^30 are supported")
 
+    @property
+    def order(self) -> Sequence[int]:
+        """The axes in the order in which the index runs through them, the last one fastest."""
+        return range(len(self.chunk_shape))
+
     def shard(self, shape: Sequence[int]) -> Shard:
         """Return the layout of a shard of some shape."""
         return _shard(self, tuple(shape))
@@ -189,6 +196,28 @@ class Sharding(ArrayBytes):
         return shard.join(parts)
 
 
+class _Turned(Sharding):
+    """Shards behind a transpose, as the array sees them: it is the sub-chunks that are turned."""
+
+    def __init__(self, codec: Sharding, order: tuple[int, ...]) -> None:
+        self._order = order
+        turn = Transpose("transpose", {"order": order})
+        changes = {
+            "chunk_shape": [codec.chunk_shape[i] for i in inverse(order)],
+            "codecs": Pipeline([turn, *codec.pipeline.codecs]),
+        }
+        super().__init__(codec.name, codec.configuration | changes)
+
+    @property
+    def order(self) -> Sequence[int]:
+        return self._order
+
+    @cached_property
+    def _identity(self) -> Hashable:
+        # A sharding codec of its own with this configuration would have another index.
+        return (self.kind, self.name, frozen(self.configuration), self._order)
+
+
 def fill_of(spec: Spec) -> Any:
     """Return what elements not stored are; zero where nothing is said."""
     return np.zeros((), spec.dtype)[()] if spec.fill is None else spec.fill
@@ -200,7 +229,7 @@ class Shard:
     Attributes
     ----------
     counts : tuple of int
-        Sub-chunks along each axis.
+        Sub-chunks along each axis, the axes in the codec's order.
     entries : int
         Sub-chunks in all.
     index_size : int
@@ -210,7 +239,7 @@ class Shard:
     def __init__(self, codec: Sharding, shape: tuple[int, ...]) -> None:
         codec.check_edges([[length] for length in shape])
         self.codec = codec
-        self.counts = tuple(n // c for n, c in zip(shape, codec.chunk_shape, strict=True))
+        self.counts = tuple(shape[i] // codec.chunk_shape[i] for i in codec.order)
         self.entries = math.prod(self.counts)
         self._index = codec.index_pipeline.for_block((*self.counts, 2), np.dtype("u8"))
         assert self._index.encoded_size is not None
@@ -218,7 +247,8 @@ class Shard:
 
     def coordinates(self, i: int) -> tuple[int, ...]:
         """Return which sub-chunk an entry of the index is of."""
-        return tuple(int(k) for k in np.unravel_index(i, self.counts)) if self.counts else ()
+        found = np.unravel_index(i, self.counts) if self.counts else ()
+        return tuple(int(found[axis]) for axis in inverse(tuple(self.codec.order)))
 
     def place(self, i: int) -> tuple[Any, ...]:
         """Return where in the block of the shard the sub-chunk of an entry lies: a view of it."""
@@ -288,39 +318,6 @@ class Shard:
         index = self._index.encode(pairs.reshape(*self.counts, 2))
         return b"".join([index, *body] if self.codec.at_start else [*body, index])
 
-    def assemble(
-        self, old: Buffer | None, changes: Mapping[tuple[int, ...], Buffer | None]
-    ) -> bytes | None:
-        """Return a shard with some sub-chunks replaced; the others keep their encoded bytes.
-
-        Parameters
-        ----------
-        old : bytes-like or None
-            The shard so far.
-        changes : mapping
-            The encoded bytes of sub-chunks by their coordinates; None for one that is emptied.
-
-        Returns
-        -------
-        bytes or None
-            None when no sub-chunk is left: there is nothing to store.
-
-        Examples
-        --------
-        >>> shard = Sharding("", {"chunk_shape": [2], "codecs": ["bytes"]}).shard((4,))
-        >>> first = shard.assemble(None, {(1,): b"cd"})
-        >>> shard.assemble(first, {(0,): b"ab"})[:4], shard.assemble(first, {(1,): None})
-        (b'abcd', None)
-        """
-        parts: dict[int, Buffer] = {} if old is None else self.split(old)
-        for cell, data in changes.items():
-            i = int(np.ravel_multi_index(cell, self.counts)) if cell else 0
-            if data is None:
-                parts.pop(i, None)
-            else:
-                parts[i] = data
-        return self.join(parts) if parts else None
-
     def split(self, data: Buffer) -> dict[int, Buffer]:
         """Return the encoded sub-chunks of a whole shard, by their entries in the index."""
         view = view_of(data)
@@ -339,6 +336,32 @@ def _shard(codec: Sharding, shape: tuple[int, ...]) -> Shard:
 
 
 def only_sharding(pipeline: Pipeline) -> Sharding | None:
-    """Return the sharding codec of a pipeline that has no other codec: its parts can be read."""
-    codec = pipeline.codecs[0]
-    return codec if isinstance(codec, Sharding) and len(pipeline.codecs) == 1 else None
+    """Return the sharding codec of a pipeline whose sub-chunks can be read and written alone.
+
+    There may be transposes before it: it is returned as the array sees it, with its axes. Others
+    change the elements, and those behind it need the whole shard.
+    """
+    codec = pipeline.codecs[-1]
+    if not isinstance(codec, Sharding):
+        return None
+    return codec if len(pipeline.codecs) == 1 else _turned(pipeline)
+
+
+@lru_cache(maxsize=256)
+def _turned(pipeline: Pipeline) -> Sharding | None:
+    *turns, codec = pipeline.codecs
+    assert isinstance(codec, Sharding)
+    ndim = len(codec.chunk_shape)
+    order = tuple(range(ndim))
+    for turn in turns:
+        if not isinstance(turn, Transpose):
+            return None
+        order = tuple(order[axis] for axis in turn.axes(ndim))
+    return _Turned(codec, order)
+
+
+def innermost(codec: Sharding) -> Sharding:
+    """Return the sharding codec of the smallest sub-chunks, where shards are nested."""
+    while (inner := only_sharding(codec.pipeline)) is not None:
+        codec = inner
+    return codec
