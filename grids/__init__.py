@@ -15,7 +15,7 @@ RectilinearGrid(shape=(1000000024, 250), chunk_shapes=[[[1, 1000000000], 24], 10
 """
 
 from grids.axis import Axis, GridError
-from grids.combine import coarsen, concatenate, refine
+from grids.combine import coarsen, concatenate, refine, simplest
 from grids.grid import ChunkGrid, SeparableGrid, from_json, register
 from grids.layout import ChunkLayout
 from grids.parse import from_dask, parse
@@ -45,4 +45,5 @@ __all__ = [
     "parse",
     "refine",
     "register",
+    "simplest",
 ]

@@ -56,7 +56,7 @@ def concatenate(grids: Sequence[ChunkGrid], axis: int = 0) -> SeparableGrid:
                     f"grid {number} differs from grid 0 along axis {other}: {b} is not {a}"
                 )
     joined = _joined([grid.axes[axis] for grid in parts])
-    return _simplest([*first[:axis], joined, *first[axis + 1 :]])
+    return simplest([*first[:axis], joined, *first[axis + 1 :]])
 
 
 def _separable(grids: Iterable[ChunkGrid]) -> list[SeparableGrid]:
@@ -72,7 +72,14 @@ def _separable(grids: Iterable[ChunkGrid]) -> list[SeparableGrid]:
     return parts
 
 
-def _simplest(axes: Sequence[Axis]) -> RegularGrid | RectilinearGrid:
+def simplest(axes: Sequence[Axis]) -> RegularGrid | RectilinearGrid:
+    """Return the product of axes: a `RegularGrid` where one has the same cells.
+
+    Examples
+    --------
+    >>> simplest([Axis(7, [4, 4]), Axis.bare(5, 5)])
+    RegularGrid(shape=(7, 5), chunk_shape=(4, 5))
+    """
     edges = [axis.uniform for axis in axes]
     if None in edges:
         return from_axes(axes)
@@ -140,7 +147,7 @@ def refine(grids: Sequence[ChunkGrid]) -> SeparableGrid:
     for i in range(len(refined)):
         for axis in dict.fromkeys(grid.axes[i] for grid in parts[1:]):
             refined[i] = _refined(refined[i], axis, i)
-    return _simplest(refined)
+    return simplest(refined)
 
 
 def _refined(a: Axis, b: Axis, number: int) -> Axis:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grids import SeparableGrid
+from virtualzarr.array.contiguous import parts_of_blocks, raw_layout
 from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import PublishError
 from virtualzarr.manifest import Affine, Manifest
@@ -143,31 +144,14 @@ class _Work:
 
     def _contiguous(self, rows: Ints, stored: Ints, pipeline: Pipeline) -> Mask:
         """Shorten the ranges of cells that lie in one piece of an uncompressed block."""
-        none = np.zeros(len(rows), bool)
-        if pipeline.serializer.needs_fill:  # a shard
-            return none
-        ones = (1,) * self.metadata.ndim
-        raw = pipeline.for_block(ones, self.metadata.dtype).raw
-        if raw is None or self.metadata.dtype.hasobject:
-            return none
-        dtype, order = raw
-        itemsize = dtype.itemsize
-        # Axes in the order in which they are stored.
-        cell, whole = self.cell[rows][:, order], stored[:, order]
-        origin = self.origin[rows][:, order]
-        full = (origin == 0) & (cell == whole)
-        first = np.argmax(cell > 1, axis=1)  # all axes before this one have length 1
-        axes = np.arange(cell.shape[1])
-        contiguous = (full | (axes <= first[:, None])).all(axis=1)
-        contiguous |= (cell == 1).all(axis=1)
-        steps = np.ones_like(whole)
-        steps[:, :-1] = np.cumprod(whole[:, :0:-1], axis=1)[:, ::-1]
-        size = whole.prod(axis=1) * itemsize
-        sound = (self.length[rows] == size) | (self.length[rows] == -1)
-        fits = (origin + cell <= whole).all(axis=1)
-        good = contiguous & sound & fits
-        self.offset[rows[good]] += (origin * steps).sum(axis=1)[good] * itemsize
-        self.length[rows[good]] = cell.prod(axis=1)[good] * itemsize
+        layout = raw_layout(pipeline, self.metadata.dtype, self.metadata.ndim)
+        if layout is None:
+            return np.zeros(len(rows), bool)
+        found = parts_of_blocks(layout, self.cell[rows].T, self.origin[rows].T, stored.T)
+        good = np.array(np.broadcast_to(found.contiguous, len(rows)))
+        good &= (self.length[rows] == found.block_nbytes) | (self.length[rows] == -1)
+        self.offset[rows[good]] += np.broadcast_to(found.first, len(rows))[good]
+        self.length[rows[good]] = np.broadcast_to(found.nbytes, len(rows))[good]
         return good
 
     def _manifest(self, odd: Ints) -> Manifest:

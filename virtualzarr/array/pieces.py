@@ -1,0 +1,138 @@
+"""One axis cut out of another: which part of which old cell each new cell is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import Axis
+
+Int64 = NDArray[np.int64]
+
+NOWHERE = -1
+"""Cell of a piece that is cut out of nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """One axis of a new array, cut out of an axis of an old one.
+
+    Attributes
+    ----------
+    cell : int64 array
+        Which old cell each new cell is a part of; -1 for none: it reads as the fill value.
+    start : int64 array
+        Where within its old cell each new cell begins.
+    axis : Axis
+        The new axis. Its last cell may reach past its extent, also past the end of its old cell.
+
+    Examples
+    --------
+    >>> Pieces.slice(Axis.bare(10, 4), 3, 9)
+    Pieces(cell=array([0, 1, 2]), start=array([3, 0, 0]), axis=Axis(6, [1, 4], [1, 2]))
+    """
+
+    cell: Int64
+    start: Int64
+    axis: Axis
+
+    @classmethod
+    def whole(cls, axis: Axis) -> Pieces:
+        """Keep every cell as it is."""
+        return cls(np.arange(axis.ncells), np.zeros(axis.ncells, np.int64), axis)
+
+    @classmethod
+    def clipped(cls, axis: Axis) -> Pieces:
+        """Keep every cell, but cut off what the last one has past the extent."""
+        if axis.end == axis.extent:
+            return cls.whole(axis)
+        return cls.whole(Axis(axis.extent, *axis.runs(clipped=True)))
+
+    @classmethod
+    def slice(cls, axis: Axis, start: int, stop: int) -> Pieces:
+        """Keep the indices from `start` up to `stop`, which must lie within the axis."""
+        extent = max(0, stop - start)
+        edge = axis.uniform or 1
+        if not extent:
+            return cls.whole(Axis.bare(0, edge))
+        cell = np.arange(axis.cell_of(start), axis.cell_of(stop - 1) + 1)
+        inside = np.zeros(len(cell), np.int64)
+        inside[0] = start - axis.start(int(cell[0]))
+        # What the last cell has past the end may stay: it is not part of the array.
+        if axis.uniform and not inside[0]:
+            return cls(cell, inside, Axis.bare(extent, edge))
+        return cls(cell, inside, Axis(extent, axis.edge(cell) - inside))
+
+    @classmethod
+    def refined(cls, axis: Axis, finer: Axis) -> Pieces:
+        """Cut into the cells of another axis, each of which must lie within one of these."""
+        first = finer.start(np.arange(finer.ncells))
+        cell = axis.cell_of(first)
+        return cls(cell, first - axis.start(cell), finer)
+
+    @classmethod
+    def take(cls, axis: Axis, indices: NDArray[Any]) -> Pieces:
+        """Take indices in any order, any number of times; -1 is an index that is nowhere.
+
+        Indices that follow one another within a cell become one cell.
+
+        Examples
+        --------
+        >>> pieces = Pieces.take(Axis.bare(10, 4), np.array([2, 3, 4, -1, 4]))
+        >>> pieces.cell, pieces.start, pieces.axis
+        (array([ 0,  1, -1,  1]), array([2, 0, 0, 0]), Axis(5, [2, 1, 4], [1, 2, 1]))
+        """
+        indices = np.asarray(indices, np.int64)
+        if not len(indices):
+            return cls.whole(Axis.bare(0, axis.uniform or 1))
+        nowhere = indices < 0
+        cells = np.where(nowhere, NOWHERE, axis.cell_of(np.maximum(indices, 0)))
+        new = np.ones(len(indices), bool)
+        new[1:] = (cells[1:] != cells[:-1]) | ((np.diff(indices) != 1) & ~nowhere[1:])
+        first = np.flatnonzero(new)
+        edges = np.diff(np.append(first, len(indices)))
+        cell = cells[first]
+        inside = np.where(cell < 0, 0, indices[first] - axis.start(np.maximum(cell, 0)))
+        if cell[-1] >= 0:
+            edges[-1] = axis.edge(int(cell[-1])) - inside[-1]
+        return cls(cell, inside, Axis(len(indices), edges))
+
+    @classmethod
+    def pad(cls, axis: Axis, before: int, after: int, edge: int | None = None) -> Pieces:
+        """Put lengths of nothing before and after, in cells of at most `edge`.
+
+        Parameters
+        ----------
+        edge : int, optional
+            That of the longest cell by default.
+        """
+        edge = edge or int(axis.runs()[0].max(initial=0)) or max(before, after, 1)
+        head, tail = _cut(before, edge)[::-1], _cut(after, edge)
+        kept = Axis(axis.extent, *axis.runs(clipped=bool(after)))
+        edges = np.concatenate([head, kept.edge(np.arange(kept.ncells)), tail])
+        if after:
+            edges[-1] = edge
+        outside = (np.full(len(head), NOWHERE), np.full(len(tail), NOWHERE))
+        cell = np.concatenate([outside[0], np.arange(kept.ncells), outside[1]])
+        extent = before + axis.extent + after
+        new = Axis(extent, edges) if len(edges) else Axis.bare(0, edge)
+        return cls(cell, np.zeros(len(cell), np.int64), new)
+
+    @property
+    def nowhere(self) -> NDArray[np.bool_]:
+        """Which new cells are cut out of nothing."""
+        return self.cell < 0
+
+    @property
+    def unbroken(self) -> bool:
+        """Whether the old cells follow one another."""
+        n = len(self.cell)
+        return not n or bool(self.cell[0] >= 0 and (np.diff(self.cell) == 1).all())
+
+
+def _cut(length: int, edge: int) -> Int64:
+    whole, rest = divmod(length, edge)
+    return np.array([edge] * whole + [rest] * bool(rest), np.int64)
