@@ -23,7 +23,7 @@ from virtualzarr.array import reader, shards
 from virtualzarr.array.shards import IndexCache, ShardedChunks, indexes
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.sharding import only_sharding
-from virtualzarr.errors import ChunkNotFoundError, CodecError, SourceError
+from virtualzarr.errors import ChunkNotFoundError, CodecError, MetadataError, SourceError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding, array_to_v3
 from virtualzarr.stores import MemoryStore, open_store
@@ -247,6 +247,20 @@ def test_shards_behind_a_transpose_are_read_in_part(monkeypatch):
     ]
     block = pipeline.for_block((4, 6), "i4", FILL)
     np.testing.assert_array_equal(block.decode(store.data["c/1/0"]), data[4:, :6])
+
+
+def test_arrays_with_shards_behind_a_transpose_are_made_and_compared():
+    turn = {"name": "transpose", "configuration": {"order": [1, 2, 0]}}
+    wishes = {"shape": (8, 9, 10), "dtype": "i4", "chunks": (4, 6, 10)}
+    codecs = [turn, sharding([3, 5, 2])]
+    array = virtualzarr.create_array({}, codecs=codecs, **wishes)
+    assert array.chunks == (2, 3, 5)
+    assert array.shards == (4, 6, 10)
+    store = array.chunk_source.store
+    virtualzarr.open_array(store, mode="r", codecs=codecs, **wishes)
+    virtualzarr.open_array(store, mode="r", chunks=(2, 3, 5), shards=(4, 6, 10))
+    with pytest.raises(MetadataError, match="write chunks of 3 are not a multiple of read chunks"):
+        virtualzarr.create_array({}, codecs=codecs, **wishes | {"chunks": (3, 6, 10)})
 
 
 def test_nested_shards_are_read_through_both_indexes():

@@ -161,7 +161,7 @@ def new_array(wishes: Wishes) -> ArrayMetadata:
             wishes.shard_chunks,
             wishes.layout,
             zarr_format=zarr_format,
-            inner=codecs.sharding_in(wishes.parts["serializer"]),
+            inner=codecs.sharding_in(wishes.parts),
         )
     pipeline = (_pipeline_v2 if zarr_format == 2 else _pipeline_v3)(wishes, grid, stored, inner)
     value = wishes.fill_value
@@ -245,7 +245,7 @@ def _pipeline_v3(
 ) -> Pipeline:
     dtype = stored if stored.names or stored.hasobject else stored.newbyteorder("=")
     parts, order = wishes.parts, wishes.inner_order(grid.ndim)
-    given = codecs.sharding_in(parts["serializer"]) is not None
+    given = codecs.sharding_in(parts) is not None
     if given and order is not None and order != tuple(range(grid.ndim)):
         raise MetadataError("order: give the sub-chunks of the sharding codec a transpose instead")
     pipeline = codecs.new_pipeline(dtype, grid.ndim, inner_order=order, **parts)

@@ -10,6 +10,7 @@ import numpy as np
 from virtualzarr.codecs import Codec, Pipeline, codec_from_v2, codec_from_v3, make
 from virtualzarr.codecs.base import ArrayArray, ArrayBytes, Spec
 from virtualzarr.codecs.byteorder import has_order
+from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata.documents import member, short
 from virtualzarr.metadata.dtypes import vlen_kind
@@ -139,12 +140,20 @@ def sharded(pipeline: Pipeline, chunk_shape: Sequence[int], index_location: str)
     )
 
 
-def sharding_in(serializer: Any) -> tuple[int, ...] | None:
-    """Return the sub-chunk shape of a sharding codec among those that users give, if any."""
-    for item in () if isinstance(serializer, str) else as_list(serializer):
+def sharding_in(parts: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the sub-chunk shape of the serializer, if that is a sharding codec.
+
+    Transposes among the filters turn it, so that its axes are those of the array.
+    """
+    given = parts["serializer"]
+    for item in () if isinstance(given, str) else as_list(given):
         codec = as_codec(item)
         if codec.name == "sharding_indexed":
-            return tuple(codec.configuration["chunk_shape"])
+            filters = part(parts["filters"], "filters", "array_array", ())
+            turns = [turn for turn in filters if turn.name == "transpose"]
+            found = only_sharding(Pipeline([*turns, codec]))
+            assert found is not None
+            return found.chunk_shape
     return None
 
 

@@ -88,10 +88,10 @@ def _attributes(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]
 
 def _chunking(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
     outer = metadata.grid
-    shape = codecs.sharding_in(metadata.pipeline.codecs)
+    shape = codecs.sharding_in(codecs.split_codecs(metadata.pipeline.codecs))
     inner = outer if shape is None else grids.RegularGrid(metadata.shape, shape)
     # Whoever gives a sharding codec gives the shape of shards as `chunks`.
-    given = codecs.sharding_in(wishes.parts["serializer"]) is not None
+    given = codecs.sharding_in(wishes.parts) is not None
     yield from _cut("chunks", wishes.chunks, outer if given else inner)
     if wishes.shards is False and shape is not None:
         yield "shards", None, _edges(outer)
@@ -136,7 +136,7 @@ def _edges(grid: ChunkGrid) -> Any:
 def _coding(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
     """Compare codecs, those of the chunks within shards where there are shards."""
     pipeline, parts = metadata.pipeline, wishes.parts
-    if codecs.sharding_in(parts["serializer"]) is None:
+    if codecs.sharding_in(parts) is None:
         pipeline = codecs.within_shards(pipeline)
     stored = codecs.split_codecs(pipeline.codecs)
     order = wishes.inner_order(metadata.ndim)
