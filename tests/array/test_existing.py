@@ -1,5 +1,7 @@
 """Which chunks exist, how large they are, and going through them one by one."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +19,8 @@ from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores import LocalStore, MemoryStore
 
+NUMBERS = ["0", "1", "00", "01", "-1", "+1", "1_0", "1e3", " 1", "1\n", "\u0661", "\u00b2", "2",
+           "x", str(2**62), str(2**63 - 1), str(2**63), str(10**19), str(10**40)]  # fmt: skip
 PLAIN = (make("bytes", endian="little"),)
 
 
@@ -95,6 +99,37 @@ class TestStored:
             store.set(stem + key, b"123")
         assert array.chunk_exists().tolist() == [True, False]
         assert array.nchunks_initialized == 1
+
+    @pytest.mark.parametrize("path", ["", "x"])
+    @pytest.mark.parametrize("ndim", [0, 1, 2])
+    @pytest.mark.parametrize("separator", ["/", "."])
+    @pytest.mark.parametrize("name", ["default", "v2"])
+    def test_junk_does_not_count(self, name, separator, ndim, path):
+        store = MemoryStore()
+        array = vz.create_array(
+            store,
+            name=path,
+            shape=(2,) * ndim,
+            chunks=(1,) * ndim,
+            dtype="u1",
+            chunk_key_encoding={"name": name, "separator": separator},
+        )
+        chunks = {array.metadata.key_encoding.key(cell): cell for cell in np.ndindex(array.shape)}
+        stem = f"{path}/" if path else ""
+        for count in range(4):
+            for parts in itertools.product(NUMBERS if count < 3 else NUMBERS[:3], repeat=count):
+                for prefix in ((), ("c",), ("c/0",), ("x",), ("c", "")):
+                    for between in ("/", "."):
+                        key = between.join([*prefix, *parts])
+                        if not {"", ".", ".."} & {*key.split("/")} and key not in chunks:
+                            store.set(stem + key, b"1")
+        assert not array.chunk_exists().any()
+        array[...] = 1
+        assert array.chunk_exists().all()
+        assert array.nchunks_initialized == 2**ndim
+        array.resize((1,) * ndim)
+        assert array.nchunks_initialized == 1
+        assert np.all(array[...] == 1)
 
     def test_what_fell_out_does_not_count(self):
         array = create(RegularGrid((6,), (2,)))

@@ -143,7 +143,9 @@ class StoreChunks:
             Bytes of each chunk.
         """
         # Nothing but chunk keys begins with "c" or a digit and has so many numbers.
-        number, separator = "(0|[1-9][0-9]*)", re.escape(self.encoding.separator)
+        # Greater numbers than these may not fit into int64, and no grid has them.
+        number = "(0|[1-9][0-9]{0,17}|[1-8][0-9]{18})"
+        separator = re.escape(self.encoding.separator)
         parts = [number] * ndim
         if self.encoding.name == "default":
             parts.insert(0, "c")
