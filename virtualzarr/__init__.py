@@ -17,11 +17,13 @@ from virtualzarr.config import config
 
 if TYPE_CHECKING:
     from grids import ChunkLayout
+    from virtualzarr import models
     from virtualzarr.array import Array
     from virtualzarr.combine import concat, stack
-    from virtualzarr.creation import create_array, create_group, open_array, open_group
+    from virtualzarr.creation import create_array, open_array
     from virtualzarr.group import Group
     from virtualzarr.manifest import Manifest
+    from virtualzarr.nodes import create_group, open_group
     from virtualzarr.opening import open
     from virtualzarr.virtualizing import virtualize
 
@@ -34,10 +36,11 @@ _HOMES = {
     "Manifest": "virtualzarr.manifest",
     "concat": "virtualzarr.combine",
     "create_array": "virtualzarr.creation",
-    "create_group": "virtualzarr.creation",
+    "create_group": "virtualzarr.nodes",
+    "models": "virtualzarr.models",
     "open": "virtualzarr.opening",
     "open_array": "virtualzarr.creation",
-    "open_group": "virtualzarr.creation",
+    "open_group": "virtualzarr.nodes",
     "stack": "virtualzarr.combine",
     "virtualize": "virtualzarr.virtualizing",
 }
@@ -51,6 +54,7 @@ __all__ = [
     "config",
     "create_array",
     "create_group",
+    "models",
     "open",
     "open_array",
     "open_group",
@@ -63,7 +67,8 @@ def __getattr__(name: str) -> Any:
     # Names are imported when first used: importing the package costs next to nothing.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    home = import_module(_HOMES[name])
+    value = home if name == "models" else getattr(home, name)
     globals()[name] = value
     return value
 

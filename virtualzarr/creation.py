@@ -1,4 +1,4 @@
-"""Making arrays and groups in a store, and opening them with demands on what they are."""
+"""Making arrays in a store, and opening them with demands on what they are."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
-from virtualzarr.formats.zarr import open_hierarchy
-from virtualzarr.group import Group
-from virtualzarr.hierarchy import node_path, write_node
-from virtualzarr.metadata import ArrayMetadata, GroupMetadata, parse_array_v2, parse_array_v3
-from virtualzarr.metadata.new import ArrayWishes, Wishes, differences, new_array, plain_json
+from virtualzarr.hierarchy import node_path, read_node, write_node
+from virtualzarr.metadata import ArrayMetadata, normalize_path
+from virtualzarr.metadata.new import ArrayWishes, Wishes, differences, new_array
+from virtualzarr.models.known import models, spec_of
+from virtualzarr.models.node import NodeSpec
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.views import AssumedStore, read_only
 
@@ -105,16 +105,15 @@ def create_array(
     target = open_store(store, storage_options)
     if data is not None:
         data = _of_data(data, wishes)
-    metadata = new_array(Wishes(**wishes))
-    path = node_path(name or "", metadata.zarr_format)
+    spec = spec_of(new_array(Wishes(**wishes)))
+    path = node_path(name or "", spec.zarr_format)
     try:
-        write_node(target, path, metadata, overwrite=overwrite)
+        write_node(target, path, spec, overwrite=overwrite)
     except (MetadataError, NodeExistsError) as error:
         error.at(file=target.uri, variable=path or "/")
         raise
     # As it is read back: what is returned is what others will open.
-    array = open_hierarchy(target, path, zarr_format=metadata.zarr_format)
-    assert isinstance(array, Array)
+    array = _stored(read_node(target, path, spec.zarr_format), target, path)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
     if data is not None:
         array[...] = data
@@ -129,51 +128,6 @@ def _of_data(data: Any, wishes: ArrayWishes) -> Any:
     if wishes.get("dtype") is None:
         wishes["dtype"] = data.dtype
     return data
-
-
-def create_group(
-    store: Any,
-    *,
-    path: str | None = None,
-    zarr_format: int | None = None,
-    overwrite: bool = False,
-    attributes: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Group:
-    """Make a group in a store.
-
-    Parameters
-    ----------
-    store : path, URL, mutable mapping or store
-    path : str, optional
-        Path within the store; groups above it that are not there are made. The root by default.
-    zarr_format : {3, 2}
-    overwrite : bool
-        Whether a node that is there already is deleted, with everything in it.
-    attributes : mapping, optional
-    storage_options : mapping, optional
-        For the file system of a URL.
-
-    Raises
-    ------
-    NodeExistsError
-        There is a node already.
-    AccessError
-        The store can only be read.
-
-    Examples
-    --------
-    >>> import virtualzarr as vz
-    >>> vz.create_group({}, path="a/b", attributes={"title": "weather"})
-    <Group a/b: 0 members>
-    """
-    target = open_store(store, storage_options)
-    metadata = GroupMetadata(plain_json(attributes or {}), zarr_format or 3)
-    place = node_path(path or "", metadata.zarr_format)
-    write_node(target, place, metadata, overwrite=overwrite)
-    group = open_hierarchy(target, place, zarr_format=metadata.zarr_format)
-    assert isinstance(group, Group)
-    return group
 
 
 def open_array(
@@ -240,15 +194,21 @@ variable /]
 
 def _existing(store: Store, path: str, mode: Mode, data: Any, wishes: ArrayWishes) -> Array:
     shown = read_only(store) if mode == "r" else store
+    place = normalize_path(path)
     try:
-        node = open_hierarchy(shown, path, zarr_format=wishes.get("zarr_format"))
+        spec = read_node(shown, place, wishes.get("zarr_format"))
     except NodeNotFoundError:
         if mode != "a":
             raise
         return create_array(store, name=path, data=data, **wishes)
-    if not isinstance(node, Array):
+    return checked(_stored(spec, shown, place), store, wishes)
+
+
+def _stored(spec: NodeSpec, store: Store, path: str) -> Array:
+    """Return the array of a model that was read."""
+    if not isinstance(spec.metadata, ArrayMetadata):
         raise NodeNotFoundError(f"there is no array at {path!r}, but a group", file=store.uri)
-    return checked(node, store, wishes)
+    return Array.stored(spec.metadata, store, path)
 
 
 def checked(array: Array, store: Store, wishes: ArrayWishes) -> Array:
@@ -280,7 +240,7 @@ def _assumed(
     if mode in ("w", "w-"):
         raise ValueError(f"assume: with mode {mode!r} the metadata are written, not assumed")
     if isinstance(assume, Mapping):
-        assume = (parse_array_v2 if assume.get("zarr_format") == 2 else parse_array_v3)(assume)
+        assume = models(2 if assume.get("zarr_format") == 2 else 3)[0].from_json(assume).metadata
     if isinstance(assume, bool):
         metadata = new_array(Wishes(**wishes))
     else:
@@ -288,54 +248,3 @@ def _assumed(
     place = node_path(path, metadata.zarr_format)
     shown: Any = read_only(store) if mode == "r" else AssumedStore(store)
     return checked(Array.stored(metadata, shown, place), store, wishes)
-
-
-def open_group(
-    store: Any,
-    path: str = "",
-    *,
-    mode: Mode | None = None,
-    zarr_format: int | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Group:
-    """Open a group, or make it.
-
-    Parameters
-    ----------
-    store, path, mode, zarr_format, storage_options
-        As for `open_array`.
-    attributes : mapping, optional
-        Attributes of a group that is made.
-
-    Raises
-    ------
-    NodeNotFoundError, NodeExistsError
-        There is no group, or there is a node already, as the mode has it.
-
-    Examples
-    --------
-    >>> import virtualzarr as vz
-    >>> vz.open_group({})
-    <Group: 0 members>
-    """
-    target = open_store(store, storage_options)
-    mode = checked_mode(mode, target)
-    if mode not in ("w", "w-"):
-        shown = read_only(target) if mode == "r" else target
-        try:
-            node = open_hierarchy(shown, path, zarr_format=zarr_format)
-        except NodeNotFoundError:
-            if mode != "a":
-                raise
-        else:
-            if isinstance(node, Group):
-                return node
-            raise NodeNotFoundError(f"there is no group at {path!r}, but an array", file=target.uri)
-    return create_group(
-        target,
-        path=path,
-        zarr_format=zarr_format,
-        attributes=attributes,
-        overwrite=mode == "w",
-    )

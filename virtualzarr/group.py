@@ -7,10 +7,23 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from virtualzarr.array import Array
 from virtualzarr.attributes import Attributes
+from virtualzarr.creation import create_array, open_array
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError, VirtualZarrError
+from virtualzarr.hierarchy import (
+    consolidate,
+    copy_node,
+    delete_node,
+    node_path,
+    read_node,
+    write_hierarchy,
+    write_node,
+)
+from virtualzarr.metadata import GroupMetadata, normalize_path
+from virtualzarr.metadata.new import ArrayWishes
+from virtualzarr.models.known import models
+from virtualzarr.models.node import NodeSpec
 
 if TYPE_CHECKING:
-    from virtualzarr.metadata.new import ArrayWishes
     from virtualzarr.publish import PublishReport
     from virtualzarr.stores import Store
 
@@ -56,6 +69,12 @@ class Group(Mapping[str, "Array | Group"]):
         if store is None:
             return self.attributes
         return Attributes(self.attributes, store, self.path, self.zarr_format)
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """What the group's document says, or would say if the group were stored."""
+        stored: GroupMetadata = getattr(self._members, "metadata", None) or GroupMetadata()
+        return stored.replace(attributes=self.attributes)
 
     @property
     def zarr_format(self) -> int:
@@ -147,17 +166,58 @@ class Group(Mapping[str, "Array | Group"]):
         └── inner
             └── x (4, 6) float32
         """
-        from virtualzarr.creation import create_array
-
         options.setdefault("zarr_format", self.zarr_format)
         return create_array(self.store, name=self._place(name), **options)
 
-    def create_group(self, name: str, **options: Any) -> Group:
-        """Make a group in this group; see `virtualzarr.create_group` for the options."""
-        from virtualzarr.creation import create_group
+    def create_group(
+        self,
+        name: str,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        zarr_format: int | None = None,
+    ) -> Group:
+        """Make a group in this group; see `virtualzarr.create_group`."""
+        spec = models(zarr_format or self.zarr_format)[1](attributes=attributes or {})
+        path = node_path(self._place(name), spec.zarr_format)
+        write_node(self.store, path, spec, overwrite=overwrite)
+        return self._group_at(path)
 
-        options.setdefault("zarr_format", self.zarr_format)
-        return create_group(self.store, path=self._place(name), **options)
+    def create_hierarchy(
+        self, nodes: Mapping[str, NodeSpec], *, overwrite: bool = False
+    ) -> dict[str, Array | Group]:
+        """Make arrays and groups in this group from their models, groups with what is in them.
+
+        Parameters
+        ----------
+        nodes : mapping
+            Models by path, relative to this group; groups between that are not given are made.
+        overwrite : bool
+            Whether nodes that are there already are deleted, with everything in them.
+
+        Returns
+        -------
+        dict
+            What was made, by the same paths.
+
+        Raises
+        ------
+        NodeExistsError
+            There is a node already.
+
+        Examples
+        --------
+        >>> import virtualzarr as vz
+        >>> x = vz.models.v3.ArraySpec.new(shape=(4, 6), dtype="f4", attributes={})
+        >>> group = vz.create_group({})
+        >>> group.create_hierarchy({"a/x": x, "y": x})
+        {'a/x': <Array a/x (4, 6) float32, 1 chunk>, 'y': <Array y (4, 6) float32, 1 chunk>}
+        """
+        # A group before what is in it, however they are given.
+        for name in sorted(nodes, key=lambda name: normalize_path(name).split("/")):
+            path = node_path(self._place(name), nodes[name].zarr_format)
+            write_hierarchy(self.store, path, nodes[name], overwrite=overwrite)
+        return {name: self[normalize_path(name)] for name in nodes}
 
     def require_array(self, name: str, **wishes: Unpack[ArrayWishes]) -> Array:
         """Return an array of this group, made if it is not there.
@@ -167,17 +227,32 @@ class Group(Mapping[str, "Array | Group"]):
         MismatchError
             It is there, but not as asked for; the message has both values of whatever differs.
         """
-        from virtualzarr.creation import open_array
-
         wishes.setdefault("zarr_format", self.zarr_format)
         return open_array(self.store, self._place(name), mode="a", **wishes)
 
-    def require_group(self, name: str, **options: Any) -> Group:
+    def require_group(
+        self,
+        name: str,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        zarr_format: int | None = None,
+    ) -> Group:
         """Return a group in this group, made if it is not there."""
-        from virtualzarr.creation import open_group
+        path = self._place(name)
+        try:
+            spec = read_node(self.store, path, zarr_format or self.zarr_format)
+        except NodeNotFoundError:
+            return self.create_group(name, attributes=attributes, zarr_format=zarr_format)
+        if spec.node_type != "group":
+            raise NodeNotFoundError(
+                f"there is no group at {path!r}, but an array", file=self.store.uri
+            )
+        return self._group_at(path)
 
-        options.setdefault("zarr_format", self.zarr_format)
-        return open_group(self.store, self._place(name), mode="a", **options)
+    def _group_at(self, path: str) -> Group:
+        node = self[path[len(self.path) :]]
+        assert isinstance(node, Group)
+        return node
 
     def delete(self, name: str) -> None:
         """Delete a member with everything in it; also ``del group[name]``.
@@ -187,8 +262,6 @@ class Group(Mapping[str, "Array | Group"]):
         NodeNotFoundError
             There is none.
         """
-        from virtualzarr.hierarchy import delete_node
-
         delete_node(self.store, self._place(name))
 
     __delitem__ = delete
@@ -214,8 +287,6 @@ class Group(Mapping[str, "Array | Group"]):
         NodeExistsError
             There is a node at the target.
         """
-        from virtualzarr.hierarchy import copy_node, node_path
-
         copy_node(self.store, self._place(source), node_path(self._place(target), self.zarr_format))
 
     def consolidate_metadata(self) -> None:
@@ -224,14 +295,10 @@ class Group(Mapping[str, "Array | Group"]):
         In v2 that is `.zmetadata`, in v3 it is in the group's `zarr.json`. Whoever opens the group
         for reading then needs one request. Later changes through this package keep it up to date.
         """
-        from virtualzarr.hierarchy import consolidate
-
         consolidate(self.store, self.path)
 
     def _place(self, name: str) -> str:
         """Return the path of a member to be changed."""
-        from virtualzarr.metadata import normalize_path
-
         path = normalize_path(name)
         if not path:
             raise ValueError(f"{name!r} is not the name of a member")

@@ -1,4 +1,4 @@
-"""Editing the nodes of a stored hierarchy: their documents, written whole or not at all.
+"""The nodes of a stored hierarchy: read and written as models, whole or not at all.
 
 Consolidated metadata above a node that is changed are brought up to date, so that nobody who
 reads those sees what no longer is.
@@ -9,21 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from virtualzarr.errors import AccessError, MetadataError, NodeExistsError, NodeNotFoundError
+from virtualzarr.errors import (
+    AccessError,
+    MetadataError,
+    NodeExistsError,
+    NodeNotFoundError,
+    VirtualZarrError,
+)
 from virtualzarr.metadata import (
     ArrayMetadata,
     GroupMetadata,
-    array_to_v2,
-    array_to_v3,
     check_name,
     dumps_json,
-    group_to_v2,
-    group_to_v3,
     loads_json,
     normalize_path,
 )
 from virtualzarr.metadata.new import plain_json
 from virtualzarr.metadata.v2 import DIMENSIONS
+from virtualzarr.models.group import GroupSpecBase
+from virtualzarr.models.known import from_documents, spec_of
+from virtualzarr.models.node import NodeSpec
 from virtualzarr.stores import Store
 
 Document = dict[str, Any]
@@ -32,6 +37,8 @@ Node = tuple[int, str]
 
 _NAMES = {2: (".zarray", ".zgroup", ".zattrs"), 3: ("zarr.json",)}
 _ALL_NAMES = (*_NAMES[3], *_NAMES[2], ".zmetadata")
+MARKERS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+"""The documents any of which makes a node."""
 
 
 def join(*parts: str) -> str:
@@ -74,22 +81,56 @@ def node_at(store: Store, path: str, zarr_format: int | None = None) -> Node | N
 
 def documents_of(metadata: ArrayMetadata | GroupMetadata) -> dict[str, Document]:
     """Return the documents of a node by name, the one that makes it a node first."""
-    is_array = isinstance(metadata, ArrayMetadata)
-    if metadata.zarr_format == 3:
-        return {"zarr.json": array_to_v3(metadata) if is_array else group_to_v3(metadata)}  # type: ignore[arg-type]
-    main, attributes = array_to_v2(metadata) if is_array else group_to_v2(metadata)  # type: ignore[arg-type]
-    documents = {".zarray" if is_array else ".zgroup": main}
-    return documents | ({".zattrs": attributes} if attributes else {})
+    return spec_of(metadata).to_documents()
+
+
+def read_node(store: Store, path: str, zarr_format: int | None = None) -> NodeSpec:
+    """Return the model of a stored node, of a group with consolidated members or none.
+
+    Parameters
+    ----------
+    path : str
+        A normalized one.
+    zarr_format : int, optional
+        Look only for nodes of this format; v3 before v2 by default.
+
+    Raises
+    ------
+    NodeNotFoundError
+        Nothing is stored there.
+    MetadataError, UnsupportedError
+        A document breaks its specification, or needs what this package does not have.
+    """
+    documents: Document = {}
+
+    def has(*names: str) -> bool:
+        found = {name: store.get(join(path, name)) for name in names}
+        documents.update(
+            {name: loads_json(data) for name, data in found.items() if data is not None}
+        )
+        return bool(documents)
+
+    try:
+        found = zarr_format != 2 and has("zarr.json")
+        if not found and zarr_format != 3 and (has(".zarray") or has(".zgroup", ".zmetadata")):
+            has(".zattrs")
+        if documents:
+            return from_documents(documents)
+    except VirtualZarrError as error:
+        error.at(file=store.uri, variable=path or "/")
+        raise
+    kind = "Zarr" if zarr_format is None else f"Zarr v{zarr_format}"
+    raise NodeNotFoundError(f"no {kind} array or group at {path!r}", file=store.uri)
 
 
 def write_node(
     store: Store,
     path: str,
-    metadata: ArrayMetadata | GroupMetadata,
+    spec: NodeSpec,
     *,
     overwrite: bool = False,
 ) -> None:
-    """Make a node, and groups above it where there are none.
+    """Make a node from its model, and groups above it where there are none.
 
     Source: Zarr v2 specification, hierarchies; Zarr v3 core specification, hierarchy.
 
@@ -108,10 +149,10 @@ def write_node(
         A node above is an array, or of the other Zarr format.
     """
     check_writable(store)
-    documents = documents_of(metadata)
+    documents = spec.to_documents()
     written = {name: dumps_json(document) for name, document in documents.items()}
     for parent in ancestors(path):
-        _ensure_group(store, parent, path, metadata.zarr_format)
+        _ensure_group(store, parent, path, spec.zarr_format)
     if overwrite:
         delete_node(store, path, missing_ok=True)
     elif (found := node_at(store, path)) is not None:
@@ -119,7 +160,18 @@ def write_node(
     for i, (name, data) in enumerate(written.items()):
         # The first one decides who makes the node, if several try at once.
         store.update(join(path, name), _only_new(data, store, path) if i == 0 else _always(data))
-    refresh_consolidated(store, path, documents, metadata.zarr_format)
+    refresh_consolidated(store, path, documents, spec.zarr_format)
+
+
+def write_hierarchy(store: Store, root: str, spec: NodeSpec, *, overwrite: bool = False) -> None:
+    """Make a node with everything in it, groups before what is in them; see `write_node`."""
+    nodes = spec.to_flat() if isinstance(spec, GroupSpecBase) else {"": spec}
+    for below, node in nodes.items():
+        place = join(root, below)
+        try:
+            write_node(store, place, node, overwrite=overwrite and not below)
+        except (MetadataError, NodeExistsError) as error:
+            raise error.at(file=store.uri, variable=place or "/") from error.__cause__
 
 
 def check_writable(store: Store) -> None:
@@ -155,7 +207,7 @@ def _always(data: bytes) -> Callable[[bytes | None], bytes]:
 def _ensure_group(store: Store, path: str, below: str, zarr_format: int) -> None:
     found = node_at(store, path, zarr_format) or node_at(store, path)
     if found is None:
-        documents = documents_of(GroupMetadata(zarr_format=zarr_format))
+        documents = spec_of(GroupMetadata(zarr_format=zarr_format)).to_documents()
         ((name, document),) = documents.items()
         data = dumps_json(document)
         store.update(join(path, name), lambda old: data if old is None else old)

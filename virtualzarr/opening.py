@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
 from virtualzarr.array import Array
-from virtualzarr.creation import Mode, checked, checked_mode, open_array, open_group
+from virtualzarr.creation import Mode, checked, checked_mode, open_array
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.formats import detect, scan
-from virtualzarr.formats.zarr import open_hierarchy
 from virtualzarr.group import Group
 from virtualzarr.metadata.new import ArrayWishes
+from virtualzarr.nodes import open_group, open_hierarchy
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.views import read_only

@@ -622,7 +622,7 @@ def test_a_corrupt_shard_is_not_written_over_in_part(nested):
 
 ROWS = """
 import sys
-from virtualzarr.formats.zarr import open_hierarchy
+from virtualzarr.nodes import open_hierarchy
 from virtualzarr.stores import open_store
 array = open_hierarchy(open_store(sys.argv[1]))
 sys.stdin.read(1)

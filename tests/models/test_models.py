@@ -13,7 +13,9 @@ import pytest
 import virtualzarr as vz
 from tests.models import zep6
 from virtualzarr.errors import MetadataError, NodeExistsError, UnsupportedError
+from virtualzarr.hierarchy import read_node
 from virtualzarr.models import read, v2, v3
+from virtualzarr.stores import open_store
 
 MODELS = {2: v2, 3: v3}
 OPTIONAL = {"must_understand": False, "a": 1}
@@ -86,7 +88,7 @@ def test_consolidated_documents_are_models(version):
     model.create(store, consolidate=True)
     if version == 3:
         assert v3.GroupSpec.from_json(json.loads(store["zarr.json"])) == model
-    metadata = vz.formats.zarr.read_metadata(vz.stores.open_store(store), "")
+    metadata = read_node(open_store(store), "").metadata
     assert MODELS[version].GroupSpec.from_metadata(metadata) == model
 
 

@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 PROGRAM = """
+    from collections.abc import Mapping
     from dataclasses import dataclass
     from typing import Any
     from virtualzarr.models import v2
@@ -18,7 +19,7 @@ PROGRAM = """
         _ARRAY_DIMENSIONS: list[str]
 
     DimsArray = v2.ArraySpec[Dims]
-    DimsGroup = v2.GroupSpec[Any, DimsArray]
+    DimsGroup = v2.GroupSpec[Any, Mapping[str, DimsArray]]
     x = DimsArray(
         attributes=ATTRIBUTES, shape=(4,), chunks=(4,), dtype="<i4", compressor=None, fill_value=0
     )

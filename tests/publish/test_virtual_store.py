@@ -9,10 +9,10 @@ from grids import RectilinearGrid, RegularGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import AccessError, SourceError, UnsupportedError
-from virtualzarr.formats.zarr import open_hierarchy
 from virtualzarr.group import Group
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.nodes import open_hierarchy
 from virtualzarr.publish.virtual_store import VirtualStore
 
 RAW = Pipeline((make("bytes", endian="little"),))

@@ -7,15 +7,8 @@ from typing import Any
 from grids import RectilinearGrid
 from virtualzarr.errors import MismatchError, NodeNotFoundError, VirtualZarrError
 from virtualzarr.hierarchy import join, refresh_consolidated
-from virtualzarr.metadata import (
-    ArrayMetadata,
-    array_to_v2,
-    array_to_v3,
-    dumps_json,
-    loads_json,
-    parse_array_v2,
-    parse_array_v3,
-)
+from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
+from virtualzarr.models.known import models, spec_of
 from virtualzarr.stores import Store
 
 _DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
@@ -82,7 +75,7 @@ def change(
                 variable=path,
             )
         new = found.replace(**changes)
-        document = array_to_v3(new) if version == 3 else array_to_v2(new)[0]
+        document = spec_of(new).to_documents()[_DOCUMENTS[version]]
         data = dumps_json(document, indent=None if _is_long(new) else 2)
         result = data, new
         return data
@@ -105,11 +98,10 @@ def _parsed(
     if known is not None and known[0] == data:
         return known
     try:
-        if zarr_format == 3:
-            return data, parse_array_v3(loads_json(data))
-        zattrs = store.get(join(path, ".zattrs"))
-        attributes = None if zattrs is None else loads_json(zattrs)
-        return data, parse_array_v2(loads_json(data), attributes)
+        documents = {_DOCUMENTS[zarr_format]: loads_json(data)}
+        if zarr_format == 2 and (zattrs := store.get(join(path, ".zattrs"))) is not None:
+            documents[".zattrs"] = loads_json(zattrs)
+        return data, models(zarr_format)[0].from_documents(documents).metadata
     except VirtualZarrError as error:
         error.at(file=store.uri, variable=path)
         raise

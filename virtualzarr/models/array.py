@@ -2,81 +2,87 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 import numpy as np
 
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.documents import as_object, require, require_format
+from virtualzarr.metadata.documents import as_object, member, require, require_format
 from virtualzarr.metadata.new import Wishes, new_array
-from virtualzarr.models.attributes import attributes_json, typed_attributes
 from virtualzarr.models.node import NodeSpec
+from virtualzarr.models.typed import attributes_json, typed
 
-A = TypeVar("A")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    A = TypeVar("A", default=dict[str, Any])
+else:
+    from typing import TypeVar
+
+    A = TypeVar("A")
 
 
 class ArraySpecBase(NodeSpec, Generic[A]):
-    """The structure of an array: the members of its document, checked against one another.
-
-    Attributes
-    ----------
-    attributes
-        A mapping, or a dataclass.
-    extra : mapping
-        Members of the document that mean nothing to this package.
-    metadata : ArrayMetadata
-        The same, as the engine has it.
-    """
+    """The structure of an array: the members of its document, checked against one another."""
 
     node_type: ClassVar[str] = "array"
-    attributes: A
-    extra: Mapping[str, Any]
     metadata: ArrayMetadata
+
+    @classmethod
+    @abstractmethod
+    def _parse(cls, documents: Mapping[str, Any]) -> ArrayMetadata: ...
 
     @classmethod
     @abstractmethod
     def _repaired(cls, document: Mapping[str, Any]) -> dict[str, Any]: ...
 
-    @classmethod
-    @abstractmethod
-    def _parse(cls, document: Mapping[str, Any]) -> ArrayMetadata: ...
-
-    @classmethod
-    @abstractmethod
-    def _written(cls, metadata: ArrayMetadata) -> dict[str, Any]: ...
-
-    def __post_init__(self) -> None:
-        names = self._names()
-        document = {name: getattr(self, name) for name in names}
-        document = {name: value for name, value in document.items() if name != "extra"}
-        document["attributes"] = attributes_json(self.attributes)
-        document = {**self.extra, **self._head(), **_plain(document)}
-        metadata = self._parse(self._repaired(document))
-        # As it is written again: what means the same is the same.
-        written = self._written(metadata)
-        for name in names:
-            if name not in ("attributes", "extra"):
-                object.__setattr__(self, name, _frozen(written.get(name)))
-        if isinstance(self.attributes, Mapping):
-            object.__setattr__(self, "attributes", dict(self.attributes))
-        for name in self.extra:
+    def _build(self, attributes: A, extra: Mapping[str, Any], members: dict[str, Any]) -> None:
+        """Check the parameters of a new model against one another."""
+        head = {"zarr_format": self.zarr_format, "node_type": self.node_type}
+        document = {**extra, **head, **_plain(members), "attributes": attributes_json(attributes)}
+        if self.zarr_format == 2:
+            del document["node_type"]
+        metadata = self._parse(self._split(self._repaired(document)))
+        for name in extra:
             if name not in metadata.extra:
                 raise MetadataError(f"extra: {name} cannot be a further member of an array")
-        object.__setattr__(self, "extra", dict(metadata.extra))
-        object.__setattr__(self, "metadata", metadata)
+        kept: Any = dict(attributes) if isinstance(attributes, Mapping) else attributes
+        vars(self).update(metadata=metadata, attributes=kept)
 
     @classmethod
-    def _names(cls) -> list[str]:
-        return [field.name for field in dataclasses.fields(cast(Any, cls)) if field.init]
+    def _of(cls, metadata: ArrayMetadata, *kinds: Any) -> Self:
+        """Return the model of metadata, whose members are spelled out when they are asked for."""
+        spec = object.__new__(cls)
+        vars(spec)["metadata"] = metadata
+        kind = cls._declared(*kinds)[0]
+        if kind is not None:
+            with member("attributes"):
+                vars(spec)["attributes"] = typed(spec._written["attributes"], kind)
+        return spec
+
+    @functools.cached_property
+    def attributes(self) -> A:
+        """A mapping, or a dataclass; of v2 with the dimension names in them."""
+        return self._written["attributes"]
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """Members of the document that mean nothing to this package."""
+        return self.metadata.extra
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self.metadata.shape
 
     @classmethod
-    def _head(cls) -> dict[str, Any]:
-        kind = {"node_type": cls.node_type} if cls.zarr_format == 3 else {}
-        return {"zarr_format": cls.zarr_format, **kind}
+    def from_documents(cls, documents: Mapping[str, Any]) -> Self:
+        """Return the model that documents have, by the names they are stored under."""
+        return cls._of(cls._parse(documents))
 
     @classmethod
     def from_json(
@@ -98,16 +104,7 @@ class ArraySpecBase(NodeSpec, Generic[A]):
         document = as_object(document)
         require_format(document, cls.zarr_format)
         require(document, "shape")
-        parsed = cls._parse(cls._repaired(document))
-        return cls._of(parsed, attributes)
-
-    @classmethod
-    def _of(cls, metadata: ArrayMetadata, attributes: Callable[..., A] | None) -> Self:
-        written = cls._written(metadata)
-        values = {name: written[name] for name in cls._names() if name in written}
-        values["extra"] = metadata.extra
-        values["attributes"] = typed_attributes(written.get("attributes", {}), attributes)
-        return cast(Any, cls)(**values)
+        return cls._of(cls._parse(cls._split(cls._repaired(document))), attributes)
 
     @classmethod
     def from_metadata(
@@ -118,14 +115,24 @@ class ArraySpecBase(NodeSpec, Generic[A]):
         Raises
         ------
         UnsupportedError
-            They are of the other Zarr format: that is for `to_v2` and `to_v3`.
+            They have no form in documents, or are of the other Zarr format: that is for
+            `to_format`.
         """
         if metadata.zarr_format != cls.zarr_format:
             raise UnsupportedError(
                 f"the array is of Zarr v{metadata.zarr_format}, the model of v{cls.zarr_format}; "
                 "convert the model"
             )
-        return cls._of(metadata, attributes)
+        spec = cls._of(metadata, attributes)
+        assert spec._written  # made now, so that what has no form is refused now
+        return spec
+
+    @classmethod
+    def cast(cls, node: Any, *kinds: Any) -> Self:
+        """Return a model as one of this class, with attributes of the declared type."""
+        if not isinstance(node, ArraySpecBase) or node.zarr_format != cls.zarr_format:
+            raise MetadataError(f"must be an array of Zarr v{cls.zarr_format}")
+        return cls._of(node.metadata, *kinds)
 
     @classmethod
     def new(cls, *, attributes: A, **wishes: Any) -> Self:
@@ -135,22 +142,14 @@ class ArraySpecBase(NodeSpec, Generic[A]):
         """
         plain = attributes_json(attributes)
         wanted = Wishes(**wishes, attributes=plain, zarr_format=cls.zarr_format)
-        model = cls._of(new_array(wanted), None)
-        if isinstance(attributes, Mapping):
-            return model  # which has dimension names in v2's attributes
-        return model.replace(attributes=attributes)
-
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with some members changed."""
-        return dataclasses.replace(cast(Any, self), **changes)
+        spec = cls.from_metadata(new_array(wanted))
+        if not isinstance(attributes, Mapping):  # those have dimension names in v2's attributes
+            vars(spec)["attributes"] = attributes
+        return spec
 
     def to_json(self) -> dict[str, Any]:
         """Return the model as the JSON object of ZEP 6."""
-        written = self._written(self.metadata)
-        for name in self._head():
-            written.pop(name)
-        attributes = written.pop("attributes")
-        return {**self._head(), "attributes": attributes, **written}
+        return self._spelled()
 
 
 def _plain(value: Any) -> Any:
@@ -160,7 +159,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

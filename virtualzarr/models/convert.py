@@ -7,22 +7,16 @@ from typing import Any
 
 from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
-from virtualzarr.models import v2, v3
 from virtualzarr.models.array import ArraySpecBase
 from virtualzarr.models.compare import documents_differ
 from virtualzarr.models.group import GroupSpecBase
+from virtualzarr.models.known import models, spec_of
 from virtualzarr.models.node import NodeSpec
-
-MODELS: dict[int, tuple[Any, Any]] = {
-    2: (v2.ArraySpec, v2.GroupSpec),
-    3: (v3.ArraySpec, v3.GroupSpec),
-}
 
 
 def convert(model: NodeSpec, zarr_format: int, *, new_keys: bool = False) -> Any:
     """Return a model in another Zarr format; see `NodeSpec.to_format`."""
-    if zarr_format not in MODELS:
-        raise UnsupportedError(f"zarr_format {zarr_format}; known are 2 and 3")
+    group = models(zarr_format)[1]
     if zarr_format == model.zarr_format:
         return model
     nodes = model.to_flat() if isinstance(model, GroupSpecBase) else {"": model}
@@ -37,12 +31,14 @@ def convert(model: NodeSpec, zarr_format: int, *, new_keys: bool = False) -> Any
             raise error.at(variable=path or "/") from error.__cause__
     if not isinstance(model, GroupSpecBase):
         return result[""]
-    return MODELS[zarr_format][1].from_flat(result)
+    return group.from_flat(result)
 
 
 def _group(node: Any, zarr_format: int) -> NodeSpec:
-    return MODELS[zarr_format][1](
-        attributes=node.attributes, members=node.members, extra=_extra(node.extra, zarr_format)
+    return models(zarr_format)[1](
+        attributes=node.metadata.attributes,
+        members=node.members,
+        extra=_extra(node.extra, zarr_format),
     )
 
 
@@ -55,14 +51,14 @@ def _array(node: ArraySpecBase[Any], zarr_format: int, new_keys: bool) -> NodeSp
         extra=_extra(old.extra, zarr_format),
         key_encoding=_keys(old, zarr_format, new_keys),
     )
-    result = MODELS[zarr_format][0].from_metadata(new)
+    result = models(zarr_format)[0].from_json(spec_of(new).to_json())
     # There and back again: whatever is not the same has no form there.
     back = result.metadata.replace(
         zarr_format=old.zarr_format, extra=old.extra, key_encoding=old.key_encoding
     )
     if back.pipeline.decoding_key(old.dtype) == old.pipeline.decoding_key(old.dtype):
         back = back.replace(pipeline=old.pipeline)  # the other format writes it more explicitly
-    again = type(node).from_metadata(back)
+    again = spec_of(back)
     for difference in documents_differ(node.to_json(), again.to_json()):
         raise UnsupportedError(
             f"there is no exact form in Zarr v{zarr_format}: {difference.removeprefix('/: ')}"

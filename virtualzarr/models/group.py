@@ -2,69 +2,72 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, check_name
 from virtualzarr.metadata.documents import as_object, member, require_format
-from virtualzarr.models.array import ArraySpecBase
-from virtualzarr.models.attributes import attributes_json, typed_attributes
+from virtualzarr.models.array import A, ArraySpecBase
 from virtualzarr.models.flat import nested
 from virtualzarr.models.node import NodeSpec
+from virtualzarr.models.typed import attributes_json, typed
 
-A = TypeVar("A")
-M = TypeVar("M", bound=NodeSpec)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    M = TypeVar("M", bound=Mapping[str, object], default=Mapping[str, NodeSpec])
+else:
+    from typing import TypeVar
+
+    M = TypeVar("M")
+
+NOTHING: Any = MappingProxyType({})
 
 
 class GroupSpecBase(NodeSpec, Generic[A, M]):
     """The structure of a group: its attributes, and the models of its members.
 
-    Attributes
+    Parameters
     ----------
     attributes
         A mapping, or a dataclass.
     members : mapping of str to model, or None
-        None says that nobody looked, as at the depth where a reading of a hierarchy stopped.
+        For type checkers also a TypedDict, which names them. None says that nobody looked, as at
+        the depth where a reading of a hierarchy stopped.
     extra : mapping
         Further members of the document.
-    metadata : GroupMetadata
-        The same without the members, as the engine has it.
     """
 
     node_type: ClassVar[str] = "group"
-    array_type: ClassVar[type[ArraySpecBase[Any]]]
-    attributes: A
-    members: Mapping[str, M] | None
-    extra: Mapping[str, Any]
     metadata: GroupMetadata
 
-    @classmethod
-    @abstractmethod
-    def _parse(cls, document: Mapping[str, Any]) -> GroupMetadata: ...
+    if not TYPE_CHECKING:
 
-    @classmethod
-    @abstractmethod
-    def _written(cls, metadata: GroupMetadata) -> dict[str, Any]: ...
+        def __class_getitem__(cls, kinds: Any) -> Any:
+            # As type checkers have it: whoever declares attributes only has members of any kind.
+            kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+            missing = len(cls.__parameters__) - len(kinds)
+            return super().__class_getitem__((*kinds, *[Any] * missing))
 
-    def __post_init__(self) -> None:
-        attributes = attributes_json(self.attributes)
-        metadata = GroupMetadata(attributes, self.zarr_format, dict(self.extra))
-        metadata = self._parse(self._written(metadata))  # refuses what no document may have
-        for name in self.extra:
+    def __init__(
+        self, *, attributes: A, members: M | None = NOTHING, extra: Mapping[str, Any] = NOTHING
+    ) -> None:
+        plain = GroupMetadata(attributes_json(attributes), self.zarr_format, dict(extra))
+        vars(self)["metadata"] = plain
+        metadata = self._parse(self.to_documents())  # refuses what no document may have
+        for name in extra:
             if name not in metadata.extra:
                 raise MetadataError(f"extra: {name} cannot be a further member of a group")
-        _set = object.__setattr__
-        if isinstance(self.attributes, Mapping):
-            _set(self, "attributes", dict(self.attributes))
-        _set(self, "extra", dict(metadata.extra))
-        _set(self, "metadata", metadata)
-        if self.members is not None:
-            _set(self, "members", dict(self.members))
-            for name, node in self.members.items():
-                self._check(name, node)
+        kept: Any = dict(attributes) if isinstance(attributes, Mapping) else attributes
+        inner: Any = None if members is None else dict(members)
+        vars(self).pop("_written", None)
+        vars(self).update(metadata=metadata, attributes=kept, members=inner)
+        for name, node in (inner or {}).items():
+            self._check(name, node)
 
     def _check(self, name: str, node: Any) -> None:
         with member("members"):
@@ -77,8 +80,67 @@ class GroupSpecBase(NodeSpec, Generic[A, M]):
                 )
 
     @classmethod
+    @abstractmethod
+    def _parse(cls, documents: Mapping[str, Any]) -> GroupMetadata: ...
+
+    @classmethod
+    @abstractmethod
+    def _types(cls) -> tuple[type[ArraySpecBase[Any]], type[GroupSpecBase[Any, Any]]]:
+        """Return the classes of members whose types are not declared."""
+
+    @functools.cached_property
+    def attributes(self) -> A:
+        """A mapping, or a dataclass."""
+        return self._written["attributes"]
+
+    @functools.cached_property
+    def members(self) -> M:
+        """The models of members by name; None where nobody looked."""
+        consolidated = self.metadata.consolidated
+        if consolidated is None:
+            return None  # type: ignore[return-value]
+        for error in consolidated.refused.values():
+            raise error
+        array, group = self._types()
+        nodes = {
+            path: array._of(node)
+            if isinstance(node, ArrayMetadata)
+            else group._of(node, members={})
+            for path, node in consolidated.nodes.items()
+            if path
+        }
+        return nested(nodes, group.empty).members
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """Further members of the document."""
+        return self.metadata.extra
+
+    @classmethod
+    def _of(cls, metadata: GroupMetadata, *kinds: Any, **given: Any) -> Self:
+        """Return the model of metadata, with members if they are given."""
+        spec = object.__new__(cls)
+        vars(spec).update(metadata=metadata, **given)
+        attributes, members = cls._declared(*kinds)
+        if attributes is not None:
+            with member("attributes"):
+                vars(spec)["attributes"] = typed(dict(metadata.attributes), attributes)
+        if members is not None and spec.members is not None:
+            with member("members"):
+                vars(spec)["members"] = typed(spec.members, members)
+        return spec
+
+    @classmethod
+    def from_documents(cls, documents: Mapping[str, Any]) -> Self:
+        """Return the model that documents have, by the names they are stored under."""
+        return cls._of(cls._parse(documents))
+
+    @classmethod
     def from_json(
-        cls, document: Mapping[str, Any], attributes: Callable[..., A] | None = None
+        cls,
+        document: Mapping[str, Any],
+        attributes: Callable[..., A] | None = None,
+        members: type[M] | None = None,
     ) -> Self:
         """Return the model that a JSON object of ZEP 6 has, or a group's metadata document.
 
@@ -90,51 +152,66 @@ class GroupSpecBase(NodeSpec, Generic[A, M]):
         attributes : type, optional
             What the attributes of the group itself are read as, and checked to be: a dataclass or
             a TypedDict.
+        members : type, optional
+            What the members are read as, and checked to be: a TypedDict of models.
 
         Raises
         ------
         MetadataError, UnsupportedError
             As for metadata documents; the message names the member, and the node.
+
+        Examples
+        --------
+        >>> from typing import TypedDict
+        >>> from virtualzarr.models import v3
+        >>> Members = TypedDict("Members", {"a": v3.GroupSpec})
+        >>> document = {"zarr_format": 3, "node_type": "group", "attributes": {}, "members": {}}
+        >>> v3.GroupSpec.from_json(document, members=Members)
+        Traceback (most recent call last):
+        virtualzarr.errors.MetadataError: members: a: this mandatory member is missing
         """
         try:
-            return cls._from_json(document, attributes, "")
+            plain = cls._types()[1]._from_json(document, "")
         except RecursionError as error:
             raise MetadataError("the hierarchy is nested too deeply") from error
+        return cls.cast(plain, attributes, members)
 
     @classmethod
-    def _from_json(cls, document: Any, attributes: Callable[..., A] | None, path: str) -> Self:
+    def _from_json(cls, document: Any, path: str) -> Self:
         try:
             document = as_object(document)
             require_format(document, cls.zarr_format)
             found = document.pop("members", None)
-            metadata = cls._parse(_metadata_names(document))
-            typed = typed_attributes(metadata.attributes, attributes)
+            metadata = cls._parse(cls._split(_metadata_names(document)))
             with member("members"):
                 inner = None if found is None else as_object(found)
+                for name in inner or ():
+                    check_name(name, cls.zarr_format)
         except VirtualZarrError as error:
             raise error.at(variable=path or "/") from error.__cause__
         if inner is None:
-            return cls.from_metadata(metadata, attributes)
-        members: dict[str, NodeSpec] = {
-            name: cls._member_from_json(node, f"{path}/{name}") for name, node in inner.items()
-        }
-        return cls._make(typed, members, metadata.extra)
+            return cls._of(metadata)
+        members = {name: cls._member(node, f"{path}/{name}") for name, node in inner.items()}
+        return cls._of(metadata, members=members)
 
     @classmethod
-    def _member_from_json(cls, document: Any, path: str) -> NodeSpec:
+    def _member(cls, document: Any, path: str) -> NodeSpec:
         is_array = isinstance(document, Mapping) and (
             document.get("node_type") == "array" or "shape" in document
         )
         if not is_array:
-            return cls._from_json(document, None, path)
+            return cls._from_json(document, path)
         try:
-            return cls.array_type.from_json(document)
+            return cls._types()[0].from_json(document)
         except VirtualZarrError as error:
             raise error.at(variable=path) from error.__cause__
 
     @classmethod
     def from_metadata(
-        cls, metadata: GroupMetadata, attributes: Callable[..., A] | None = None
+        cls,
+        metadata: GroupMetadata,
+        attributes: Callable[..., A] | None = None,
+        members: type[M] | None = None,
     ) -> Self:
         """Return the model of a group's metadata, with those that are consolidated in them."""
         if metadata.zarr_format != cls.zarr_format:
@@ -142,32 +219,19 @@ class GroupSpecBase(NodeSpec, Generic[A, M]):
                 f"the group is of Zarr v{metadata.zarr_format}, the model of v{cls.zarr_format}; "
                 "convert the model"
             )
-        members: Any = None
-        if metadata.consolidated is not None:
-            for error in metadata.consolidated.refused.values():
-                raise error
-            nodes = {
-                path: cls._node(node) for path, node in metadata.consolidated.nodes.items() if path
-            }
-            members = nested(nodes, cls.empty).members
-        typed = typed_attributes(metadata.attributes, attributes)
-        return cls._make(typed, members, metadata.extra)
+        return cls._of(metadata, attributes, members)
 
     @classmethod
-    def _node(cls, metadata: ArrayMetadata | GroupMetadata) -> NodeSpec:
-        if isinstance(metadata, ArrayMetadata):
-            return cls.array_type.from_metadata(metadata)
-        model = cls.from_metadata(metadata.replace(consolidated=None))
-        return model.replace(members={})
+    def cast(cls, node: Any, *kinds: Any) -> Self:
+        """Return a model as one of this class, with attributes and members of declared types."""
+        if not isinstance(node, GroupSpecBase) or node.zarr_format != cls.zarr_format:
+            raise MetadataError(f"must be a group of Zarr v{cls.zarr_format}")
+        return cls._of(node.metadata, *kinds, members=node.members)
 
     @classmethod
     def empty(cls) -> Self:
         """Return a group with nothing in it."""
-        return cls._make({}, {}, {})
-
-    @classmethod
-    def _make(cls, attributes: Any, members: Any, extra: Mapping[str, Any]) -> Self:
-        return cast(Any, cls)(attributes=attributes, members=members, extra=extra)
+        return cls._of(GroupMetadata(zarr_format=cls.zarr_format), members={})
 
     @classmethod
     def from_flat(cls, nodes: Mapping[str, NodeSpec]) -> Self:
@@ -187,10 +251,10 @@ class GroupSpecBase(NodeSpec, Generic[A, M]):
         >>> list(v3.GroupSpec.from_flat({"a/b/x": x}).to_flat())
         ['', 'a', 'a/b', 'a/b/x']
         """
-        root = nested(nodes, cls.empty)
-        if not isinstance(root, cls):
+        root = nested(nodes, cls._types()[1].empty)
+        if root.node_type != "group":
             raise MetadataError(f"the root must be a v{cls.zarr_format} group")
-        return root
+        return cls.cast(root)
 
     def to_flat(self) -> dict[str, NodeSpec]:
         """Return the models of this group and of all nodes in it by path, groups without members.
@@ -203,23 +267,20 @@ class GroupSpecBase(NodeSpec, Generic[A, M]):
             path, node = left.pop()
             flat[path] = node
             if isinstance(node, GroupSpecBase) and node.members is not None:
-                flat[path] = node.replace(members={})
+                flat[path] = node._types()[1]._of(node.metadata, members={})
                 below: list[tuple[str, NodeSpec]] = list(node.members.items())
                 left += [(f"{path}/{name}".lstrip("/"), m) for name, m in reversed(below)]
         return flat
 
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with some members changed."""
-        return dataclasses.replace(cast(Any, self), **changes)
-
     def to_json(self) -> dict[str, Any]:
         """Return the model as the JSON object of ZEP 6."""
-        written = self._written(self.metadata)
+        written = self._spelled()
         first = [name for name in ("zarr_format", "node_type", "attributes") if name in written]
         head: dict[str, Any] = {name: written.pop(name) for name in first}
         document: dict[str, Any] = {**head, **_model_names(written)}
-        if self.members is not None:
-            document["members"] = {name: node.to_json() for name, node in self.members.items()}
+        inner: Any = self.members
+        if inner is not None:
+            document["members"] = {name: node.to_json() for name, node in inner.items()}
         return document
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args, get_origin
 
+from virtualzarr.metadata import ArrayMetadata, GroupMetadata
 from virtualzarr.metadata.documents import same_json
 from virtualzarr.models.compare import documents_differ
 
@@ -14,19 +17,140 @@ if TYPE_CHECKING:
     from virtualzarr.array import Array
     from virtualzarr.group import Group
 
+Documents = dict[str, dict[str, Any]]
+"""The documents of a node by the names they are stored under; the first makes it a node."""
+
 
 class NodeSpec(ABC):
     """The structure of an array or of a group with its members, without data and without a store.
 
-    Two models are equal where their JSON forms are. Source: ZEP 6, Zarr object models.
+    It is metadata, as documents of one Zarr format spell them: whatever this package opens or makes
+    in a store is read and written as a model. Two models are equal where their JSON forms are.
+
+    Source: ZEP 6, Zarr object models.
+
+    Attributes
+    ----------
+    attributes
+        A mapping, or a dataclass.
+    extra : mapping
+        Members of the document that mean nothing to this package.
+    metadata : ArrayMetadata or GroupMetadata
+        The same, as the engine has it.
     """
 
     zarr_format: ClassVar[int]
     node_type: ClassVar[str]
+    document: ClassVar[str]
+    """The name of the document that makes a node."""
+    _kinds: ClassVar[tuple[Any, ...]] = ()
+    """What a subclass declares attributes, and members, to be."""
+
+    metadata: ArrayMetadata | GroupMetadata
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for base in vars(cls).get("__orig_bases__", ()):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, NodeSpec):
+                kinds = get_args(base)
+                cls._kinds = tuple(None if isinstance(kind, TypeVar) else kind for kind in kinds)
+
+    # -- documents ---------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def from_documents(cls, documents: Mapping[str, Any]) -> Self:
+        """Return the model that documents have, by the names they are stored under.
+
+        Raises
+        ------
+        MetadataError, UnsupportedError
+            A document breaks its specification, or needs what this package does not have; the
+            message names the member.
+        """
+
+    @abstractmethod
+    def to_documents(self) -> Documents:
+        """Return the documents of the node alone, by the names they are stored under."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return the model as the JSON object of ZEP 6."""
+
+    @classmethod
+    def _split(cls, document: Mapping[str, Any]) -> Documents:
+        """Return the documents that a JSON object stands for: v2 has attributes in their own."""
+        if cls.zarr_format == 3:
+            return {cls.document: dict(document)}
+        main = {name: value for name, value in document.items() if name != "attributes"}
+        attributes = document.get("attributes")
+        return {cls.document: main} | ({} if attributes is None else {".zattrs": attributes})
+
+    @functools.cached_property
+    def _written(self) -> dict[str, Any]:
+        return self._spelled()
+
+    def _spelled(self) -> dict[str, Any]:
+        """Return the documents as one JSON object: format, kind and attributes first."""
+        documents = self.to_documents()
+        main = {"attributes": documents.get(".zattrs", {}), **documents[self.document]}
+        first = [name for name in ("zarr_format", "node_type", "attributes") if name in main]
+        head: dict[str, Any] = {name: main.pop(name) for name in first}
+        return {**head, **main}
+
+    # -- types -------------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def cast(cls, node: Any, *kinds: Any) -> Self:
+        """Return a model as one of this class, with attributes and members of declared types.
+
+        Parameters
+        ----------
+        node : NodeSpec
+        *kinds : type
+            Of the attributes, and for groups of the members; by default what the class declares.
+
+        Raises
+        ------
+        MetadataError
+            It is another kind of node, or something in it is not of its type.
+        """
+
+    @classmethod
+    def _declared(cls, *kinds: Any) -> tuple[Any, ...]:
+        """Return the types of attributes and members: those given, or those of the class."""
+        own = (*cls._kinds, None, None)
+        given = (*kinds, None, None)
+        return tuple(own[i] if given[i] is None else given[i] for i in range(2))
+
+    @classmethod
+    def read(cls, node: Any, path: str = "", *, depth: int | None = None, **options: Any) -> Self:
+        """Return the model of a hierarchy, checked to be one of this class.
+
+        The parameters are those of `virtualzarr.models.read`.
+
+        Examples
+        --------
+        >>> from typing import TypedDict
+        >>> import virtualzarr as vz
+        >>> from virtualzarr.models import v3
+        >>> class Title(TypedDict):
+        ...     title: str
+        >>> class Titled(v3.GroupSpec[Title]):
+        ...     pass
+        >>> Titled.read(vz.create_group({}, attributes={"title": "weather"})).attributes["title"]
+        'weather'
+        >>> Titled.read(vz.create_group({}))
+        Traceback (most recent call last):
+        virtualzarr.errors.MetadataError: attributes: title: this mandatory member is missing
+        """
+        from virtualzarr.models.stored import read
+
+        return cls.cast(read(node, path, depth=depth, **options))
+
+    # -- comparison --------------------------------------------------------------------------
 
     def differences(
         self,
@@ -102,6 +226,8 @@ class NodeSpec(ABC):
 
         return convert(self, zarr_format, new_keys=new_keys)
 
+    # -- stores ------------------------------------------------------------------------------
+
     def create(
         self,
         store: Any,
@@ -147,11 +273,30 @@ class NodeSpec(ABC):
             storage_options=storage_options,
         )
 
+    # -- values ------------------------------------------------------------------------------
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some members changed."""
+        values = {name: getattr(self, name) for name in parameters(type(self))}
+        return type(self)(**{**values, **changes})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name}: a model does not change; replace() returns one that differs")
+
+    def __repr__(self) -> str:
+        values = (f"{name}={getattr(self, name)!r}" for name in parameters(type(self)))
+        return f"{type(self).__name__}({', '.join(values)})"
+
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
+        if not isinstance(other, NodeSpec):
             return NotImplemented
-        assert isinstance(other, NodeSpec)
         return same_json(self.to_json(), other.to_json())
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.to_json(), sort_keys=True))
+
+
+@functools.cache
+def parameters(model: type[NodeSpec]) -> tuple[str, ...]:
+    """Return the names of the parameters that a class of models is made with."""
+    return tuple(inspect.signature(model).parameters)

@@ -1,15 +1,15 @@
-"""JSON Schemas of models, from the annotations of their classes.
+"""JSON Schemas of models, from what their classes are made with.
 
 ``python -m virtualzarr.models.schema specs`` writes them into a folder.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import (
     Any,
@@ -24,7 +24,7 @@ from typing import (
 )
 
 from virtualzarr.models import v2, v3
-from virtualzarr.models.attributes import required_keys
+from virtualzarr.models.typed import required_keys
 
 _MODULES: dict[int, Any] = {2: v2, 3: v3}
 _PLAIN = {str: "string", bool: "boolean", type(None): "null"}
@@ -60,8 +60,8 @@ def schema(zarr_format: int) -> dict[str, Any]:
 
 
 def _of_model(model: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(model, include_extras=True)
-    fields = [field for field in dataclasses.fields(model) if field.init and field.name != "extra"]
+    hints = get_type_hints(model.__init__, include_extras=True)
+    fields = [field for field in signature(model).parameters.values() if field.name != "extra"]
     properties: dict[str, Any] = {"zarr_format": {"const": model.zarr_format}}
     required = ["zarr_format"]
     if model.zarr_format == 3:
@@ -69,9 +69,7 @@ def _of_model(model: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         required.append("node_type")
     for field in fields:
         properties[field.name] = _of_hint(hints[field.name], definitions)
-        missing = dataclasses.MISSING
-        has_default = field.default is not missing or field.default_factory is not missing
-        if field.name != "attributes" and not has_default:
+        if field.name != "attributes" and field.default is field.empty:
             required.append(field.name)
     result = {
         "title": f"{model.__name__} of Zarr v{model.zarr_format}",
@@ -99,21 +97,26 @@ def _of_hint(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, items = get_origin(hint), get_args(hint)
     if hint is Any:
         return {}
-    if isinstance(hint, TypeVar):  # attributes
-        return {"type": "object"}
+    if isinstance(hint, TypeVar):
+        is_members = hint.__name__ == "M"
+        return {"type": "object", **({"additionalProperties": _NODE} if is_members else {})}
     if is_typeddict(hint):
         return _of_typed_dict(hint, definitions)
     if origin is NotRequired:
         return _of_hint(items[0], definitions)
     if origin in (Union, types.UnionType):
+        if any(map(is_typeddict, items)):  # which says more than a mapping of anything
+            items = tuple(item for item in items if get_origin(item) is not Mapping)
+        if len(items) == 1:
+            return _of_hint(items[0], definitions)
         return {"anyOf": [_of_hint(item, definitions) for item in items]}
     if origin is Literal:
         return {"enum": list(items)}
-    if origin is tuple:
+    if origin is Sequence:
         inner = _of_hint(items[0], definitions)
         return {"type": "array", **({"items": inner} if inner else {})}
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        inner = _NODE if isinstance(items[1], TypeVar) else _of_hint(items[1], definitions)
+    if origin is Mapping:
+        inner = _of_hint(items[1], definitions)
         return {"type": "object", **({"additionalProperties": inner} if inner else {})}
     if hint is int:
         return {"type": "integer", "minimum": 0}

@@ -1,19 +1,18 @@
-"""Models of stored and of virtual hierarchies, and hierarchies made in a store from models."""
+"""Models of whatever can be opened, and hierarchies made from models."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from virtualzarr.array import Array
-from virtualzarr.errors import MetadataError, NodeExistsError
-from virtualzarr.formats.zarr import open_hierarchy
 from virtualzarr.group import Group
 from virtualzarr.hierarchy import consolidate as write_consolidated
-from virtualzarr.hierarchy import join, node_path, write_node
-from virtualzarr.models.convert import MODELS
+from virtualzarr.hierarchy import node_path, write_hierarchy
 from virtualzarr.models.foreign import document_of, is_foreign
 from virtualzarr.models.group import GroupSpecBase
+from virtualzarr.models.known import models
 from virtualzarr.models.node import NodeSpec
+from virtualzarr.nodes import open_hierarchy
 from virtualzarr.stores import open_store
 
 
@@ -47,7 +46,7 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
     """
     if is_foreign(node):
         node = node[path] if path.strip("/") else node
-        array, group = MODELS[node.metadata.zarr_format]
+        array, group = models(node.metadata.zarr_format)
         document = document_of(node, depth)
         return (array if "shape" in document else group).from_json(document)
     if not isinstance(node, Array | Group):
@@ -56,23 +55,19 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
         node = open(node, path, **options)
     elif path.strip("/") and isinstance(node, Group):
         node = node[path]
-    zarr_format = node.metadata.zarr_format if isinstance(node, Array) else node.zarr_format
-    return _model(node, zarr_format, depth)
+    return _model(node, node.metadata.zarr_format, depth)
 
 
 def _model(node: Array | Group, zarr_format: int, depth: int | None) -> NodeSpec:
-    array, group = MODELS[zarr_format]
+    array, group = models(zarr_format)
     if isinstance(node, Array):
         metadata = node.metadata
-        if node.is_virtual:
-            metadata = metadata.as_format(zarr_format)
-        return array.from_metadata(metadata)
+        return array.from_metadata(metadata.as_format(zarr_format) if node.is_virtual else metadata)
     members = None
     if depth is None or depth > 0:
         left = None if depth is None else depth - 1
         members = {name: _model(node[name], zarr_format, left) for name in node}
-    extra = getattr(getattr(node._members, "metadata", None), "extra", {})
-    return group(attributes=dict(node.attributes), members=members, extra=extra)
+    return group(attributes=node.attributes, members=members, extra=node.metadata.extra)
 
 
 def create(
@@ -87,13 +82,7 @@ def create(
     """Make a hierarchy in a store; see `NodeSpec.create`."""
     target = open_store(store, storage_options)
     root = node_path(path, model.zarr_format)
-    nodes = model.to_flat() if isinstance(model, GroupSpecBase) else {"": model}
-    for below, node in nodes.items():
-        place = join(root, below)
-        try:
-            write_node(target, place, getattr(node, "metadata"), overwrite=overwrite and not below)  # noqa: B009
-        except (MetadataError, NodeExistsError) as error:
-            raise error.at(file=target.uri, variable=place or "/") from error.__cause__
+    write_hierarchy(target, root, model, overwrite=overwrite)
     if consolidate and isinstance(model, GroupSpecBase):
         write_consolidated(target, root)
     return open_hierarchy(target, root, zarr_format=model.zarr_format)

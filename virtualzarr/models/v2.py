@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypedDict
 
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -12,15 +11,13 @@ from virtualzarr.metadata import (
     array_to_v2,
     group_to_v2,
     parse_array_v2,
+    parse_consolidated_v2,
     parse_group_v2,
 )
 from virtualzarr.models import repair
-from virtualzarr.models.array import ArraySpecBase
-from virtualzarr.models.group import GroupSpecBase
-from virtualzarr.models.node import NodeSpec
-
-A = TypeVar("A")
-M = TypeVar("M", bound=NodeSpec)
+from virtualzarr.models.array import A, ArraySpecBase
+from virtualzarr.models.group import NOTHING, GroupSpecBase, M
+from virtualzarr.models.node import Documents
 
 
 class CodecConfig(TypedDict):
@@ -29,8 +26,7 @@ class CodecConfig(TypedDict):
     id: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ArraySpec(ArraySpecBase[A], Generic[A]):
+class ArraySpec(ArraySpecBase[A]):
     """The structure of a Zarr v2 array; its attributes are those of `.zattrs`.
 
     Source: ZEP 6; Zarr v2 specification, array metadata.
@@ -57,35 +53,85 @@ has 2 axes
     """
 
     zarr_format: ClassVar[int] = 2
-    attributes: A
-    shape: tuple[int, ...]
-    chunks: tuple[int, ...]
-    dtype: str | tuple[Any, ...]
-    compressor: CodecConfig | None
-    fill_value: Any
-    order: Literal["C", "F"] = "C"
-    filters: tuple[CodecConfig, ...] | None = None
-    dimension_separator: Literal[".", "/"] = "."
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    metadata: ArrayMetadata = field(init=False, repr=False)
+    document: ClassVar[str] = ".zarray"
+
+    def __init__(
+        self,
+        *,
+        attributes: A,
+        shape: Sequence[int],
+        chunks: Sequence[int],
+        dtype: str | Sequence[Any],
+        compressor: CodecConfig | Mapping[str, Any] | None,
+        fill_value: Any,
+        order: Literal["C", "F"] = "C",
+        filters: Sequence[CodecConfig | Mapping[str, Any]] | None = None,
+        dimension_separator: Literal[".", "/"] = ".",
+        extra: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        members = {
+            "shape": shape,
+            "chunks": chunks,
+            "dtype": dtype,
+            "compressor": compressor,
+            "fill_value": fill_value,
+            "order": order,
+            "filters": filters,
+            "dimension_separator": dimension_separator,
+        }
+        self._build(attributes, extra, members)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Elements of a chunk along each axis."""
+        return tuple(self._written["chunks"])
+
+    @property
+    def dtype(self) -> str | list[Any]:
+        """The data type with its byte order; fields of structured ones."""
+        return self._written["dtype"]
+
+    @property
+    def compressor(self) -> CodecConfig | None:
+        """The codec after the filters."""
+        return self._written["compressor"]
+
+    @property
+    def fill_value(self) -> Any:
+        """What elements never written are, in JSON."""
+        return self._written["fill_value"]
+
+    @property
+    def order(self) -> Literal["C", "F"]:
+        """In which order the elements of a chunk are stored."""
+        return self._written["order"]
+
+    @property
+    def filters(self) -> tuple[CodecConfig, ...] | None:
+        """The codecs before the compressor."""
+        filters = self._written["filters"]
+        return None if filters is None else tuple(filters)
+
+    @property
+    def dimension_separator(self) -> Literal[".", "/"]:
+        """What stands between the numbers in the keys of chunks."""
+        return self._written["dimension_separator"]
 
     @classmethod
     def _repaired(cls, document: Mapping[str, Any]) -> dict[str, Any]:
         return repair.empty_filters(document)
 
     @classmethod
-    def _parse(cls, document: Mapping[str, Any]) -> ArrayMetadata:
-        zarray = {name: value for name, value in document.items() if name != "attributes"}
-        return parse_array_v2(zarray, document.get("attributes"))
+    def _parse(cls, documents: Mapping[str, Any]) -> ArrayMetadata:
+        return parse_array_v2(documents[cls.document], documents.get(".zattrs"))
 
-    @classmethod
-    def _written(cls, metadata: ArrayMetadata) -> dict[str, Any]:
-        zarray, zattrs = array_to_v2(metadata)
-        return {**zarray, "attributes": zattrs}
+    def to_documents(self) -> Documents:
+        """Return `.zarray`, and `.zattrs` if there are attributes."""
+        zarray, zattrs = array_to_v2(self.metadata)
+        return {self.document: zarray} | ({".zattrs": zattrs} if zattrs else {})
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class GroupSpec(GroupSpecBase[A, M], Generic[A, M]):
+class GroupSpec(GroupSpecBase[A, M]):
     """The structure of a Zarr v2 group, and of everything in it.
 
     Source: ZEP 6; Zarr v2 specification, groups.
@@ -97,18 +143,20 @@ class GroupSpec(GroupSpecBase[A, M], Generic[A, M]):
     """
 
     zarr_format: ClassVar[int] = 2
-    array_type: ClassVar[type[ArraySpecBase[Any]]] = ArraySpec
-    attributes: A
-    members: Mapping[str, M] | None = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    metadata: GroupMetadata = field(init=False, repr=False)
+    document: ClassVar[str] = ".zgroup"
 
     @classmethod
-    def _parse(cls, document: Mapping[str, Any]) -> GroupMetadata:
-        zgroup = {name: value for name, value in document.items() if name != "attributes"}
-        return parse_group_v2(zgroup, document.get("attributes"))
+    def _types(cls) -> tuple[type[ArraySpecBase[Any]], type[GroupSpecBase[Any, Any]]]:
+        return ArraySpec, GroupSpec
 
     @classmethod
-    def _written(cls, metadata: GroupMetadata) -> dict[str, Any]:
-        zgroup, zattrs = group_to_v2(metadata)
-        return {**zgroup, "attributes": zattrs}
+    def _parse(cls, documents: Mapping[str, Any]) -> GroupMetadata:
+        group = parse_group_v2(documents[cls.document], documents.get(".zattrs"))
+        if (consolidated := documents.get(".zmetadata")) is None:
+            return group
+        return group.replace(consolidated=parse_consolidated_v2(consolidated))
+
+    def to_documents(self) -> Documents:
+        """Return `.zgroup`, and `.zattrs` if there are attributes."""
+        zgroup, zattrs = group_to_v2(self.metadata)
+        return {self.document: zgroup} | ({".zattrs": zattrs} if zattrs else {})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, NotRequired, TypedDict, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NotRequired, TypedDict
 
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -15,12 +14,9 @@ from virtualzarr.metadata import (
     parse_group_v3,
 )
 from virtualzarr.models import repair
-from virtualzarr.models.array import ArraySpecBase
-from virtualzarr.models.group import GroupSpecBase
-from virtualzarr.models.node import NodeSpec
-
-A = TypeVar("A")
-M = TypeVar("M", bound=NodeSpec)
+from virtualzarr.models.array import A, ArraySpecBase
+from virtualzarr.models.group import NOTHING, GroupSpecBase, M
+from virtualzarr.models.node import Documents
 
 
 class NamedConfig(TypedDict):
@@ -30,8 +26,7 @@ class NamedConfig(TypedDict):
     configuration: NotRequired[Mapping[str, Any] | None]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ArraySpec(ArraySpecBase[A], Generic[A]):
+class ArraySpec(ArraySpecBase[A]):
     """The structure of a Zarr v3 array.
 
     Source: ZEP 6; Zarr v3 core specification, array metadata.
@@ -60,33 +55,83 @@ class ArraySpec(ArraySpecBase[A], Generic[A]):
     """
 
     zarr_format: ClassVar[int] = 3
-    attributes: A
-    shape: tuple[int, ...]
-    data_type: str | NamedConfig
-    chunk_grid: str | NamedConfig
-    chunk_key_encoding: str | NamedConfig
-    fill_value: Any
-    codecs: tuple[str | NamedConfig, ...]
-    storage_transformers: tuple[str | NamedConfig, ...] | None = ()
-    dimension_names: tuple[str | None, ...] | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    metadata: ArrayMetadata = field(init=False, repr=False)
+    document: ClassVar[str] = "zarr.json"
+
+    def __init__(
+        self,
+        *,
+        attributes: A,
+        shape: Sequence[int],
+        data_type: str | NamedConfig,
+        chunk_grid: str | NamedConfig,
+        chunk_key_encoding: str | NamedConfig,
+        fill_value: Any,
+        codecs: Sequence[str | NamedConfig],
+        storage_transformers: Sequence[str | NamedConfig] | None = (),
+        dimension_names: Sequence[str | None] | None = None,
+        extra: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        members = {
+            "shape": shape,
+            "data_type": data_type,
+            "chunk_grid": chunk_grid,
+            "chunk_key_encoding": chunk_key_encoding,
+            "fill_value": fill_value,
+            "codecs": codecs,
+            "storage_transformers": storage_transformers,
+            "dimension_names": dimension_names,
+        }
+        self._build(attributes, extra, members)
+
+    @property
+    def data_type(self) -> str | NamedConfig:
+        """The data type."""
+        return self._written["data_type"]
+
+    @property
+    def chunk_grid(self) -> NamedConfig:
+        """How the array is cut into chunks."""
+        return self._written["chunk_grid"]
+
+    @property
+    def chunk_key_encoding(self) -> NamedConfig:
+        """How the keys of chunks are spelled."""
+        return self._written["chunk_key_encoding"]
+
+    @property
+    def fill_value(self) -> Any:
+        """What elements never written are, in JSON."""
+        return self._written["fill_value"]
+
+    @property
+    def codecs(self) -> tuple[NamedConfig, ...]:
+        """How chunks become bytes."""
+        return tuple(self._written["codecs"])
+
+    @property
+    def storage_transformers(self) -> tuple[NamedConfig, ...]:
+        """None is known: always empty."""
+        return tuple(self._written["storage_transformers"])
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """One name for each axis, None for one without."""
+        return self.metadata.dimension_names
 
     @classmethod
     def _repaired(cls, document: Mapping[str, Any]) -> dict[str, Any]:
         return repair.early_names(document)
 
     @classmethod
-    def _parse(cls, document: Mapping[str, Any]) -> ArrayMetadata:
-        return parse_array_v3(document)
+    def _parse(cls, documents: Mapping[str, Any]) -> ArrayMetadata:
+        return parse_array_v3(documents[cls.document])
 
-    @classmethod
-    def _written(cls, metadata: ArrayMetadata) -> dict[str, Any]:
-        return array_to_v3(metadata)
+    def to_documents(self) -> Documents:
+        """Return `zarr.json`."""
+        return {self.document: array_to_v3(self.metadata)}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class GroupSpec(GroupSpecBase[A, M], Generic[A, M]):
+class GroupSpec(GroupSpecBase[A, M]):
     """The structure of a Zarr v3 group, and of everything in it.
 
     Source: ZEP 6; Zarr v3 core specification, group metadata.
@@ -99,17 +144,16 @@ class GroupSpec(GroupSpecBase[A, M], Generic[A, M]):
     """
 
     zarr_format: ClassVar[int] = 3
-    array_type: ClassVar[type[ArraySpecBase[Any]]] = ArraySpec
-    attributes: A
-    members: Mapping[str, M] | None = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    metadata: GroupMetadata = field(init=False, repr=False)
+    document: ClassVar[str] = "zarr.json"
 
     @classmethod
-    def _parse(cls, document: Mapping[str, Any]) -> GroupMetadata:
-        return parse_group_v3(document)
+    def _types(cls) -> tuple[type[ArraySpecBase[Any]], type[GroupSpecBase[Any, Any]]]:
+        return ArraySpec, GroupSpec
 
     @classmethod
-    def _written(cls, metadata: GroupMetadata) -> dict[str, Any]:
-        written = group_to_v3(metadata)
-        return {**metadata.extra, **written}
+    def _parse(cls, documents: Mapping[str, Any]) -> GroupMetadata:
+        return parse_group_v3(documents[cls.document])
+
+    def to_documents(self) -> Documents:
+        """Return `zarr.json`, without what is consolidated: that is the members'."""
+        return {self.document: group_to_v3(self.metadata.replace(consolidated=None))}

@@ -1,16 +1,15 @@
-"""Attributes of a type of their own: JSON objects to dataclasses and typed dicts, checked."""
+"""Attributes and members of declared types: dataclasses, typed dicts and models, checked."""
 
 from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import (
     Any,
     Literal,
     NotRequired,
     Required,
-    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -21,8 +20,7 @@ from typing import (
 from virtualzarr.errors import MetadataError, UnsupportedError, short
 from virtualzarr.metadata.documents import as_object, dumps_json, loads_json, member, same_json
 from virtualzarr.metadata.new import plain_json
-
-A = TypeVar("A")
+from virtualzarr.models.node import NodeSpec
 
 
 def attributes_json(attributes: Any) -> dict[str, Any]:
@@ -49,14 +47,15 @@ def attributes_json(attributes: Any) -> dict[str, Any]:
     return plain
 
 
-def typed_attributes(value: Mapping[str, Any], kind: Callable[..., A] | None) -> A:
-    """Return a JSON object as attributes of a type.
+def typed(value: Any, kind: Any) -> Any:
+    """Return JSON values, or models by name, as a type has them.
 
     Parameters
     ----------
-    value : mapping
-    kind : type
-        A dataclass, or a TypedDict; its annotations are checked at every depth. None is `dict`.
+    value
+    kind : type, or another annotation
+        A dataclass, a TypedDict, a class of models, or a container of such; what is annotated is
+        checked at every depth. None is anything.
 
     Raises
     ------
@@ -68,14 +67,13 @@ def typed_attributes(value: Mapping[str, Any], kind: Callable[..., A] | None) ->
     >>> @dataclasses.dataclass
     ... class Named:
     ...     units: str
-    >>> typed_attributes({"units": "K"}, Named)
+    >>> typed({"units": "K"}, Named)
     Named(units='K')
-    >>> typed_attributes({"units": 1}, Named)
+    >>> typed({"units": 1}, Named)
     Traceback (most recent call last):
-    virtualzarr.errors.MetadataError: attributes: units: must be str, not 1
+    virtualzarr.errors.MetadataError: units: must be str, not 1
     """
-    with member("attributes"):
-        return _as(value, dict if kind is None else kind)
+    return value if kind is None else _as(value, kind)
 
 
 def _as(value: Any, hint: Any) -> Any:
@@ -85,6 +83,8 @@ def _as(value: Any, hint: Any) -> Any:
         return value
     if is_typeddict(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return _members(value, hint)
+    if isinstance(origin or hint, type) and issubclass(origin or hint, NodeSpec):
+        return (origin or hint).cast(value, *get_args(hint))
     if origin in (Required, NotRequired):
         return _as(value, get_args(hint)[0])
     if origin in (Union, types.UnionType):

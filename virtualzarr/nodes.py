@@ -1,0 +1,226 @@
+"""Stored nodes as users hold them: opened where they lie, and groups that are made there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from virtualzarr.array import Array
+from virtualzarr.creation import Mode, checked_mode
+from virtualzarr.errors import NodeNotFoundError, UnsupportedError
+from virtualzarr.group import Group
+from virtualzarr.hierarchy import MARKERS, node_path, read_node, write_node
+from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
+from virtualzarr.models.known import models
+from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.views import read_only
+
+T = TypeVar("T")
+
+
+def open_hierarchy(
+    store: Store, path: str = "", *, zarr_format: int | None = None
+) -> Array | Group:
+    """Open the array or group under a path of a store, v3 before v2 if no format is asked for.
+
+    Consolidated metadata are used in stores that are only read: where there are writers, they may
+    not be up to date.
+
+    Raises
+    ------
+    NodeNotFoundError
+        If nothing is stored there.
+    MetadataError
+        If a document breaks its specification.
+    """
+    path = normalize_path(path)
+    metadata = read_node(store, path, zarr_format).metadata
+    if isinstance(metadata, ArrayMetadata):
+        return Array.stored(metadata, store, path)
+    if getattr(store, "writable", False):
+        metadata = metadata.replace(consolidated=None)
+    return group_of(metadata, store, path)
+
+
+def group_of(metadata: GroupMetadata, store: Store, path: str) -> Group:
+    """Return the group that metadata describe, whose members lie below a path of a store."""
+    return Group(metadata.attributes, StoredMembers(store, path, metadata), path)
+
+
+class StoredMembers(Mapping[str, "Array | Group"]):
+    """The members of a stored group, read when they are asked for.
+
+    Attributes
+    ----------
+    store : Store
+    path : str
+    metadata : GroupMetadata
+    """
+
+    def __init__(self, store: Store, path: str, metadata: GroupMetadata) -> None:
+        self.store = store
+        self.path = path
+        self.metadata = metadata
+        self._names: list[str] | None = None
+
+    def _join(self, name: str) -> str:
+        return f"{self.path}/{name}" if self.path else name
+
+    def __getitem__(self, name: str) -> Array | Group:
+        path = self._join(name)
+        everything = self.metadata.consolidated
+        if everything is None:
+            try:
+                return open_hierarchy(self.store, path, zarr_format=self.metadata.zarr_format)
+            except NodeNotFoundError:
+                return open_hierarchy(self.store, path)
+        if name in everything.refused:
+            raise everything.refused[name].with_traceback(None)
+        metadata = everything.nodes.get(name)
+        if isinstance(metadata, ArrayMetadata):
+            return Array.stored(metadata, self.store, path)
+        if metadata is None and name not in self._listed():
+            raise KeyError(name)
+        group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)
+        below = Consolidated(_below(everything.nodes, name), _below(everything.refused, name))
+        return group_of(group.replace(consolidated=below), self.store, path)
+
+    def _listed(self) -> list[str]:
+        # Where there are writers, names may come and go.
+        if self._names is None or getattr(self.store, "writable", False):
+            everything = self.metadata.consolidated
+            if everything is not None:
+                paths = [*everything.nodes, *everything.refused]
+                self._names = sorted({path.split("/", 1)[0] for path in paths if path})
+            else:
+                self._names = self._found()
+        return self._names
+
+    def _found(self) -> list[str]:
+        """Return the names below which the store has nodes.
+
+        Raises
+        ------
+        UnsupportedError
+            The store cannot list: not even the group's own document is in the listing.
+        """
+        listed = list(self.store.list_dir(self.path))
+        names = [name for name in listed if name not in MARKERS and self._is_node(name)]
+        if not names and not set(MARKERS) & {*listed}:
+            raise UnsupportedError(
+                "the server does not list what the group holds; name the members, "
+                "or consolidate the metadata",
+                file=self.store.uri,
+                variable=self.path or "/",
+            )
+        return names
+
+    def _is_node(self, name: str) -> bool:
+        keys = (f"{self._join(name)}/{marker}" for marker in MARKERS)
+        return any(self.store.get(key) is not None for key in keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed())
+
+    def __len__(self) -> int:
+        return len(self._listed())
+
+
+def _below(nodes: Mapping[str, T], name: str) -> dict[str, T]:
+    """Return the nodes below a name, by their paths from there."""
+    start = f"{name}/"
+    return {path[len(start) :]: node for path, node in nodes.items() if path.startswith(start)}
+
+
+def create_group(
+    store: Any,
+    *,
+    path: str | None = None,
+    zarr_format: int | None = None,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Make a group in a store.
+
+    Parameters
+    ----------
+    store : path, URL, mutable mapping or store
+    path : str, optional
+        Path within the store; groups above it that are not there are made. The root by default.
+    zarr_format : {3, 2}
+    overwrite : bool
+        Whether a node that is there already is deleted, with everything in it.
+    attributes : mapping, optional
+    storage_options : mapping, optional
+        For the file system of a URL.
+
+    Raises
+    ------
+    NodeExistsError
+        There is a node already.
+    AccessError
+        The store can only be read.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> vz.create_group({}, path="a/b", attributes={"title": "weather"})
+    <Group a/b: 0 members>
+    """
+    target = open_store(store, storage_options)
+    spec = models(zarr_format or 3)[1](attributes=attributes or {})
+    place = node_path(path or "", spec.zarr_format)
+    write_node(target, place, spec, overwrite=overwrite)
+    return group_of(spec.metadata, target, place)
+
+
+def open_group(
+    store: Any,
+    path: str = "",
+    *,
+    mode: Mode | None = None,
+    zarr_format: int | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Open a group, or make it.
+
+    Parameters
+    ----------
+    store, path, mode, zarr_format, storage_options
+        As for `open_array`.
+    attributes : mapping, optional
+        Attributes of a group that is made.
+
+    Raises
+    ------
+    NodeNotFoundError, NodeExistsError
+        There is no group, or there is a node already, as the mode has it.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> vz.open_group({})
+    <Group: 0 members>
+    """
+    target = open_store(store, storage_options)
+    mode = checked_mode(mode, target)
+    if mode not in ("w", "w-"):
+        shown = read_only(target) if mode == "r" else target
+        try:
+            node = open_hierarchy(shown, path, zarr_format=zarr_format)
+        except NodeNotFoundError:
+            if mode != "a":
+                raise
+        else:
+            if isinstance(node, Group):
+                return node
+            raise NodeNotFoundError(f"there is no group at {path!r}, but an array", file=target.uri)
+    return create_group(
+        target,
+        path=path,
+        zarr_format=zarr_format,
+        attributes=attributes,
+        overwrite=mode == "w",
+    )
