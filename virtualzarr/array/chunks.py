@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,9 @@ class Located:
         Whether a file that is not there is a chunk never written.
     again : callable, optional
         Locates some of the projection's cells anew, when a file was replaced in the meantime.
+    small : callable, optional
+        Reads the files of several numbers, faster than one by one; it gives None for those that
+        are large or have to be looked at more closely.
     """
 
     cell: NDArray[np.int64]
@@ -62,6 +65,7 @@ class Located:
     origin: NDArray[np.int32] | None = None
     may_be_absent: bool = False
     again: Callable[[NDArray[np.int64]], Located] | None = None
+    small: Callable[[NDArray[np.int64]], Iterator[bytes | None]] | None = None
 
     def __len__(self) -> int:
         return len(self.cell)
@@ -172,4 +176,18 @@ class StoreChunks:
             key = self.keys(cells[row : row + 1])[0]
             return self.store.file(key) or AbsentFile(key)
 
-        return Located(every, every, nothing, nothing - 1, file, may_be_absent=True)
+        read_small: Any = getattr(self.store, "small", None)
+
+        def small(rows: NDArray[np.int64]) -> Iterator[bytes | None]:
+            found: Iterator[bytes | None] = read_small(self.keys(cells[rows]))
+            return found
+
+        return Located(
+            every,
+            every,
+            nothing,
+            nothing - 1,
+            file,
+            may_be_absent=True,
+            small=small if read_small else None,
+        )

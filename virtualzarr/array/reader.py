@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain, islice, pairwise, repeat
@@ -26,6 +26,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.stores.files import SMALL, Buffer
 from virtualzarr.stores.planning import plan_reads
 
 SPLIT_BYTES = 128 * 1024
@@ -218,6 +219,19 @@ class _Request:
             tasks.append(_Batch(self, plan, rest, first, last))
         return tasks
 
+    def place(self, i: int, kind: int, data: Buffer, part: Part) -> None:
+        """Decode a chunk, and put what is wanted of it where it belongs."""
+        chunk_sel, out_sel, complete = part
+        codec, shape = self.codecs[kind]
+        if self.located.origin is not None:
+            chunk_sel = _shift(chunk_sel, self.located.origin[i])
+        if not _is_plain(out_sel):
+            self.work[out_sel] = codec.decode(data)[chunk_sel]
+            return
+        out = self.work[out_sel] if out_sel else self.work
+        whole = complete and out.shape == shape and _is_plain(chunk_sel)
+        codec.decode_into(data, out, None if whole else chunk_sel)
+
     def read_again(self, chunks: NDArray[np.int64], error: SourceChangedError) -> None:
         """Read chunks whose file was replaced after they had been located."""
         located = self.located
@@ -327,51 +341,66 @@ class _Batch:
     last: int
 
     def __call__(self) -> None:
-        bounds = self.plan.first[self.first : self.last + 1]
-        chunks = self.rest[self.plan.order[bounds[0] : bounds[-1]]]
-        parts = self.request.projection.parts(self.request.located.cell[chunks])
+        located, plan = self.request.located, self.plan
+        bounds = plan.first[self.first : self.last + 1]
+        chunks = self.rest[plan.order[bounds[0] : bounds[-1]]]
+        parts = self.request.projection.parts(located.cell[chunks])
+        if located.small is not None:
+            self._read_whole(chunks, parts)
+            return
         bounds = (bounds - bounds[0]).tolist()
         for read, (first, last) in enumerate(pairwise(bounds), self.first):
             mine: Iterable[Part] = islice(parts, last - first)
-            if self.request.located.may_be_absent:
+            if located.may_be_absent:
                 mine = [*mine]
             self._read(read, chunks[first:last], mine)
 
+    def _read_whole(self, chunks: NDArray[np.int64], parts: Iterator[Part]) -> None:
+        """Read chunks that are a file each."""
+        request, located = self.request, self.request.located
+        rows, kinds = located.file[chunks], request.kind[chunks].tolist()
+        every: Iterable[bytes | None] = repeat(None, len(chunks))
+        if located.small is not None and request.codecs[0][0].nbytes < SMALL:
+            every = located.small(rows)
+        for data, row, part, i, kind in zip(
+            every, rows.tolist(), parts, chunks.tolist(), kinds, strict=True
+        ):
+            try:
+                if data is None:
+                    found = located.files(row).read(0, None, request.most[kind])
+                request.place(i, kind, found if data is None else data, part)
+            except SourceNotFoundError as error:
+                fill = partial(request.work.__setitem__, part[1], request.fill)
+                _absent(request, i, error, fill)
+            except Exception as error:
+                request.explain(i, error)
+                raise
+
     def _read(self, read: int, chunks: NDArray[np.int64], parts: Iterable[Part]) -> None:
-        request, plan, located = self.request, self.plan, self.request.located
-        start, stop = int(plan.start[read]), int(plan.stop[read])
-        file = located.files(int(plan.file[read]))
+        """Read some chunks that lie close to each other in a file."""
+        request, located = self.request, self.request.located
+        start, stop = int(self.plan.start[read]), int(self.plan.stop[read])
+        file = located.files(int(self.plan.file[read]))
         begins = (located.offset[chunks] - start).tolist()
         ends = [b + n if n >= 0 else None
                 for b, n in zip(begins, located.length[chunks].tolist(), strict=True)]  # fmt: skip
-        kinds = request.kind[chunks].tolist()
-        work, codecs, origins = request.work, request.codecs, located.origin
+        numbers, kinds = chunks.tolist(), request.kind[chunks].tolist()
         done = 0
         try:
             if stop < 0:
                 data = memoryview(file.read(start, None, request.most[kinds[0]]))
             else:
                 data = memoryview(file.read(start, stop))
-            for begin, end, kind, (chunk_sel, out_sel, complete) in zip(
-                begins, ends, kinds, parts, strict=True
-            ):
-                codec, shape = codecs[kind]
-                if origins is not None:
-                    chunk_sel = _shift(chunk_sel, origins[chunks[done]])
-                if not _is_plain(out_sel):
-                    work[out_sel] = codec.decode(data[begin:end])[chunk_sel]
-                else:
-                    out = work[out_sel] if out_sel else work
-                    whole = complete and out.shape == shape and _is_plain(chunk_sel)
-                    codec.decode_into(data[begin:end], out, None if whole else chunk_sel)
+            for i, begin, end, kind, part in zip(numbers, begins, ends, kinds, parts, strict=True):
+                request.place(i, kind, data[begin:end], part)
                 done += 1
         except SourceNotFoundError as error:
-            for i, (_, out_sel, _) in zip(chunks.tolist(), parts, strict=True):
-                _absent(request, i, error, partial(work.__setitem__, out_sel, request.fill))
+            for i, (_, out_sel, _) in zip(numbers, parts, strict=True):
+                _absent(request, i, error, partial(request.work.__setitem__, out_sel, request.fill))
         except SourceChangedError as error:
             request.read_again(chunks, error)
         except Exception as error:
-            request.explain(int(chunks[done]), error)
+            request.explain(numbers[done], error)
             raise
 
 
@@ -399,7 +428,10 @@ def _shift(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ..
 
 def _is_plain(selection: tuple[Any, ...]) -> bool:
     """Tell whether a selection is all slices: then it gives a view, in order, without repeats."""
-    return all(type(s) is slice for s in selection)
+    for item in selection:  # noqa: SIM110 - it is faster, and run for each chunk
+        if type(item) is not slice:
+            return False
+    return True
 
 
 def _batches(

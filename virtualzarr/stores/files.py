@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Protocol
 from weakref import WeakKeyDictionary
@@ -24,6 +24,9 @@ from virtualzarr.errors import (
 )
 
 Buffer = bytes | bytearray | memoryview
+
+SMALL = 96 * 1024
+"""Files of fewer bytes may be read by one call, into memory that does not come from the system."""
 
 KEPT = 16 * 1024 * 1024
 """Memory for larger reads is not kept for the next one."""
@@ -166,8 +169,11 @@ class LocalFile:
         self.facts = facts
 
     def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
-        with self.opened() as file:
+        file = self._open()
+        try:
             return file.read(start, stop, most)
+        finally:
+            os.close(file.descriptor)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         with self.opened() as file:
@@ -175,8 +181,15 @@ class LocalFile:
 
     @contextmanager
     def opened(self) -> Iterator[_OpenFile]:  # noqa: D102
+        file = self._open()
         try:
-            file = FileIO(self.uri, opener=_open)
+            yield file
+        finally:
+            os.close(file.descriptor)
+
+    def _open(self) -> _OpenFile:
+        try:
+            descriptor = os.open(self.uri, _FLAGS)
         except FileNotFoundError as error:
             if os.path.islink(self.uri):
                 # Not the same as nothing: its content was left behind, or not fetched yet.
@@ -184,28 +197,57 @@ class LocalFile:
             raise _failed(error, self.uri) from error
         except OSError as error:
             raise _failed(error, self.uri) from error
-        with file:
-            found = os.fstat(file.fileno())
+        try:
+            found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
-                raise SourceError("not a regular file", file=self.uri)
-            _check_unchanged(self.uri, self.facts, FileFacts(found.st_size, found.st_mtime_ns))
-            yield _OpenFile(self.uri, file, found.st_size)
+                raise _irregular(self.uri, found.st_mode)
+            if self.facts is not None:
+                now = FileFacts(found.st_size, found.st_mtime_ns)
+                _check_unchanged(self.uri, self.facts, now)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return _OpenFile(self.uri, descriptor, found.st_size)
 
 
-def _open(path: str, flags: int) -> int:
-    # Opening a pipe would wait for who writes to it.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+def _irregular(uri: str, mode: int) -> SourceError:
+    error = SourceError("not a regular file", file=uri)
+    if stat.S_ISDIR(mode):
+        error.__cause__ = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return error
+
+
+# Opening a pipe would wait for who writes to it.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def read_small(path: str) -> bytes | None:
+    """Return what a file holds, quickly, or None if there is more to say of it.
+
+    That is: it is not there, it is no plain file, it is empty, or has `SMALL` bytes or more.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except OSError:
+        return None
+    try:
+        data = os.read(descriptor, SMALL)
+        return data if 0 < len(data) < SMALL and not os.read(descriptor, 1) else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 class _OpenFile:
     """A local file while it is open."""
 
-    __slots__ = ("file", "size", "uri")
+    __slots__ = ("descriptor", "size", "uri")
     remote = False
 
-    def __init__(self, uri: str, file: FileIO, size: int) -> None:
+    def __init__(self, uri: str, descriptor: int, size: int) -> None:
         self.uri = uri
-        self.file = file
+        self.descriptor = descriptor
         self.size = size
 
     def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:
@@ -229,16 +271,29 @@ class _OpenFile:
             raise _too_short(self.uri, start, stop, self.size)
 
     def _fill(self, start: int, view: memoryview) -> None:
-        self.file.seek(start)
-        done = 0
-        while done < view.nbytes:
+        done, nbytes = 0, view.nbytes
+        while done < nbytes:
             try:
-                count = self.file.readinto(view[done:] if done else view)
+                count = _read_at(self.descriptor, start + done, view[done:] if done else view)
             except OSError as error:
                 raise _failed(error, self.uri) from error
             if not count:
-                raise _too_short(self.uri, start, start + view.nbytes, start + done)
+                raise _too_short(self.uri, start, start + nbytes, start + done)
             done += count
+
+
+if hasattr(os, "preadv"):
+
+    def _read_at(descriptor: int, start: int, out: memoryview) -> int:
+        return os.preadv(descriptor, [out], start)
+
+else:
+
+    def _read_at(descriptor: int, start: int, out: memoryview) -> int:
+        os.lseek(descriptor, start, os.SEEK_SET)
+        data = os.read(descriptor, out.nbytes)
+        out[: len(data)] = data
+        return len(data)
 
 
 class InlineFile:

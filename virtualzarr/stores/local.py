@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
-from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, resolve_uri
+from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, read_small, resolve_uri
 from virtualzarr.stores.store import (
     LOCK_SUFFIX,
     ByteRange,
@@ -78,6 +78,12 @@ class LocalStore:
     def file(self, key: str) -> ByteFile | None:
         """Return the file under a key, there or not."""
         return LocalFile(self.location(key))
+
+    def small(self, keys: Sequence[str]) -> Iterator[bytes | None]:
+        """Read files one after the other, those that `read_small` reads."""
+        inside("/".join(keys), self.uri)
+        start = f"{self.uri}/"
+        return (read_small(start + key) for key in keys)
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names in a directory."""
