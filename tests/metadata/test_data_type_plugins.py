@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import sys
 
 import numpy as np
 import pytest
 
-from tests.metadata.helpers import zarr_json
+import virtualzarr as vz
+from tests.metadata.helpers import zarr_json, zarray
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import (
     DataType,
+    array_to_v2,
     array_to_v3,
+    dtype_from_v2,
     dtype_from_v3,
+    dtype_to_v2,
     dtype_to_v3,
     dtypes_plugins,
+    parse_array_v2,
     parse_array_v3,
     register_data_type,
 )
@@ -100,6 +106,48 @@ def test_known_data_types_do_not_look_for_entry_points(monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "entry_points", refuse)
     assert dtype_to_v3(dtype_from_v3("float32")) == "float32"
+
+
+CENTS = DataType(
+    "cents",
+    parse=lambda configuration: np.dtype(">i4", metadata={"cents": True}),
+    describe=lambda dtype: {} if "cents" in (dtype.metadata or {}) else None,
+    fill_from_json=lambda value, dtype: np.int32(round(value * 100)),
+    fill_to_json=lambda value, dtype: int(value) / 100,
+    v2=True,
+)
+
+
+@pytest.mark.parametrize("way", ["registered", "entry point"])
+def test_a_data_type_of_v2(way, entry_point, monkeypatch):
+    document = zarray(dtype="cents", fill_value=1.25)
+    with pytest.raises(MetadataError, match="'cents' is no v2 data type"):
+        parse_array_v2(document)
+    if way == "registered":
+        register_data_type(CENTS)
+    else:
+        entry_point("cents", f"{__name__}:CENTS")
+        monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    metadata = parse_array_v2(document)
+    assert metadata.dtype == np.dtype("i4")
+    assert metadata.fill_value == 125
+    written = array_to_v2(metadata)[0]
+    assert (written["dtype"], written["fill_value"]) == ("cents", 1.25)
+    array = vz.create_array({}, shape=3, dtype=metadata.dtype, zarr_format=2, compressors=None)
+    array[...] = [1, 2, 3]
+    store = array.chunk_source.store
+    assert store.get("0") == np.array([1, 2, 3], "<i4").tobytes()
+    assert CENTS.describe(vz.open(store).dtype) == {}
+
+
+def test_a_data_type_that_v2_does_not_have(monkeypatch):
+    register_data_type(FIXED)
+    with pytest.raises(MetadataError, match="'fixed_point' is no v2 data type"):
+        dtype_from_v2("fixed_point")
+    assert dtype_to_v2(fixed_dtype(2)) == "<i8"
+    register_data_type(dataclasses.replace(FIXED, v2=True))
+    with pytest.raises(UnsupportedError, match="fixed_point has no configuration in v2"):
+        dtype_to_v2(fixed_dtype(2))
 
 
 @pytest.mark.parametrize("target", ["no_such_module:FIXED", "json:loads"])

@@ -97,6 +97,9 @@ def _plain_from_v2(value: str) -> np.dtype:
             return narrow(value)
         if _LATER.fullmatch(value):
             raise UnsupportedError(f"the data type {value!r}")
+        plugin = plugins.named(value)
+        if plugin is not None and plugin.v2:
+            return plugin.parse({}).newbyteorder("<")
         raise MetadataError(f"{short(value)} is no v2 data type, such as '<f4' or '|S12'")
     order, kind, size_text, unit = match.groups()
     size = int(size_text)
@@ -197,6 +200,11 @@ def dtype_to_v2(dtype: np.dtype) -> str | list[Any]:
         return "|O"
     if is_narrow(dtype):
         return _narrow_to_v2(dtype)
+    plugin = plugins.of(dtype, search=dtype.metadata is not None)
+    if plugin is not None and plugin.v2:
+        if plugin.describe(dtype):
+            raise UnsupportedError(f"the data type {plugin.name} has no configuration in v2")
+        return plugin.name
     try:
         dtype_from_v2(dtype.str)
     except (MetadataError, UnsupportedError) as error:

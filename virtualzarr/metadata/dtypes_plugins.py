@@ -20,12 +20,12 @@ ENTRY_POINTS = "virtualzarr.data_types"
 
 @dataclass(frozen=True)
 class DataType:
-    """A data type of v3 documents beyond those this package has.
+    """A data type of documents beyond those this package has.
 
     Attributes
     ----------
     name : str
-        The name in documents.
+        The name in v3 documents.
     parse : callable
         Takes the configuration, a dict, and returns the numpy dtype, in native byte order.
     describe : callable
@@ -35,6 +35,9 @@ class DataType:
         values are written as those of the plain dtype.
     fill_to_json : callable, optional
         Takes the scalar and the dtype, and returns the JSON.
+    v2 : bool
+        Whether v2 documents have it, too: the name is the member ``dtype`` then, without a
+        configuration, and elements are little-endian, as TensorStore has it for ``bfloat16``.
     """
 
     name: str
@@ -42,6 +45,7 @@ class DataType:
     describe: Callable[[np.dtype], Mapping[str, Any] | None]
     fill_from_json: Callable[[Any, np.dtype], Any] | None = None
     fill_to_json: Callable[[Any, np.dtype], Any] | None = None
+    v2: bool = False
 
 
 _known: dict[str, DataType] = {}

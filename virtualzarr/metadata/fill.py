@@ -70,7 +70,7 @@ def fill_from_json(
     if dtype.names is not None:
         return _struct_from_json(value, dtype, zarr_format, endian)
     plugin = plugins.of(dtype)
-    if plugin is not None and plugin.fill_from_json is not None:
+    if plugin is not None and plugin.fill_from_json and (zarr_format == 3 or plugin.v2):
         return plugin.fill_from_json(value, dtype)
     if zarr_format == 2 and isinstance(value, str) and dtype.name in _V2_BASE64:
         return _void_from_json(value, dtype, 2)
@@ -196,7 +196,7 @@ def fill_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
             return None
         raise UnsupportedError("v3 needs a fill value")
     plugin = plugins.of(dtype)
-    if plugin is not None and plugin.fill_to_json is not None and zarr_format == 3:
+    if plugin is not None and plugin.fill_to_json and (zarr_format == 3 or plugin.v2):
         return plugin.fill_to_json(value, dtype)
     if dtype.names is None:
         value = to_scalar(value, native(dtype))
