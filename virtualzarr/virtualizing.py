@@ -12,6 +12,7 @@ from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.combine.api import concat_labelled, has_dimension, stack_labelled
+from virtualzarr.combine.options import Harmonize, Options
 from virtualzarr.combine.problems import Labels, Problems
 from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats import scan
@@ -30,6 +31,8 @@ def virtualize(
     *,
     drop_variables: Collection[str] = (),
     format: str | None = None,
+    harmonize: Harmonize = False,
+    combine_attrs: str = "drop_conflicts",
     on_error: str = "raise",
     parallel: Executor | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -50,6 +53,8 @@ def virtualize(
         Paths of variables and groups to leave out.
     format : str, optional
         What the files are; by default it is detected.
+    harmonize, combine_attrs
+        What is done about files that differ; see `virtualzarr.concat`.
     on_error : {"raise", "warn"}
         What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
         note it in the group's `refused`. A file that cannot be read at all is always an error: to
@@ -91,13 +96,13 @@ def virtualize(
         groups = [_without(group, frozenset(drop_variables)) for group in groups]
     if concat_dim is None:
         return groups[0]
-    problems = Problems(Labels(groups, files))
+    problems, options = Problems(Labels(groups, files)), Options.of(harmonize, combine_attrs)
     if isinstance(concat_dim, int):
-        joined = concat_labelled(groups, concat_dim, None, problems)
+        joined = concat_labelled(groups, concat_dim, None, problems, options)
     elif any(has_dimension(group, concat_dim) for group in groups):
-        joined = concat_labelled(groups, None, concat_dim, problems)
+        joined = concat_labelled(groups, None, concat_dim, problems, options)
     else:
-        joined = stack_labelled(groups, 0, concat_dim, problems)
+        joined = stack_labelled(groups, 0, concat_dim, problems, options)
     assert isinstance(joined, Group)
     return joined
 

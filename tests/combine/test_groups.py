@@ -8,7 +8,7 @@ import pytest
 import virtualzarr as vz
 from tests.combine.helpers import RAW, ZLIB, numbers, virtual_array
 from virtualzarr import Group
-from virtualzarr.combine.attributes import MEANING, common_attributes, same_value
+from virtualzarr.combine.attributes import MEANING, combined_attributes, same_value
 from virtualzarr.errors import MismatchError
 
 
@@ -253,5 +253,5 @@ def test_attributes():
     assert not same_value({"a": 1}, {"b": 1})
     assert not same_value([1], [1, 2])
     assert not same_value("1", 1)
-    assert common_attributes([{"a": 1}, {"a": 2}, {"a": 1}]) == {}
+    assert combined_attributes([{"a": 1}, {"a": 2}, {"a": 1}]) == {}
     assert len(set(MEANING)) == len(MEANING)

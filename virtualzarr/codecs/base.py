@@ -172,6 +172,10 @@ class ArrayArray(Codec):
         """
         return fill if self.identity(Spec((1,), dtype)) else None
 
+    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+        """Return the fill value of the encoded array."""
+        return self.encode(np.full(spec.shape, fill, spec.dtype), spec).flat[0]
+
     def decode(self, block: Block, spec: Spec) -> Block:
         """Return the array whose encoded form is `block`; `spec` is what comes out."""
         raise NotImplementedError

@@ -84,7 +84,7 @@ class BlockCodec:
         """Return what the codecs of arrays make of the fill value."""
         for codec, spec in self._filters:
             if fill is not None and spec.size and not isinstance(codec, Transpose):
-                fill = codec.encode(np.full(spec.shape, fill, spec.dtype), spec).flat[0]
+                fill = codec.stored_fill(fill, spec)
         return fill
 
     # -- compiling ---------------------------------------------------------------------------
@@ -176,7 +176,8 @@ class BlockCodec:
             The bytes do not decode to exactly this block.
         """
         if not self._plain:
-            return self._general(data)
+            block = self._general(data)
+            return block if block.flags.writeable else block.copy()
         if self._ordered:
             out = np.empty(self.shape, self.dtype)
         else:
@@ -273,7 +274,7 @@ class BlockCodec:
         return block if self._ordered else block.transpose(self._inverse)
 
     def _general(self, data: Buffer) -> Block:
-        """Decode through arrays at every step."""
+        """Decode through arrays at every step; what is returned may be read-only."""
         if not self._size:
             return np.empty(self.shape, self.dtype)
         if type(data) is not bytes:
@@ -285,7 +286,7 @@ class BlockCodec:
             block = block.astype(self._inner.dtype)
         for codec, spec in self._undo:
             block = codec.decode(block, spec)
-        return block if block.flags.writeable else block.copy()
+        return block
 
     def _wrong_size(self, data: Buffer) -> CodecError:
         return self._serializer.wrong_size(nbytes_of(data), self.nbytes)

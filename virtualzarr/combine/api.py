@@ -6,18 +6,38 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from virtualzarr.array import Array
-from virtualzarr.combine.arrays import concat_arrays, find_axis, stack_arrays
+from virtualzarr.combine.arrays import alike, concat_arrays, find_axis, stack_arrays
 from virtualzarr.combine.groups import concat_join, coordinate_names, join_groups, stack_join
+from virtualzarr.combine.options import Harmonize, Options
 from virtualzarr.combine.problems import Labels, Problems
 from virtualzarr.group import Group
 
 
 @overload
-def concat(items: Sequence[Array], axis: int | None = None, *, dim: str | None = None) -> Array: ...
-@overload
-def concat(items: Sequence[Group], axis: int | None = None, *, dim: str | None = None) -> Group: ...
 def concat(
-    items: Sequence[Array] | Sequence[Group], axis: int | None = None, *, dim: str | None = None
+    items: Sequence[Array],
+    axis: int | None = None,
+    *,
+    dim: str | None = None,
+    harmonize: Harmonize = False,
+    combine_attrs: str = "drop_conflicts",
+) -> Array: ...
+@overload
+def concat(
+    items: Sequence[Group],
+    axis: int | None = None,
+    *,
+    dim: str | None = None,
+    harmonize: Harmonize = False,
+    combine_attrs: str = "drop_conflicts",
+) -> Group: ...
+def concat(
+    items: Sequence[Array] | Sequence[Group],
+    axis: int | None = None,
+    *,
+    dim: str | None = None,
+    harmonize: Harmonize = False,
+    combine_attrs: str = "drop_conflicts",
 ) -> Array | Group:
     """Join arrays or groups along an axis they have. Nothing is copied.
 
@@ -31,11 +51,19 @@ def concat(
     dim : str, optional
         The name of the dimension, instead of an axis. Arrays in groups that do not have it must be
         equal in all inputs, in value, and are kept as they are.
+    harmonize : bool, or any of {"packing", "time", "fill"}
+        Which differences in meaning are resolved, without copying, by decoding each input in its
+        own way, instead of being errors. "packing": numbers are unpacked (``scale_factor``,
+        ``add_offset``, ``_Unsigned``), masked ones (``_FillValue``, ``missing_value``) become NaN.
+        "time": times are counted in one unit from one date. "fill": missing chunks read as their
+        own input's fill value. What results is what xarray decodes from each input.
+    combine_attrs : {"drop_conflicts", "override", "no_conflicts", "identical", "drop"}
+        Of other attributes with several values, none is kept; all are the first input's; different
+        values are an error; so are attributes that only some have; none is kept of any.
 
     Returns
     -------
     Array or Group
-        Attributes are those that all inputs have with the same value.
 
     Raises
     ------
@@ -67,16 +95,35 @@ def concat(
     (((3, 2),), array([1, 2, 0, 1], dtype=uint8))
     """
     items = _checked(items)
-    problems = Problems(Labels(items))
-    return concat_labelled(items, axis, dim, problems)
+    options = Options.of(harmonize, combine_attrs)
+    return concat_labelled(items, axis, dim, Problems(Labels(items)), options)
 
 
 @overload
-def stack(items: Sequence[Array], axis: int = 0, *, dim: str | None = None) -> Array: ...
-@overload
-def stack(items: Sequence[Group], axis: int = 0, *, dim: str | None = None) -> Group: ...
 def stack(
-    items: Sequence[Array] | Sequence[Group], axis: int = 0, *, dim: str | None = None
+    items: Sequence[Array],
+    axis: int = 0,
+    *,
+    dim: str | None = None,
+    harmonize: Harmonize = False,
+    combine_attrs: str = "drop_conflicts",
+) -> Array: ...
+@overload
+def stack(
+    items: Sequence[Group],
+    axis: int = 0,
+    *,
+    dim: str | None = None,
+    harmonize: Harmonize = False,
+    combine_attrs: str = "drop_conflicts",
+) -> Group: ...
+def stack(
+    items: Sequence[Array] | Sequence[Group],
+    axis: int = 0,
+    *,
+    dim: str | None = None,
+    harmonize: Harmonize = False,
+    combine_attrs: str = "drop_conflicts",
 ) -> Array | Group:
     """Join arrays or groups along a new axis. Nothing is copied.
 
@@ -88,6 +135,8 @@ def stack(
         Where the new axis stands in the result.
     dim : str, optional
         The new dimension's name; needed for groups.
+    harmonize, combine_attrs
+        As in `concat`.
 
     Returns
     -------
@@ -109,18 +158,24 @@ def stack(
     <Group: 1 member>
     """
     items = _checked(items)
-    problems = Problems(Labels(items))
-    return stack_labelled(items, axis, dim, problems)
+    options = Options.of(harmonize, combine_attrs)
+    return stack_labelled(items, axis, dim, Problems(Labels(items)), options)
 
 
 def concat_labelled(
-    items: Sequence[Array] | Sequence[Group], axis: int | None, dim: str | None, problems: Problems
+    items: Sequence[Array] | Sequence[Group],
+    axis: int | None,
+    dim: str | None,
+    problems: Problems,
+    options: Options,
 ) -> Array | Group:
     """Do what `concat` does, with names for the inputs."""
     doing = f"concatenate along {dim or f'axis {axis or 0}'}"
     arrays = [item for item in items if isinstance(item, Array)]
     if arrays:
-        joined = concat_arrays(arrays, find_axis(arrays, axis, dim), problems, arrays[0].path)
+        along, path = find_axis(arrays, axis, dim), arrays[0].path
+        arrays = list(alike(arrays, problems, path, options))
+        joined = concat_arrays(arrays, along, problems, path, options)
         problems.check(doing)
         assert joined is not None
         return joined
@@ -131,13 +186,18 @@ def concat_labelled(
         raise ValueError(
             f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
         )
-    group = join_groups(groups, concat_join(dim, axis, problems), problems)
+    join = concat_join(dim, axis, problems, options)
+    group = join_groups(groups, join, problems, options)
     problems.check(doing)
     return group
 
 
 def stack_labelled(
-    items: Sequence[Array] | Sequence[Group], axis: int, dim: str | None, problems: Problems
+    items: Sequence[Array] | Sequence[Group],
+    axis: int,
+    dim: str | None,
+    problems: Problems,
+    options: Options,
 ) -> Array | Group:
     """Do what `stack` does, with names for the inputs."""
     doing = f"stack along a new axis {axis}"
@@ -146,15 +206,17 @@ def stack_labelled(
         ndim = arrays[0].ndim
         if not -ndim - 1 <= axis <= ndim:
             raise ValueError(f"arrays of {ndim} axes cannot have a new axis {axis}")
-        joined = stack_arrays(arrays, axis % (ndim + 1), dim, problems, arrays[0].path)
+        path = arrays[0].path
+        arrays = list(alike(arrays, problems, path, options))
+        joined = stack_arrays(arrays, axis % (ndim + 1), dim, problems, path, options)
         problems.check(doing)
         assert joined is not None
         return joined
     groups = [item for item in items if isinstance(item, Group)]
     if dim is None:
         raise ValueError("give dim, a name for the new dimension")
-    join = stack_join(axis, dim, coordinate_names(groups[0]), problems)
-    group = join_groups(groups, join, problems)
+    join = stack_join(axis, dim, coordinate_names(groups[0]), problems, options)
+    group = join_groups(groups, join, problems, options)
     problems.check(doing)
     return group
 

@@ -16,17 +16,25 @@ from virtualzarr.combine.agree import (
     grid_like,
     same_cells,
 )
-from virtualzarr.combine.attributes import common_attributes
+from virtualzarr.combine.attributes import combined_attributes
 from virtualzarr.combine.edges import Cuts, cut_cells
+from virtualzarr.combine.meaning import harmonized
+from virtualzarr.combine.options import Options
 from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.widen import widened_pipeline
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata import ArrayMetadata
 
+DEFAULT = Options()
+
 
 def concat_arrays(
-    arrays: Sequence[Array], axis: int, problems: Problems, variable: str = ""
+    arrays: Sequence[Array],
+    axis: int,
+    problems: Problems,
+    variable: str = "",
+    options: Options = DEFAULT,
 ) -> Array | None:
     """Join arrays along one of their axes.
 
@@ -49,7 +57,7 @@ def concat_arrays(
     grid = grids.concatenate(own_grids, axis)
     manifest = Manifest.concatenate(manifests, axis)
     manifest = cut_cells(manifest, grid, Cuts.between(own_grids, axis), ours.pipeline)
-    return _joined(arrays, model, holder, manifest, shape=grid.shape, grid=grid)
+    return _joined(arrays, model, holder, manifest, options, shape=grid.shape, grid=grid)
 
 
 def stack_arrays(
@@ -58,6 +66,7 @@ def stack_arrays(
     dim: str | None,
     problems: Problems,
     variable: str = "",
+    options: Options = DEFAULT,
 ) -> Array | None:
     """Join arrays along a new axis, one cell for each.
 
@@ -89,11 +98,28 @@ def stack_arrays(
         model,
         holder,
         Manifest.stack(manifests, axis),
+        options,
         shape=grid.shape,
         grid=grid,
         pipeline=widened_pipeline(ours.pipeline, axis, ours.ndim),
         dimension_names=names,
     )
+
+
+def alike(
+    arrays: Sequence[Array], problems: Problems, variable: str, options: Options
+) -> Sequence[Array]:
+    """Return arrays that mean the same by the same numbers, as far as that was asked for.
+
+    Raises
+    ------
+    UnsupportedError
+        An array is not virtual.
+    """
+    _require_virtual(arrays, problems, variable)
+    if not options.harmonize:
+        return arrays
+    return harmonized(arrays, options.harmonize, problems, variable)
 
 
 def _agreed(
@@ -104,7 +130,6 @@ def _agreed(
     Returns None, and notes why in `problems`, if they differ in what must be equal.
     """
     before = len(problems.found)
-    _require_virtual(arrays, problems, variable)
     model = choose_model(arrays)
     check_agree(arrays, axis, model, problems, variable)
     if len(problems.found) > before:
@@ -114,11 +139,16 @@ def _agreed(
 
 
 def _joined(
-    arrays: Sequence[Array], model: int, holder: int, manifest: Manifest, **changes: Any
+    arrays: Sequence[Array],
+    model: int,
+    holder: int,
+    manifest: Manifest,
+    options: Options,
+    **changes: Any,
 ) -> Array:
     metadata: ArrayMetadata = arrays[model].metadata.replace(
         fill_value=arrays[holder].fill_value,
-        attributes=common_attributes([array.attrs for array in arrays]),
+        attributes=combined_attributes([a.attrs for a in arrays], options.combine_attrs),
         **changes,
     )
     joined = Array.virtual(metadata, manifest, arrays[0].path)

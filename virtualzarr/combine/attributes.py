@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from virtualzarr.errors import MismatchError
+from virtualzarr.metadata import TypedFloat
+
 MEANING = (
     *("scale_factor", "add_offset", "_Unsigned", "_Encoding", "dtype"),
     *("_FillValue", "missing_value", "valid_min", "valid_max", "valid_range"),
@@ -13,6 +18,9 @@ MEANING = (
 """Attributes that say what the stored numbers mean (CF conventions 1.11, sections 2, 3, 4 and 8).
 
 Arrays in which they differ hold different quantities under equal numbers."""
+
+
+_FLOATS = ("scale_factor", "add_offset")
 
 
 def same_value(a: Any, b: Any) -> bool:
@@ -39,25 +47,60 @@ def differing_meaning(
     for name in MEANING:
         if (name in mine) != (name in its) or not same_value(mine.get(name), its.get(name)):
             yield name, mine.get(name, "not set"), its.get(name, "not set")
+        elif name in _FLOATS and name in mine and dtype_of(mine[name]) != dtype_of(its[name]):
+            # Equal numbers, by which readers calculate with another precision.
+            yield f"dtype of {name}", dtype_of(mine[name]), dtype_of(its[name])
 
 
-def common_attributes(attributes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the attributes that all have with the same value.
+def dtype_of(number: Any) -> np.dtype[Any]:
+    """Return the dtype that a number of an attribute has in its file; in documents, a wide one."""
+    return number.dtype if isinstance(number, TypedFloat) else np.asarray(number).dtype
 
-    The others would be true of some of the data only: a `history`, an `actual_range`, the time a
-    file covers.
+
+POLICIES = ("drop_conflicts", "override", "no_conflicts", "identical", "drop")
+"""What can be done about attributes that differ; the words are xarray's."""
+
+
+def combined_attributes(
+    attributes: Sequence[Mapping[str, Any]], policy: str = POLICIES[0]
+) -> dict[str, Any]:
+    """Return the attributes of arrays or groups that become one.
+
+    Parameters
+    ----------
+    attributes : sequence of mapping
+    policy : {"drop_conflicts", "override", "no_conflicts", "identical", "drop"}
+        Of attributes with several values, none is kept; all are the first input's; different values
+        are an error; so are attributes that only some have; none is kept of any.
+
+    Raises
+    ------
+    MismatchError
+        Attributes differ that must not; the message names one, and the inputs.
 
     Examples
     --------
-    >>> common_attributes([{"title": "air", "history": "a"}, {"title": "air", "history": "b"}])
-    {'title': 'air'}
+    >>> days = [{"title": "air", "history": "a"}, {"history": "b", "level": 2}]
+    >>> combined_attributes(days), combined_attributes(days, "override")
+    ({'title': 'air', 'level': 2}, {'title': 'air', 'history': 'a'})
     """
-    common = dict(attributes[0])
-    for others in attributes[1:]:
-        if others != common:
-            common = {
-                name: value
-                for name, value in common.items()
-                if name in others and same_value(value, others[name])
-            }
-    return common
+    if policy == "drop":
+        return {}
+    first = dict(attributes[0])
+    if policy == "override" or all(others == first for others in attributes[1:]):
+        return first
+    combined, conflicts = first, set[str]()
+    for index, others in enumerate(attributes[1:], 1):
+        if others == combined:
+            continue
+        if policy == "identical" and (name := next(iter(others.keys() ^ first.keys()), None)):
+            raise MismatchError(f"only one of inputs 0 and {index} has the attribute {name}")
+        for name, value in others.items():
+            if name in conflicts or same_value(combined.setdefault(name, value), value):
+                continue
+            if policy != "drop_conflicts":
+                raise MismatchError(
+                    f"input {index} has attribute {name} {value!r}, another {combined[name]!r}"
+                )
+            conflicts.add(name)
+    return {name: value for name, value in combined.items() if name not in conflicts}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from virtualzarr.array import Array
-from virtualzarr.combine.arrays import concat_arrays, stack_arrays
-from virtualzarr.combine.attributes import common_attributes
+from virtualzarr.combine.arrays import alike, concat_arrays, stack_arrays
+from virtualzarr.combine.attributes import combined_attributes
+from virtualzarr.combine.meaning import timed
+from virtualzarr.combine.options import Options
 from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.values import check_equal, check_order, differing_values
 from virtualzarr.errors import VirtualZarrError
@@ -20,6 +22,7 @@ def join_groups(
     groups: Sequence[Group],
     join: Join,
     problems: Problems,
+    options: Options,
     path: str = "",
     refused: Mapping[str, str] | None = None,
 ) -> Group:
@@ -33,6 +36,7 @@ def join_groups(
     join : callable
     problems : Problems
         What cannot be joined is noted here; the result is of use only if nothing was.
+    options : Options
     path : str
         Of the groups, for messages.
     refused : mapping, optional
@@ -51,10 +55,13 @@ def join_groups(
         if lacking:
             continue
         below = _below(refused, name)
-        joined = _join_nodes([group[name] for group in groups], join, problems, place, below)
+        nodes = [group[name] for group in groups]
+        if "time" in options.harmonize:
+            nodes = [timed(node, group) for node, group in zip(nodes, groups, strict=True)]
+        joined = _join_nodes(nodes, join, problems, options, place, below)
         if joined is not None:
             members[name] = joined
-    attributes = common_attributes([group.attrs for group in groups])
+    attributes = combined_attributes([group.attrs for group in groups], options.combine_attrs)
     return Group(attributes, members, groups[0].path, refused)
 
 
@@ -70,6 +77,7 @@ def _join_nodes(
     nodes: Sequence[Array | Group],
     join: Join,
     problems: Problems,
+    options: Options,
     place: str,
     refused: Mapping[str, str],
 ) -> Array | Group | None:
@@ -80,7 +88,7 @@ def _join_nodes(
         problems.differ(place, odd, 0, "kind", *(type(nodes[i]).__name__ for i in (odd, 0)))
         return None
     if inner:
-        return join_groups(inner, join, problems, place, refused)
+        return join_groups(inner, join, problems, options, place, refused)
     try:
         return join(arrays, place)
     except VirtualZarrError as error:
@@ -97,14 +105,15 @@ def _all_refused(groups: Sequence[Group], problems: Problems) -> dict[str, str]:
     return refused
 
 
-def concat_join(dim: str | None, axis: int | None, problems: Problems) -> Join:
+def concat_join(dim: str | None, axis: int | None, problems: Problems, options: Options) -> Join:
     """Return what joins variables along a dimension, or along an axis."""
 
     def join(arrays: Sequence[Array], place: str) -> Array | None:
         along = _axis_along(arrays, dim, axis)
         if along is None:
-            return same_everywhere(arrays, problems, place)
-        joined = concat_arrays(arrays, along, problems, place)
+            return same_everywhere(arrays, problems, place, options)
+        arrays = alike(arrays, problems, place, options)
+        joined = concat_arrays(arrays, along, problems, place, options)
         name = joined.dims[along] if joined is not None else None
         if joined is not None and joined.ndim == 1 and name == joined.name:
             check_order(arrays, problems, place)
@@ -121,19 +130,27 @@ def _axis_along(arrays: Sequence[Array], dim: str | None, axis: int | None) -> i
     return axis % ndim if -ndim <= axis < ndim else None
 
 
-def same_everywhere(arrays: Sequence[Array], problems: Problems, place: str) -> Array | None:
+def same_everywhere(
+    arrays: Sequence[Array], problems: Problems, place: str, options: Options
+) -> Array | None:
     """Return one array for all that are equal."""
     before = len(problems.found)
     check_equal(arrays, problems, place)
     if len(problems.found) > before:
         return None
     first = arrays[0]
-    attributes = common_attributes([array.attrs for array in arrays])
+    attributes = combined_attributes([array.attrs for array in arrays], options.combine_attrs)
     metadata = first.metadata.replace(attributes=attributes)
     return Array(metadata, first.chunk_source, first.path, fill_missing=first.fill_missing)
 
 
-def stack_join(axis: int, dim: str | None, coordinates: frozenset[str], problems: Problems) -> Join:
+def stack_join(
+    axis: int,
+    dim: str | None,
+    coordinates: frozenset[str],
+    problems: Problems,
+    options: Options,
+) -> Join:
     """Return what joins variables along a new axis, and keeps coordinates that are equal.
 
     Parameters
@@ -145,13 +162,14 @@ def stack_join(axis: int, dim: str | None, coordinates: frozenset[str], problems
     def join(arrays: Sequence[Array], place: str) -> Array | None:
         name, first = arrays[0].name, arrays[0]
         if first.ndim == 1 and first.dims == (name,):
-            return same_everywhere(arrays, problems, place)
+            return same_everywhere(arrays, problems, place, options)
         if name in coordinates and name != dim and _equal_everywhere(arrays):
-            return same_everywhere(arrays, problems, place)
+            return same_everywhere(arrays, problems, place, options)
         if not -first.ndim - 1 <= axis <= first.ndim:
             problems.add(place, 0, f"it has {first.ndim} axes, too few for a new axis {axis}")
             return None
-        joined = stack_arrays(arrays, axis % (first.ndim + 1), dim, problems, place)
+        arrays = alike(arrays, problems, place, options)
+        joined = stack_arrays(arrays, axis % (first.ndim + 1), dim, problems, place, options)
         if joined is not None and joined.dims == (name,):
             check_order(arrays, problems, place)
         return joined

@@ -16,7 +16,7 @@ from xarray.core import indexing
 from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, RefusedWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
-from virtualzarr.metadata import decode_fill_attribute
+from virtualzarr.metadata import TypedFloat, decode_fill_attribute
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -268,7 +268,11 @@ def to_variable(array: Array, dims: tuple[str, ...] | None = None) -> Variable:
     In Zarr v2 the fill value of the metadata is also the CF `_FillValue` where that attribute is
     absent, as xarray's own engine has it; in v3 and in foreign files only the attribute counts.
     """
-    attributes = dict(array.attrs)
+    # As numpy scalars, which is how xarray's own engines have them: decoding depends on the dtype.
+    attributes = {
+        name: value.scalar if isinstance(value, TypedFloat) else value
+        for name, value in array.attrs.items()
+    }
     if "_FillValue" in attributes:
         attributes["_FillValue"] = _decode_fill(attributes["_FillValue"], array)
     elif array.metadata.zarr_format == 2 and array.fill_value is not None:

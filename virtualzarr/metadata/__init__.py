@@ -1,6 +1,7 @@
 """Zarr v2 and v3 metadata documents and the one model both are read into."""
 
 from virtualzarr.metadata.attributes import (
+    TypedFloat,
     decode_fill_attribute,
     encode_fill_attribute,
     json_attributes,
@@ -37,6 +38,7 @@ __all__ = [
     "DataType",
     "GroupMetadata",
     "KeyEncoding",
+    "TypedFloat",
     "array_to_v2",
     "array_to_v3",
     "check_name",

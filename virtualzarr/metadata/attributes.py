@@ -6,11 +6,52 @@ import base64
 import struct
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from virtualzarr.errors import MetadataError, RefusedWarning
+
+
+class TypedFloat(float):
+    """A plain number, for all but those who ask for the dtype it has in its file.
+
+    How packed data decode depends on that: CF conventions 1.11, section 8.1.
+
+    Examples
+    --------
+    >>> scale = TypedFloat.of(np.float32(0.1))
+    >>> scale, scale.scalar, scale == float(np.float32(0.1))
+    (0.10000000149011612, np.float32(0.1), True)
+    """
+
+    # Of the class, too, so that `numpy.dtype(type(scale))`, which is what xarray asks, is right.
+    dtype: ClassVar[np.dtype[Any]]
+
+    @staticmethod
+    def of(value: np.floating[Any]) -> TypedFloat:
+        """Return a numpy scalar of 2, 4 or 8 bytes as such a number."""
+        return _TYPED[value.dtype.itemsize](value)
+
+    @property
+    def scalar(self) -> np.floating[Any]:
+        """The number as numpy has it."""
+        return self.dtype.type(self)
+
+
+class _Float16(TypedFloat):
+    dtype = np.dtype(np.float16)
+
+
+class _Float32(TypedFloat):
+    dtype = np.dtype(np.float32)
+
+
+class _Float64(TypedFloat):
+    dtype = np.dtype(np.float64)
+
+
+_TYPED = {2: _Float16, 4: _Float32, 8: _Float64}
 
 
 class _NoJson(Exception):
@@ -88,7 +129,7 @@ def _number(value: np.generic) -> Any:
     if isinstance(value, np.floating):
         number = float(value)
         if number == value or number != number:
-            return number
+            return TypedFloat.of(value) if value.dtype.itemsize in _TYPED else number
         raise _NoJson(f"the {value.dtype} {value}, which float64 does not represent,")
     raise _NoJson(f"a value of type {value.dtype}")
 

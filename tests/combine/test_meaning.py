@@ -1,0 +1,240 @@
+"""Arrays that mean different things by their numbers, against xarray decoding each by itself."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grids import RegularGrid
+from virtualzarr import Array, Manifest
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.combine.attributes import POLICIES, combined_attributes
+from virtualzarr.combine.meaning import harmonized
+from virtualzarr.combine.options import Options
+from virtualzarr.combine.problems import Labels, Problems
+from virtualzarr.combine.times import TimeUnit, day_number
+from virtualzarr.errors import CodecError, MismatchError
+from virtualzarr.metadata import ArrayMetadata, TypedFloat, json_attributes
+
+xr = pytest.importorskip("xarray")
+merge_attrs = pytest.importorskip("xarray.structure.merge").merge_attrs
+RULES = Options.of(True).harmonize
+
+
+def virtual(values: np.ndarray, attributes: dict[str, Any], fill: Any = 0) -> Array:
+    pipeline = Pipeline([make("bytes", endian="little")])
+    grid = RegularGrid(values.shape, values.shape)
+    meta = ArrayMetadata(
+        values.shape, values.dtype, grid, pipeline, fill, ("x",), json_attributes(attributes)
+    )
+    return Array.virtual(meta, Manifest.inline(values.tobytes(), values.ndim), "v")
+
+
+def decoded(values: Any, attributes: dict[str, Any]) -> Any:
+    """What xarray makes of an array with attributes as a netCDF reader has them."""
+    dataset = xr.Dataset({"v": ("x", values, attributes)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return xr.decode_cf(dataset)["v"]
+
+
+def check_like_xarray(inputs: list[tuple[np.ndarray, dict[str, Any]]]) -> None:
+    arrays = [virtual(values, attributes) for values, attributes in inputs]
+    problems = Problems(Labels(arrays))
+    made = harmonized(arrays, RULES, problems, "v")
+    assert not problems.found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = xr.concat([decoded(*one) for one in inputs], "x")
+    values = np.concatenate([array[...] for array in made])
+    ours = decoded(values, made[0].attrs)
+    assert ours.dtype == expected.dtype
+    np.testing.assert_array_equal(ours.values, expected.values)
+
+
+NUMBERS = st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "i8", "f4", "f8"])
+FLOATS = st.sampled_from([np.float32, np.float64])
+
+
+@st.composite
+def packed(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
+    dtype = np.dtype(draw(NUMBERS))
+    attributes: dict[str, Any] = {}
+    numbers = [0, 1, 2, 3, 5, 100]
+    values = np.array(draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=6)), dtype)
+    if dtype.kind == "f" and draw(st.booleans()):
+        values[0] = np.nan
+    if draw(st.booleans()):
+        attributes["_FillValue"] = dtype.type(draw(st.sampled_from(numbers)))
+    if draw(st.booleans()):
+        kind = draw(st.sampled_from([dtype, np.dtype("f8")]))
+        attributes["missing_value"] = kind.type(draw(st.sampled_from([*numbers, 0.1])))
+    if draw(st.booleans()):
+        attributes["scale_factor"] = draw(FLOATS)(draw(st.sampled_from([0.1, 2, 1e-3])))
+    if draw(st.booleans()):
+        attributes["add_offset"] = draw(FLOATS)(draw(st.sampled_from([273.15, 1, -0.3])))
+    if dtype.kind in "iu" and draw(st.booleans()):
+        attributes["_Unsigned"] = "true" if dtype.kind == "i" else "false"
+    return values, attributes
+
+
+@given(st.lists(packed(), min_size=2, max_size=3))
+def test_packing_is_undone_as_xarray_does(inputs: list[tuple[np.ndarray, dict[str, Any]]]) -> None:
+    check_like_xarray(inputs)
+
+
+UNITS = ("days", "hour", "minutes", "seconds", "milliseconds", "microseconds")
+DATES = ("2000-01-01", "1999-12-31 12:00", "1970-1-1 00:00:00", "2001-06-01T06:30:00Z",
+         "2000-01-01 00:00:00 +01:00")  # fmt: skip
+
+
+@st.composite
+def times(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
+    dtype = np.dtype(draw(st.sampled_from(["i2", "i4", "i8", "u1", "u4", "f4", "f8"])))
+    numbers = st.integers(0, 200) if dtype.kind != "f" else st.sampled_from([0.0, 0.5, 1.1, 33.3])
+    values = np.array(draw(st.lists(numbers, min_size=1, max_size=5)), dtype)
+    units = f"{draw(st.sampled_from(UNITS))} since {draw(st.sampled_from(DATES))}"
+    attributes: dict[str, Any] = {"units": units}
+    if draw(st.booleans()):
+        attributes["calendar"] = draw(
+            st.sampled_from(["standard", "gregorian", "proleptic_gregorian"])
+        )
+    if draw(st.booleans()):
+        attributes["_FillValue"] = values[-1]
+    return values, attributes
+
+
+@given(st.lists(times(), min_size=2, max_size=3))
+def test_times_are_brought_to_one_unit(inputs: list[tuple[np.ndarray, dict[str, Any]]]) -> None:
+    check_like_xarray(inputs)
+
+
+@given(
+    st.sampled_from(["noleap", "360_day", "all_leap", "julian", "proleptic_gregorian", "standard"]),
+    st.integers(1, 3000), st.integers(1, 12), st.integers(1, 31),
+)  # fmt: skip
+def test_days_are_counted_as_cftime_does(calendar: str, year: int, month: int, day: int) -> None:
+    cftime = pytest.importorskip("cftime")
+    ours = day_number(year, month, day, calendar)
+    origin = cftime.datetime(1990, 3, 1, calendar=calendar)
+    base = day_number(1990, 3, 1, calendar)
+    assert base is not None
+    try:
+        date = cftime.datetime(year, month, day, calendar=calendar)
+    except ValueError:
+        assert ours is None
+        return
+    assert ours is not None
+    assert ours - base == (date - origin).days
+
+
+def test_other_calendars_keep_their_days() -> None:
+    march = {"units": "days since 2000-03-01", "calendar": "noleap"}
+    february = {"units": "hours since 2000-02-28", "calendar": "365_day"}
+    inputs = [(np.array([0, 1], "i4"), march), (np.array([24, 48], "i4"), february)]
+    arrays = [virtual(*one) for one in inputs]
+    made = harmonized(arrays, RULES, Problems(Labels(arrays)), "v")
+    assert made[0].attrs["units"] == "hours since 2000-03-01"
+    assert [array[...].tolist() for array in made] == [[0, 24], [0, 24]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        ("days since 2000-01-01", ("days since 2000-01-01", "noleap"), "have different days"),
+        ("days since 2000-01-01", "days since 2000-01-01 00:00:00.0000000001", "fractions"),
+    ],
+)
+def test_times_without_a_common_unit_are_refused(first: Any, second: Any, reason: str) -> None:
+    texts = [one if isinstance(one, tuple) else (one, "standard") for one in (first, second)]
+    arrays = [
+        virtual(np.arange(3, dtype="i4"), {"units": units, "calendar": calendar})
+        for units, calendar in texts
+    ]
+    problems = Problems(Labels(arrays))
+    assert harmonized(arrays, RULES, problems, "v") == arrays
+    assert reason in problems.found[0][2]
+
+
+def test_times_where_the_calendars_differ_are_an_error() -> None:
+    arrays = [
+        virtual(np.array([0, 1], "i4"), {"units": "days since 1600-01-01", "calendar": name})
+        for name in ("standard", "proleptic_gregorian")
+    ]
+    arrays[1] = virtual(np.array([-7000, 1], "i4"), dict(arrays[1].attrs))
+    made = harmonized(arrays, RULES, Problems(Labels(arrays)), "v")
+    assert made[0][...].tolist() == [0, 1]
+    with pytest.raises(CodecError, match="1582-10-15"):
+        made[1][...]
+
+
+def test_times_that_overflow_are_an_error() -> None:
+    arrays = [
+        virtual(np.array([2**62], "i8"), {"units": "days since 2000-01-01"}),
+        virtual(np.array([1], "i8"), {"units": "hours since 2000-01-01"}),
+    ]
+    made = harmonized(arrays, RULES, Problems(Labels(arrays)), "v")
+    assert made[1][...].tolist() == [1]
+    with pytest.raises(CodecError, match="64 bits"):
+        made[0][...]
+
+
+ATTRIBUTES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 1) | st.just("a"))
+
+
+@given(st.lists(ATTRIBUTES, min_size=1, max_size=4), st.sampled_from(POLICIES))
+def test_attributes_are_combined_as_xarray_does(attributes: list[Any], policy: str) -> None:
+    try:
+        expected = merge_attrs(attributes, policy)
+    except xr.MergeError:
+        with pytest.raises(MismatchError):
+            combined_attributes(attributes, policy)
+    else:
+        assert combined_attributes(attributes, policy) == expected
+
+
+def test_units_have_several_spellings() -> None:
+    units = [TimeUnit.of({"units": f"{word} since 2000-1-1"}) for word in ("h", "hrs", "Hours")]
+    assert units == [TimeUnit("hours", "2000-1-1", "standard")] * 3
+
+
+def test_units_that_are_no_times_are_left_alone() -> None:
+    for units in ("K", "months since 2000-01-01", "days since yesterday", "days since 2000-02-30"):
+        assert TimeUnit.of({"units": units}) is None
+
+
+def test_numbers_of_attributes_keep_their_dtype() -> None:
+    attributes = json_attributes({"scale_factor": np.float32(0.1), "list": np.array([1, 2], "f4")})
+    scale = attributes["scale_factor"]
+    assert isinstance(scale, TypedFloat)
+    assert scale.scalar.dtype == np.float32
+    assert attributes == {"scale_factor": float(np.float32(0.1)), "list": [1.0, 2.0]}
+
+
+def test_unknown_rules_are_refused() -> None:
+    assert Options.of(["packing", "fill"]).harmonize == {"packing", "fill"}
+    with pytest.raises(ValueError, match="harmonize knows"):
+        Options.of({"units"})
+    with pytest.raises(ValueError, match="combine_attrs is one of"):
+        Options.of(combine_attrs="merge")
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_packed_netcdf_is_unpacked_in_the_precision_of_its_file(kind: Any, tmp_path: Any) -> None:
+    netCDF4 = pytest.importorskip("netCDF4")
+    backend = pytest.importorskip("virtualzarr.integrations.xarray").VirtualzarrBackend
+    path = tmp_path / "packed.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 3)
+        variable = file.createVariable("v", "i2", ("x",))
+        variable.set_auto_maskandscale(False)
+        variable.setncatts({"scale_factor": kind(0.1), "missing_value": np.int16(2)})
+        variable[:] = [1, 2, 3]
+    ours, theirs = (xr.open_dataset(path, engine=e)["v"] for e in (backend, "netcdf4"))
+    assert ours.dtype == theirs.dtype == kind
+    np.testing.assert_array_equal(ours.values, theirs.values)

@@ -1,0 +1,102 @@
+"""Times counted in one unit from one date, as times counted in another from another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
+from virtualzarr.codecs.packing import equal_scalars
+from virtualzarr.errors import UnsupportedError
+
+_MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}
+NAT = np.iinfo(np.int64).min
+"""What a missing time is."""
+
+
+class TimeUnits(ArrayArray):
+    """Decodes ``stored * factor + shift`` to int64, exactly or with an error.
+
+    Members are `data_type`, the dtype of what is stored; the integers `factor` and `shift`;
+    `masks`, stored numbers that mean no time, as NaN does; `least`, the first result for which
+    calendars agree; and `fill`, the stored fill value. Floats are multiplied as such, and the
+    product cut to an integer, as xarray decodes times to nanoseconds. For reading only.
+    """
+
+    def validate(self) -> None:
+        """Check the members."""
+        fields = self.configuration
+        if set(fields) - _MEMBERS or not {"data_type", "factor", "shift"} <= set(fields):
+            raise self.bad(f"needs data_type, factor and shift, and knows {sorted(_MEMBERS)}")
+        for name in ("factor", "shift", "least"):
+            value = fields.get(name, 1)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise self.bad(f"{name} must be an integer, not {value!r}")
+        if fields["factor"] < 1:
+            raise self.bad(f"factor must be positive, not {fields['factor']}")
+        if not isinstance(fields.get("masks", []), list | tuple):
+            raise self.bad(f"masks must be a list, not {fields['masks']!r}")
+        if self._dtype.kind not in "iuf":
+            raise self.bad(f"data_type must be a dtype of numbers, not {fields['data_type']!r}")
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        try:
+            return np.dtype(self.configuration["data_type"])
+        except TypeError as error:
+            raise self.bad(f"data_type: {error}") from error
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec of what is stored."""
+        return Spec(spec.shape, self._dtype)
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Check that the array is one of int64."""
+        if spec.dtype != np.int64:
+            raise self.bad(f"decodes to int64, the array is {spec.dtype}")
+        return self
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the times in the other unit."""
+        fields = self.configuration
+        absent = np.zeros(block.shape, bool) if block.dtype.kind != "f" else np.isnan(block)
+        if block.dtype == np.int64:
+            absent |= block == NAT
+        for mask in equal_scalars(fields.get("masks", ()), block.dtype):
+            absent |= block == mask
+        there = ~absent
+        result = np.full(block.shape, NAT, np.int64)
+        result[there] = self._converted(block[there], fields["factor"], fields["shift"])
+        least = fields.get("least")
+        if least is not None and (result[there] < least).any():
+            raise self.failed("a time before 1582-10-15, where the calendars differ")
+        return result
+
+    def _converted(self, values: Block, factor: int, shift: int) -> Block:
+        if not values.size:
+            return values.astype(np.int64)
+        if values.dtype.kind == "f":
+            product = values.astype(np.float64) * np.int64(factor)
+            if not (np.abs(product) < 2.0**63).all():
+                raise self.failed("a time does not fit into 64 bits")
+            values, factor = product.astype(np.int64), 1
+        ends = [int(end) * factor + shift for end in (values.min(), values.max())]
+        if min(ends) <= NAT or max(ends) > np.iinfo(np.int64).max:
+            raise self.failed("a time does not fit into 64 bits")
+        # Whatever overflows on the way comes back: the result fits.
+        words = values.astype(np.int64).view(np.uint64)
+        words = words * np.uint64(factor % 2**64) + np.uint64(shift % 2**64)
+        return words.view(np.int64)
+
+    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+        """Return the fill value of what is stored."""
+        return self.configuration.get("fill", 0)
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Raise UnsupportedError."""
+        raise UnsupportedError(f"the codec {self.name} is for reading only")
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Raise UnsupportedError."""
+        raise UnsupportedError(f"codec {self.name} has no v2 form")
