@@ -1,10 +1,18 @@
 """One zip file: read, write, add to."""
 
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
 import zipfile
 import zlib
 
+import numpy as np
 import pytest
 
+import virtualzarr as vz
 from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
 from virtualzarr.stores import ZipStore, open_store
 
@@ -93,3 +101,127 @@ def test_files_are_read_when_they_are_needed(tmp_path):
         store.delete("k")
         with pytest.raises(SourceNotFoundError, match="deleted"):
             late.read(0, None)
+
+
+APPENDING = """
+import sys, numpy as np, virtualzarr as vz
+from virtualzarr.stores import ZipStore
+store = ZipStore(sys.argv[1], sys.argv[2])
+print("open", flush=True)
+group = vz.open_group(store, mode="a")
+if "a" not in group:
+    group.create_array("a", shape=(0,), chunks=(300,), dtype="i4", compressors=None)
+a = group["a"]
+while True:
+    n = a.shape[0]
+    a.append(np.arange(n, n + 250))
+    group.attrs["rows"] = a.shape[0]
+    print(a.shape[0], flush=True)
+"""
+
+
+def killed(path, mode, lines):
+    """Let a process append for so many lines of output, and kill it; what it said last."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", APPENDING, str(path), mode], stdout=subprocess.PIPE, text=True
+    )
+    said = [process.stdout.readline() for _ in range(lines)]
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return said[-1].strip()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_a_process_that_is_killed_leaves_a_file_that_can_be_read(tmp_path):
+    path = tmp_path / "a.zip"
+    assert killed(path, "w", 1) == "open"
+    assert dict(ZipStore(path).list()).keys() <= {"zarr.json", "a/zarr.json"}
+    rows = 0
+    for mode, lines in [("w", 200), ("a", 60), ("a", 2), ("a", 30)]:
+        said = int(killed(path, mode, lines))
+        store = ZipStore(path)
+        values = vz.open(store)["a"][...]
+        np.testing.assert_array_equal(values, np.arange(len(values)))
+        assert len(values) % 250 == 0
+        assert rows <= len(values)
+        assert len(values) >= said * 0.6  # little is lost
+        assert vz.open(store).attrs.get("rows", 0) - len(values) in (0, -250)
+        rows = len(values)
+    # Opened and closed, it is one for others again.
+    ZipStore(path, "a").close()
+    with zipfile.ZipFile(path) as file:
+        assert file.testzip() is None
+    np.testing.assert_array_equal(vz.open(path)["a"][...], np.arange(rows))
+
+
+def test_every_place_where_writing_can_end(tmp_path):
+    """At every length the file may have, it holds what one of its directories says."""
+    path, cut = tmp_path / "a.zip", tmp_path / "b.zip"
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as file:
+        file.writestr("zarr.json", b"of a chunk that is a zip file itself")
+    states, stops = [{}], [0]
+    with ZipStore(path, "w") as store:
+        for i in range(4):
+            stops.append(path.stat().st_size)
+            states.append({key: store.get(key) for key, _ in store.list()})
+            store.set(f"c/{i}", inner.getvalue())
+            store.set("zarr.json", b"x" * 50 * (i + 1))
+            store.flush()
+    whole = path.read_bytes()
+    with ZipStore(path, "a") as store:
+        store.set("more", b"1")
+        store.delete("c/0")
+    assert path.read_bytes().startswith(whole)
+    stops.append(len(whole))
+    states.append(states[-1] | {"c/3": inner.getvalue(), "zarr.json": b"x" * 200})
+    whole = path.read_bytes()
+    for length in range(stops[1], len(whole), 5):
+        cut.write_bytes(whole[:length])
+        store = ZipStore(cut)
+        found = {key: store.get(key) for key, _ in store.list()}
+        assert found == states[max(i for i, stop in enumerate(stops) if stop <= length)]
+        store.close()
+        if length % 7 == 0:
+            with ZipStore(cut, "a") as store:
+                store.set("new", b"2")
+            with zipfile.ZipFile(cut) as file:
+                assert {k: file.read(k) for k in file.namelist()} == found | {"new": b"2"}
+
+
+def test_much_rubbish_behind_the_directory(tmp_path):
+    path = tmp_path / "a.zip"
+    with ZipStore(path, "w") as store:
+        store.set("k", b"value")
+    rubbish = random.Random(0).randbytes(300_000) + b"PK\x05\x06" + bytes(18) + b"PK\x05\x06"
+    with path.open("ab") as file:
+        file.write(rubbish)
+    assert ZipStore(path).get("k") == b"value"
+    with ZipStore(path, "a") as store:
+        assert store.get("k") == b"value"
+        store.set("l", b"other")
+        assert store.get("l") == b"other"
+    with zipfile.ZipFile(path) as file:
+        assert file.testzip() is None
+        assert file.read("l") == b"other"
+
+
+def test_files_with_something_before_them_or_a_comment(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("k", b"value")
+        file.comment = b"a comment"
+    assert ZipStore(path).get("k") == b"value"
+    path.write_bytes(b"#!/bin/sh\n" + path.read_bytes())
+    assert ZipStore(path).get("k") == b"value"
+
+
+def test_directories_take_little_room(tmp_path):
+    path = tmp_path / "a.zip"
+    with ZipStore(path, "w") as store:
+        for i in range(2000):
+            store.set(f"{i}/zarr.json", b"{}")
+    with zipfile.ZipFile(path) as file:
+        last = path.stat().st_size - file.start_dir
+    entries = 2000 * (30 + 14 + 2)
+    assert path.stat().st_size < entries * 2 + last

@@ -1,17 +1,26 @@
-"""A store in one zip file."""
+"""A store in one zip file.
+
+What a zip file holds is said by the directory at its end. It is never overwritten: what is added
+goes behind it, and behind that a new directory. So a process that dies leaves a file whose last
+directory is intact, with all that it names; we look for it behind which rubbish lies.
+"""
 
 from __future__ import annotations
 
+import io
 import lzma
 import os
+import struct
+import sys
 import threading
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, BinaryIO, Literal, Self
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, check_most, resolve_uri
 from virtualzarr.stores.store import (
@@ -28,12 +37,21 @@ _DAMAGED = (
     *(NotImplementedError, RuntimeError),  # encrypted, or compressed in a way unknown here
 )
 
+_DOCUMENTS = frozenset(("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"))
+_END = b"PK\x05\x06"
+_END_SIZE = 22
+_SPARING = 4  # directories take at most one byte for so many others
+
 
 class ZipStore:
     """A store in one zip file, written by one process and closed at the end.
 
     Values are stored as they are: chunks are compressed already. Replaced and deleted ones leave
-    the archive's directory, but their bytes stay in the file.
+    the archive's directory, but their bytes stay in the file, as do directories that were followed
+    by others. A directory is written by `close`, `flush`, and behind metadata documents where much
+    more was written than the last directory takes. Of a process that dies, what there was at the
+    last directory is left: this store reads it, other readers may need that the file is opened
+    with "a" and closed.
 
     Parameters
     ----------
@@ -58,7 +76,7 @@ class ZipStore:
 
     guarantees = (
         "update excludes threads that use this very store; no other process may write to the "
-        "file, and what was written cannot be read by others before close()"
+        "file; others read what there was when a directory was written last, at latest by close()"
     )
 
     def __init__(self, path: str | os.PathLike[str], mode: Literal["r", "w", "a"] = "r") -> None:
@@ -70,11 +88,36 @@ class ZipStore:
         self._process = os.getpid()
         self._lock = threading.RLock()
         try:
-            self._zip = zipfile.ZipFile(self.uri, self.mode)
+            self._zip = _open(self.uri, self.mode)
+            if self.writable:
+                self._behind()
+                if self.mode == "w":
+                    self.flush()
         except FileNotFoundError as error:
             raise SourceNotFoundError("there is no such zip file", file=self.uri) from error
         except (OSError, zipfile.BadZipFile) as error:
             raise SourceError(f"cannot open the zip file: {error}", file=self.uri) from error
+
+    def _behind(self) -> None:
+        """Make the archive go on at the end of the file."""
+        file: Any = self._zip.fp
+        self._end = self._zip.start_dir = file.seek(0, os.SEEK_END)
+        self._directory = 0
+
+    def flush(self) -> None:
+        """Write the archive's directory as it is now, and go on behind it."""
+        with self._archive() as archive:
+            any_archive: Any = archive
+            if not self.writable or not any_archive._didModify:
+                return
+            any_archive.fp.seek(archive.start_dir)
+            any_archive._write_end_record()
+            any_archive._didModify = False
+            if config.sync_files:
+                os.fsync(any_archive.fp.fileno())
+            start = archive.start_dir
+            self._behind()
+            self._directory = self._end - start
 
     @contextmanager
     def _archive(self) -> Iterator[zipfile.ZipFile]:
@@ -95,9 +138,14 @@ class ZipStore:
         return self.mode != "r"
 
     def close(self) -> None:
-        """Write the archive's directory; without it the file cannot be read."""
+        """Write the archive's directory, and close the file."""
         with self._archive() as archive:
+            file = archive.fp
+            if file is not None:
+                self.flush()
             archive.close()
+            if file is not None:
+                file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +199,9 @@ class ZipStore:
         with self._archive() as archive:
             self._drop(key)
             archive.writestr(key, bytes(data))
+            written = archive.start_dir - self._end
+            if written >= _SPARING * self._directory and key.rsplit("/", 1)[-1] in _DOCUMENTS:
+                self.flush()
 
     def delete(self, key: str) -> None:
         """Take a key's value away, if it has one."""
@@ -181,6 +232,92 @@ class ZipStore:
                 self.delete(key)
             elif new is not old:
                 self.set(key, new)
+
+
+def _open(path: str, mode: Literal["r", "w", "a"]) -> zipfile.ZipFile:
+    """Open a zip file, also one whose last writer died."""
+    end = None if mode == "w" or not os.path.exists(path) else _last_directory(path)
+    if end is None:
+        return zipfile.ZipFile(path, mode)
+    raw = _UpTo(path, "rb" if mode == "r" else "r+b")
+    try:
+        raw.limit = end
+        file: Any = io.BufferedReader(raw) if mode == "r" else io.BufferedRandom(raw)
+        archive: Any = zipfile.ZipFile(file, mode)
+    except BaseException:
+        raw.close()
+        raise
+    raw.limit = sys.maxsize
+    # Even if nothing is added: others do not look for the directory.
+    archive._didModify = mode == "a"
+    return archive
+
+
+def _last_directory(path: str) -> int | None:
+    """Return where the last directory ends, if that is not where the file ends.
+
+    None is also for files that have a directory of another kind, or none.
+    """
+    with open(path, "rb") as file:
+        top = size = file.seek(0, os.SEEK_END)
+        scan, after = 1 << 12, b""
+        while top:
+            start = max(0, top - scan)
+            file.seek(start)
+            part = file.read(top - start) + after
+            at = len(part)
+            while (at := part.rfind(_END, 0, at)) >= 0:
+                end = start + at + (_end_of(part[at:]) or size + 1)
+                if end <= size and _directory_before(file, start + at):
+                    return None if end == size else end
+            top, after = start, part[: _END_SIZE - 1]
+            scan = min(4 * scan, 1 << 24)
+    return None
+
+
+def _end_of(record: bytes) -> int | None:
+    """Return the length of the record that ends a directory, if all of it is there."""
+    if len(record) < _END_SIZE:
+        return None
+    return _END_SIZE + int.from_bytes(record[20:22], "little")
+
+
+def _directory_before(file: BinaryIO, at: int) -> bool:
+    """Tell whether the record at a place is that of a directory of this very file.
+
+    Chunks may be zip files, too: then it would be right with respect to their own start.
+    """
+    file.seek(at)
+    record = file.read(_END_SIZE)
+    size, offset = struct.unpack("<II", record[12:20])
+    if at >= 76:
+        file.seek(at - 76)
+        extra = file.read(76)
+        if extra[:4] == b"PK\x06\x06" and extra[56:60] == b"PK\x06\x07":
+            size, offset = struct.unpack("<QQ", extra[40:56])
+            at -= 76
+    return bool(offset + size == at)
+
+
+class _UpTo(io.FileIO):
+    """A file that seems to end at a limit."""
+
+    limit = sys.maxsize
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move to a place, as seen from the limit where it is from the end."""
+        if whence == os.SEEK_END and self.limit < sys.maxsize:
+            return super().seek(self.limit + offset)
+        return super().seek(offset, whence)
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        """Read what there is before the limit."""
+        view = memoryview(buffer).cast("B")
+        return super().readinto(view[: max(0, self.limit - self.tell())])
+
+    def readall(self) -> bytes:
+        """Read all there is before the limit."""
+        return self.read(max(0, min(self.limit, os.fstat(self.fileno()).st_size) - self.tell()))
 
 
 class _Entry(InlineFile):
