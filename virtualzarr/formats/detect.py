@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from virtualzarr.errors import UnsupportedError
+from virtualzarr.formats.kerchunk.folder import is_folder
 from virtualzarr.group import Group
 from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
 
@@ -43,6 +44,8 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
         If no format fits; the message says what was tried.
     """
     uri = resolve_uri(path_or_url)
+    if is_folder(uri):
+        return "kerchunk"
     if _is_zarr(uri, storage_options):
         return "zarr"
     head = _head(uri, storage_options)

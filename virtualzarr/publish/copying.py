@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -146,3 +147,12 @@ def with_copies(
         columns.append(column.reshape(shape))
     sources = Sources([*manifest.sources, source])
     return Manifest(shape, sources, columns[0], columns[1], columns[2])
+
+
+def renamed(manifest: Manifest, name: Callable[[str], str]) -> Manifest:
+    """The manifest with other names for its sources."""
+    sources = (
+        source if source.is_inline else replace(source, uri=name(source.uri))
+        for source in manifest.sources
+    )
+    return manifest.replace(sources=Sources(sources))

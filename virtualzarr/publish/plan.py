@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,42 @@ INLINE_FILL_BYTES = 1 << 16
 LARGEST_FILL_CHUNK = 1 << 24
 """Chunks of more bytes are not encoded to find out."""
 
+
+@dataclass(frozen=True)
+class Form:
+    """What can be said in a form of references.
+
+    Attributes
+    ----------
+    name : str
+    zarr_formats : tuple of int
+        The one that is preferred first.
+    any_grid : bool
+        Whether grids need not be regular.
+    keeps_missing : bool
+        Whether readers tell missing chunks from others. Where not, a chunk of fill values is
+        written out for all of them.
+    """
+
+    name: str
+    zarr_formats: tuple[int, ...]
+    any_grid: bool = True
+    keeps_missing: bool = True
+
+    def refuses(self, metadata: ArrayMetadata) -> str | None:
+        """Why an array cannot be said, whatever the Zarr format, or None."""
+        if not self.any_grid and not rules.is_regular(metadata):
+            return f"{self.name} knows regular chunk grids only"
+        return None
+
+
+FORMS = {
+    "json": Form("json", (2, 3)),
+    # pandas gives NaN for a missing URL, and fsspec takes it for one.
+    "parquet": Form("parquet", (2,), keeps_missing=False),
+    "icechunk": Form("icechunk", (3,), any_grid=False),
+}
+
 _SHOWN = 10
 
 
@@ -56,6 +93,10 @@ class ArrayPlan:
         Canonical but for the cells in `odd`.
     odd : int64 array
         C-order numbers of the cells whose chunks must be copied.
+    reasons : dict of str to int
+        Why, and for how many of them.
+    filler : bytes, optional
+        The chunk of fill values that is stored once for all cells without a chunk.
     """
 
     path: str
@@ -63,6 +104,8 @@ class ArrayPlan:
     metadata: ArrayMetadata
     manifest: Manifest
     odd: npt.NDArray[np.int64]
+    reasons: dict[str, int] = field(default_factory=dict)
+    filler: bytes | None = None
 
     @property
     def missing(self) -> int:
@@ -97,7 +140,14 @@ class Plan:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def make_plan(node: Group | Array, *, copy: bool, zarr_format: int | None, on_error: str) -> Plan:
+def make_plan(
+    node: Group | Array,
+    *,
+    copy: bool,
+    zarr_format: int | None,
+    on_error: str,
+    form: Form = FORMS["json"],
+) -> Plan:
     """Decide what is published.
 
     Raises
@@ -115,15 +165,18 @@ def make_plan(node: Group | Array, *, copy: bool, zarr_format: int | None, on_er
             plan.groups[path] = member
             continue
         try:
-            plan.arrays[path] = _array_plan(path, member, copy)
+            plan.arrays[path] = _array_plan(path, member, copy, form)
         except PublishError as error:
             plan.refused[path] = error.message
-    _settle_format(plan, zarr_format, copy)
+    _settle_format(plan, zarr_format, copy, form)
     _settle_refused(plan, on_error)
     return plan
 
 
-def _array_plan(path: str, array: Array, copy: bool) -> ArrayPlan:
+def _array_plan(path: str, array: Array, copy: bool, form: Form) -> ArrayPlan:
+    why = form.refuses(array.metadata)
+    if why is not None:
+        raise PublishError(why)
     for name in path.split("/") if path else ():
         try:
             check_name(name, 2)
@@ -138,40 +191,43 @@ def _array_plan(path: str, array: Array, copy: bool) -> ArrayPlan:
             f"other readers would read it wrong ({why}); with copy=True such chunks are decoded "
             "and stored again beside the reference file"
         )
-    plan = ArrayPlan(path, array, array.metadata, made.manifest, made.odd)
-    return _all_copied(plan) if len(made.odd) and not reversible(array.metadata) else plan
+    plan = ArrayPlan(path, array, array.metadata, made.manifest, made.odd, made.reasons)
+    if len(made.odd) and not reversible(array.metadata):
+        return _all_copied(plan, "; ".join([*made.reasons, "the codecs may not be exact"]))
+    return plan
 
 
-def _settle_format(plan: Plan, wanted: int | None, copy: bool) -> None:
+def _settle_format(plan: Plan, wanted: int | None, copy: bool, form: Form) -> None:
     """Choose the format of all documents: readers cannot mix them in one hierarchy."""
-    plan.zarr_format = wanted or 2
-    said, obstacles = _said_in(plan.arrays, plan.zarr_format)
-    if obstacles and wanted is None:
-        _, obstacles_v3 = _said_in({path: plan.arrays[path] for path in obstacles}, 3)
+    plan.zarr_format = wanted or form.zarr_formats[0]
+    # Missing chunks that v2 documents cannot give are copied only where v3 would not do.
+    fill = partial(_filled, form=form, copy=copy and (wanted == 2 or 3 not in form.zarr_formats))
+    said, obstacles = _said_in(plan.arrays, plan.zarr_format, fill)
+    if obstacles and wanted is None and plan.zarr_format == 2 and 3 in form.zarr_formats:
+        _, obstacles_v3 = _said_in({path: plan.arrays[path] for path in obstacles}, 3, fill)
         plan.why_v3 = [
             f"{path or '/'}: {why}" for path, why in obstacles.items() if path not in obstacles_v3
         ]
         if plan.why_v3:
             plan.zarr_format = 3
-            said, obstacles = _said_in(plan.arrays, 3)
+            said, obstacles = _said_in(plan.arrays, 3, fill)
     if obstacles and copy:
-        again, obstacles = _said_in(
-            {p: _all_copied(plan.arrays[p]) for p in obstacles}, plan.zarr_format
-        )
+        copies = {p: _all_copied(plan.arrays[p], why) for p, why in obstacles.items()}
+        again, obstacles = _said_in(copies, plan.zarr_format, fill)
         said |= again
     plan.refused |= {path: f"Zarr v{plan.zarr_format}: {why}" for path, why in obstacles.items()}
     plan.arrays = {path: said[path] for path in plan.arrays if path in said}
 
 
 def _said_in(
-    arrays: Mapping[str, ArrayPlan], zarr_format: int
+    arrays: Mapping[str, ArrayPlan], zarr_format: int, fill: Callable[[ArrayPlan], ArrayPlan]
 ) -> tuple[dict[str, ArrayPlan], dict[str, str]]:
     """Arrays that documents of a format describe exactly, and why they do not describe others."""
     said, obstacles = {}, {}
     for path, array in arrays.items():
         if zarr_format == 2:
-            array = _with_fill_inline(array)
-            why = rules.not_v2(array.metadata, array.missing > 0)
+            array = fill(array)
+            why = rules.not_v2(array.metadata, array.missing > 0 and array.filler is None)
         else:
             why = rules.not_v3(array.metadata)
         if why is None:
@@ -181,11 +237,11 @@ def _said_in(
     return said, obstacles
 
 
-def _all_copied(plan: ArrayPlan) -> ArrayPlan:
+def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
     """The array with plain codecs and all its chunks to be copied."""
     metadata = plan.metadata.replace(pipeline=plain_pipeline(plan.metadata))
     odd = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) >= 0)
-    return replace(plan, metadata=metadata, odd=odd)
+    return replace(plan, metadata=metadata, odd=odd, reasons={why: len(odd)})
 
 
 def _settle_refused(plan: Plan, on_error: str) -> None:
@@ -203,10 +259,10 @@ def _settle_refused(plan: Plan, on_error: str) -> None:
     plan.order = [path for path in plan.order if path not in plan.refused]
 
 
-def _with_fill_inline(plan: ArrayPlan) -> ArrayPlan:
-    """Write out the few missing chunks of an array whose fill value v2 documents cannot give."""
+def _filled(plan: ArrayPlan, form: Form, copy: bool) -> ArrayPlan:
+    """Write out missing chunks that v2 documents, or readers of the form, cannot do without."""
     missing, metadata = plan.missing, plan.metadata
-    if not missing or rules.fill_is_mask(metadata) or len(plan.odd):
+    if not missing or (form.keeps_missing and rules.fill_is_mask(metadata)):
         return plan
     if rules.not_v2(metadata, missing=False) is not None:
         return plan
@@ -217,8 +273,9 @@ def _with_fill_inline(plan: ArrayPlan) -> ArrayPlan:
         chunk = encoded_exactly(metadata, filled_block(metadata, shape))
     except (PublishError, UnsupportedError, CodecError):
         return plan  # lossy codecs, and those that cannot encode: v3 has a fill value for all
-    if len(chunk) * missing > INLINE_FILL_BYTES:
-        return plan
+    # In Parquet, what is equal is stored once.
+    if len(chunk) * (missing if form.keeps_missing else 1) > INLINE_FILL_BYTES:
+        return replace(plan, filler=chunk) if copy else plan
     cells = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) < 0)
     manifest = with_copies(plan.manifest, cells, Source.inline(chunk), 0, len(chunk))
     return replace(plan, manifest=manifest)

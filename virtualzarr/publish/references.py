@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, PublishError
+from virtualzarr.formats.kerchunk.fingerprints import Fingerprints
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.publish import rules
-from virtualzarr.publish.copying import copy_chunks, with_copies
-from virtualzarr.publish.plan import Plan, make_plan
+from virtualzarr.publish.copying import copy_chunks, renamed, with_copies
+from virtualzarr.publish.parquet import write_parquet
+from virtualzarr.publish.plan import FORMS, ArrayPlan, Form, Plan, make_plan
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.publish.stream import Counts, reference_text
 from virtualzarr.publish.target import Target
@@ -28,25 +33,31 @@ def publish(
     node: Group | Array,
     path: Any,
     *,
+    form: str | None = None,
     copy: bool = False,
     zarr_format: int | None = None,
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
+    relative: bool = False,
+    record_size: int | None = None,
 ) -> PublishReport:
-    """Write a reference file (kerchunk's JSON, version 1) that other tools open.
+    """Write references that other tools open: a JSON file, or a folder of Parquet files.
 
     Parameters
     ----------
     node : Group or Array
     path : path or str
-        A local path, or a URL that fsspec can write. The file appears whole or not at all.
+        A local path, or a URL that fsspec can write. What is written appears whole or not at all.
+    form : {"json", "parquet"}, optional
+        By default Parquet where the path ends in ``.parq`` or ``.parquet``, else JSON (kerchunk's,
+        version 1). Parquet is read lazily: use it from a few hundred thousand references on.
     copy : bool
         Whether chunks that other readers would read wrong are decoded, encoded as the array
-        declares, and stored in one file beside this one. If not, they are an error.
+        declares, and stored in one file beside the references. If not, they are an error.
     zarr_format : {2, 3}, optional
         Of the documents. By default 2, which more readers know, where all of the hierarchy can be
-        said in it exactly; else 3.
+        said in it exactly; else 3. Parquet is always 2.
     on_error : {"raise", "warn"}
         What to do about arrays that others would not read right: raise, or warn, leave them out
         and note them in the report's `refused`.
@@ -54,6 +65,11 @@ def publish(
         How fsspec opens `path`.
     progress : bool, optional
         Whether to show a progress bar; by default for a million references, in a terminal.
+    relative : bool
+        Whether local sources, and those below the same URL, are named by where they lie from the
+        references. This package reads that wherever both are moved; fsspec only from that folder.
+    record_size : int, optional
+        References in each Parquet file; 100,000 by default.
 
     Returns
     -------
@@ -63,6 +79,8 @@ def publish(
     ------
     PublishError
         If something cannot be published so that other readers read it right: how much, and why.
+    MissingDependencyError
+        If pyarrow is needed.
 
     Notes
     -----
@@ -78,16 +96,64 @@ def publish(
         raise ValueError(f"zarr_format is 2, 3 or None, not {zarr_format!r}")
     if on_error not in ("raise", "warn"):
         raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
-    uri = resolve_uri(path)
-    plan = make_plan(node, copy=copy, zarr_format=zarr_format, on_error=on_error)
-    notes: list[str] = []
+    if record_size is not None and record_size < 1:
+        raise ValueError(f"record_size is at least 1, not {record_size!r}")
+    uri = resolve_uri(path).rstrip("/")
+    kind = form_of(uri, form)
+    if zarr_format not in (None, *kind.zarr_formats):
+        raise ValueError(f"the form {kind.name} is of Zarr v{kind.zarr_formats[0]} only")
+    node, notes = _in_group(node, uri, kind)
+    plan = make_plan(node, copy=copy, zarr_format=zarr_format, on_error=on_error, form=kind)
+    return write(
+        plan, uri, kind, notes, storage_options=storage_options, progress=progress,
+        relative=relative, record_size=record_size,
+    )  # fmt: skip
+
+
+def form_of(uri: str, form: str | None) -> Form:
+    """The form of references that is asked for, or that a path suggests."""
+    if form is None:
+        form = "parquet" if uri.endswith((".parq", ".parquet")) else "json"
+    if form not in FORMS:
+        raise ValueError(f"form is one of {', '.join(map(repr, FORMS))}, not {form!r}")
+    return FORMS[form]
+
+
+def _in_group(node: Group | Array, uri: str, form: Form) -> tuple[Group | Array, list[str]]:
+    """Put an array into a group where readers know no array at the root."""
+    if isinstance(node, Group) or form.name != "parquet":
+        return node, []
+    name = node.name or uri.rpartition("/")[2].partition(".")[0] or "array"
+    return Group({}, {name: node.with_path(name)}), [f"the array is the member {name!r} of a group"]
+
+
+def write(
+    plan: Plan,
+    uri: str,
+    form: Form,
+    notes: list[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    relative: bool = False,
+    **parquet: Any,
+) -> PublishReport:
+    """Write what was planned."""
     documents = _documents(plan, notes)
+    copied = sum(len(array.odd) for array in plan.arrays.values())
     copied_to, copied_bytes = _copy(plan, uri, storage_options)
+    if relative:
+        notes += _make_relative(plan, uri)
     notes += [*_notes_on_sources(plan, uri), *_notes_on_codecs(plan)]
     counts = Counts()
-    with Target(uri, storage_options) as target, _bar(plan, progress) as advance:
-        _write(target, documents, plan, counts, advance)
-        target.commit()
+    with _bar(plan, progress) as advance:
+        if form.name == "parquet":
+            notes += _notes_on_parquet(plan)
+            nbytes = write_parquet(
+                uri, plan, documents, counts, advance, storage_options=storage_options, **parquet
+            )
+        else:
+            nbytes = _write_json(uri, plan, documents, counts, advance, storage_options)
     return PublishReport(
         path=uri,
         zarr_format=plan.zarr_format,
@@ -96,10 +162,10 @@ def publish(
         groups=len(plan.groups),
         references=counts.references,
         inlined=counts.inlined,
-        copied=sum(len(array.odd) for array in plan.arrays.values()),
+        copied=copied,
         copied_bytes=copied_bytes,
         copied_to=copied_to,
-        nbytes=target.nbytes,
+        nbytes=nbytes,
         refused=plan.refused,
         notes=tuple(notes),
     )
@@ -131,52 +197,74 @@ def _copy(
     plan: Plan, uri: str, storage_options: Mapping[str, Any] | None
 ) -> tuple[str | None, int]:
     """Copy the chunks that must be, and point to the copies."""
-    odd = [array for array in plan.arrays.values() if len(array.odd)]
+    odd = [array for array in plan.arrays.values() if len(array.odd) or array.filler is not None]
     if not odd:
         return None, 0
     with Target(uri, storage_options, digest=True) as target:
-        places = [
-            copy_chunks(array.array, array.metadata, array.odd, target.nbytes, target.write)
-            for array in odd
-        ]
+        places = [_copied(array, target) for array in odd]
         # Named by its content: an older reference file keeps the copies it points to.
         target.commit(f"{uri.removesuffix('.json')}.{target.digest}.chunks")
-    source = Source(target.uri, size=target.nbytes)
-    for array, (offset, length) in zip(odd, places, strict=True):
-        array.manifest = with_copies(array.manifest, array.odd, source, offset, length)
+    source = Source.of_file(target.uri, storage_options)
+    for array, place in zip(odd, places, strict=True):
+        array.manifest = with_copies(array.manifest, place[0], source, *place[1:])
     return target.uri, target.nbytes
 
 
-def _write(
-    target: Target,
-    documents: dict[str, bytes],
+def _copied(array: ArrayPlan, target: Target) -> tuple[Any, Any, Any]:
+    """Write the chunks of an array that must be copied; return their cells, offsets, lengths."""
+    cells = array.odd
+    offset, length = copy_chunks(array.array, array.metadata, cells, target.nbytes, target.write)
+    if array.filler is not None:
+        missing = np.flatnonzero(np.asarray(array.manifest.source).reshape(-1) < 0)
+        cells = np.concatenate([cells, missing])
+        offset = np.append(offset, np.full(len(missing), target.nbytes))
+        length = np.append(length, np.full(len(missing), len(array.filler)))
+        target.write(array.filler)
+    return cells, offset, length
+
+
+def _write_json(
+    uri: str,
     plan: Plan,
+    documents: Mapping[str, bytes],
     counts: Counts,
     advance: Callable[[int], Any],
-) -> None:
-    target.write(b'{"version":1,"refs":{\n')
-    members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in documents.items())
-    target.write(",\n".join(members).encode("ascii"))
-    keys, shown = rules.KEYS[plan.zarr_format], 0
-    for path, array in plan.arrays.items():
-        for piece in reference_text(array.manifest, path, keys, counts):
-            target.write(piece)
-            advance(counts.references - shown)
-            shown = counts.references
-    sizes = json.dumps(_sizes(plan), indent=0, separators=(",", ":"))
-    target.write(f'\n}},"virtualzarr":{{"sizes":{sizes}}}}}\n'.encode("ascii"))
+    storage_options: Mapping[str, Any] | None,
+) -> int:
+    with Target(uri, storage_options) as target:
+        target.write(b'{"version":1,"refs":{\n')
+        members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in documents.items())
+        target.write(",\n".join(members).encode("ascii"))
+        keys, shown = rules.KEYS[plan.zarr_format], 0
+        for path, array in plan.arrays.items():
+            for piece in reference_text(array.manifest, path, keys, counts):
+                target.write(piece)
+                advance(counts.references - shown)
+                shown = counts.references
+        known = json.dumps(Fingerprints.document(_sources(plan)), indent=0, separators=(",", ":"))
+        target.write(f'\n}},"virtualzarr":{known}}}\n'.encode("ascii"))
+        target.commit()
+    return target.nbytes
+
+
+def _make_relative(plan: Plan, uri: str) -> list[str]:
+    """Name sources by where they lie from the references."""
+    folder = uri.rpartition("/")[0]
+
+    def name(place: str) -> str:
+        if is_url(uri):
+            return place.removeprefix(f"{folder}/") if ":" not in uri.partition("://")[0] else place
+        return place if is_url(place) else os.path.relpath(place, folder)
+
+    for array in plan.arrays.values():
+        array.manifest = renamed(array.manifest, name)
+    return ["sources are relative: fsspec finds them only from the folder of the references"]
 
 
 def _sources(plan: Plan) -> set[Source]:
     """All files that are referred to."""
     sources = {source for array in plan.arrays.values() for source in array.manifest.sources}
     return {source for source in sources if not source.is_inline}
-
-
-def _sizes(plan: Plan) -> dict[str, int]:
-    """Sizes of the source files, so that a reader can tell that one has changed."""
-    sizes = {source.uri: source.size for source in _sources(plan) if source.size is not None}
-    return dict(sorted(sizes.items()))
 
 
 def _notes_on_sources(plan: Plan, uri: str) -> list[str]:
@@ -191,6 +279,20 @@ def _notes_on_sources(plan: Plan, uri: str) -> list[str]:
         notes.append(f"the sources are {names}: fsspec needs a file system for each, as fs=")
     if "local files" in protocols and is_url(uri):
         notes.append("sources are local files: the references work on this machine only")
+    return notes
+
+
+def _notes_on_parquet(plan: Plan) -> list[str]:
+    """What fsspec's reader of Parquet stumbles over."""
+    notes = []
+    if len(plan.groups) > 1:
+        notes.append("there are groups in groups: fsspec opens these with remote_protocol= only")
+    missing = [path for path, array in plan.arrays.items() if array.missing]
+    if missing:
+        notes.append(
+            f"chunks of {', '.join(missing)} are missing: fsspec tells so with its engine "
+            "fastparquet; with pyarrow it may raise errors"
+        )
     return notes
 
 

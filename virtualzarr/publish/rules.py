@@ -110,6 +110,12 @@ def format_of_array(metadata: ArrayMetadata) -> ArrayMetadata:
     return metadata
 
 
+def is_regular(metadata: ArrayMetadata) -> bool:
+    """Whether all chunks of an array have one shape."""
+    grid = metadata.grid
+    return isinstance(grid, RegularGrid) or (isinstance(grid, SeparableGrid) and grid.is_regular)
+
+
 def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
     """Why v2 documents cannot describe an array so that foreign readers read it right, or None.
 

@@ -51,7 +51,7 @@ def reference_text(
     if not manifest.ncells:
         return
     whole = (manifest.source, manifest.offset, manifest.length)
-    columns = [_reader(column, shape) for column in whole]
+    columns = [flat_reader(column, shape) for column in whole]
     sources = _SourceTexts(manifest.sources)
     for first in range(0, manifest.ncells, BLOCK):
         last = min(first + BLOCK, manifest.ncells)
@@ -71,7 +71,7 @@ def reference_text(
                 yield text.range_rows(key, uri, offset[rows], length[rows])
 
 
-def _reader(column: Any, shape: tuple[int, ...]) -> Callable[[int, int], npt.NDArray[Any]]:
+def flat_reader(column: Any, shape: tuple[int, ...]) -> Callable[[int, int], npt.NDArray[Any]]:
     """Return what gives a stretch of a column in C order, without making the column whole."""
     if not isinstance(column, Affine):
         if not any(column.strides):

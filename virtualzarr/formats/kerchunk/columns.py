@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from virtualzarr.errors import BadReferenceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.kerchunk.access import Access
 from virtualzarr.formats.kerchunk.bytescan import Text
 from virtualzarr.formats.kerchunk.cells import (
     KeySpace,
@@ -23,10 +22,12 @@ from virtualzarr.formats.kerchunk.cells import (
     key_of,
     strings,
 )
+from virtualzarr.formats.kerchunk.fingerprints import Fingerprints
 from virtualzarr.formats.kerchunk.generators import Generated
 from virtualzarr.formats.kerchunk.members import Members
 from virtualzarr.formats.kerchunk.templates import Templates
 from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.stores.access import Access
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,6 +35,13 @@ _INLINE = -2
 _BASE64 = "base64:"
 _CELLS_ALWAYS_FINE = 1 << 27
 _CELLS_PER_REFERENCE = 256
+
+
+def source_at(place: str, uri: str, fingerprints: Fingerprints, access: Access) -> Source:
+    """The source at a place that references call `uri`."""
+    facts = fingerprints.of(uri)
+    options = access.options_of(place)
+    return Source(place, facts.size, facts.mtime_ns, facts.etag, None, options)
 
 
 @dataclass
@@ -63,17 +71,17 @@ class Columns:
     access : Access
     templates : Templates
         For URLs with `{{expressions}}`; without templates those are taken as they are.
-    sizes : mapping of str to int
-        Size in bytes of sources when they were scanned, by URL as the references have it.
+    fingerprints : Fingerprints
+        Of sources when they were scanned.
     """
 
     def __init__(
-        self, spaces: Spaces, access: Access, templates: Templates, sizes: Mapping[str, Any]
+        self, spaces: Spaces, access: Access, templates: Templates, fingerprints: Fingerprints
     ) -> None:
         self.spaces = spaces
         self._access = access
         self._templates = templates
-        self._sizes = sizes
+        self._fingerprints = fingerprints
         self._rows: dict[str, int] = {}
         self._sources: list[Source | VirtualZarrError] = []
         self._arrays = [_Collected() for _ in spaces.all]
@@ -89,9 +97,7 @@ class Columns:
         if self._templates and "{{" in uri:
             uri = self._templates.render(uri)
         place = self._access.source_of(uri)
-        size = self._sizes.get(uri)
-        known = size if isinstance(size, int) and not isinstance(size, bool) else None
-        return Source(place, known, storage_options=self._access.options_of(place))
+        return source_at(place, uri, self._fingerprints, self._access)
 
     def _uri_rows(self, uris: Iterable[Any]) -> Ints:
         """Rows of the table of URIs; a URI that is refused costs only the arrays that use it."""
@@ -194,7 +200,7 @@ class Columns:
         )
         sources, source = self._table(uri, here, space, flat)
         columns = _scatter(space, flat, ncells, source, offset, length)
-        source, offset, length = (_squeezed(column.reshape(grid_shape)) for column in columns)
+        source, offset, length = (squeezed(column.reshape(grid_shape)) for column in columns)
         return Manifest(grid_shape, sources, source, offset, length)
 
     def _table(
@@ -239,8 +245,10 @@ def _picked(rows: Ints, *lists: list[Any]) -> list[list[Any]]:
     return [[items[row] for row in rows.tolist()] for items in lists]
 
 
-def _squeezed(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def squeezed(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A column of equal numbers as one number that is broadcast: it takes no memory."""
+    if not column.size:
+        return column
     first = column.reshape(-1)[0]
     return np.broadcast_to(first, column.shape) if (column == first).all() else column
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from virtualzarr.errors import BadReferenceError, MissingDependencyError
 from virtualzarr.formats.kerchunk.bytescan import MARGIN, Text
+from virtualzarr.formats.kerchunk.fingerprints import Fingerprints
 from virtualzarr.formats.kerchunk.members import (
     Members,
     Stretch,
@@ -40,8 +41,8 @@ class Document:
         All other members by key: metadata, inline chunks, whole files, irregular references.
     templates, generators
         The blocks `templates` and `gen` of version 1.
-    sizes : dict
-        Size in bytes of source files when they were scanned, where the file says so.
+    fingerprints : Fingerprints
+        Of source files when they were scanned, where the file says so.
     """
 
     text: Text | None = None
@@ -49,7 +50,7 @@ class Document:
     others: dict[str, Any] = field(default_factory=dict)
     templates: dict[str, Any] = field(default_factory=dict)
     generators: list[Any] = field(default_factory=list)
-    sizes: dict[str, Any] = field(default_factory=dict)
+    fingerprints: Fingerprints = field(default_factory=Fingerprints)
 
 
 def read_document(data: bytes | Mapping[str, Any]) -> Document:
@@ -120,12 +121,11 @@ def _from_object(document: Mapping[str, Any]) -> Document:
     for name, part in parts.items():
         if not isinstance(part, list if name == "gen" else Mapping):
             raise BadReferenceError(f"the member {name!r} is a {type(part).__name__}")
-    sizes = parts["virtualzarr"].get("sizes")
     return Document(
         others=dict(parts["refs"]),
         templates=dict(parts["templates"]),
         generators=list(parts["gen"]),
-        sizes=dict(sizes) if isinstance(sizes, Mapping) else {},
+        fingerprints=Fingerprints(parts["virtualzarr"]),
     )
 
 

@@ -151,18 +151,12 @@ def _check_nesting(hierarchy: Hierarchy) -> None:
                 )
 
 
-def build_group(
-    hierarchy: Hierarchy, arrays: Mapping[str, Array], refused: dict[str, str], name: str
-) -> Group:
-    """The nodes as a tree; groups without metadata of their own are made where needed.
-
-    Parameters
-    ----------
-    name : str
-        For the member that a root array becomes, as a reference file is always a group.
-    """
+def build_node(
+    hierarchy: Hierarchy, arrays: Mapping[str, Array], refused: dict[str, str]
+) -> Group | Array:
+    """The nodes as a tree; groups without metadata of their own are made where needed."""
     if "" in arrays:
-        return Group({}, {name: arrays[""].with_path(name)}, refused=refused)
+        return arrays[""]
     members: dict[str, dict[str, Any]] = {"": {}}
 
     def folder(path: str) -> dict[str, Any]:

@@ -16,19 +16,20 @@ from virtualzarr.errors import (
     SourceNotFoundError,
     VirtualZarrError,
 )
-from virtualzarr.formats.kerchunk.access import Access
 from virtualzarr.formats.kerchunk.cells import Located, locate_members, member_items, spaces_of
 from virtualzarr.formats.kerchunk.columns import Columns
 from virtualzarr.formats.kerchunk.document import Document, read_document
+from virtualzarr.formats.kerchunk.folder import Folder, is_folder
 from virtualzarr.formats.kerchunk.generators import generate
 from virtualzarr.formats.kerchunk.hierarchy import (
     Hierarchy,
-    build_group,
+    build_node,
     is_document,
     read_hierarchy,
 )
 from virtualzarr.formats.kerchunk.templates import Templates
 from virtualzarr.group import Group
+from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
 
 _LONGEST_METADATA = 1 << 28
@@ -78,12 +79,31 @@ def scan(
     >>> group["x"][:]
     array([97, 98], dtype=uint8)
     """
+    node = scan_node(
+        path_or_url, on_error=on_error, storage_options=storage_options, allowed=allowed
+    )
+    if isinstance(node, Group):
+        return node
+    name = "array" if isinstance(path_or_url, Mapping) else Path(resolve_uri(path_or_url)).name
+    return Group({}, {(name := name.split(".")[0] or "array"): node.with_path(name)})
+
+
+def scan_node(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> Group | Array:
+    """Do what `scan` does, but return an array where the root is one."""
     if isinstance(path_or_url, Mapping):
-        return _Scan("", path_or_url, on_error, storage_options, allowed).group()
+        return _Scan("", on_error, storage_options, allowed).of_document(path_or_url)
     uri = resolve_uri(path_or_url)
+    scan = _Scan(uri, on_error, storage_options, allowed)
     try:
-        data = _read(uri, storage_options)
-        return _Scan(uri, data, on_error, storage_options, allowed).group()
+        if is_folder(uri):
+            return scan.of_folder(Folder(uri, storage_options, allowed))
+        return scan.of_document(_read(uri, storage_options))
     except VirtualZarrError as error:
         raise error.at(file=uri) from error.__cause__
 
@@ -94,7 +114,6 @@ class _Scan:
     def __init__(
         self,
         uri: str,
-        data: bytes | Mapping[str, Any],
         on_error: str,
         storage_options: Mapping[str, Any] | None,
         allowed: str | Iterable[str] | None,
@@ -104,13 +123,20 @@ class _Scan:
         self.uri = uri
         self.on_error = on_error
         self.refused: dict[str, str] = {}
-        self.document: Document = read_document(data)
+        self.document = Document()
         self.access = Access(uri, allowed, storage_options)
-        self.templates = Templates(self.document.templates)
+        self.templates = Templates()
 
-    def group(self) -> Group:
+    def of_folder(self, folder: Folder) -> Group | Array:
+        """Read the metadata of references in Parquet; records are read when they are needed."""
+        hierarchy = self._hierarchy({k: v for k, v in folder.metadata.items() if is_document(k)})
+        arrays = {path: folder.array(path, metadata) for path, metadata in hierarchy.arrays.items()}
+        return build_node(hierarchy, arrays, self.refused)
+
+    def of_document(self, data: bytes | Mapping[str, Any]) -> Group | Array:
         """Read metadata, then references, then build the group."""
-        document = self.document
+        document = self.document = read_document(data)
+        self.templates = Templates(document.templates)
         metadata = {k: v for k, v in document.others.items() if is_document(k)}
         objects = {k: v for k, v in document.others.items() if k not in metadata}
         hierarchy = self._hierarchy(metadata)
@@ -123,15 +149,15 @@ class _Scan:
             hierarchy = self._hierarchy(metadata)
             located, strays = self._located(hierarchy)
             strays = {k: v for k, v in strays.items() if not is_document(k)}
-        columns = Columns(spaces_of(hierarchy.arrays), self.access, self.templates, document.sizes)
+        spaces = spaces_of(hierarchy.arrays)
+        columns = Columns(spaces, self.access, self.templates, document.fingerprints)
         if document.text is not None and document.members is not None:
             columns.add_members(document.text, document.members, located)
         _check_distinct(objects, strays)
         self._add_objects(columns, {**objects, **strays}, hierarchy)
         self._add_generated(columns)
         arrays = self._arrays(columns, hierarchy)
-        name = Path(self.uri).name.split(".")[0] or "array"
-        return build_group(hierarchy, arrays, self.refused, name)
+        return build_node(hierarchy, arrays, self.refused)
 
     def _hierarchy(self, metadata: Mapping[str, Any]) -> Hierarchy:
         hierarchy = read_hierarchy(metadata, self._fetch)
@@ -154,7 +180,8 @@ class _Scan:
             raise BadReferenceError(
                 f"metadata are an object, a text or a reference, not {value!r:.99}"
             )
-        source = Columns(spaces_of({}), self.access, self.templates, {}).source_of(value[0])
+        known = self.document.fingerprints
+        source = Columns(spaces_of({}), self.access, self.templates, known).source_of(value[0])
         start, length = value[1:] if len(value) == 3 else (0, -1)
         if type(start) is not int or type(length) is not int or start < 0:
             raise BadReferenceError(f"offset and length are integers, not {value[1:]!r:.99}")

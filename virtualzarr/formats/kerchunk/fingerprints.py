@@ -1,0 +1,56 @@
+"""What published references say of their sources: size, date and version when they were scanned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from virtualzarr.manifest import Source
+from virtualzarr.stores.files import FileFacts
+
+_MEMBERS = {"sizes": "size", "mtimes": "mtime_ns", "etags": "etag"}
+
+
+class Fingerprints:
+    """The fingerprints of source files, by URL as the references have it.
+
+    Parameters
+    ----------
+    document : mapping, optional
+        The member `virtualzarr` of a reference file: `sizes` in bytes, `mtimes` in nanoseconds,
+        `etags`, each by URL.
+
+    Examples
+    --------
+    >>> Fingerprints({"sizes": {"a.nc": 10}, "etags": {"a.nc": "x", "b.nc": 7}}).of("a.nc")
+    FileFacts(size=10, mtime_ns=None, etag='x')
+    """
+
+    def __init__(self, document: Mapping[str, Any] | None = None) -> None:
+        parts = ((document or {}).get(name) for name in _MEMBERS)
+        self._parts = [part if isinstance(part, Mapping) else {} for part in parts]
+
+    def of(self, uri: str) -> FileFacts:
+        """Return what is known of a source; what has a wrong type is not."""
+        size, mtime, etag = (part.get(uri) for part in self._parts)
+        return FileFacts(_number(size), _number(mtime), etag if isinstance(etag, str) else None)
+
+    @staticmethod
+    def document(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
+        """Return the fingerprints of sources as a reference file has them.
+
+        Examples
+        --------
+        >>> Fingerprints.document([Source("a.nc", size=10), Source.inline(b"")])
+        {'sizes': {'a.nc': 10}}
+        """
+        known = sorted({s for s in sources if not s.is_inline}, key=lambda source: source.uri)
+        parts = {
+            name: {s.uri: getattr(s, field) for s in known if getattr(s, field) is not None}
+            for name, field in _MEMBERS.items()
+        }
+        return {name: part for name, part in parts.items() if part or name == "sizes"}
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,87 @@
+"""References written as Parquet: a folder that fsspec's lazy mapper reads record by record."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from virtualzarr.config import config
+from virtualzarr.errors import PublishError
+from virtualzarr.formats.kerchunk.fingerprints import Fingerprints
+from virtualzarr.formats.kerchunk.folder import FINGERPRINTS, METADATA, record_name
+from virtualzarr.metadata import dumps_json, loads_json
+from virtualzarr.publish.plan import Plan
+from virtualzarr.publish.records import RECORD_SIZE, record_tables, write_table
+from virtualzarr.publish.stream import Counts
+from virtualzarr.publish.target import TargetFolder
+
+
+def write_parquet(
+    uri: str,
+    plan: Plan,
+    documents: Mapping[str, bytes],
+    counts: Counts,
+    advance: Callable[[int], Any],
+    *,
+    record_size: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    keep: Mapping[str, int] | None = None,
+    series: str | None = None,
+) -> int:
+    """Write a folder of references.
+
+    Parameters
+    ----------
+    uri : str
+    plan : Plan
+        With all references canonical.
+    documents : mapping of bytes by key
+        With consolidated metadata.
+    counts, advance
+        Grow by what was written; are told so.
+    record_size : int, optional
+    storage_options : mapping, optional
+        How fsspec opens the place.
+    keep, series : mapping of int by path, and str, optional
+        Of a folder that is there: how many cells of each array stay as they are, and what its
+        records say of themselves. Only records with others are written.
+
+    Returns
+    -------
+    int
+        Bytes written.
+    """
+    if "{" in uri or "}" in uri:
+        raise PublishError(
+            "fsspec reads no references in a folder with braces in its name", file=uri
+        )
+    size = record_size or RECORD_SIZE
+    growing = keep is not None
+    series = series or secrets.token_hex(8)
+    with TargetFolder(uri, storage_options, growing=growing) as target:
+        with ThreadPoolExecutor(config.threads) as pool:
+            for path, array in plan.arrays.items():
+                first = (keep or {}).get(path, 0)
+                if growing and first >= array.manifest.ncells:
+                    continue
+                before = counts.references
+                tables = record_tables(array.manifest, size, counts, first)
+                work = [
+                    pool.submit(write_table, table, target.file(record_name(path, number)), series)
+                    for number, table in tables
+                ]
+                for future in work:
+                    future.result()
+                advance(counts.references - before)
+        sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
+        known = json.dumps(Fingerprints.document(sources), indent=0, separators=(",", ":"))
+        target.write(FINGERPRINTS, known.encode())
+        whole = loads_json(documents[METADATA])
+        assert isinstance(whole, dict)
+        whole |= {"record_size": size, "virtualzarr": {"series": series}}
+        target.write(METADATA, dumps_json(whole, indent=None))
+        target.commit(last=METADATA)
+    return target.nbytes

@@ -1,0 +1,175 @@
+"""Which files the references of a file may reach, and what their URLs mean.
+
+A reference file is data from somewhere, and may name any file. One that came from a URL must not
+make its reader open local files; `allowed` narrows further, to places below given prefixes.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from virtualzarr.errors import AccessError, BadReferenceError
+from virtualzarr.stores.files import is_url, resolve_uri
+
+KNOWN = frozenset(
+    ["http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "obs",
+     "cos", "ftp", "ftps", "sftp", "hf", "memory"]
+)  # fmt: skip
+"""Protocols that a local reference file may name when nothing else is said."""
+
+REMOTE = KNOWN - {"memory", "sftp"}
+"""Protocols that a remote reference file may name: none that reaches this process or its keys."""
+
+_LOCAL = re.compile(r"(?:file|local):(?://)?", re.IGNORECASE)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+ANYWHERE = "*"
+
+
+class Access:
+    """What a reference file may reach.
+
+    Parameters
+    ----------
+    home : str
+        The reference file's own URI; "" for a document in memory.
+    allowed : str or iterable of str, optional
+        Prefixes of URLs, or local folders or files, that references must lie below; ``"*"`` allows
+        anything.
+    storage_options : mapping, optional
+        How fsspec opens URLs.
+
+    Examples
+    --------
+    >>> Access("s3://bucket/refs.json").source_of("/etc/passwd")
+    Traceback (most recent call last):
+    virtualzarr.errors.AccessError: a reference file from a URL names a local file; if that is \
+right, say so with allowed= [file /etc/passwd]
+    >>> Access("/data/refs.json").source_of("s3://bucket/a.nc")
+    's3://bucket/a.nc'
+    """
+
+    def __init__(
+        self,
+        home: str,
+        allowed: str | Iterable[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.home = home
+        self.remote = is_url(home)
+        self.storage_options = storage_options
+        self._fine: set[str] = set()  # "s3://" and the like, once one such URL was found good
+        prefixes = [allowed] if isinstance(allowed, (str, os.PathLike)) else allowed
+        self.prefixes = None if prefixes is None else [_prefix(prefix) for prefix in prefixes]
+
+    def source_of(self, uri: Any) -> str:
+        """The URI as sources have it: a URL, or an absolute local path.
+
+        Raises
+        ------
+        AccessError
+            If references may not reach it.
+        BadReferenceError
+            If it is none, or a relative path that means two files.
+        """
+        if not isinstance(uri, str) or not uri or "\0" in uri:
+            raise BadReferenceError(f"{uri!r} is no URL or path of a source")
+        if uri[: uri.find(":") + 3] in self._fine and "::" not in uri:
+            return uri
+        full = self._full(uri)
+        if self.prefixes is not None:
+            if not any(_below(full, prefix) for prefix in self.prefixes):
+                raise AccessError("a reference reaches outside what was allowed", file=uri)
+        elif not is_url(full):
+            if self.remote:
+                raise AccessError(
+                    "a reference file from a URL names a local file; if that is right, say so "
+                    "with allowed=",
+                    file=uri,
+                )
+        elif not self._is_known(full):
+            raise AccessError(
+                "references may not use this protocol unless allowed= says so", file=uri
+            )
+        else:
+            self._fine.add(full[: full.index(":") + 3])
+        return full
+
+    def options_of(self, source: str) -> Mapping[str, Any] | None:
+        """How to open a source: a remote reference file's keys are not sent to other hosts."""
+        if not self.storage_options or not is_url(source):
+            return None
+        if not self.remote:
+            return self.storage_options
+        mine, its = urlsplit(self.home), urlsplit(source)
+        same = mine.scheme == its.scheme and (
+            mine.scheme not in ("http", "https") or mine.netloc == its.netloc
+        )
+        return self.storage_options if same else None
+
+    def _is_known(self, url: str) -> bool:
+        scheme = _scheme(url)
+        if "::" in url or scheme is None:
+            return False
+        return scheme in (REMOTE if self.remote else KNOWN) or (
+            self.remote and "::" not in self.home and scheme == _scheme(self.home)
+        )
+
+    def _full(self, uri: str) -> str:
+        """An absolute path or URL for what may be relative to the reference file."""
+        local = _LOCAL.match(uri)
+        if local:
+            return resolve_uri(uri[local.end() :] or ".")
+        if is_url(uri) or posixpath.isabs(uri):
+            return uri
+        if self.remote:
+            return f"{self.home.rpartition('/')[0]}/{uri}"
+        here = resolve_uri(uri)
+        if not self.home:
+            return here
+        beside = os.path.join(os.path.dirname(self.home), uri)
+        if not os.path.exists(beside):
+            return here if os.path.exists(here) else beside
+        if os.path.exists(here) and not os.path.samefile(here, beside):
+            raise BadReferenceError(
+                f"the relative path {uri!r} is one file in the reference file's folder and another "
+                "in the current folder; fsspec would take the latter. Change the folder, or write "
+                "absolute paths"
+            )
+        return beside
+
+
+def _scheme(url: str) -> str | None:
+    found = _SCHEME.match(url)
+    return None if found is None else found[1].lower()
+
+
+def _prefix(prefix: Any) -> str:
+    text = os.fspath(prefix)
+    if text == ANYWHERE or (is_url(text) and not _LOCAL.match(text)):
+        return str(text)
+    local = _LOCAL.match(text)
+    return os.path.realpath(text[local.end() :] if local else text)
+
+
+def _below(uri: str, prefix: str) -> bool:
+    """Whether a URI is a prefix or lies below it, also after links and `..` are followed."""
+    if prefix == ANYWHERE:
+        return True
+    if not is_url(uri):
+        # A real path, so that neither `..` nor a link leads out.
+        return not is_url(prefix) and _starts(os.path.realpath(uri), prefix)
+    plain = unquote(uri)
+    if ".." in plain.replace("\\", "/").split("/") or uri.count("::") != prefix.count("::"):
+        return False
+    return is_url(prefix) and _starts(uri, prefix)
+
+
+def _starts(text: str, prefix: str) -> bool:
+    if not text.startswith(prefix):
+        return False
+    return len(text) == len(prefix) or prefix.endswith("/") or text[len(prefix)] == "/"
