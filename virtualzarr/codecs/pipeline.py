@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from virtualzarr.codecs import v2
 from virtualzarr.codecs.base import ArrayArray, ArrayBytes, BytesBytes, Codec
 from virtualzarr.codecs.block import BlockCodec
 from virtualzarr.codecs.byteorder import native
@@ -210,9 +211,7 @@ class Pipeline:
         shape : sequence of int, optional
             The chunk shape. With it, orders and shapes that v3 does not write are made explicit.
         """
-        from virtualzarr.codecs.v2 import chain
-
-        return cls(chain(filters, compressor, order, np.dtype(dtype), shape))
+        return cls(v2.chain(filters, compressor, order, np.dtype(dtype), shape))
 
     def to_v2(self, dtype: Any, ndim: int, shape: Sequence[int] | None = None) -> dict[str, Any]:
         """Return the members of a v2 document.
@@ -237,9 +236,9 @@ class Pipeline:
         UnsupportedError
             There is no such form.
         """
-        from virtualzarr.codecs.v2 import members
-
-        return members(self, np.dtype(dtype), ndim, None if shape is None else tuple(shape))
+        return v2.members(
+            self.codecs, np.dtype(dtype), ndim, None if shape is None else tuple(shape)
+        )
 
 
 def _seated(chain: tuple[Codec, ...]) -> tuple[Codec, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from virtualzarr.codecs.byteorder import Bytes, has_order, native
 from virtualzarr.codecs.registry import codec_from_v2, make
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import MetadataError, UnsupportedError
-
-if TYPE_CHECKING:
-    from virtualzarr.codecs.pipeline import Pipeline
 
 _DTYPE_KEYS = ("dtype", "decode_dtype", "astype", "encode_dtype")
 
@@ -130,10 +127,10 @@ def _simplified(codec: Codec, shape: Sequence[int] | None, itemsize: int) -> Cod
 
 
 def members(
-    pipeline: Pipeline, dtype: np.dtype[Any], ndim: int, shape: tuple[int, ...] | None
+    chain: Sequence[Codec], dtype: np.dtype[Any], ndim: int, shape: tuple[int, ...] | None
 ) -> dict[str, Any]:
-    """Return the v2 members of a pipeline; see `Pipeline.to_v2`."""
-    codecs = list(pipeline.codecs)
+    """Return the v2 members of a chain of codecs; see `Pipeline.to_v2`."""
+    codecs = list(chain)
     order = _memory_order(codecs, ndim)
     serializer = next(codec for codec in codecs if isinstance(codec, ArrayBytes))
     endian: Endian = "<"

@@ -19,14 +19,18 @@ from virtualzarr.models.typed import attributes_json, typed
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from virtualzarr.array import Array
+
+    _Node = NodeSpec[Array]
     A = TypeVar("A", default=dict[str, Any])
 else:
     from typing import TypeVar
 
+    _Node = NodeSpec
     A = TypeVar("A")
 
 
-class ArraySpecBase(NodeSpec, Generic[A]):
+class ArraySpecBase(_Node, Generic[A]):
     """The structure of an array: the members of its document, checked against one another."""
 
     node_type: ClassVar[str] = "array"

@@ -14,7 +14,7 @@ from virtualzarr.models.known import models, spec_of
 from virtualzarr.models.node import NodeSpec
 
 
-def convert(model: NodeSpec, zarr_format: int, *, new_keys: bool = False) -> Any:
+def convert(model: NodeSpec[Any], zarr_format: int, *, new_keys: bool = False) -> Any:
     """Return a model in another Zarr format; see `NodeSpec.to_format`."""
     group = models(zarr_format)[1]
     if zarr_format == model.zarr_format:

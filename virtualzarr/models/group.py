@@ -19,16 +19,20 @@ from virtualzarr.models.typed import attributes_json, typed
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from virtualzarr.group import Group
+
+    _Node = NodeSpec[Group]
     M = TypeVar("M", bound=Mapping[str, object], default=Mapping[str, NodeSpec])
 else:
     from typing import TypeVar
 
+    _Node = NodeSpec
     M = TypeVar("M")
 
 NOTHING: Any = MappingProxyType({})
 
 
-class GroupSpecBase(NodeSpec, Generic[A, M]):
+class GroupSpecBase(_Node, Generic[A, M]):
     """The structure of a group: its attributes, and the models of its members.
 
     Parameters

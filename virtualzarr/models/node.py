@@ -7,21 +7,29 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast, get_args, get_origin
 
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata
 from virtualzarr.metadata.documents import same_json
 from virtualzarr.models.compare import documents_differ
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from virtualzarr.array import Array
     from virtualzarr.group import Group
+
+    N = TypeVar("N", default=Array | Group, covariant=True)
+else:
+    from typing import TypeVar
+
+    N = TypeVar("N", covariant=True)
 
 Documents = dict[str, dict[str, Any]]
 """The documents of a node by the names they are stored under; the first makes it a node."""
 
 
-class NodeSpec(ABC):
+class NodeSpec(ABC, Generic[N]):
     """The structure of an array or of a group with its members, without data and without a store.
 
     It is metadata, as documents of one Zarr format spell them: whatever this package opens or makes
@@ -146,7 +154,7 @@ class NodeSpec(ABC):
         Traceback (most recent call last):
         virtualzarr.errors.MetadataError: attributes: title: this mandatory member is missing
         """
-        from virtualzarr.models.stored import read
+        from virtualzarr.modelling import read
 
         return cls.cast(read(node, path, depth=depth, **options))
 
@@ -181,7 +189,7 @@ class NodeSpec(ABC):
         /: shape: [4, 6] here, [5, 6] there
         """
         if not isinstance(other, NodeSpec):
-            from virtualzarr.models.stored import read
+            from virtualzarr.modelling import read
 
             other = read(other)
         return list(documents_differ(self.to_json(), other.to_json(), include, exclude))
@@ -236,7 +244,7 @@ class NodeSpec(ABC):
         overwrite: bool = False,
         consolidate: bool = False,
         storage_options: dict[str, Any] | None = None,
-    ) -> Array | Group:
+    ) -> N:
         """Make the hierarchy in a store, groups before what is in them.
 
         Parameters
@@ -262,16 +270,10 @@ class NodeSpec(ABC):
         >>> model.create({})
         <Group: 1 member>
         """
-        from virtualzarr.models.stored import create
+        from virtualzarr.modelling import create
 
-        return create(
-            self,
-            store,
-            path,
-            overwrite=overwrite,
-            consolidate=consolidate,
-            storage_options=storage_options,
-        )
+        options = {"overwrite": overwrite, "consolidate": consolidate}
+        return cast(N, create(self, store, path, storage_options=storage_options, **options))
 
     # -- values ------------------------------------------------------------------------------
 

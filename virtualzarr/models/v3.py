@@ -110,7 +110,7 @@ class ArraySpec(ArraySpecBase[A]):
 
     @property
     def storage_transformers(self) -> tuple[NamedConfig, ...]:
-        """None is known: always empty."""
+        """What stands between the array and its keys."""
         return tuple(self._written["storage_transformers"])
 
     @property

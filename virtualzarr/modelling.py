@@ -8,11 +8,12 @@ from virtualzarr.array import Array
 from virtualzarr.group import Group
 from virtualzarr.hierarchy import consolidate as write_consolidated
 from virtualzarr.hierarchy import node_path, write_hierarchy
-from virtualzarr.models.foreign import document_of, is_foreign
+from virtualzarr.metadata import loads_json
 from virtualzarr.models.group import GroupSpecBase
 from virtualzarr.models.known import models
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.nodes import open_hierarchy
+from virtualzarr.opening import open
 from virtualzarr.stores import open_store
 
 
@@ -44,14 +45,12 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
     >>> read(group, depth=1).members["a"].members is None
     True
     """
-    if is_foreign(node):
+    if _is_foreign(node):
         node = node[path] if path.strip("/") else node
         array, group = models(node.metadata.zarr_format)
-        document = document_of(node, depth)
+        document = _document_of(node, depth)
         return (array if "shape" in document else group).from_json(document)
     if not isinstance(node, Array | Group):
-        from virtualzarr.opening import open
-
         node = open(node, path, **options)
     elif path.strip("/") and isinstance(node, Group):
         node = node[path]
@@ -70,8 +69,30 @@ def _model(node: Array | Group, zarr_format: int, depth: int | None) -> NodeSpec
     return group(attributes=node.attributes, members=members, extra=node.metadata.extra)
 
 
+def _is_foreign(node: Any) -> bool:
+    """Tell whether something is an array or a group of zarr-python."""
+    return type(node).__module__.startswith("zarr.") and hasattr(node, "metadata")
+
+
+def _document_of(node: Any, depth: int | None) -> dict[str, Any]:
+    """Return the JSON object of ZEP 6 for an array or a group of zarr-python."""
+    from zarr.core.buffer import default_buffer_prototype
+
+    written = node.metadata.to_buffer_dict(default_buffer_prototype())
+    documents = {name: loads_json(data.to_bytes()) for name, data in written.items()}
+    main = next(name for name in ("zarr.json", ".zarray", ".zgroup") if name in documents)
+    document: dict[str, Any] = documents[main]
+    document.pop("consolidated_metadata", None)
+    if main != "zarr.json":
+        document["attributes"] = documents.get(".zattrs", {})
+    if "shape" not in document and (depth is None or depth > 0):
+        left = None if depth is None else depth - 1
+        document["members"] = {name: _document_of(inner, left) for name, inner in node.members()}
+    return document
+
+
 def create(
-    model: NodeSpec,
+    model: NodeSpec[Any],
     store: Any,
     path: str = "",
     *,
