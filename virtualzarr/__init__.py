@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from virtualzarr import models
     from virtualzarr.array import Array
     from virtualzarr.combine import concat, stack
+    from virtualzarr.copying import copy
     from virtualzarr.creation import create_array, open_array
     from virtualzarr.group import Group
     from virtualzarr.manifest import Manifest
@@ -35,6 +36,7 @@ _HOMES = {
     "Group": "virtualzarr.group",
     "Manifest": "virtualzarr.manifest",
     "concat": "virtualzarr.combine",
+    "copy": "virtualzarr.copying",
     "create_array": "virtualzarr.creation",
     "create_group": "virtualzarr.nodes",
     "models": "virtualzarr.models",
@@ -52,6 +54,7 @@ __all__ = [
     "Manifest",
     "concat",
     "config",
+    "copy",
     "create_array",
     "create_group",
     "models",

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from virtualzarr.cli.copy import add_copy
+
 OK, FAILED, MISUSED = 0, 1, 2
 
 
@@ -69,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_scan(commands, common)
     _add_info(commands, common)
     _add_tree(commands, common)
+    add_copy(commands, common)
     _add_demo(commands, common)
     return parser
 

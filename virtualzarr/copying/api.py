@@ -1,0 +1,318 @@
+"""Copying arrays and hierarchies, with other chunks, codecs or formats on the way."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from virtualzarr.array import Array
+from virtualzarr.copying import destination as places
+from virtualzarr.copying.metadata import Change, CopyOptions, changed, group_metadata
+from virtualzarr.copying.moving import Copying, Counts
+from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
+from virtualzarr.group import Group
+from virtualzarr.hierarchy import consolidate, join, node_path
+from virtualzarr.metadata import GroupMetadata
+from virtualzarr.publish.report import many
+from virtualzarr.stores import Store
+from virtualzarr.stores.zip import ZipStore
+
+PROGRESS_FROM = 64 * 1024 * 1024
+"""A progress bar is shown for this many bytes of elements and more."""
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """What was copied.
+
+    Attributes
+    ----------
+    arrays, groups : int
+    copied : int
+        Chunks, or shards, that were copied as they are stored.
+    repacked : int
+        Chunks that went into or out of shards as they are stored.
+    nbytes_copied : int
+        Bytes of all these.
+    nbytes_decoded : int
+        Bytes of the elements of all other chunks, which were decoded and encoded again.
+    reads : dict of str to float
+        Arrays whose chunks were decoded more than once for want of memory, by path, and how often
+        each chunk was on average.
+    refused : dict of str to str
+        Variables that could not be read, by path, and why.
+    """
+
+    arrays: int
+    groups: int
+    copied: int
+    repacked: int
+    nbytes_copied: int
+    nbytes_decoded: int
+    reads: Mapping[str, float]
+    refused: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        lines = [
+            f"<CopyReport: {many(self.arrays, 'array')}, {many(self.groups, 'group')}",
+            f" {many(self.copied, 'chunk')} copied as stored, {self.repacked:,} repacked: "
+            f"{self.nbytes_copied:,} bytes",
+            f" {self.nbytes_decoded:,} bytes of elements decoded and encoded anew",
+        ]
+        lines += [f" {path}: chunks were decoded {n:.1f} times each" for path, n in
+                  self.reads.items()]  # fmt: skip
+        lines += [f" left out: {path}: {reason}" for path, reason in self.refused.items()]
+        return "\n".join(lines) + ">"
+
+
+def copy(
+    source: Any,
+    destination: Any,
+    path: str = "",
+    *,
+    name: str = "",
+    zarr_format: int | None = None,
+    overwrite: bool = False,
+    write_empty_chunks: bool | None = None,
+    consolidated: bool | None = None,
+    memory: int | None = None,
+    progress: bool | None = None,
+    format: str | None = None,
+    on_error: str = "raise",
+    allowed: str | Iterable[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    destination_options: Mapping[str, Any] | None = None,
+    **options: Unpack[CopyOptions],
+) -> CopyReport:
+    """Copy an array, or a group with everything in it, into a Zarr hierarchy of its own.
+
+    Values, attributes, dimension names and fill values stay as they are, to the bit. So do chunks,
+    codecs and the Zarr format, unless something else is asked for. What is stored alike in both is
+    copied without decoding it: chunks and shards, and also chunks that go into shards or out of
+    them. Chunks that are missing stay so and cost nothing.
+
+    Parameters
+    ----------
+    source : Array, Group, or what `virtualzarr.open` opens
+        A Zarr hierarchy, a reference file, or a file of any format that scans.
+    destination : path, URL, mutable mapping or store
+        A path that ends with ``.zip`` makes a zip file.
+    path : str
+        Which node of the source; the root by default.
+    name : str
+        Where in the destination; the root by default.
+    zarr_format : {2, 3}, optional
+        By default that of the source.
+    overwrite : bool
+        Whether an array or group that is there already is deleted first, with everything in it.
+    write_empty_chunks : bool, optional
+        Whether chunks are stored that hold nothing but the fill value, where the source has them.
+        By default they are where they are copied as stored, not where they are encoded anew. False
+        decodes all chunks to leave such out.
+    consolidated : bool, optional
+        Whether the metadata of a group are consolidated; by default if those of the source are.
+    memory : int, optional
+        Bytes that may be used for chunks, encoded or not. By default 256 MiB, or what a single
+        chunk or shard of the destination takes where that is more.
+    progress : bool, optional
+        Whether to show a progress bar; by default for 64 MiB and more, in a terminal.
+    format, on_error, allowed, storage_options
+        For `virtualzarr.open`.
+    destination_options : mapping, optional
+        For the file system of a URL that is copied to.
+    chunks, shards : "keep", or as for `create_array`
+        Also a mapping of dimension names to edges: other axes, and arrays without such a dimension,
+        keep theirs. ``shards=None`` takes chunks out of shards.
+    filters, serializer, compressors, codecs : "keep", or as for `create_array`
+    fill_value : optional
+        Chunks that are missing are stored then, unless they read as the same.
+    chunk_key_encoding, dimension_separator : optional
+        As for `create_array`.
+
+    Returns
+    -------
+    CopyReport
+
+    Raises
+    ------
+    NodeExistsError
+        There is something at the destination.
+    MetadataError, UnsupportedError, CodecError
+        Something has no exact form in the copy, or cannot be had; nothing is written then. Also if
+        codecs that were kept turn out not to give back what they are given.
+    ValueError
+        The memory given does not suffice for a single chunk.
+
+    Warns
+    -----
+    UserWarning
+        The memory does not suffice to decode each chunk only once; the message has what would.
+
+    Notes
+    -----
+    Documents are written after the chunks, and that of the root last: a copy that was interrupted
+    cannot be opened at its root, and what can be opened below is complete. ``overwrite=True``
+    begins it anew.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import virtualzarr as vz
+    >>> a = vz.create_array({}, data=np.arange(24).reshape(4, 6), chunks=(1, 6))
+    >>> store = {}
+    >>> report = vz.copy(a, store, chunks=(4, 2), zarr_format=2)
+    >>> vz.open(store).chunks, vz.open(store)[2].tolist()
+    ((4, 2), [12, 13, 14, 15, 16, 17])
+    """
+    root = _opened(source, path, format, on_error, allowed, storage_options)
+    wanted = _format_of(root) if zarr_format is None else zarr_format
+    if wanted not in (2, 3):
+        raise UnsupportedError(f"zarr_format {wanted}; known are 2 and 3")
+    nodes = _nodes(root)
+    _check_names(nodes, options)
+    plans = {below: _planned(node, below, wanted, options) for below, node in nodes.items()}
+    with places.opened(destination, overwrite, destination_options) as store:
+        start = node_path(name, wanted)
+        uri = os.fspath(destination) if isinstance(store, ZipStore) else store.uri
+        places.check_apart(nodes, store, start, uri)
+        works: dict[str, Copying] = {}
+        for below, node in nodes.items():
+            plan = plans[below]
+            if isinstance(node, Array) and isinstance(plan, Change):
+                target = Array.stored(plan.metadata, store, node_path(join(start, below), wanted))
+                works[below] = _work(node, target, plan, memory, write_empty_chunks, below)
+        places.prepare(store, start, wanted, overwrite)
+        counts = _run(works, plans, store, start, progress)
+        if isinstance(root, Group) and (
+            consolidated or (consolidated is None and _is_consolidated(root))
+        ):
+            consolidate(store, start)
+        places.finish(store, start, wanted)
+    return CopyReport(
+        len(works), len(nodes) - len(works), counts.copied, counts.repacked,
+        counts.nbytes_copied, counts.nbytes_decoded,
+        {below or "/": work.reads for below, work in works.items() if work.reads > 1},
+        dict(getattr(root, "refused", {})),
+    )  # fmt: skip
+
+
+def _opened(
+    source: Any,
+    path: str,
+    format: str | None,
+    on_error: str,
+    allowed: Any,
+    storage_options: Mapping[str, Any] | None,
+) -> Array | Group:
+    if isinstance(source, Group):
+        return source[path] if path.strip("/") else source
+    if isinstance(source, Array):
+        if path.strip("/"):
+            raise MetadataError(f"{path!r}: an array has nothing in it")
+        return source
+    from virtualzarr.opening import open
+
+    return open(
+        source, path, format=format, on_error=on_error, allowed=allowed,
+        storage_options=storage_options,
+    )  # fmt: skip
+
+
+def _nodes(root: Array | Group) -> dict[str, Array | Group]:
+    """Return all nodes by their paths below the root, groups before what is in them."""
+    nodes = {"": root}
+    if isinstance(root, Group):
+        nodes.update(root.members(max_depth=None))
+    return nodes
+
+
+def _format_of(root: Array | Group) -> int:
+    """Return the Zarr format of what is copied; of a virtual group, that of all its arrays."""
+    if isinstance(root, Array):
+        return root.metadata.zarr_format
+    if getattr(root._members, "store", None) is not None:
+        return root.zarr_format
+    formats = {node.metadata.zarr_format for node in _nodes(root).values()
+               if isinstance(node, Array)}  # fmt: skip
+    return 2 if formats == {2} else 3
+
+
+def _is_consolidated(group: Group) -> bool:
+    metadata = getattr(group._members, "metadata", None)
+    return metadata is not None and metadata.consolidated is not None
+
+
+def _check_names(nodes: Mapping[str, Array | Group], options: CopyOptions) -> None:
+    """Refuse edges for dimensions that no array has."""
+    known = {name for node in nodes.values() if isinstance(node, Array) for name in node.dims}
+    for option in ("chunks", "shards"):
+        value = options.get(option)
+        if isinstance(value, Mapping) and not {"configuration", "shape"} & {*value}:
+            unknown = [name for name in value if name not in known]
+            if unknown:
+                raise MetadataError(f"{option}: no array has a dimension {unknown[0]!r}")
+
+
+def _planned(
+    node: Array | Group, below: str, zarr_format: int, options: CopyOptions
+) -> Change | GroupMetadata:
+    try:
+        if isinstance(node, Array):
+            return changed(node, zarr_format, options)
+        return group_metadata(node, zarr_format)
+    except VirtualZarrError as error:
+        raise error.at(variable=below or "/") from error.__cause__
+
+
+def _work(
+    source: Array,
+    target: Array,
+    change: Change,
+    memory: int | None,
+    write_empty_chunks: bool | None,
+    below: str,
+) -> Copying:
+    try:
+        work = Copying(source, target, change, memory, write_empty_chunks)
+    except VirtualZarrError as error:
+        raise error.at(variable=below or "/") from error.__cause__
+    if work.reads > 1:
+        warnings.warn(
+            f"/{below}: within {work.memory:,} bytes of memory each chunk is decoded "
+            f"{work.reads:.1f} times; with memory={work.best} it would be once",
+            stacklevel=3,
+        )
+    return work
+
+
+def _run(
+    works: Mapping[str, Copying],
+    plans: Mapping[str, Change | GroupMetadata],
+    store: Store,
+    start: str,
+    progress: bool | None,
+) -> Counts:
+    """Copy all chunks, and write the documents of each node after everything in it."""
+    from tqdm import tqdm
+
+    counts = Counts()
+    total = sum(work.nbytes for work in works.values())
+    if progress is None:
+        progress = total >= PROGRESS_FROM and sys.stderr.isatty()
+    with tqdm(
+        total=total, unit="B", unit_scale=True, unit_divisor=1024, desc="copy",
+        disable=not progress,
+    ) as bar:  # fmt: skip
+        # Backwards, so that groups come after what is in them.
+        for below, plan in reversed(list(plans.items())):
+            if below in works:
+                bar.set_postfix_str(below, refresh=False)
+                works[below].run(counts, bar.update)
+            metadata = plan.metadata if isinstance(plan, Change) else plan
+            place = node_path(join(start, below), metadata.zarr_format)
+            places.write_documents(store, place, metadata)
+    return counts

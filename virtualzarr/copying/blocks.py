@@ -1,0 +1,211 @@
+"""Which blocks of an array to copy one after the other, so that memory suffices.
+
+A block is made of whole chunks of the destination, or of whole shards: each is written once. The
+longer blocks are, the less often a chunk of the source lies in several of them and is decoded for
+each. Which lengths are best is searched for axis by axis: how often chunks are decoded is a product
+of one number for each axis, and so is the size of a block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from grids import Axis, SeparableGrid, coarsen, from_axes
+
+GOAL = 64 * 1024 * 1024
+"""Blocks are not made larger than this many bytes, unless chunks are decoded less often then."""
+
+MOST_STARTS = 100_000
+"""Axes of irregular cells are compared boundary by boundary up to so many cells."""
+
+MOST_FOLDED = 10_000
+"""Axes of irregular cells are folded in few ways if they have more."""
+
+FRONT = 200
+"""So many choices are kept from axis to axis."""
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""The corners of a part of an array: the first element in it, and the first behind it."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How an array is copied in blocks.
+
+    Attributes
+    ----------
+    grid : SeparableGrid
+        Whose cells are the blocks.
+    reads : float
+        How often a chunk of the source is decoded, on average.
+    at_once : tuple of int
+        How many chunks may be decoded, and how many encoded, at the same time.
+    best : int
+        The memory, in bytes, with which each chunk would be decoded once.
+    """
+
+    grid: SeparableGrid
+    reads: float
+    at_once: tuple[int, int]
+    best: int
+
+
+def needed(source: SeparableGrid, target: SeparableGrid, itemsize: int) -> int:
+    """Return the least memory that a copy takes: one chunk, and its bytes on the way in or out."""
+    block = math.prod(_longest(axis) for axis in target.axes) * itemsize
+    return block + 2 * max(_cell(source), _cell(target)) * itemsize
+
+
+def choose(source: SeparableGrid, target: SeparableGrid, itemsize: int, memory: int) -> Blocks:
+    """Return the blocks with which chunks are decoded least often.
+
+    Parameters
+    ----------
+    source : SeparableGrid
+        The chunks that are decoded: within shards, those.
+    target : SeparableGrid
+        What is written at once: chunks, or shards.
+    itemsize : int
+        Bytes of an element.
+    memory : int
+        How many bytes may be used; at least `needed`.
+
+    Examples
+    --------
+    >>> from grids import RegularGrid
+    >>> rows, columns = RegularGrid((100, 100), (1, 100)), RegularGrid((100, 100), (100, 1))
+    >>> choose(rows, columns, 1, 10**6).reads, choose(rows, columns, 1, 3000).reads
+    (1.0, 4.0)
+    """
+    single = (_cell(source) * itemsize, _cell(target) * itemsize)
+    rest = 2 * max(single)
+    size, reads, axes = _search(source, target, itemsize, memory - rest)
+    best = memory
+    if reads > 1:
+        best = _search(source, target, itemsize, 1 << 62)[0] + rest
+    axes = _grown(axes, source, reads, itemsize, min(memory - rest, max(size, GOAL)))
+    reads = math.prod(map(_reads, source.axes, axes))
+    left = memory - math.prod(map(_longest, axes)) * itemsize
+    at_once = (max(1, left // (2 * single[0])), max(1, left // (2 * single[1])))
+    return Blocks(from_axes(axes), reads, at_once, best)
+
+
+def _search(
+    source: SeparableGrid, target: SeparableGrid, itemsize: int, limit: int
+) -> tuple[int, float, list[Axis]]:
+    """Return the size of the best blocks, how often chunks are decoded, and the blocks' axes."""
+    front: list[tuple[int, float, list[Axis]]] = [(itemsize, 1.0, [])]
+    for i, axis in enumerate(source.axes):
+        lengths = [(_longest(c), _reads(axis, c), c) for c in _candidates(axis, target, i)]
+        later = math.prod(map(_longest, target.axes[i + 1 :]))
+        choices = [
+            (size * length, reads * factor, [*axes, candidate])
+            for size, reads, axes in front
+            for length, factor, candidate in lengths
+        ]
+        # The shortest blocks are always among them.
+        least = min(size for size, _, _ in choices)
+        front = _best([c for c in choices if c[0] * later <= limit or c[0] == least])
+    return front[-1]
+
+
+def _cell(grid: SeparableGrid) -> int:
+    """Return how many elements the largest chunk has, as codecs see it."""
+    return math.prod(int(axis.runs()[0].max(initial=1)) for axis in grid.axes)
+
+
+def _longest(axis: Axis) -> int:
+    """Return the length of the longest cell, inside of the array."""
+    return int(axis.runs(clipped=True)[0].max(initial=1))
+
+
+def _candidates(source: Axis, target: SeparableGrid, number: int) -> list[Axis]:
+    """Return axes of blocks: cells of the target folded to more and more."""
+    axis = target.axes[number]
+    if axis.ncells < 2:
+        return [axis]
+    edge, other = _longest(axis), _longest(source)
+    lengths = {axis.end, -(-other // edge) * edge, math.lcm(edge, other)}
+    if axis.uniform or axis.ncells < MOST_FOLDED:
+        lengths |= {-(-axis.ncells // n) * edge for n in range(2, 17)}
+    length = edge
+    while length < axis.extent:
+        lengths.add(length)
+        length *= 2
+    found: dict[Axis, None] = {axis: None}
+    for length in sorted(lengths):
+        found[coarsen(target, number, min(length, axis.end)).axes[number]] = None
+    return list(found)
+
+
+def _reads(source: Axis, blocks: Axis) -> float:
+    """Return in how many blocks a cell of the source lies, on average, along one axis."""
+    if not source.ncells or not blocks.ncells:
+        return 1.0
+    # Every boundary of blocks that is none of the source cuts one of its cells in two.
+    return (source.ncells + blocks.ncells - 1 - _common(source, blocks)) / source.ncells
+
+
+def _common(a: Axis, b: Axis) -> int:
+    """Count the boundaries inside of the array that two axes have in common."""
+    if a.uniform and b.uniform:
+        return (a.extent - 1) // math.lcm(a.uniform, b.uniform)
+    if max(a.ncells, b.ncells) > MOST_STARTS:
+        return 0  # too many to compare: taken to have none
+    mine, theirs = a.start(np.arange(1, a.ncells)), b.start(np.arange(1, b.ncells))
+    return len(np.intersect1d(mine, theirs))
+
+
+def _best(
+    choices: list[tuple[int, float, list[Axis]]],
+) -> list[tuple[int, float, list[Axis]]]:
+    """Return the choices that none beats in both size and reads, the smallest first."""
+    front: list[tuple[int, float, list[Axis]]] = []
+    for choice in sorted(choices, key=lambda entry: entry[:2]):
+        if not front or choice[1] < front[-1][1]:
+            front.append(choice)
+    # The last is the one with the fewest reads: it stays.
+    return front if len(front) <= FRONT else [*front[: FRONT - 1], front[-1]]
+
+
+def _grown(
+    axes: list[Axis], source: SeparableGrid, reads: float, itemsize: int, goal: int
+) -> list[Axis]:
+    """Return longer blocks with no more reads: many chunks at a time keep all threads busy."""
+    for i in reversed(range(len(axes))):
+        while axes[i].ncells > 1:
+            longer = coarsen(from_axes(axes), i, 2 * int(axes[i].runs()[0].max())).axes[i]
+            tried = [*axes[:i], longer, *axes[i + 1 :]]
+            its = math.prod(map(_reads, source.axes, tried))
+            size = math.prod(map(_longest, tried)) * itemsize
+            if its > reads or size > goal or longer.ncells == axes[i].ncells:
+                break
+            axes = tried
+    return axes
+
+
+def portions(grid: SeparableGrid, box: Box, count: int) -> Iterator[Box]:
+    """Cut a part of an array into parts that touch at most so many cells of a grid.
+
+    Examples
+    --------
+    >>> from grids import RegularGrid
+    >>> list(portions(RegularGrid((10,), (4,)), ((2,), (10,)), 2))
+    [((2,), (8,)), ((8,), (10,))]
+    """
+    steps: list[Sequence[tuple[int, int]]] = []
+    for axis, low, high in reversed(list(zip(grid.axes, *box, strict=True))):
+        first, last = axis.cell_of(low), axis.cell_of(high - 1) + 1
+        step = max(1, min(count, last - first))
+        count //= step
+        steps.append([
+            (max(low, axis.start(i)), min(high, axis.start(min(i + step, last))))
+            for i in range(first, last, step)
+        ])  # fmt: skip
+    for pairs in product(*reversed(steps)):
+        yield tuple(low for low, _ in pairs), tuple(high for _, high in pairs)
