@@ -18,7 +18,7 @@ from virtualzarr.config import config
 if TYPE_CHECKING:
     from grids import ChunkLayout
     from virtualzarr import models
-    from virtualzarr.array import Array
+    from virtualzarr.array import Array, ChunkCache
     from virtualzarr.combine import concat, stack
     from virtualzarr.copying import copy
     from virtualzarr.creation import create_array, open_array
@@ -32,6 +32,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Array": "virtualzarr.array",
+    "ChunkCache": "virtualzarr.array",
     "ChunkLayout": "grids",
     "Group": "virtualzarr.group",
     "Manifest": "virtualzarr.manifest",
@@ -49,6 +50,7 @@ _HOMES = {
 
 __all__ = [
     "Array",
+    "ChunkCache",
     "ChunkLayout",
     "Group",
     "Manifest",

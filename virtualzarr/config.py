@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass
@@ -22,6 +23,12 @@ class Config:
         Merged ranges are not made longer than about this many bytes.
     shard_index_bytes : int
         Memory for the indexes of shards read lately, shared by all arrays.
+    chunk_cache_bytes : int
+        Memory for decoded chunks, shared by all arrays that were not opened with a cache of their
+        own. None by default: see `ChunkCache`.
+    recheck_cached_metadata, recheck_cached_data : bool, "always", "open", "never" or float
+        When arrays look whether what is kept in memory still is what is stored, for those that
+        were not opened with bounds of their own: see `open_array`.
     verify_sources : bool
         Whether a source must still have the size and modification time it had when scanned.
     sync_files : bool
@@ -42,6 +49,9 @@ class Config:
     local_read: int = 1024 * 1024
     remote_read: int = 8 * 1024 * 1024
     shard_index_bytes: int = 32 * 1024 * 1024
+    chunk_cache_bytes: int = 0
+    recheck_cached_metadata: bool | float | Literal["always", "open", "never"] = "open"
+    recheck_cached_data: bool | float | Literal["always", "open", "never"] = True
     verify_sources: bool = True
     sync_files: bool = False
 

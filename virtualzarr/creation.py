@@ -7,7 +7,8 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from virtualzarr.array import Array
+from virtualzarr.array import Array, ChunkCache
+from virtualzarr.array.recheck import Caching, Recheck
 from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
 from virtualzarr.hierarchy import node_path, read_node, write_node
 from virtualzarr.metadata import ArrayMetadata, normalize_path
@@ -30,6 +31,9 @@ def create_array(
     write_empty_chunks: bool = False,
     fill_missing: bool = True,
     storage_options: Mapping[str, Any] | None = None,
+    cache: ChunkCache | None = None,
+    recheck_cached_metadata: Recheck | None = None,
+    recheck_cached_data: Recheck | None = None,
     **wishes: Unpack[ArrayWishes],
 ) -> Array:
     """Make an array in a store.
@@ -49,6 +53,8 @@ def create_array(
         Whether the array returned reads missing chunks as the fill value, or fails.
     storage_options : mapping, optional
         For the file system of a URL.
+    cache, recheck_cached_metadata, recheck_cached_data
+        As for `open_array`, for the array returned.
     shape : tuple of int, or int
     dtype : dtype-like
         Also a v3 data type; `str` and `bytes` have elements of any length. The byte order of a v3
@@ -103,6 +109,7 @@ def create_array(
     RectilinearGrid(shape=(60,), chunk_shapes=[[10, 20, 30]])
     """
     target = open_store(store, storage_options)
+    caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
     if data is not None:
         data = _of_data(data, wishes)
     spec = spec_of(new_array(Wishes(**wishes)))
@@ -115,6 +122,7 @@ def create_array(
     # As it is read back: what is returned is what others will open.
     array = _stored(read_node(target, path, spec.zarr_format), target, path)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
+    array.caching = caching
     if data is not None:
         array[...] = data
     return array
@@ -140,6 +148,9 @@ def open_array(
     write_empty_chunks: bool = False,
     fill_missing: bool = True,
     storage_options: Mapping[str, Any] | None = None,
+    cache: ChunkCache | None = None,
+    recheck_cached_metadata: Recheck | None = None,
+    recheck_cached_data: Recheck | None = None,
     **wishes: Unpack[ArrayWishes],
 ) -> Array:
     """Open an array, or make it, and see to it that it is as asked for.
@@ -160,6 +171,19 @@ def open_array(
         array cannot be resized.
     write_empty_chunks, fill_missing, storage_options
         As for `create_array`.
+    cache : ChunkCache, optional
+        Where decoded chunks are kept in memory, which may be shared by many arrays. The default is
+        the one of `config.chunk_cache_bytes`, which keeps nothing unless that is set.
+    recheck_cached_metadata : bool, "always", "open", "never" or float, optional
+        When a read or write looks first whether the stored metadata changed, as when another
+        process has resized the array: always (True), or if those known are older than so many
+        seconds; not with "open", as opening read them, nor with False or "never". Numbers from
+        10^9 on are times, in seconds since 1970: what was known before then is looked up. The
+        default is that of `config`, "open".
+    recheck_cached_data : bool, "always", "open", "never" or float, optional
+        The same for decoded chunks and for the indexes of shards: when a read looks whether the
+        file still is what it was. "open" does so for what was kept before the array was opened.
+        The default is that of `config`, True.
     **wishes
         The parameters of `create_array`. An array that is there must be as they say.
 
@@ -182,6 +206,9 @@ variable /]
     """
     target = open_store(store, storage_options)
     mode = checked_mode(mode, target)
+    # What is assumed is never looked up.
+    metadata = False if assume is not False else recheck_cached_metadata
+    caching = Caching(cache, metadata, recheck_cached_data)
     if assume is not False:
         array = _assumed(target, path, mode, assume, wishes)
     elif mode in ("w", "w-"):
@@ -189,6 +216,7 @@ variable /]
     else:
         array = _existing(target, path, mode, data, wishes)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
+    array.caching = caching
     return array
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from virtualzarr.array import Array
+from virtualzarr.array.recheck import Caching
 from virtualzarr.attributes import Attributes
 from virtualzarr.creation import create_array, open_array
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError, VirtualZarrError
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from virtualzarr.publish import PublishReport
     from virtualzarr.stores import Store
 
+CACHING = {"cache", "recheck_cached_metadata", "recheck_cached_data"}
+
 Node = "Array | Group"
+T = TypeVar("T", bound="Array | Group")
 
 
 class Group(Mapping[str, "Array | Group"]):
@@ -60,6 +64,7 @@ class Group(Mapping[str, "Array | Group"]):
         self.attributes = dict(attributes or {})
         self.path = path
         self.refused = dict(refused or {})
+        self.caching: Caching | None = None  # what the arrays in it are read with
         self._members = {} if members is None else members
 
     @property
@@ -118,7 +123,7 @@ class Group(Mapping[str, "Array | Group"]):
                 node = node._members[name]
             except KeyError as error:
                 raise self._not_found(path) from error
-        return node.with_path(self._join("/".join(names)))
+        return self._cached(node.with_path(self._join("/".join(names))))
 
     def _not_found(self, path: str) -> NodeNotFoundError:
         reason = self.refused.get(path.strip("/"))
@@ -135,7 +140,9 @@ class Group(Mapping[str, "Array | Group"]):
 
     def with_path(self, path: str) -> Group:
         """Return the same group under another name."""
-        return Group(self.attributes, self._members, path, self.refused)
+        group = Group(self.attributes, self._members, path, self.refused)
+        group.caching = self.caching
+        return group
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
@@ -167,7 +174,8 @@ class Group(Mapping[str, "Array | Group"]):
             └── x (4, 6) float32
         """
         options.setdefault("zarr_format", self.zarr_format)
-        return create_array(self.store, name=self._place(name), **options)
+        array = create_array(self.store, name=self._place(name), **options)
+        return array if CACHING & options.keys() else self._cached(array)
 
     def create_group(
         self,
@@ -228,7 +236,13 @@ class Group(Mapping[str, "Array | Group"]):
             It is there, but not as asked for; the message has both values of whatever differs.
         """
         wishes.setdefault("zarr_format", self.zarr_format)
-        return open_array(self.store, self._place(name), mode="a", **wishes)
+        return self._cached(open_array(self.store, self._place(name), mode="a", **wishes))
+
+    def _cached(self, node: T) -> T:
+        """Let an array or group be read with what this group was opened with."""
+        if self.caching is not None:
+            node.caching = self.caching
+        return node
 
     def require_group(
         self,

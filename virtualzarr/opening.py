@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
-from virtualzarr.array import Array
+from virtualzarr.array import Array, ChunkCache
+from virtualzarr.array.recheck import Caching, Recheck
 from virtualzarr.creation import Mode, checked, checked_mode, open_array
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.formats import detect, scan
@@ -27,6 +28,9 @@ def open(
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
+    cache: ChunkCache | None = None,
+    recheck_cached_metadata: Recheck | None = None,
+    recheck_cached_data: Recheck | None = None,
     **wishes: Unpack[ArrayWishes],
 ) -> Array | Group:
     """Open an array or group: a Zarr hierarchy, a reference file, or any format that scans.
@@ -44,6 +48,8 @@ def open(
         As for `virtualize`.
     allowed : str or iterable of str, optional
         Places that a reference file may reach: folders, or URLs up to a ``/``.
+    cache, recheck_cached_metadata, recheck_cached_data
+        As for `open_array`; of a group, for all arrays in it.
     **wishes
         The parameters of `create_array`: what an array must be, or is made as.
 
@@ -67,9 +73,25 @@ def open(
     <Group: 0 members>
     """
     checked_mode(mode, target)
+    caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
     format = format or _format_of(target, mode, storage_options)
     if format == "zarr":
-        return _open_zarr(target, path, mode, storage_options, wishes)
+        node = _open_zarr(target, path, mode, storage_options, wishes)
+    else:
+        node = _open_file(target, path, mode, format, on_error, storage_options, allowed)
+    node.caching = caching
+    return node
+
+
+def _open_file(
+    target: Any,
+    path: str,
+    mode: Mode,
+    format: str,
+    on_error: str,
+    storage_options: Mapping[str, Any] | None,
+    allowed: str | Iterable[str] | None,
+) -> Array | Group:
     if mode != "r":
         raise UnsupportedError(
             f"files of the format {format} can only be read; publish them, or copy them to Zarr",

@@ -1,5 +1,6 @@
-"""What users hold: arrays, and how a selection is read from chunks."""
+"""Arrays, how they are read and written, and what of them is kept in memory."""
 
 from virtualzarr.array.array import Array
+from virtualzarr.array.cache import ChunkCache
 
-__all__ = ["Array"]
+__all__ = ["Array", "ChunkCache"]

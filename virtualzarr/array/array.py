@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+import time
 from collections.abc import Iterator, MutableMapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,13 @@ from numpy.typing import NDArray
 from grids import ChunkGrid
 from grids.selection import Mode
 from virtualzarr.array import existing
+from virtualzarr.array.cache import chunk_cache
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
 from virtualzarr.array.documents import Known, change, load
 from virtualzarr.array.fields import FieldIndexer, Fields, FieldView, fields_of
+from virtualzarr.array.kept import Kept
 from virtualzarr.array.reader import read
+from virtualzarr.array.recheck import Caching
 from virtualzarr.array.resizing import append, resize
 from virtualzarr.array.shards import elements_of_blocks, readable
 from virtualzarr.array.writer import write, writing_grid
@@ -43,6 +48,8 @@ class Array:
         Whether missing chunks read as the fill value; if not, they are an error.
     write_empty_chunks : bool
         Whether chunks are stored that hold nothing but the fill value, to the bit.
+    caching : Caching, optional
+        What is kept in memory, and how it is checked.
 
     Examples
     --------
@@ -67,13 +74,16 @@ class Array:
         *,
         fill_missing: bool = True,
         write_empty_chunks: bool = False,
+        caching: Caching | None = None,
     ) -> None:
         self.metadata = metadata
         self.chunk_source = chunks
         self.path = path
         self.fill_missing = fill_missing
         self.write_empty_chunks = write_empty_chunks
-        self._inner: tuple[ArrayMetadata, ArrayMetadata, Chunks] | None = None
+        self.caching = Caching() if caching is None else caching
+        self._read_at = time.monotonic()
+        self._inner: tuple[ArrayMetadata, Caching, ArrayMetadata, Chunks] | None = None
         self._known: Known | None = None
 
     @classmethod
@@ -259,14 +269,26 @@ class Array:
             path,
             fill_missing=self.fill_missing,
             write_empty_chunks=self.write_empty_chunks,
+            caching=self.caching,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Where it is unpickled, another clock may run.
+        return self.__dict__ | {"_inner": None, "_read_at": -math.inf}
 
     def _readable(self) -> tuple[ArrayMetadata, Chunks]:
         """Return the metadata and chunks to read by: of a sharded array, those of its chunks."""
-        made = self._inner
-        if made is None or made[0] is not self.metadata:
-            made = self._inner = (self.metadata, *readable(self.metadata, self.chunk_source))
-        return made[1:]
+        self._recheck()
+        made, outer, caching = self._inner, self.metadata, self.caching
+        if made is None or made[0] is not outer or made[1] is not caching:
+            inner = readable(outer, self.chunk_source, caching)
+            made = self._inner = (outer, caching, *inner)
+        return made[2:]
+
+    def _recheck(self) -> None:
+        """Read the metadata anew if those known are too old."""
+        if self.caching.metadata_since() > self._read_at:
+            self.refresh()
 
     def _select(self, selection: Any, mode: Mode) -> Any:
         result = self._read(selection, mode)
@@ -278,6 +300,7 @@ class Array:
         if mode == "block" and metadata is not self.metadata:
             # Blocks are shards: what they hold is read as a selection of elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
+        cache = chunk_cache(self.caching)
         return read(
             metadata,
             chunks,
@@ -285,6 +308,7 @@ class Array:
             variable=self.path,
             fill_missing=self.fill_missing,
             out=out,
+            keep=None if cache is None else partial(Kept, cache, self.caching.data_since()),
         )
 
     def __getitem__(self, selection: Any) -> Any:
@@ -390,6 +414,7 @@ class Array:
         self._write(selection, mode, value, fields)
 
     def _write(self, selection: Any, mode: Mode, value: Any, fields: Fields | None = None) -> None:
+        self._recheck()
         chunks = self._own_chunks()
         grid = writing_grid(self.metadata)
         if mode == "block" and grid is not self.grid:
@@ -464,10 +489,14 @@ class Array:
         """Take over what is stored now of the metadata: others may have resized the array."""
         if isinstance(self.chunk_source, StoreChunks):
             store = self.chunk_source.store
+            read_at = time.monotonic()
             known = load(store, self.path, self.metadata.zarr_format, self._known)
             if known is not self._known:
-                self._known = known
-                self.metadata = known[1]
+                self._known, metadata = known, known[1]
+                if metadata.key_encoding != self.chunk_source.encoding:
+                    self.chunk_source = StoreChunks(store, self.path, metadata.key_encoding)
+                self.metadata = metadata
+            self._read_at = read_at
 
     @property
     def oindex(self) -> Indexer:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from grids import PointProjection, Projection, RegularGrid
 from grids.projection import Part
 from virtualzarr.array.chunks import Chunks, Located
+from virtualzarr.array.kept import Keep, Kept
 from virtualzarr.array.pools import Task, run
 from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
 from virtualzarr.codecs import BlockCodec
@@ -48,6 +49,7 @@ def read(
     variable: str = "",
     fill_missing: bool = True,
     out: NDArray[Any] | None = None,
+    keep: Keep | None = None,
 ) -> NDArray[Any]:
     """Read what a projection selects.
 
@@ -56,6 +58,8 @@ def read(
     out : array, optional
         Where to put it, and what is returned: chunks are decoded right into it, except for points
         spread over several axes of an array that is not contiguous.
+    keep : Keep, optional
+        Finds the decoded chunks that are in memory already, and keeps those that are not.
 
     Raises
     ------
@@ -86,7 +90,7 @@ def read(
     if len(located) < len(projection):
         np.copyto(work, fill, casting="unsafe")
     if len(located):
-        request = _Request(metadata, located, projection, work, fill, variable, fill_missing)
+        request = _Request(metadata, located, projection, work, fill, variable, fill_missing, keep)
         tasks = request.tasks()
         run(tasks, request.remote, request.cost > BATCH_BYTES)
     if out is None:
@@ -133,7 +137,9 @@ class _Request:
     fill: Any
     variable: str
     fill_missing: bool
+    keep: Keep | None = None
     tries: int = TRIES
+    kept: Kept | None = None
 
     def __post_init__(self) -> None:
         # The files of a store are all of one kind.
@@ -198,11 +204,14 @@ class _Request:
     def tasks(self) -> list[Task]:
         """Cut the request into pieces of work that can run side by side."""
         tasks: list[Task] = []
-        rest = np.arange(len(self.located))
+        rest = np.arange(len(self.located)) if self.keep is None else self._not_kept(self.keep)
         large = [codec.raw is not None and codec.nbytes > SPLIT_BYTES for codec, _ in self.codecs]
         if any(large):
             # Where the length is not known, only reading all of it tells whether it is right.
             split = np.array(large)[self.kind] & (self.located.length >= 0)
+            if self.kept is not None:
+                split &= ~self.kept.wanted()
+            split = split[rest]
             for i in rest[split].tolist():
                 tasks += self._raw_tasks(i)
             rest = rest[~split]
@@ -219,12 +228,29 @@ class _Request:
             tasks.append(_Batch(self, plan, rest, first, last))
         return tasks
 
+    def _not_kept(self, keep: Keep) -> NDArray[np.int64]:
+        """Put chunks that are in memory where they belong, and return all others."""
+        self.kept = keep(self.located, [codec for codec, _ in self.codecs], self.kind)
+        blocks = self.kept.found()
+        there = np.array([block is not None for block in blocks], bool)
+        hits = np.flatnonzero(there)
+        parts = self.projection.parts(self.located.cell[hits])
+        for i, (chunk_sel, out_sel, _) in zip(hits.tolist(), parts, strict=True):
+            if self.located.origin is not None:
+                chunk_sel = _shift(chunk_sel, self.located.origin[i])
+            self.work[out_sel] = blocks[i][chunk_sel]  # type: ignore[index]
+        return np.flatnonzero(~there)
+
     def place(self, i: int, kind: int, data: Buffer, part: Part) -> None:
         """Decode a chunk, and put what is wanted of it where it belongs."""
         chunk_sel, out_sel, complete = part
         codec, shape = self.codecs[kind]
         if self.located.origin is not None:
             chunk_sel = _shift(chunk_sel, self.located.origin[i])
+        block = None if self.kept is None else self.kept.block(i, codec, data)
+        if block is not None:
+            self.work[out_sel] = block[chunk_sel]
+            return
         if not _is_plain(out_sel):
             self.work[out_sel] = codec.decode(data)[chunk_sel]
             return

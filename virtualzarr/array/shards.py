@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import threading
+import math
 import time
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -17,23 +15,17 @@ from numpy.typing import NDArray
 from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
 from grids.grouping import grouped, rank
 from grids.selection import Box, Strided, resolve
+from virtualzarr.array.cache import FileCache, Origin, PinnedFile, is_settled, local_version
 from virtualzarr.array.chunks import Chunks, Located, ManifestChunks
 from virtualzarr.array.pools import pool
+from virtualzarr.array.recheck import ALWAYS, Caching
 from virtualzarr.codecs.base import Buffer, view_of
 from virtualzarr.codecs.sharding import Index, Shard, Sharding, only_sharding
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.stores.files import (
-    ByteFile,
-    FileFacts,
-    InlineFile,
-    LocalFile,
-    file_facts,
-)
-
-SETTLED_NS = 2_000_000_000
-"""A file changed less than this long ago may change again without its time telling."""
+from virtualzarr.stores import changes
+from virtualzarr.stores.files import ByteFile, FileFacts, InlineFile, LocalFile, RemoteFile
 
 TRIES = 100
 """How often an index is read again that is replaced faster than it can be read."""
@@ -41,7 +33,9 @@ TRIES = 100
 Int64 = NDArray[np.int64]
 
 
-def readable(metadata: ArrayMetadata, chunks: Chunks) -> tuple[ArrayMetadata, Chunks]:
+def readable(
+    metadata: ArrayMetadata, chunks: Chunks, caching: Caching = ALWAYS
+) -> tuple[ArrayMetadata, Chunks]:
     """Return an array as it is best read: a sharded one as the array of its sub-chunks.
 
     That needs sharding to be the only codec, but for transposes before it: others would have to
@@ -51,7 +45,7 @@ def readable(metadata: ArrayMetadata, chunks: Chunks) -> tuple[ArrayMetadata, Ch
         codec, grid = only_sharding(metadata.pipeline), metadata.grid
         if codec is None or not isinstance(grid, SeparableGrid) or _decodes_apart(chunks):
             return metadata, chunks
-        chunks = ShardedChunks(chunks, grid, codec)
+        chunks = ShardedChunks(chunks, grid, codec, caching)
         inner = RegularGrid(metadata.shape, codec.chunk_shape)
         metadata = metadata.replace(grid=inner, pipeline=codec.pipeline)
 
@@ -105,12 +99,21 @@ class ShardedChunks:
     grid : SeparableGrid
         How the array is cut into shards; all edges are multiples of the sub-chunks'.
     codec : Sharding
+    caching : Caching
+        How old indexes may be that are kept in memory.
     """
 
-    def __init__(self, shards: Chunks, grid: SeparableGrid, codec: Sharding) -> None:
+    def __init__(
+        self,
+        shards: Chunks,
+        grid: SeparableGrid,
+        codec: Sharding,
+        caching: Caching = ALWAYS,
+    ) -> None:
         self.shards = shards
         self.grid = grid
         self.codec = codec
+        self.caching = caching
 
     def locate(self, projection: Projection) -> Located:
         """Find the sub-chunks that a projection touches, by the indexes of their shards."""
@@ -131,13 +134,15 @@ class ShardedChunks:
 
     def _locate(self, projection: Projection, positions: Int64 | None) -> Located:
         cells = projection.cells(positions)
+        # Those that are located again are so because what was kept of them is of another version.
+        since = self.caching.data_since() if positions is None else math.inf
         where = np.arange(len(cells)) if positions is None else positions
         if len(cells) == 1:
-            return self._locate_one(projection, cells[0].tolist(), where)
+            return self._locate_one(projection, cells[0].tolist(), where, since)
         touched = self.touched(cells)
         located = self.shards.locate(_projection(self.grid, touched.shards))
         shapes = self.grid.cell_shapes(touched.shards[located.cell]).tolist()
-        reader = _Reader(located, [self.codec.shard(shape) for shape in shapes])
+        reader = _Reader(located, [self.codec.shard(shape) for shape in shapes], since)
         indexes = reader.indexes(alone=positions is not None)
         offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
         row = np.zeros(len(cells), np.int64)
@@ -154,7 +159,9 @@ class ShardedChunks:
             projection, reader, where[found], row[found], Index(offset[found], length[found])
         )
 
-    def _locate_one(self, projection: Projection, cell: list[int], where: Int64) -> Located:
+    def _locate_one(
+        self, projection: Projection, cell: list[int], where: Int64, since: float
+    ) -> Located:
         """Do the same for one sub-chunk: the commonest request, where every microsecond shows."""
         entry, shape, origin = 0, [0] * len(cell), [slice(0)] * len(cell)
         for i in self.codec.order:
@@ -166,7 +173,7 @@ class ShardedChunks:
             shape[i] = length
             origin[i] = slice(start, start + 1)
         located = self.shards.locate(self.grid.project(tuple(origin)))
-        reader = _Reader(located, [self.codec.shard(shape)] * len(located))
+        reader = _Reader(located, [self.codec.shard(shape)] * len(located), since)
         index = reader.index(0) if len(located) else None
         if index is None or index.offset[entry] < 0:
             nothing = where[:0]
@@ -210,15 +217,17 @@ class _Reader:
 
     located: Located
     shards: list[Shard]
+    since: float
 
     def __post_init__(self) -> None:
         self._files: dict[int, ByteFile] = {}
+        self._moment = changes.moment()
 
     def file(self, row: int) -> ByteFile:
         """Return a file that is sure to be the one whose indexes were read."""
         file = self._files.get(row)
         if file is None:
-            file = self._files[row] = _pinned(self.located.files(row))
+            file = self._files[row] = _pinned(self.located.files(row), self.since)
         return file
 
     def indexes(self, alone: bool) -> list[Index | None]:
@@ -239,14 +248,14 @@ class _Reader:
         located, shard = self.located, self.shards[j]
         row = int(located.file[j])
         try:
-            return _read_index(
-                self.file(row), int(located.offset[j]), int(located.length[j]), shard
-            )
+            place = int(located.offset[j]), int(located.length[j])
+            return _read_index(self.file(row), *place, shard, self.since, self._moment)
         except SourceChangedError as error:
             if not located.may_be_absent or not tries:
                 error.at(file=located.files(row).uri)
                 raise
-            del self._files[row]
+            self._files.pop(row, None)
+            self.since, self._moment = math.inf, changes.moment()
             return self.index(j, tries - 1)
         except SourceNotFoundError as error:
             if located.may_be_absent:
@@ -258,21 +267,30 @@ class _Reader:
             raise
 
 
-def _pinned(file: ByteFile) -> ByteFile:
-    """Return a local file as it is now: reading from another version of it will be an error."""
+def _pinned(file: ByteFile, since: float) -> ByteFile:
+    """Return a local file as it is now, or was seen to be lately enough."""
     if not isinstance(file, LocalFile) or file.facts is not None:
         return file
-    try:
-        return LocalFile(file.uri, file_facts(file.uri))
-    except SourceNotFoundError:
-        file.read(0, 0)  # it knows better what is wrong, if anything is
-        raise
+    known = indexes.seen(file.uri, None, since)
+    if known is None:
+        checked = time.monotonic()
+        try:
+            version = local_version(file.uri)
+        except FileNotFoundError as error:
+            file.read(0, 0)  # it knows better what is wrong, if anything is
+            raise SourceNotFoundError("there was no such file", file=file.uri) from error
+        indexes.check(file.uri, None, version, checked)
+        known = version, checked
+    return PinnedFile(file.uri, *known)
 
 
-def _read_index(file: ByteFile, offset: int, length: int, shard: Shard) -> Index:
+def _read_index(
+    file: ByteFile, offset: int, length: int, shard: Shard, since: float, moment: int
+) -> Index:
     """Return the index of the shard in some bytes of a file; a length of -1 is all the rest."""
-    key = _cache_key(file, offset, length, shard)
-    index = None if key is None else indexes.get(key)
+    origin = _origin(file, since)
+    key = offset, length, shard
+    index = None if origin is None else indexes.get(key, origin)
     if index is not None:
         return index
     size = _size(file, offset) if length < 0 else length
@@ -285,9 +303,38 @@ def _read_index(file: ByteFile, offset: int, length: int, shard: Shard) -> Index
     else:
         data = _tail(file, offset, shard)
     index = shard.read_index(data, size)
-    if key is not None:
-        indexes.put(key, index)
+    if origin is not None:
+        if indexes.limit != config.shard_index_bytes:
+            indexes.limit = config.shard_index_bytes
+        indexes.put(key, index, index.offset.nbytes + index.length.nbytes, origin, moment)
     return index
+
+
+def _origin(file: ByteFile, since: float) -> Origin | None:
+    """Return what the indexes in a file are kept with, or None if they are not."""
+    if not isinstance(file, LocalFile | RemoteFile):
+        return None
+    checked, facts = time.monotonic(), file.facts
+    if isinstance(file, PinnedFile):
+        usable = file.version.settled or since < math.inf
+        kept = Origin(file.uri, None, file.version, file.checked)
+        return kept if usable and config.verify_sources else None
+    owner: Hashable = (file.connection._fs, facts) if isinstance(file, RemoteFile) else facts
+    if facts is not None and config.verify_sources and _is_distinct(facts):
+        # What is read by the index is read from this very version, or not at all.
+        indexes.check(file.uri, owner, facts, checked)
+        return Origin(file.uri, owner, facts, checked)
+    if since == math.inf:
+        return None
+    known = indexes.seen(file.uri, owner, since)
+    if known is None:
+        indexes.check(file.uri, owner, None, checked)
+    return Origin(file.uri, owner, *(known or (None, checked)))
+
+
+def _is_distinct(facts: FileFacts) -> bool:
+    """Tell whether no other version of a file has the same facts."""
+    return facts.etag is not None if facts.mtime_ns is None else is_settled(facts.mtime_ns)
 
 
 def _size(file: ByteFile, offset: int) -> int | None:
@@ -307,53 +354,5 @@ def _tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
     return data[len(data) - shard.index_size :]
 
 
-def _cache_key(file: ByteFile, offset: int, length: int, shard: Shard) -> Hashable | None:
-    """Return what tells the index apart, if the file's facts tell one version from another."""
-    facts = getattr(file, "facts", None)
-    if facts in (None, FileFacts(None)) or not config.verify_sources:
-        return None
-    if facts.mtime_ns is not None and time.time_ns() - facts.mtime_ns < SETTLED_NS:
-        return None
-    return (file.uri, facts, offset, length, shard)
-
-
-class IndexCache:
-    """Indexes of shards read lately, up to `config.shard_index_bytes`."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.indexes: OrderedDict[Hashable, Index] = OrderedDict()
-        self.nbytes = 0
-
-    def get(self, key: Hashable) -> Index | None:
-        """Return an index, which then counts as used last."""
-        with self._lock:
-            index = self.indexes.get(key)
-            if index is not None:
-                self.indexes.move_to_end(key)
-            return index
-
-    def put(self, key: Hashable, index: Index) -> None:
-        """Keep an index, and drop those not used for longest to make room."""
-        with self._lock:
-            if key in self.indexes:
-                return
-            self.indexes[key] = index
-            self.nbytes += _nbytes(index)
-            while self.nbytes > config.shard_index_bytes and self.indexes:
-                self.nbytes -= _nbytes(self.indexes.popitem(last=False)[1])
-
-    def clear(self) -> None:
-        """Forget all indexes."""
-        self.__init__()  # type: ignore[misc]
-
-
-def _nbytes(index: Index) -> int:
-    return index.offset.nbytes + index.length.nbytes + 512
-
-
-indexes = IndexCache()
-
-if hasattr(os, "register_at_fork"):
-    # A lock that another thread holds while the process forks is never released in the child.
-    os.register_at_fork(after_in_child=indexes.clear)
+indexes: FileCache[Index] = FileCache(config.shard_index_bytes)
+"""Indexes of shards read lately, by all arrays, up to `config.shard_index_bytes`."""

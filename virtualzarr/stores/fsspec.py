@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.stores.changes import changed, changed_below
 from virtualzarr.stores.files import Buffer, ByteFile, Connection, RemoteFile
 from virtualzarr.stores.store import ByteRange, Change, check_key, inside, key_lock
 
@@ -112,11 +113,17 @@ class FsspecStore:
     def _put(self, key: str, data: Buffer) -> None:
         path, uri = self._path(key), self.location(key)
         try:
-            self.connection.call("pipe_file", path, uri, value=bytes(data))
+            self._pipe(path, uri, bytes(data))
+        finally:
+            changed(uri)
+
+    def _pipe(self, path: str, uri: str, data: bytes) -> None:
+        try:
+            self.connection.call("pipe_file", path, uri, value=data)
         except SourceNotFoundError:
             # A kind with real directories.
             self.connection.call("makedirs", path.rsplit("/", 1)[0], uri, exist_ok=True)
-            self.connection.call("pipe_file", path, uri, value=bytes(data))
+            self.connection.call("pipe_file", path, uri, value=data)
         except SourceError as error:
             if isinstance(error.__cause__, NotImplementedError):
                 raise UnsupportedError(
@@ -128,13 +135,22 @@ class FsspecStore:
         """Take a key's value away, if it has one."""
         check_key(key, self.uri)
         with key_lock(self.uri, key):
+            self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        try:
             self._call("rm_file", key)
+        finally:
+            changed(self.location(key))
 
     def delete_dir(self, prefix: str) -> None:
         """Take away all keys under a prefix."""
         if prefix:
             check_key(prefix, self.uri)
-        self._call("rm", prefix, recursive=True)
+        try:
+            self._call("rm", prefix, recursive=True)
+        finally:
+            changed_below(self.location(prefix) if prefix else self.uri)
 
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it; see `guarantees`."""
@@ -143,6 +159,6 @@ class FsspecStore:
             old = self.get(key)
             new = change(old)
             if new is None and old is not None:
-                self._call("rm_file", key)
+                self._remove(key)
             elif new is not None and new is not old:
                 self._put(key, new)

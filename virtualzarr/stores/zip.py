@@ -15,7 +15,7 @@ import sys
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, BinaryIO, Literal, Self
@@ -87,6 +87,7 @@ class ZipStore:
     def _open(self) -> None:
         self._process = os.getpid()
         self._lock = threading.RLock()
+        self._opening = object()
         try:
             self._zip = _open(self.uri, self.mode)
             if self.writable:
@@ -178,7 +179,10 @@ class ZipStore:
         """Return the value of a key as a file, or None."""
         with self._archive() as archive:
             entry = archive.NameToInfo.get(key)
-        return None if entry is None else _Entry(self, key, entry.file_size)
+        if entry is None:
+            return None
+        # What was written once is never overwritten, as long as the archive is open.
+        return _Entry(self, key, entry.file_size, (self._opening, entry.header_offset))
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix."""
@@ -323,10 +327,11 @@ class _UpTo(io.FileIO):
 class _Entry(InlineFile):
     """A value of a zip file, read when it is needed."""
 
-    __slots__ = ("_data", "_key", "_size", "_store")
+    __slots__ = ("_data", "_key", "_size", "_store", "name")
 
-    def __init__(self, store: ZipStore, key: str, size: int) -> None:
+    def __init__(self, store: ZipStore, key: str, size: int, name: Hashable) -> None:
         self.uri = f"{store.uri}/{key}"
+        self.name = name
         self._store, self._key, self._size = store, key, size
         self._data: memoryview | None = None
 
