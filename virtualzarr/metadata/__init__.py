@@ -6,13 +6,6 @@ from virtualzarr.metadata.attributes import (
     encode_fill_attribute,
     json_attributes,
 )
-from virtualzarr.metadata.consolidated import (
-    consolidated_to_v2,
-    consolidated_to_v3,
-    parse_consolidated_v2,
-    parse_consolidated_v3,
-    parse_documents_v2,
-)
 from virtualzarr.metadata.documents import dumps_json, loads_json
 from virtualzarr.metadata.dtypes import (
     BYTES,
@@ -24,11 +17,22 @@ from virtualzarr.metadata.dtypes import (
 )
 from virtualzarr.metadata.dtypes_plugins import DataType, register_data_type
 from virtualzarr.metadata.fill import fill_from_json, fill_to_json, to_scalar, zero_of
+from virtualzarr.metadata.groups import (
+    consolidated_to_v2,
+    consolidated_to_v3,
+    group_to_v2,
+    group_to_v3,
+    parse_consolidated_v2,
+    parse_consolidated_v3,
+    parse_documents_v2,
+    parse_group_v2,
+    parse_group_v3,
+)
 from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata, Consolidated, GroupMetadata
 from virtualzarr.metadata.paths import check_name, normalize_path
-from virtualzarr.metadata.v2 import array_to_v2, group_to_v2, parse_array_v2, parse_group_v2
-from virtualzarr.metadata.v3 import array_to_v3, group_to_v3, parse_array_v3, parse_group_v3
+from virtualzarr.metadata.v2 import array_to_v2, parse_array_v2
+from virtualzarr.metadata.v3 import array_to_v3, parse_array_v3
 
 __all__ = [
     "BYTES",

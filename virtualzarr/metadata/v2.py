@@ -1,4 +1,4 @@
-"""Zarr v2 documents (`.zarray`, `.zgroup`, `.zattrs`) to the model and back."""
+"""Zarr v2 documents of arrays (`.zarray`, `.zattrs`) to the model and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from virtualzarr.metadata.documents import (
 )
 from virtualzarr.metadata.dtypes import BYTES, STRING, dtype_from_v2, dtype_to_v2
 from virtualzarr.metadata.keys import KeyEncoding
-from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata, has_codec
+from virtualzarr.metadata.model import ArrayMetadata, has_codec
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"  # where xarray keeps dimension names in v2
 
@@ -72,22 +72,6 @@ def parse_array_v2(
         key_encoding=_key_encoding(zarray),
         extra={name: zarray[name] for name in zarray if name not in _MEMBERS},
     )
-
-
-def parse_group_v2(
-    zgroup: Mapping[str, Any], zattrs: Mapping[str, Any] | None = None
-) -> GroupMetadata:
-    """Read the v2 documents of a group: `.zgroup`, and `.zattrs` where there is one.
-
-    Source: Zarr v2 specification, groups.
-    """
-    with member(".zgroup"):
-        zgroup = as_object(zgroup)
-        require_format(zgroup, 2)
-    # zarr-python 3 leaves a consolidated_metadata here; `.zmetadata` is where v2 has it.
-    known = ("zarr_format", "consolidated_metadata")
-    extra = {name: zgroup[name] for name in zgroup if name not in known}
-    return GroupMetadata(parse_attributes(zattrs), 2, extra)
 
 
 def parse_attributes(zattrs: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -209,8 +193,3 @@ def _attributes_v2(metadata: ArrayMetadata) -> dict[str, Any]:
         )
     attributes.pop(DIMENSIONS, None)
     return attributes | {DIMENSIONS: list(names)}
-
-
-def group_to_v2(metadata: GroupMetadata) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the v2 documents `.zgroup` and `.zattrs` of a group."""
-    return {"zarr_format": 2, **metadata.extra}, dict(metadata.attributes)

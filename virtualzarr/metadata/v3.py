@@ -1,4 +1,4 @@
-"""Zarr v3 documents (`zarr.json`) to the model and back."""
+"""Zarr v3 documents of arrays (`zarr.json`) to the model and back."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from virtualzarr.metadata.documents import (
 )
 from virtualzarr.metadata.dtypes import dtype_from_v3, dtype_to_v3, leaves
 from virtualzarr.metadata.keys import KeyEncoding
-from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata
+from virtualzarr.metadata.model import ArrayMetadata
 
 _ARRAY_MEMBERS = (
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
     *("fill_value", "codecs", "attributes", "storage_transformers", "dimension_names"),
 )
-_GROUP_MEMBERS = ("zarr_format", "node_type", "attributes", "consolidated_metadata")
 
 
 def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
@@ -46,7 +45,7 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
     """
     with member("zarr.json"):
         document = repair.null_members(as_object(document))
-        _check_node(document, "array", _ARRAY_MEMBERS)
+        check_node(document, "array", _ARRAY_MEMBERS)
         require(document, *_ARRAY_MEMBERS[2:8])
         _check_transformers(document.get("storage_transformers", []))
         with member("shape"):
@@ -80,32 +79,8 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
         )
 
 
-def parse_group_v3(document: Mapping[str, Any]) -> GroupMetadata:
-    """Read the v3 document of a group, with the metadata consolidated in it.
-
-    Source: Zarr v3 core specification, group metadata.
-
-    Raises
-    ------
-    MetadataError
-        The document breaks the specification; the message names the member.
-    """
-    from virtualzarr.metadata.consolidated import parse_consolidated_v3
-
-    with member("zarr.json"):
-        document = repair.null_members(as_object(document))
-        _check_node(document, "group", _GROUP_MEMBERS)
-        with member("attributes"):
-            attributes = as_object(document.get("attributes", {}))
-        consolidated = None
-        if "consolidated_metadata" in document:
-            with member("consolidated_metadata"):
-                consolidated = parse_consolidated_v3(document["consolidated_metadata"])
-        extra = {name: document[name] for name in document if name not in _GROUP_MEMBERS}
-        return GroupMetadata(attributes, 3, extra, consolidated)
-
-
-def _check_node(document: Mapping[str, Any], node_type: str, known: tuple[str, ...]) -> None:
+def check_node(document: Mapping[str, Any], node_type: str, known: tuple[str, ...]) -> None:
+    """Refuse a document of another kind of node, or with members that must be understood."""
     require_format(document, 3)
     require(document, "node_type")
     if document["node_type"] != node_type:
@@ -218,7 +193,7 @@ def array_to_v3(metadata: ArrayMetadata) -> dict[str, Any]:
     if metadata.dimension_names is not None:
         document["dimension_names"] = list(metadata.dimension_names)
     document |= {"zarr_format": 3, "node_type": "array", "storage_transformers": []}
-    return document | _optional(metadata.extra)
+    return document | optional_members(metadata.extra)
 
 
 def _struct_order(metadata: ArrayMetadata) -> tuple[np.dtype, list[dict[str, Any]]]:
@@ -252,18 +227,7 @@ def _with_endian(codecs: list[dict[str, Any]], endian: str) -> list[dict[str, An
     return result
 
 
-def group_to_v3(metadata: GroupMetadata) -> dict[str, Any]:
-    """Return the v3 document of a group, with its consolidated metadata if it has any."""
-    from virtualzarr.metadata.consolidated import consolidated_to_v3
-
-    document: dict[str, Any] = {"attributes": dict(metadata.attributes), "zarr_format": 3}
-    if metadata.consolidated is not None:
-        document["consolidated_metadata"] = consolidated_to_v3(metadata.consolidated)
-    document["node_type"] = "group"
-    return document | _optional(metadata.extra)
-
-
-def _optional(extra: Mapping[str, Any]) -> dict[str, Any]:
+def optional_members(extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return the extra members that a v3 document may have: v2 allows any, v3 only some."""
     return {
         name: value

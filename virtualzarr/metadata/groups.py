@@ -1,4 +1,4 @@
-"""Consolidated metadata: the documents of a whole hierarchy in one, of v2 and of v3."""
+"""Documents of groups, and the documents of a whole hierarchy that may be consolidated in one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
-from virtualzarr.metadata.documents import as_object, member, short
+from virtualzarr.metadata import repair
+from virtualzarr.metadata.documents import as_object, member, require_format, short
 from virtualzarr.metadata.model import ArrayMetadata, Consolidated, GroupMetadata
 from virtualzarr.metadata.paths import normalize_path
-from virtualzarr.metadata.v2 import array_to_v2, group_to_v2, parse_array_v2, parse_group_v2
-from virtualzarr.metadata.v3 import array_to_v3, group_to_v3, parse_array_v3, parse_group_v3
+from virtualzarr.metadata.v2 import array_to_v2, parse_array_v2, parse_attributes
+from virtualzarr.metadata.v3 import array_to_v3, check_node, optional_members, parse_array_v3
 
 _V2_NAMES = (".zarray", ".zgroup", ".zattrs")
+_V3_MEMBERS = ("zarr_format", "node_type", "attributes", "consolidated_metadata")
+
+
+def parse_group_v2(
+    zgroup: Mapping[str, Any], zattrs: Mapping[str, Any] | None = None
+) -> GroupMetadata:
+    """Read the v2 documents of a group: `.zgroup`, and `.zattrs` where there is one.
+
+    Source: Zarr v2 specification, groups.
+    """
+    with member(".zgroup"):
+        zgroup = as_object(zgroup)
+        require_format(zgroup, 2)
+    # zarr-python 3 leaves a consolidated_metadata here; `.zmetadata` is where v2 has it.
+    known = ("zarr_format", "consolidated_metadata")
+    extra = {name: zgroup[name] for name in zgroup if name not in known}
+    return GroupMetadata(parse_attributes(zattrs), 2, extra)
+
+
+def group_to_v2(metadata: GroupMetadata) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the v2 documents `.zgroup` and `.zattrs` of a group."""
+    return {"zarr_format": 2, **metadata.extra}, dict(metadata.attributes)
 
 
 def parse_consolidated_v2(document: Mapping[str, Any]) -> Consolidated:
@@ -75,6 +98,38 @@ def consolidated_to_v2(consolidated: Consolidated) -> dict[str, Any]:
             else:
                 documents[f"{lead}.zarray"], documents[f"{lead}.zattrs"] = array_to_v2(node)
     return {"metadata": documents, "zarr_consolidated_format": 1}
+
+
+def parse_group_v3(document: Mapping[str, Any]) -> GroupMetadata:
+    """Read the v3 document of a group, with the metadata consolidated in it.
+
+    Source: Zarr v3 core specification, group metadata.
+
+    Raises
+    ------
+    MetadataError
+        The document breaks the specification; the message names the member.
+    """
+    with member("zarr.json"):
+        document = repair.null_members(as_object(document))
+        check_node(document, "group", _V3_MEMBERS)
+        with member("attributes"):
+            attributes = as_object(document.get("attributes", {}))
+        consolidated = None
+        if "consolidated_metadata" in document:
+            with member("consolidated_metadata"):
+                consolidated = parse_consolidated_v3(document["consolidated_metadata"])
+        extra = {name: document[name] for name in document if name not in _V3_MEMBERS}
+        return GroupMetadata(attributes, 3, extra, consolidated)
+
+
+def group_to_v3(metadata: GroupMetadata) -> dict[str, Any]:
+    """Return the v3 document of a group, with its consolidated metadata if it has any."""
+    document: dict[str, Any] = {"attributes": dict(metadata.attributes), "zarr_format": 3}
+    if metadata.consolidated is not None:
+        document["consolidated_metadata"] = consolidated_to_v3(metadata.consolidated)
+    document["node_type"] = "group"
+    return document | optional_members(metadata.extra)
 
 
 def parse_consolidated_v3(value: Mapping[str, Any]) -> Consolidated:
