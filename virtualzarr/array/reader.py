@@ -37,6 +37,10 @@ BATCH_BYTES = 1024 * 1024
 """A thread is given about this many decoded bytes at once: small chunks one by one are not worth
 the switching."""
 
+SMALL_CHUNK = 16 * 1024
+"""Local chunks of a file each that are smaller than this are read by one thread: most of the time
+goes to what Python does one thread at a time."""
+
 TRIES = 100
 """How often a shard is read again that is replaced faster than it can be read."""
 
@@ -92,7 +96,7 @@ def read(
     if len(located):
         request = _Request(metadata, located, projection, work, fill, variable, fill_missing, keep)
         tasks = request.tasks()
-        run(tasks, request.remote, request.cost > BATCH_BYTES)
+        run(tasks, request.remote, request.large)
     if out is None:
         return projection.finish(work)
     if not np.may_share_memory(work, out):
@@ -152,6 +156,12 @@ class _Request:
         self.cost = 0
         self.codecs, self.kind = self._block_codecs()
         self._check_lengths()
+
+    @property
+    def large(self) -> bool:
+        """Whether it is worth several threads."""
+        many = SMALL_CHUNK * len(self.located) if self.located.small is not None else 0
+        return self.cost > max(BATCH_BYTES, many)
 
     def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
         """Return the distinct (codec, block shape) pairs, and which one each chunk needs."""
