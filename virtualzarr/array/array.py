@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,9 @@ from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata.transformers import transformer
 from virtualzarr.stores import Store
+from virtualzarr.stores.access import Access
 from virtualzarr.stores.store import read_only
 
 
@@ -93,12 +96,24 @@ class Array:
             raise ValueError(
                 f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
             )
+        if metadata.storage_transformers:  # those of an array this one was made from
+            metadata = metadata.replace(storage_transformers=())
         return cls(metadata, ManifestChunks(manifest), path)
 
     @classmethod
-    def stored(cls, metadata: ArrayMetadata, store: Store, path: str = "") -> Array:
-        """Make an array whose chunks lie under the keys of a store."""
-        return cls(metadata, StoreChunks(store, path, metadata.key_encoding), path)
+    def stored(
+        cls, metadata: ArrayMetadata, store: Store, path: str = "", access: Access | None = None
+    ) -> Array:
+        """Make an array whose chunks lie under the keys of a store.
+
+        `access` says which files the array may refer to, where a manifest is stored with it.
+        """
+        chunks: Chunks
+        if metadata.storage_transformers:
+            chunks = transformer(metadata).chunks(metadata, store, path, access)
+        else:
+            chunks = StoreChunks(store, path, metadata.key_encoding)
+        return cls(metadata, chunks, path)
 
     @property
     def manifest(self) -> Manifest:
@@ -242,14 +257,15 @@ class Array:
     @property
     def attrs(self) -> MutableMapping[str, Any]:
         """The array's attributes; of a stored array, what is set is written at once."""
-        if not isinstance(self.chunk_source, StoreChunks):
+        store = self._store
+        if store is None:
             return self.metadata.attributes
-        return Attributes(
-            self.metadata.attributes,
-            self.chunk_source.store,
-            self.path,
-            self.metadata.zarr_format,
-        )
+        return Attributes(self.metadata.attributes, store, self.path, self.metadata.zarr_format)
+
+    @property
+    def _store(self) -> Store | None:
+        """The store that the array lies in, if it lies in one."""
+        return getattr(self.chunk_source, "store", None)
 
     @property
     def dims(self) -> tuple[str | None, ...]:
@@ -415,29 +431,37 @@ class Array:
 
     def _write(self, selection: Any, mode: Mode, value: Any, fields: Fields | None = None) -> None:
         self._recheck()
-        chunks = self._own_chunks()
+        self._own_store()
         grid = writing_grid(self.metadata)
         if mode == "block" and grid is not self.grid:
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        write(
-            self.metadata,
-            chunks,
-            grid.project(selection, mode),
-            value,
-            fields=fields,
-            variable=self.path,
-            write_empty_chunks=self.write_empty_chunks,
-        )
+        projection = grid.project(selection, mode)
+        with self._writing() as chunks:
+            write(
+                self.metadata,
+                chunks,
+                projection,
+                value,
+                fields=fields,
+                variable=self.path,
+                write_empty_chunks=self.write_empty_chunks,
+            )
 
-    def _own_chunks(self) -> StoreChunks:
-        if not isinstance(self.chunk_source, StoreChunks):
+    def _own_store(self) -> Store:
+        store = self._store
+        if store is None:
             raise UnsupportedError(
                 "the array is virtual: its chunks lie in files of others and cannot be written",
                 variable=self.path,
             )
-        if not self.chunk_source.store.writable:
-            raise read_only(self.chunk_source.store.uri).at(variable=self.path)
-        return self.chunk_source
+        if not store.writable:
+            raise read_only(store.uri).at(variable=self.path)
+        return store
+
+    def _writing(self) -> AbstractContextManager[StoreChunks]:
+        """Give the chunks to write to, within a with statement."""
+        chunks: Any = self.chunk_source
+        return nullcontext(chunks) if isinstance(chunks, StoreChunks) else chunks.writing(self)
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         """Write data behind the last elements along an axis, and return the new shape.
@@ -461,7 +485,9 @@ class Array:
         >>> a.append(np.arange(3)), a.append([7]), a.chunks
         ((5,), (6,), ((2, 3, 1),))
         """
-        return append(self, self._own_chunks(), data, axis)
+        self._own_store()
+        with self._writing() as chunks:
+            return append(self, chunks, data, axis)
 
     def resize(self, shape: int | Sequence[int]) -> None:
         """Give the array another shape; elements in both keep their values, others are fill.
@@ -473,29 +499,38 @@ class Array:
         MismatchError
             Somebody else resized the array at the same time.
         """
-        chunks = self._own_chunks()
+        self._own_store()
         new = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
         self.grid.resize(new)
         self.refresh()
-        resize(self, chunks, new)
+        with self._writing() as chunks:
+            resize(self, chunks, new)
 
     def update_metadata(self, **changes: Any) -> None:
         """Change members of the stored metadata, such as shape and grid, as one atomic step."""
-        store = self._own_chunks().store
-        self._known = change(store, self.path, self.metadata, changes, self._known)
-        self.metadata = self._known[1]
+        self._change_metadata(lambda found: changes)
+
+    def _change_metadata(self, changes: Callable[[ArrayMetadata], dict[str, Any]]) -> None:
+        """Change members of the stored metadata to what a function makes of those stored."""
+        known = change(self._own_store(), self.path, self.metadata, changes, self._known)
+        self._take_over(known)
+
+    def _take_over(self, known: Known) -> None:
+        self._known, self.metadata = known, known[1]
+        if isinstance(self.chunk_source, StoreChunks):
+            encoding = self.metadata.key_encoding
+            if encoding != self.chunk_source.encoding:
+                self.chunk_source = StoreChunks(self.chunk_source.store, self.path, encoding)
+        else:
+            self.chunk_source = self.chunk_source.renewed(self.metadata)  # type: ignore[attr-defined]
 
     def refresh(self) -> None:
         """Take over what is stored now of the metadata: others may have resized the array."""
-        if isinstance(self.chunk_source, StoreChunks):
-            store = self.chunk_source.store
+        if (store := self._store) is not None:
             read_at = time.monotonic()
             known = load(store, self.path, self.metadata.zarr_format, self._known)
             if known is not self._known:
-                self._known, metadata = known, known[1]
-                if metadata.key_encoding != self.chunk_source.encoding:
-                    self.chunk_source = StoreChunks(store, self.path, metadata.key_encoding)
-                self.metadata = metadata
+                self._take_over(known)
             self._read_at = read_at
 
     @property

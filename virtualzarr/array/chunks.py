@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import Projection
+from grids import ChunkGrid, Projection
 from virtualzarr.manifest import Decoder, Manifest, Source
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.stores import Store
@@ -101,7 +101,12 @@ class ManifestChunks:
             None if refs.origin is None else refs.origin[cell],
         )
 
-    def __reduce__(self) -> tuple[type[ManifestChunks], tuple[Manifest]]:
+    @property
+    def apart(self) -> bool:
+        """Whether some chunks may decode otherwise than the array declares."""
+        return self.manifest.decoder is not None or self.manifest.origin is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
         # Opened files stay behind.
         return ManifestChunks, (self.manifest,)
 
@@ -164,6 +169,10 @@ class StoreChunks:
         ]
         cells = self.encoding.parse([key for key, _ in found], ndim)
         return cells, np.array([size for _, size in found], np.int64)
+
+    def clipped(self, grid: ChunkGrid, axes: Sequence[int]) -> NDArray[np.int64]:
+        """Return cells not listed by `stored` that reach past the end of a grid along some axes."""
+        return np.empty((0, grid.ndim), np.int64)
 
     def locate(self, projection: Projection) -> Located:
         """Find the chunks of the cells that a projection touches, without looking for them yet."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from grids import RectilinearGrid
 from virtualzarr.errors import MismatchError, NodeNotFoundError, VirtualZarrError
 from virtualzarr.hierarchy import join, refresh_consolidated
 from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
+from virtualzarr.metadata.transformers import fitted
 from virtualzarr.models.known import models, spec_of
 from virtualzarr.stores import Store
 
@@ -37,7 +39,7 @@ def change(
     store: Store,
     path: str,
     expected: ArrayMetadata,
-    changes: dict[str, Any],
+    changes: Callable[[ArrayMetadata], dict[str, Any]],
     known: Known | None,
 ) -> Known:
     """Change some members of a stored array's document, as one atomic step.
@@ -46,8 +48,9 @@ def change(
     ----------
     expected : ArrayMetadata
         What the changes are made from.
-    changes : dict
-        Members of `ArrayMetadata`, but neither attributes nor dimension names.
+    changes : callable
+        Returns members of `ArrayMetadata`, but neither attributes nor dimension names, from what
+        is stored.
 
     Returns
     -------
@@ -67,14 +70,15 @@ def change(
     def rewrite(old: bytes | None) -> bytes:
         nonlocal result, document
         found = _parsed(store, path, version, old, known)[1]
-        if "shape" in changes and (found.shape, found.grid) != (expected.shape, expected.grid):
+        wanted = changes(found)
+        if "shape" in wanted and (found.shape, found.grid) != (expected.shape, expected.grid):
             raise MismatchError(
                 f"the array was resized from {expected.shape} to {found.shape} in the meantime; "
                 "open it again",
                 file=store.uri,
                 variable=path,
             )
-        new = found.replace(**changes)
+        new = fitted(found.replace(**wanted))
         document = spec_of(new).to_documents()[_DOCUMENTS[version]]
         data = dumps_json(document, indent=None if _is_long(new) else 2)
         result = data, new

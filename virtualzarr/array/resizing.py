@@ -41,14 +41,17 @@ def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
         _clear(array, chunks, grid)
     if tuple(shape) != smaller:
         grid = _whole_shards(array.metadata, array.grid.resize(shape))
-        _clear(array, chunks, array.grid)
+        grown = [i for i, n in enumerate(smaller) if shape[i] > n]
+        _clear(array, chunks, array.grid, grown)
         array.update_metadata(shape=tuple(shape), grid=grid)
 
 
-def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid) -> None:
-    """Remove all that is stored past the extents of a grid."""
+def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid, grown: Sequence[int] = ()) -> None:
+    """Remove all that is stored past the extents of a grid, which then grows along some axes."""
     metadata = array.metadata
     cells, _ = chunks.stored(grid.ndim)
+    if len(more := chunks.clipped(grid, grown)):
+        cells = np.unique(np.concatenate([cells, more]), axis=0)
     outside = (cells >= np.array(grid.grid_shape, np.int64)).any(axis=1)
     inside = cells[~outside]
     shapes, extents = _shapes(grid, inside)

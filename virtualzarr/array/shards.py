@@ -16,7 +16,7 @@ from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
 from grids.grouping import grouped, rank
 from grids.selection import Box, Strided, resolve
 from virtualzarr.array.cache import FileCache, Origin, PinnedFile, is_settled, local_version
-from virtualzarr.array.chunks import Chunks, Located, ManifestChunks
+from virtualzarr.array.chunks import Chunks, Located
 from virtualzarr.array.pools import pool
 from virtualzarr.array.recheck import ALWAYS, Caching
 from virtualzarr.codecs.base import Buffer, view_of
@@ -61,9 +61,7 @@ def elements_of_blocks(grid: ChunkGrid, selection: Any) -> tuple[slice, ...]:
 
 def _decodes_apart(chunks: Chunks) -> bool:
     """Tell whether some chunks are not shards as the array declares them."""
-    if not isinstance(chunks, ManifestChunks):
-        return False
-    return chunks.manifest.decoder is not None or chunks.manifest.origin is not None
+    return bool(getattr(chunks, "apart", False))
 
 
 class Touched(NamedTuple):

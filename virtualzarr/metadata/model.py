@@ -49,6 +49,8 @@ class ArrayMetadata:
     key_encoding : KeyEncoding
     extra : dict
         Members of the document that mean nothing to this package, kept for writing it back.
+    storage_transformers : tuple of dict
+        What stands between the array and its keys; v3 only, see `metadata.transformers`.
 
     Raises
     ------
@@ -66,6 +68,7 @@ class ArrayMetadata:
     zarr_format: int = 3
     key_encoding: KeyEncoding = field(default_factory=KeyEncoding)
     extra: dict[str, Any] = field(default_factory=dict)
+    storage_transformers: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         _set = object.__setattr__
@@ -102,7 +105,9 @@ class ArrayMetadata:
         if zarr_format == self.zarr_format:
             return self
         keys = KeyEncoding("v2") if zarr_format == 2 else KeyEncoding()
-        return self.replace(zarr_format=zarr_format, key_encoding=keys, extra={})
+        return self.replace(
+            zarr_format=zarr_format, key_encoding=keys, extra={}, storage_transformers=()
+        )
 
     @property
     def ndim(self) -> int:
@@ -133,6 +138,7 @@ class ArrayMetadata:
             and fill.same_fill(self.fill_value, other.fill_value)
             and same_json(self.attributes, other.attributes)
             and same_json(self.extra, other.extra)
+            and same_json([*self.storage_transformers], [*other.storage_transformers])
         )
 
     def __hash__(self) -> int:

@@ -24,6 +24,7 @@ from virtualzarr.metadata.documents import (
 from virtualzarr.metadata.dtypes import dtype_from_v3, dtype_to_v3, leaves
 from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata
+from virtualzarr.metadata.transformers import check_transformers, transformers_from_v3
 
 _ARRAY_MEMBERS = (
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
@@ -47,7 +48,7 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
         document = repair.null_members(as_object(document))
         check_node(document, "array", _ARRAY_MEMBERS)
         require(document, *_ARRAY_MEMBERS[2:8])
-        _check_transformers(document.get("storage_transformers", []))
+        transformers = transformers_from_v3(document.get("storage_transformers", []))
         with member("shape"):
             shape = as_lengths(document["shape"])
         with member("data_type"):
@@ -65,7 +66,7 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
             value = fill.fill_from_json(document["fill_value"], dtype, 3, endian=_endian(codecs))
         with member("attributes"):
             attributes = as_object(document.get("attributes", {}))
-        return ArrayMetadata(
+        metadata = ArrayMetadata(
             shape=shape,
             dtype=dtype,
             grid=grid,
@@ -76,7 +77,10 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
             zarr_format=3,
             key_encoding=key_encoding,
             extra={name: document[name] for name in document if name not in _ARRAY_MEMBERS},
+            storage_transformers=transformers,
         )
+        check_transformers(metadata)
+        return metadata
 
 
 def check_node(document: Mapping[str, Any], node_type: str, known: tuple[str, ...]) -> None:
@@ -91,13 +95,6 @@ def check_node(document: Mapping[str, Any], node_type: str, known: tuple[str, ..
             raise UnsupportedError(
                 f"{name}: an unknown member that does not say must_understand: false"
             )
-
-
-def _check_transformers(value: Any) -> None:
-    with member("storage_transformers"):
-        for i, transformer in enumerate(as_list(value)):
-            name = transformer.get("name") if isinstance(transformer, Mapping) else transformer
-            raise UnsupportedError(f"[{i}]: the storage transformer {short(name)}")
 
 
 def _understood(value: Any) -> None:
@@ -192,7 +189,8 @@ def array_to_v3(metadata: ArrayMetadata) -> dict[str, Any]:
     }
     if metadata.dimension_names is not None:
         document["dimension_names"] = list(metadata.dimension_names)
-    document |= {"zarr_format": 3, "node_type": "array", "storage_transformers": []}
+    document |= {"zarr_format": 3, "node_type": "array"}
+    document["storage_transformers"] = [dict(entry) for entry in metadata.storage_transformers]
     return document | optional_members(metadata.extra)
 
 
