@@ -1,0 +1,53 @@
+"""Arrays whose metadata are assumed, not read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import virtualzarr as vz
+from virtualzarr.errors import (
+    AccessError,
+    MismatchError,
+    UnsupportedError,
+)
+
+
+def test_without_reading(store):
+    document_ = json.loads(store.pop("zarr.json"))
+    for assume in (document_, vz.open({"zarr.json": json.dumps(document_).encode()}).metadata):
+        array = vz.open_array(store, mode="r", assume=assume)
+        assert array[1].tolist() == [6, 7, 8, 9, 10, 11]
+
+
+def test_from_wishes(store):
+    del store["zarr.json"]
+    wishes = {"shape": (4, 6), "dtype": "i4", "chunks": (2, 3), "fill_value": -1}
+    array = vz.open_array(store, mode="r+", assume=True, **wishes)
+    array[0, 0] = 99
+    assert vz.open_array(store, mode="r", assume=True, **wishes)[0].tolist()[:2] == [99, 1]
+    assert "zarr.json" not in store
+
+
+def test_stays_as_it_is(store):
+    array = vz.open_array(store, mode="r+", assume=vz.open(store).metadata)
+    before = store["zarr.json"]
+    with pytest.raises(UnsupportedError, match="assumed"):
+        array.resize((8, 6))
+    with pytest.raises(UnsupportedError, match="assumed"):
+        array.attrs["x"] = 1
+    assert store["zarr.json"] == before
+
+
+def test_reading_only(store):
+    array = vz.open_array(store, mode="r", assume=vz.open(store).metadata)
+    with pytest.raises(AccessError):
+        array[0, 0] = 1
+
+
+def test_is_checked(store):
+    with pytest.raises(MismatchError, match="dtype"):
+        vz.open_array(store, assume=vz.open(store).metadata, dtype="f4")
+    with pytest.raises(ValueError, match="assume"):
+        vz.open_array(store, mode="w", assume=True, shape=1, dtype="i1")
