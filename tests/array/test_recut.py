@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +18,7 @@ from virtualzarr.array.recut import Pieces, recut
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores.files import LocalFile
 
 FORTRAN = Pipeline([make("transpose", order="F"), make("bytes", endian="little")])
 SHARDED = Pipeline(
@@ -225,3 +229,67 @@ def test_a_million_references_are_cut_without_a_loop_over_them():
     cut = recut(array, [Pieces.slice(axis, 1, 3000) for axis in grid.axes])
     assert len(cut.manifest.decoders) == 1
     assert int(np.count_nonzero(~cut.manifest.canonical)) == 1999
+
+
+class Counted(make("numcodecs.zlib", level=1).__class__):
+    """A codec that notes what it decodes."""
+
+    seen: ClassVar[list[bytes]] = []
+
+    def decode_into(self, data, out):
+        self.seen.append(bytes(data))
+        super().decode_into(data, out)
+
+
+COUNTED = Pipeline([make("bytes", endian="little"), Counted("numcodecs.zlib", {"level": 1})])
+
+
+def finer(axis, edge):
+    """The pieces of an axis cut at the multiples of an edge, too."""
+    other = grids.RegularGrid((axis.extent,), (edge,))
+    return Pieces.refined(axis, grids.refine([grids.from_axes([axis]), other]).axes[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_each_stored_block_is_decoded_once_a_request(data):
+    shape = data.draw(st.tuples(st.integers(1, 12), st.integers(1, 12)))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    values = np.random.default_rng(0).integers(0, 2**30, shape).astype("i4")
+    array = virtual_array(values, chunks, pipeline=COUNTED)
+    edges = [data.draw(st.integers(1, n)) for n in shape]
+    cut = recut(array, [finer(*pair) for pair in zip(array.grid.axes, edges, strict=True)])
+    box = tuple(
+        slice(*sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))) for n in shape
+    )
+    lengths = st.integers(1, 400)
+    Counted.seen.clear()
+    with (
+        mock.patch.object(vz.config, "local_read", data.draw(lengths)),
+        mock.patch.object(vz.config, "local_gap", data.draw(lengths)),
+        mock.patch("virtualzarr.array.reader.BATCH_BYTES", data.draw(lengths)),
+    ):
+        if data.draw(st.booleans()):
+            found = cut[box]
+        else:
+            found = cut.oindex[tuple(np.arange(s.start, s.stop) for s in box)]
+    np.testing.assert_array_equal(found, values[box])
+    assert len(Counted.seen) == len(set(Counted.seen))
+
+
+def test_large_uncompressed_blocks_are_read_once_for_many_cells(tmp_path):
+    values = numbers((64, 2048), "i4")
+    array = virtual_array(values, (64, 2048), file=str(tmp_path / "a"))
+    cut = recut(array, [finer(array.grid.axes[0], 8), finer(array.grid.axes[1], 100)])
+    read = []
+
+    def counting(self, start, stop, most=None, real=LocalFile.read):
+        read.append(stop - start)
+        return real(self, start, stop, most)
+
+    with mock.patch.object(LocalFile, "read", counting):
+        np.testing.assert_array_equal(cut[...], values)
+        assert read == [values.nbytes]
+        read.clear()
+        np.testing.assert_array_equal(cut[5, 120:130], values[5, 120:130])
+        assert sum(read) <= 400

@@ -22,7 +22,8 @@ def test_plan_covers_every_range_once(ranges, gap, limit):
         assert set(file[chosen]) == {plan.file[read]}
         assert plan.start[read] == offset[chosen].min()
         if (length[chosen] < 0).any():
-            assert len(chosen) == 1
+            assert (length[chosen] < 0).all()
+            assert len(set(offset[chosen].tolist())) == 1
             assert plan.stop[read] == -1
             continue
         assert plan.stop[read] == (offset + length)[chosen].max()
@@ -41,3 +42,20 @@ def test_reads_apart_are_further_than_the_gap(ranges, gap):
     plan = plan_reads(file, offset, np.abs(length), gap=gap, limit=10**9)
     same = plan.file[1:] == plan.file[:-1]
     assert (plan.start[1:] - plan.stop[:-1] > gap)[same].all()
+
+
+@given(ranges, st.integers(0, 40), st.integers(1, 300), st.data())
+def test_equal_ranges_follow_one_another_in_one_read(ranges, gap, limit, data):
+    ranges = ranges + data.draw(
+        st.lists(st.sampled_from(ranges), max_size=20) if ranges else st.just([])
+    )
+    file, offset, length = np.array(ranges, dtype=np.int64).reshape(-1, 3).T
+    kind = np.array([data.draw(st.integers(0, 1)) for _ in ranges], dtype=np.int64)
+    plan = plan_reads(file, offset, length, gap=gap, limit=limit, kind=kind)
+    read = np.repeat(np.arange(len(plan)), np.diff(plan.first))
+    seen = [(*ranges[i], kind[i]) for i in plan.order.tolist()]
+    assert plan.repeats == (len({key[:2] for key in seen}) < len(seen) and len(seen) > 1)
+    for key in set(seen):
+        places = [i for i, other in enumerate(seen) if other == key]
+        assert places == list(range(places[0], places[0] + len(places)))
+        assert len(set(read[places].tolist())) == 1

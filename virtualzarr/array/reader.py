@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -171,18 +172,14 @@ class _Request:
             return [(codec, grid.chunk_shape)], np.zeros(len(located), np.int64)
         rows = repeat(-1) if located.decoder is None else located.decoder.tolist()
         numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+        stored = [decoder.shape for decoder in located.decoders] + [None]
         kind = [
-            numbers.setdefault(key, len(numbers))
-            for key in zip(rows, self.projection.block_shapes(located.cell), strict=False)
+            numbers.setdefault((row, stored[row] or block), len(numbers))
+            for row, block in zip(rows, self.projection.block_shapes(located.cell), strict=False)
         ]
         codecs = []
         for row, block in numbers:
-            pipeline = self.metadata.pipeline
-            if row >= 0:
-                pipeline, block = (
-                    located.decoders[row].pipeline,
-                    located.decoders[row].shape or block,
-                )
+            pipeline = self.metadata.pipeline if row < 0 else located.decoders[row].pipeline
             codecs.append((pipeline.for_block(block, self.metadata.dtype, fill), block))
         return codecs, np.array(kind, dtype=np.int64)
 
@@ -222,6 +219,8 @@ class _Request:
             if self.kept is not None:
                 split &= ~self.kept.wanted()
             split = split[rest]
+            if self.located.origin is not None:
+                split &= ~np.isin(rest, self._wanted_whole(rest[split]))
             for i in rest[split].tolist():
                 tasks += self._raw_tasks(i)
             rest = rest[~split]
@@ -229,14 +228,44 @@ class _Request:
             return tasks
         located = self.located
         plan = plan_reads(located.file[rest], located.offset[rest], located.length[rest],
-                          gap=self.gap, limit=self.limit)  # fmt: skip
+                          gap=self.gap, limit=self.limit, kind=self.kind[rest])  # fmt: skip
+        again = self._same_as_next(rest[plan.order]) if plan.repeats else None
         if len(plan) == 1:
-            return [*tasks, _Batch(self, plan, rest, 0, 1)]
+            return [*tasks, _Batch(self, plan, rest, 0, 1, again)]
         sizes = np.array([min(codec.nbytes, 2**40) for codec, _ in self.codecs])[self.kind[rest]]
+        sizes = sizes[plan.order]
+        if again is not None:
+            sizes[again] = 0
         self.cost += int(sizes.sum())
-        for first, last in _batches(plan.first, sizes[plan.order], alone=self.remote):
-            tasks.append(_Batch(self, plan, rest, first, last))
+        for first, last in _batches(plan.first, sizes, alone=self.remote):
+            tasks.append(_Batch(self, plan, rest, first, last, again))
         return tasks
+
+    def _same_as_next(self, chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Tell for each of some chunks whether the next is a part of the same stored block."""
+        located = self.located
+        columns = located.file, located.offset, located.length, self.kind
+        again = np.zeros(len(chunks), bool)
+        again[:-1] = np.logical_and.reduce([np.diff(column[chunks]) == 0 for column in columns])
+        return again
+
+    def _wanted_whole(self, chunks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return those of some chunks whose block serves several, which want most of it.
+
+        Such a block is read once, and not piece by piece for each of them.
+        """
+        located = self.located
+        keys = self.kind[chunks], located.offset[chunks], located.file[chunks]
+        chunks = chunks[np.lexsort(keys)]
+        again = self._same_as_next(chunks)
+        if not again.any():
+            return chunks[:0]
+        block = np.cumsum(np.append(False, ~again[:-1]))
+        parts = self.projection.parts(located.cell[chunks])
+        counts = (self.work[out_sel].size for _, out_sel, _ in parts)
+        wanted = np.bincount(block, np.fromiter(counts, float, len(chunks)))
+        sizes = np.array([math.prod(shape) for _, shape in self.codecs])[self.kind[chunks]]
+        return chunks[(np.bincount(block)[block] > 1) & (2 * wanted[block] >= sizes)]
 
     def _not_kept(self, keep: Keep) -> NDArray[np.int64]:
         """Put chunks that are in memory where they belong, and return all others."""
@@ -251,13 +280,22 @@ class _Request:
             self.work[out_sel] = blocks[i][chunk_sel]  # type: ignore[index]
         return np.flatnonzero(~there)
 
-    def place(self, i: int, kind: int, data: Buffer, part: Part) -> None:
-        """Decode a chunk, and put what is wanted of it where it belongs."""
+    def decoded(self, i: int, kind: int, data: Buffer) -> NDArray[Any] | None:
+        """Return the block of a chunk, which serves others, too; None if there is little to do."""
+        codec = self.codecs[kind][0]
+        block = None if self.kept is None else self.kept.block(i, codec, data)
+        return codec.decode(data) if block is None and codec.raw is None else block
+
+    def place(
+        self, i: int, kind: int, data: Buffer, part: Part, block: NDArray[Any] | None = None
+    ) -> None:
+        """Decode a chunk, unless that was done, and put what is wanted of it where it belongs."""
         chunk_sel, out_sel, complete = part
         codec, shape = self.codecs[kind]
         if self.located.origin is not None:
             chunk_sel = _shift(chunk_sel, self.located.origin[i])
-        block = None if self.kept is None else self.kept.block(i, codec, data)
+        if block is None and self.kept is not None:
+            block = self.kept.block(i, codec, data)
         if block is not None:
             self.work[out_sel] = block[chunk_sel]
             return
@@ -375,6 +413,7 @@ class _Batch:
     rest: NDArray[np.int64]
     first: int
     last: int
+    again: NDArray[np.bool_] | None = None
 
     def __call__(self) -> None:
         located, plan = self.request.located, self.plan
@@ -421,14 +460,23 @@ class _Batch:
         ends = [b + n if n >= 0 else None
                 for b, n in zip(begins, located.length[chunks].tolist(), strict=True)]  # fmt: skip
         numbers, kinds = chunks.tolist(), request.kind[chunks].tolist()
+        again: Iterable[bool] = repeat(False, len(chunks))
+        if self.again is not None:
+            again = self.again[self.plan.first[read] :][: len(chunks)].tolist()
+        block: NDArray[Any] | None = None  # it is kept while it is also that of the next chunk
         done = 0
         try:
             if stop < 0:
                 data = memoryview(file.read(start, None, request.most[kinds[0]]))
             else:
                 data = memoryview(file.read(start, stop))
-            for i, begin, end, kind, part in zip(numbers, begins, ends, kinds, parts, strict=True):
-                request.place(i, kind, data[begin:end], part)
+            for i, begin, end, kind, part, more in zip(
+                numbers, begins, ends, kinds, parts, again, strict=True
+            ):
+                if more and block is None:
+                    block = request.decoded(i, kind, data[begin:end])
+                request.place(i, kind, data[begin:end], part, block)
+                block = block if more else None
                 done += 1
         except SourceNotFoundError as error:
             for i, (_, out_sel, _) in zip(numbers, parts, strict=True):

@@ -19,6 +19,9 @@ class ReadPlan:
     first : int64 array, one longer than there are reads
     file, start, stop : int64 arrays
         Bytes ``start:stop`` of the file. A stop of -1 is the end of the file.
+    repeats : bool
+        Whether any two ranges begin at the same byte. Equal ones then follow one another in
+        `order`, and are served by one read.
     """
 
     order: NDArray[np.int64]
@@ -26,13 +29,20 @@ class ReadPlan:
     file: NDArray[np.int64]
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
+    repeats: bool = False
 
     def __len__(self) -> int:
         return len(self.file)
 
 
 def plan_reads(
-    file: NDArray, offset: NDArray, length: NDArray, *, gap: int, limit: int
+    file: NDArray,
+    offset: NDArray,
+    length: NDArray,
+    *,
+    gap: int,
+    limit: int,
+    kind: NDArray | None = None,
 ) -> ReadPlan:
     """Merge byte ranges into reads.
 
@@ -44,6 +54,8 @@ def plan_reads(
         Ranges of one file at most this many bytes apart are read as one.
     limit : int
         A read is ended when it has grown by about this many bytes.
+    kind : int array, optional
+        Ranges are equal only if they are of the same kind, too.
 
     Examples
     --------
@@ -56,6 +68,13 @@ def plan_reads(
         one = np.arange(2)
         return ReadPlan(one[:1], one, file, offset, np.where(length < 0, -1, offset + length))
     order = np.lexsort((offset, file)).astype(np.int64, copy=False)
+    new = np.ones(len(order), bool)
+    new[1:] = np.diff(file[order]) != 0
+    same_start = ~new[1:] & (np.diff(offset[order]) == 0)
+    repeats = bool(same_start.any())
+    if repeats:
+        keys = (length, offset, file) if kind is None else (kind, length, offset, file)
+        order = np.lexsort(keys).astype(np.int64, copy=False)
     file = np.asarray(file, np.int64)[order]
     start = np.asarray(offset, np.int64)[order]
     length = np.asarray(length, np.int64)[order]
@@ -63,12 +82,12 @@ def plan_reads(
         return ReadPlan(order, np.zeros(1, np.int64), file, start, start)
     whole = length < 0
     end = start + np.where(whole, 0, length)
-
-    new = np.ones(len(order), bool)
-    new[1:] = file[1:] != file[:-1]
     # The furthest end so far within each file: ranges may overlap or contain each other.
     reach = _running_maximum(end, np.flatnonzero(new))
-    new[1:] |= (start[1:] - reach[:-1] > gap) | whole[1:] | whole[:-1]
+    alone = whole[1:] | whole[:-1]
+    if repeats:
+        alone &= ~(whole[1:] & whole[:-1] & same_start)
+    new[1:] |= (start[1:] - reach[:-1] > gap) | alone
     # Cut long reads where the distance from their start passes a multiple of the limit.
     group = np.flatnonzero(new)
     bucket = (start - np.repeat(start[group], np.diff(np.append(group, len(order))))) // limit
@@ -77,7 +96,7 @@ def plan_reads(
     group = np.flatnonzero(new)
     stop = np.maximum.reduceat(end, group)
     stop[whole[group]] = -1
-    return ReadPlan(order, np.append(group, len(order)), file[group], start[group], stop)
+    return ReadPlan(order, np.append(group, len(order)), file[group], start[group], stop, repeats)
 
 
 def _running_maximum(values: NDArray, first: NDArray) -> NDArray:

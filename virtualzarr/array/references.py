@@ -1,0 +1,136 @@
+"""Arrays of a store as virtual ones: each chunk a reference to an object, or to part of a shard."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array.array import Array
+from virtualzarr.array.chunks import ManifestChunks, StoreChunks
+from virtualzarr.array.shards import readable
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.metadata import KeyEncoding
+from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, Store
+from virtualzarr.stores.views import unwrapped
+
+
+def as_virtual(array: Array) -> Array:
+    """Return an array as one whose chunks are references; a virtual one as it is.
+
+    Raises
+    ------
+    UnsupportedError
+        If the store is not one that references can point into.
+    """
+    if array.is_virtual:
+        return array
+    return _with_manifest(array, manifest_of(array))
+
+
+def _with_manifest(array: Array, manifest: Manifest) -> Array:
+    return Array(
+        array.metadata, ManifestChunks(manifest), array.path, fill_missing=array.fill_missing
+    )
+
+
+def manifest_of(array: Array) -> Manifest:
+    """Return the manifest of an array, virtual or stored.
+
+    The store is listed. What it keeps in memory becomes inline bytes.
+
+    Raises
+    ------
+    UnsupportedError
+        If the store is not one that references can point into.
+    """
+    if array.is_virtual:
+        return array.manifest
+    chunks = array.chunk_source
+    store: Any = unwrapped(getattr(chunks, "store", None))
+    known = isinstance(store, LocalStore | FsspecStore | MemoryStore)
+    if not isinstance(chunks, StoreChunks) or not known:
+        place = getattr(store, "uri", type(chunks).__name__)
+        raise UnsupportedError(
+            f"the chunks lie in {place}, where references cannot point; write the array to a "
+            "folder or an object store first",
+            variable=array.path,
+        )
+    prefix = f"{chunks.path}/" if chunks.path else ""
+    keys = list(_chunk_keys(store, chunks.path, chunks.encoding, array.ndim))
+    cells = chunks.encoding.parse(keys, array.ndim)
+    shape = array.grid.grid_shape
+    # What lies outside was left behind when the array was made smaller.
+    inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
+    flat = np.zeros(len(cells), np.int64)
+    for axis, count in enumerate(shape):
+        flat = flat * count + cells[:, axis]
+    source = np.full(math.prod(shape), -1, np.int32)
+    source[flat[inside]] = np.arange(int(inside.sum()))
+    sources = Sources(
+        _source(store, f"{prefix}{key}")
+        for key, keep in zip(keys, inside.tolist(), strict=True)
+        if keep
+    )
+    return Manifest(shape, sources, source.reshape(shape), 0, -1)
+
+
+def _source(store: Any, key: str) -> Source:
+    if isinstance(store, MemoryStore):
+        return Source.inline(store.get(key) or b"")
+    return Source(store.location(key), storage_options=getattr(store, "storage_options", None))
+
+
+def _chunk_keys(store: Store, path: str, encoding: KeyEncoding, ndim: int) -> Iterator[str]:
+    """Yield the keys below an array's folder that have the form of chunk keys."""
+    default = encoding.name == "default"
+    if ndim == 0:
+        names = ["c" if default else "0"]
+    elif encoding.separator == ".":
+        names = [r"\.".join(["c"] * default + [r"\d+"] * ndim)]
+    else:
+        names = ["c"] * default + [r"\d+"] * ndim
+    yield from _matching(store, path, "", names)
+
+
+def _matching(store: Store, folder: str, lead: str, patterns: list[str]) -> Iterator[str]:
+    for name in store.list_dir(folder):
+        if not re.fullmatch(patterns[0], name):
+            continue
+        if len(patterns) == 1:
+            yield lead + name
+        else:
+            below = f"{folder}/{name}" if folder else name
+            yield from _matching(store, below, f"{lead}{name}/", patterns[1:])
+
+
+def unsharded(array: Array) -> Array:
+    """Return a sharded array as one whose chunks are the sub-chunks within the shards.
+
+    The indexes of all shards are read. An array whose sub-chunks cannot be read alone, for what is
+    done to whole shards, is returned as it is.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> a = vz.create_array({}, shape=(8,), shards=(4,), chunks=(2,), dtype="u1", compressors=None)
+    >>> a[:3] = [1, 2, 3]
+    >>> b = unsharded(as_virtual(a))
+    >>> b, b.manifest.offset.tolist(), b[:4].tolist()
+    (<Array (8,) uint8, 4 chunks, virtual>, [0, 2, 0, 0], [1, 2, 3, 0])
+    """
+    metadata, chunks = readable(array.metadata, array.chunk_source)
+    if metadata is array.metadata:
+        return array
+    located = chunks.locate(metadata.grid.project(...))
+    shape = metadata.grid.grid_shape
+    columns = np.zeros((3, math.prod(shape)), np.int64)
+    columns[0] = -1
+    columns[:, located.cell] = located.file, located.offset, located.length
+    source, offset, length = columns.reshape(3, *shape)
+    manifest = Manifest(shape, array.manifest.sources, source, offset, length)
+    return Array(metadata, ManifestChunks(manifest), array.path, fill_missing=array.fill_missing)

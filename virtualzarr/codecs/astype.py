@@ -1,0 +1,76 @@
+"""Elements stored in another dtype, cast as numpy casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
+from virtualzarr.errors import UnsupportedError
+
+_MEMBERS = {"data_type", "lossy"}
+
+
+class AsType(ArrayArray):
+    """Blocks are stored as `data_type`, numpy's name of a dtype, and decoded by ``astype``.
+
+    Unless `lossy` is set, an element that is not the same number, text or time afterwards is an
+    error. For what `cast_value` does not cast: complex numbers, texts, times, and casts that lose.
+    """
+
+    def validate(self) -> None:
+        """Check the members."""
+        if "data_type" not in self.configuration or set(self.configuration) - _MEMBERS:
+            raise self.bad(f"needs data_type and knows {sorted(_MEMBERS)}")
+        if self.dtype.hasobject or self.dtype.names is not None:
+            raise self.bad(f"does not cast {self.dtype}")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of what is stored."""
+        try:
+            return np.dtype(self.configuration["data_type"])
+        except TypeError as error:
+            raise self.bad(f"data_type: {error}") from error
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Check that there is such a cast."""
+        if spec.dtype.names is not None or not np.can_cast(self.dtype, spec.dtype, "unsafe"):
+            raise self.bad(f"cannot cast {self.dtype} to {spec.dtype}")
+        return self
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec with the stored dtype."""
+        return Spec(spec.shape, self.dtype)
+
+    def identity(self, spec: Spec) -> bool:
+        """Whether there is nothing to cast."""
+        return spec.dtype == self.dtype
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the elements in the array's dtype."""
+        return self._cast(block, spec.dtype)
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Return the elements in the stored dtype."""
+        return self._cast(np.asarray(block, spec.dtype), self.dtype)
+
+    def _cast(self, block: Block, dtype: np.dtype[Any]) -> Block:
+        with np.errstate(all="ignore"):
+            cast = block.astype(dtype)
+            if self.configuration.get("lossy"):
+                return cast
+            real = dtype.kind == "c" and block.dtype.kind != "c"
+            back = (cast.real if real else cast).astype(block.dtype)
+        same = back == block
+        if block.dtype.kind in "fcmM":
+            same |= (back != back) & (block != block)
+        if not np.all(same):
+            wrong = block[~same].reshape(-1)[0]
+            raise self.failed(f"{wrong!r} is not the same as {dtype}")
+        return cast
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Raise UnsupportedError."""
+        raise UnsupportedError(f"codec {self.name} has no v2 form")

@@ -1,0 +1,53 @@
+"""A block of one element repeated, stored as that element: what was never written, explicitly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Endian, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.byteorder import native
+from virtualzarr.errors import UnsupportedError
+
+
+class Constant(ArrayBytes):
+    """The bytes are one element, little-endian; every element of the block is equal to it.
+
+    For reading only: an array has it for chunks that were never written in an input of another
+    fill value.
+    """
+
+    def validate(self) -> None:
+        """Check that nothing is configured."""
+        if self.configuration:
+            raise self.bad(f"has no configuration, not {self.configuration}")
+
+    def encoded_size(self, spec: Spec) -> int | None:
+        """Return the bytes of one element."""
+        return spec.dtype.itemsize
+
+    def decode(self, data: Buffer, spec: Spec) -> Block:
+        """Return the block, which takes the memory of one element."""
+        if spec.dtype.hasobject:
+            raise UnsupportedError(f"codec {self.name} is not for elements of type {spec.dtype}")
+        if nbytes_of(data) != spec.dtype.itemsize:
+            raise self.wrong_size(nbytes_of(data), spec.dtype.itemsize)
+        stored = spec.dtype.newbyteorder("<")
+        element = np.ndarray((), stored, as_u1(data).copy()).astype(spec.dtype)
+        return np.broadcast_to(element, spec.shape)
+
+    def encode(self, block: Block, spec: Spec) -> Buffer:
+        """Raise UnsupportedError."""
+        raise UnsupportedError(f"the codec {self.name} is for reading only")
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Raise UnsupportedError."""
+        raise UnsupportedError(f"codec {self.name} has no v2 form")
+
+
+def constant_bytes(value: Any, dtype: np.dtype[Any]) -> bytes:
+    """Return what a constant block of some element is stored as."""
+    element = np.empty((), native(dtype))
+    element[()] = value
+    return element.astype(dtype.newbyteorder("<")).tobytes()
