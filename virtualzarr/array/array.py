@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +13,11 @@ from numpy.typing import NDArray
 from grids import ChunkGrid
 from grids.selection import Mode
 from virtualzarr.array import existing
-from virtualzarr.array.cache import chunk_cache
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
 from virtualzarr.array.documents import Known, change, load
 from virtualzarr.array.fields import FieldIndexer, Fields, FieldView, fields_of
-from virtualzarr.array.kept import Kept
 from virtualzarr.array.reader import read
-from virtualzarr.array.recheck import Caching
-from virtualzarr.array.resizing import append, resize
+from virtualzarr.array.resizing import alone, append, resize
 from virtualzarr.array.shards import elements_of_blocks, readable
 from virtualzarr.array.writer import write, writing_grid
 from virtualzarr.attributes import Attributes
@@ -31,9 +25,7 @@ from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.transformers import transformer
 from virtualzarr.stores import Store
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.store import read_only
 
 
@@ -51,8 +43,6 @@ class Array:
         Whether missing chunks read as the fill value; if not, they are an error.
     write_empty_chunks : bool
         Whether chunks are stored that hold nothing but the fill value, to the bit.
-    caching : Caching, optional
-        What is kept in memory, and how it is checked.
 
     Examples
     --------
@@ -77,16 +67,13 @@ class Array:
         *,
         fill_missing: bool = True,
         write_empty_chunks: bool = False,
-        caching: Caching | None = None,
     ) -> None:
         self.metadata = metadata
         self.chunk_source = chunks
         self.path = path
         self.fill_missing = fill_missing
         self.write_empty_chunks = write_empty_chunks
-        self.caching = Caching() if caching is None else caching
-        self._read_at = time.monotonic()
-        self._inner: tuple[ArrayMetadata, Caching, ArrayMetadata, Chunks] | None = None
+        self._inner: tuple[ArrayMetadata, ArrayMetadata, Chunks] | None = None
         self._known: Known | None = None
 
     @classmethod
@@ -96,24 +83,12 @@ class Array:
             raise ValueError(
                 f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
             )
-        if metadata.storage_transformers:  # those of an array this one was made from
-            metadata = metadata.replace(storage_transformers=())
         return cls(metadata, ManifestChunks(manifest), path)
 
     @classmethod
-    def stored(
-        cls, metadata: ArrayMetadata, store: Store, path: str = "", access: Access | None = None
-    ) -> Array:
-        """Make an array whose chunks lie under the keys of a store.
-
-        `access` says which files the array may refer to, where a manifest is stored with it.
-        """
-        chunks: Chunks
-        if metadata.storage_transformers:
-            chunks = transformer(metadata).chunks(metadata, store, path, access)
-        else:
-            chunks = StoreChunks(store, path, metadata.key_encoding)
-        return cls(metadata, chunks, path)
+    def stored(cls, metadata: ArrayMetadata, store: Store, path: str = "") -> Array:
+        """Make an array whose chunks lie under the keys of a store."""
+        return cls(metadata, StoreChunks(store, path, metadata.key_encoding), path)
 
     @property
     def manifest(self) -> Manifest:
@@ -257,15 +232,14 @@ class Array:
     @property
     def attrs(self) -> MutableMapping[str, Any]:
         """The array's attributes; of a stored array, what is set is written at once."""
-        store = self._store
-        if store is None:
+        if not isinstance(self.chunk_source, StoreChunks):
             return self.metadata.attributes
-        return Attributes(self.metadata.attributes, store, self.path, self.metadata.zarr_format)
-
-    @property
-    def _store(self) -> Store | None:
-        """The store that the array lies in, if it lies in one."""
-        return getattr(self.chunk_source, "store", None)
+        return Attributes(
+            self.metadata.attributes,
+            self.chunk_source.store,
+            self.path,
+            self.metadata.zarr_format,
+        )
 
     @property
     def dims(self) -> tuple[str | None, ...]:
@@ -285,26 +259,14 @@ class Array:
             path,
             fill_missing=self.fill_missing,
             write_empty_chunks=self.write_empty_chunks,
-            caching=self.caching,
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Where it is unpickled, another clock may run.
-        return self.__dict__ | {"_inner": None, "_read_at": -math.inf}
 
     def _readable(self) -> tuple[ArrayMetadata, Chunks]:
         """Return the metadata and chunks to read by: of a sharded array, those of its chunks."""
-        self._recheck()
-        made, outer, caching = self._inner, self.metadata, self.caching
-        if made is None or made[0] is not outer or made[1] is not caching:
-            inner = readable(outer, self.chunk_source, caching)
-            made = self._inner = (outer, caching, *inner)
-        return made[2:]
-
-    def _recheck(self) -> None:
-        """Read the metadata anew if those known are too old."""
-        if self.caching.metadata_since() > self._read_at:
-            self.refresh()
+        made = self._inner
+        if made is None or made[0] is not self.metadata:
+            made = self._inner = (self.metadata, *readable(self.metadata, self.chunk_source))
+        return made[1:]
 
     def _select(self, selection: Any, mode: Mode) -> Any:
         result = self._read(selection, mode)
@@ -316,7 +278,6 @@ class Array:
         if mode == "block" and metadata is not self.metadata:
             # Blocks are shards: what they hold is read as a selection of elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        cache = chunk_cache(self.caching)
         return read(
             metadata,
             chunks,
@@ -324,7 +285,6 @@ class Array:
             variable=self.path,
             fill_missing=self.fill_missing,
             out=out,
-            keep=None if cache is None else partial(Kept, cache, self.caching.data_since()),
         )
 
     def __getitem__(self, selection: Any) -> Any:
@@ -430,52 +390,45 @@ class Array:
         self._write(selection, mode, value, fields)
 
     def _write(self, selection: Any, mode: Mode, value: Any, fields: Fields | None = None) -> None:
-        self._recheck()
-        self._own_store()
+        chunks = self._own_chunks()
         grid = writing_grid(self.metadata)
         if mode == "block" and grid is not self.grid:
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        projection = grid.project(selection, mode)
-        with self._writing() as chunks:
-            write(
-                self.metadata,
-                chunks,
-                projection,
-                value,
-                fields=fields,
-                variable=self.path,
-                write_empty_chunks=self.write_empty_chunks,
-            )
+        write(
+            self.metadata,
+            chunks,
+            grid.project(selection, mode),
+            value,
+            fields=fields,
+            variable=self.path,
+            write_empty_chunks=self.write_empty_chunks,
+        )
 
-    def _own_store(self) -> Store:
-        store = self._store
-        if store is None:
+    def _own_chunks(self) -> StoreChunks:
+        if not isinstance(self.chunk_source, StoreChunks):
             raise UnsupportedError(
                 "the array is virtual: its chunks lie in files of others and cannot be written",
                 variable=self.path,
             )
-        if not store.writable:
-            raise read_only(store.uri).at(variable=self.path)
-        return store
-
-    def _writing(self) -> AbstractContextManager[StoreChunks]:
-        """Give the chunks to write to, within a with statement."""
-        chunks: Any = self.chunk_source
-        return nullcontext(chunks) if isinstance(chunks, StoreChunks) else chunks.writing(self)
+        if not self.chunk_source.store.writable:
+            raise read_only(self.chunk_source.store.uri).at(variable=self.path)
+        return self.chunk_source
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         """Write data behind the last elements along an axis, and return the new shape.
 
         A regular grid goes on. On an axis with listed edges the data become one new chunk, unless
         the last one has room left, and no other chunk is rewritten. The array is first brought up
-        to date with what is stored; only one process at a time may append or resize.
+        to date with what is stored. Whoever appends or resizes at the same time waits: threads of
+        this process always, other processes if the array is in a directory.
 
         Raises
         ------
         ValueError
             The data have other lengths than the array along the other axes.
         MismatchError
-            Somebody else resized the array at the same time.
+            Another process resized the array at the same time, in a store where it need not wait:
+            what both wrote at the same place is that of one of them.
 
         Examples
         --------
@@ -485,8 +438,9 @@ class Array:
         >>> a.append(np.arange(3)), a.append([7]), a.chunks
         ((5,), (6,), ((2, 3, 1),))
         """
-        self._own_store()
-        with self._writing() as chunks:
+        chunks = self._own_chunks()
+        with alone(chunks):
+            self.refresh()
             return append(self, chunks, data, axis)
 
     def resize(self, shape: int | Sequence[int]) -> None:
@@ -497,41 +451,29 @@ class Array:
         ValueError
             The shape has another number of axes, or a negative extent.
         MismatchError
-            Somebody else resized the array at the same time.
+            Another process resized the array at the same time; see `append`.
         """
-        self._own_store()
+        chunks = self._own_chunks()
         new = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
         self.grid.resize(new)
-        self.refresh()
-        with self._writing() as chunks:
+        with alone(chunks):
+            self.refresh()
             resize(self, chunks, new)
 
     def update_metadata(self, **changes: Any) -> None:
         """Change members of the stored metadata, such as shape and grid, as one atomic step."""
-        self._change_metadata(lambda found: changes)
-
-    def _change_metadata(self, changes: Callable[[ArrayMetadata], dict[str, Any]]) -> None:
-        """Change members of the stored metadata to what a function makes of those stored."""
-        known = change(self._own_store(), self.path, self.metadata, changes, self._known)
-        self._take_over(known)
-
-    def _take_over(self, known: Known) -> None:
-        self._known, self.metadata = known, known[1]
-        if isinstance(self.chunk_source, StoreChunks):
-            encoding = self.metadata.key_encoding
-            if encoding != self.chunk_source.encoding:
-                self.chunk_source = StoreChunks(self.chunk_source.store, self.path, encoding)
-        else:
-            self.chunk_source = self.chunk_source.renewed(self.metadata)  # type: ignore[attr-defined]
+        store = self._own_chunks().store
+        self._known = change(store, self.path, self.metadata, changes, self._known)
+        self.metadata = self._known[1]
 
     def refresh(self) -> None:
         """Take over what is stored now of the metadata: others may have resized the array."""
-        if (store := self._store) is not None:
-            read_at = time.monotonic()
+        if isinstance(self.chunk_source, StoreChunks):
+            store = self.chunk_source.store
             known = load(store, self.path, self.metadata.zarr_format, self._known)
             if known is not self._known:
-                self._take_over(known)
-            self._read_at = read_at
+                self._known = known
+                self.metadata = known[1]
 
     @property
     def oindex(self) -> Indexer:

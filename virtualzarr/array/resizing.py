@@ -8,6 +8,7 @@ anything but what the array holds, and what a crash leaves behind is cleared by 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,17 @@ from virtualzarr.codecs.filled import is_filled
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.stores.store import exclusive
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
 
 Int64 = NDArray[np.int64]
+
+
+def alone(chunks: StoreChunks) -> AbstractContextManager[Any]:
+    """Keep others from appending to an array or resizing it, as far as its store can do that."""
+    return exclusive(chunks.store, f"{chunks.path}/.resizing" if chunks.path else ".resizing")
 
 
 def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
@@ -41,17 +48,14 @@ def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
         _clear(array, chunks, grid)
     if tuple(shape) != smaller:
         grid = _whole_shards(array.metadata, array.grid.resize(shape))
-        grown = [i for i, n in enumerate(smaller) if shape[i] > n]
-        _clear(array, chunks, array.grid, grown)
+        _clear(array, chunks, array.grid)
         array.update_metadata(shape=tuple(shape), grid=grid)
 
 
-def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid, grown: Sequence[int] = ()) -> None:
-    """Remove all that is stored past the extents of a grid, which then grows along some axes."""
+def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid) -> None:
+    """Remove all that is stored past the extents of a grid."""
     metadata = array.metadata
     cells, _ = chunks.stored(grid.ndim)
-    if len(more := chunks.clipped(grid, grown)):
-        cells = np.unique(np.concatenate([cells, more]), axis=0)
     outside = (cells >= np.array(grid.grid_shape, np.int64)).any(axis=1)
     inside = cells[~outside]
     shapes, extents = _shapes(grid, inside)
@@ -114,7 +118,6 @@ def _clear_chunk(
 
 def append(array: Array, chunks: StoreChunks, data: Any, axis: int) -> tuple[int, ...]:
     """Write data behind an array's last elements along an axis, and return the new shape."""
-    array.refresh()
     metadata = array.metadata
     data = np.asarray(data)
     axis = axis_number(axis, metadata.ndim)

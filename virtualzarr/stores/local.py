@@ -19,7 +19,6 @@ from typing import Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
-from virtualzarr.stores.changes import changed
 from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, read_small, resolve_uri
 from virtualzarr.stores.store import (
     LOCK_SUFFIX,
@@ -164,6 +163,10 @@ class LocalStore:
         if new is None:
             self._prune(path)
 
+    def exclusive(self, key: str) -> _Locked:
+        """Keep threads and processes that ask for the same key out; its value stays as it is."""
+        return _Locked(self.location(check_key(key, self.uri)))
+
     def _unlink(self, path: str) -> None:
         try:
             os.unlink(path)
@@ -247,7 +250,6 @@ class _Locked:
         if not self.renamed:
             with suppress(FileNotFoundError):
                 os.unlink(self.name)
-        changed(self.path)
         # Closing is not enough: a process forked meanwhile has the same open file.
         _unlock(self.fd)
         os.close(self.fd)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from virtualzarr.errors import AccessError
 from virtualzarr.stores.files import Buffer, ByteFile
@@ -128,10 +129,12 @@ def first_parts(keys: Iterator[str], prefix: str) -> Iterator[str]:
 
 
 _stripes: list[threading.RLock] = []
+_claims: list[threading.RLock] = []
 
 
 def _new_stripes() -> None:
     _stripes[:] = [threading.RLock() for _ in range(256)]
+    _claims[:] = [threading.RLock() for _ in range(256)]
 
 
 _new_stripes()
@@ -143,3 +146,14 @@ if hasattr(os, "register_at_fork"):
 def key_lock(owner: Hashable, key: str) -> threading.RLock:
     """Return the lock of this process for one key of a store; several keys may share one."""
     return _stripes[hash((owner, key)) % len(_stripes)]
+
+
+def exclusive(store: Store, key: str) -> AbstractContextManager[Any]:
+    """Keep others that ask for the same key out, while keys are read and written as usual.
+
+    Those are all threads of this process and, where the store has a method `exclusive` that does
+    more, other processes.
+    """
+    own: Callable[[str], AbstractContextManager[Any]] | None = getattr(store, "exclusive", None)
+    # Not the locks of `update`: threads that help must not wait for the one they help.
+    return _claims[hash((store.uri, key)) % len(_claims)] if own is None else own(key)
