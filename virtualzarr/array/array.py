@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, MutableMapping, Sequence
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +16,13 @@ from numpy.typing import NDArray
 from grids import ChunkGrid
 from grids.selection import Mode
 from virtualzarr.array import existing
+from virtualzarr.array.cache import chunk_cache
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
 from virtualzarr.array.documents import Known, change, load
 from virtualzarr.array.fields import FieldIndexer, Fields, FieldView, fields_of
+from virtualzarr.array.kept import Kept
 from virtualzarr.array.reader import read
+from virtualzarr.array.recheck import Caching
 from virtualzarr.array.resizing import alone, append, resize
 from virtualzarr.array.shards import elements_of_blocks, readable
 from virtualzarr.array.writer import write, writing_grid
@@ -25,7 +31,9 @@ from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata.transformers import transformer
 from virtualzarr.stores import Store
+from virtualzarr.stores.access import Access
 from virtualzarr.stores.store import read_only
 
 
@@ -43,6 +51,8 @@ class Array:
         Whether missing chunks read as the fill value; if not, they are an error.
     write_empty_chunks : bool
         Whether chunks are stored that hold nothing but the fill value, to the bit.
+    caching : Caching, optional
+        What is kept in memory, and how it is checked.
 
     Examples
     --------
@@ -67,13 +77,16 @@ class Array:
         *,
         fill_missing: bool = True,
         write_empty_chunks: bool = False,
+        caching: Caching | None = None,
     ) -> None:
         self.metadata = metadata
         self.chunk_source = chunks
         self.path = path
         self.fill_missing = fill_missing
         self.write_empty_chunks = write_empty_chunks
-        self._inner: tuple[ArrayMetadata, ArrayMetadata, Chunks] | None = None
+        self.caching = Caching() if caching is None else caching
+        self._read_at = time.monotonic()
+        self._inner: tuple[ArrayMetadata, Caching, ArrayMetadata, Chunks] | None = None
         self._known: Known | None = None
 
     @classmethod
@@ -83,12 +96,24 @@ class Array:
             raise ValueError(
                 f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
             )
+        if metadata.storage_transformers:  # those of an array this one was made from
+            metadata = metadata.replace(storage_transformers=())
         return cls(metadata, ManifestChunks(manifest), path)
 
     @classmethod
-    def stored(cls, metadata: ArrayMetadata, store: Store, path: str = "") -> Array:
-        """Make an array whose chunks lie under the keys of a store."""
-        return cls(metadata, StoreChunks(store, path, metadata.key_encoding), path)
+    def stored(
+        cls, metadata: ArrayMetadata, store: Store, path: str = "", access: Access | None = None
+    ) -> Array:
+        """Make an array whose chunks lie under the keys of a store.
+
+        `access` says which files the array may refer to, where a manifest is stored with it.
+        """
+        chunks: Chunks
+        if metadata.storage_transformers:
+            chunks = transformer(metadata).chunks(metadata, store, path, access)
+        else:
+            chunks = StoreChunks(store, path, metadata.key_encoding)
+        return cls(metadata, chunks, path)
 
     @property
     def manifest(self) -> Manifest:
@@ -232,14 +257,15 @@ class Array:
     @property
     def attrs(self) -> MutableMapping[str, Any]:
         """The array's attributes; of a stored array, what is set is written at once."""
-        if not isinstance(self.chunk_source, StoreChunks):
+        store = self._store
+        if store is None:
             return self.metadata.attributes
-        return Attributes(
-            self.metadata.attributes,
-            self.chunk_source.store,
-            self.path,
-            self.metadata.zarr_format,
-        )
+        return Attributes(self.metadata.attributes, store, self.path, self.metadata.zarr_format)
+
+    @property
+    def _store(self) -> Store | None:
+        """The store that the array lies in, if it lies in one."""
+        return getattr(self.chunk_source, "store", None)
 
     @property
     def dims(self) -> tuple[str | None, ...]:
@@ -259,14 +285,26 @@ class Array:
             path,
             fill_missing=self.fill_missing,
             write_empty_chunks=self.write_empty_chunks,
+            caching=self.caching,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Where it is unpickled, another clock may run.
+        return self.__dict__ | {"_inner": None, "_read_at": -math.inf}
 
     def _readable(self) -> tuple[ArrayMetadata, Chunks]:
         """Return the metadata and chunks to read by: of a sharded array, those of its chunks."""
-        made = self._inner
-        if made is None or made[0] is not self.metadata:
-            made = self._inner = (self.metadata, *readable(self.metadata, self.chunk_source))
-        return made[1:]
+        self._recheck()
+        made, outer, caching = self._inner, self.metadata, self.caching
+        if made is None or made[0] is not outer or made[1] is not caching:
+            inner = readable(outer, self.chunk_source, caching)
+            made = self._inner = (outer, caching, *inner)
+        return made[2:]
+
+    def _recheck(self) -> None:
+        """Read the metadata anew if those known are too old."""
+        if self.caching.metadata_since() > self._read_at:
+            self.refresh()
 
     def _select(self, selection: Any, mode: Mode) -> Any:
         result = self._read(selection, mode)
@@ -278,6 +316,7 @@ class Array:
         if mode == "block" and metadata is not self.metadata:
             # Blocks are shards: what they hold is read as a selection of elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
+        cache = chunk_cache(self.caching)
         return read(
             metadata,
             chunks,
@@ -285,6 +324,7 @@ class Array:
             variable=self.path,
             fill_missing=self.fill_missing,
             out=out,
+            keep=None if cache is None else partial(Kept, cache, self.caching.data_since()),
         )
 
     def __getitem__(self, selection: Any) -> Any:
@@ -390,29 +430,38 @@ class Array:
         self._write(selection, mode, value, fields)
 
     def _write(self, selection: Any, mode: Mode, value: Any, fields: Fields | None = None) -> None:
-        chunks = self._own_chunks()
+        self._recheck()
+        self._own_store()
         grid = writing_grid(self.metadata)
         if mode == "block" and grid is not self.grid:
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        write(
-            self.metadata,
-            chunks,
-            grid.project(selection, mode),
-            value,
-            fields=fields,
-            variable=self.path,
-            write_empty_chunks=self.write_empty_chunks,
-        )
+        projection = grid.project(selection, mode)
+        with self._writing() as chunks:
+            write(
+                self.metadata,
+                chunks,
+                projection,
+                value,
+                fields=fields,
+                variable=self.path,
+                write_empty_chunks=self.write_empty_chunks,
+            )
 
-    def _own_chunks(self) -> StoreChunks:
-        if not isinstance(self.chunk_source, StoreChunks):
+    def _own_store(self) -> Store:
+        store = self._store
+        if store is None:
             raise UnsupportedError(
                 "the array is virtual: its chunks lie in files of others and cannot be written",
                 variable=self.path,
             )
-        if not self.chunk_source.store.writable:
-            raise read_only(self.chunk_source.store.uri).at(variable=self.path)
-        return self.chunk_source
+        if not store.writable:
+            raise read_only(store.uri).at(variable=self.path)
+        return store
+
+    def _writing(self) -> AbstractContextManager[StoreChunks]:
+        """Give the chunks to write to, within a with statement."""
+        chunks: Any = self.chunk_source
+        return nullcontext(chunks) if isinstance(chunks, StoreChunks) else chunks.writing(self)
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         """Write data behind the last elements along an axis, and return the new shape.
@@ -438,10 +487,10 @@ class Array:
         >>> a.append(np.arange(3)), a.append([7]), a.chunks
         ((5,), (6,), ((2, 3, 1),))
         """
-        chunks = self._own_chunks()
-        with alone(chunks):
+        with alone(self._own_store(), self.path):
             self.refresh()
-            return append(self, chunks, data, axis)
+            with self._writing() as chunks:
+                return append(self, chunks, data, axis)
 
     def resize(self, shape: int | Sequence[int]) -> None:
         """Give the array another shape; elements in both keep their values, others are fill.
@@ -453,27 +502,40 @@ class Array:
         MismatchError
             Another process resized the array at the same time; see `append`.
         """
-        chunks = self._own_chunks()
+        store = self._own_store()
         new = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
         self.grid.resize(new)
-        with alone(chunks):
+        with alone(store, self.path):
             self.refresh()
-            resize(self, chunks, new)
+            with self._writing() as chunks:
+                resize(self, chunks, new)
 
     def update_metadata(self, **changes: Any) -> None:
         """Change members of the stored metadata, such as shape and grid, as one atomic step."""
-        store = self._own_chunks().store
-        self._known = change(store, self.path, self.metadata, changes, self._known)
-        self.metadata = self._known[1]
+        self._change_metadata(lambda found: changes)
+
+    def _change_metadata(self, changes: Callable[[ArrayMetadata], dict[str, Any]]) -> None:
+        """Change members of the stored metadata to what a function makes of those stored."""
+        known = change(self._own_store(), self.path, self.metadata, changes, self._known)
+        self._take_over(known)
+
+    def _take_over(self, known: Known) -> None:
+        self._known, self.metadata = known, known[1]
+        if isinstance(self.chunk_source, StoreChunks):
+            encoding = self.metadata.key_encoding
+            if encoding != self.chunk_source.encoding:
+                self.chunk_source = StoreChunks(self.chunk_source.store, self.path, encoding)
+        else:
+            self.chunk_source = self.chunk_source.renewed(self.metadata)  # type: ignore[attr-defined]
 
     def refresh(self) -> None:
         """Take over what is stored now of the metadata: others may have resized the array."""
-        if isinstance(self.chunk_source, StoreChunks):
-            store = self.chunk_source.store
+        if (store := self._store) is not None:
+            read_at = time.monotonic()
             known = load(store, self.path, self.metadata.zarr_format, self._known)
             if known is not self._known:
-                self._known = known
-                self.metadata = known[1]
+                self._take_over(known)
+            self._read_at = read_at
 
     @property
     def oindex(self) -> Indexer:

@@ -25,7 +25,7 @@ from virtualzarr.codecs.filled import is_filled
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
-from virtualzarr.stores.store import exclusive
+from virtualzarr.stores.store import Store, exclusive
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 Int64 = NDArray[np.int64]
 
 
-def alone(chunks: StoreChunks) -> AbstractContextManager[Any]:
+def alone(store: Store, path: str) -> AbstractContextManager[Any]:
     """Keep others from appending to an array or resizing it, as far as its store can do that."""
-    return exclusive(chunks.store, f"{chunks.path}/.resizing" if chunks.path else ".resizing")
+    return exclusive(store, f"{path}/.resizing" if path else ".resizing")
 
 
 def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
@@ -48,14 +48,17 @@ def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
         _clear(array, chunks, grid)
     if tuple(shape) != smaller:
         grid = _whole_shards(array.metadata, array.grid.resize(shape))
-        _clear(array, chunks, array.grid)
+        grown = [i for i, n in enumerate(smaller) if shape[i] > n]
+        _clear(array, chunks, array.grid, grown)
         array.update_metadata(shape=tuple(shape), grid=grid)
 
 
-def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid) -> None:
-    """Remove all that is stored past the extents of a grid."""
+def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid, grown: Sequence[int] = ()) -> None:
+    """Remove all that is stored past the extents of a grid, which then grows along some axes."""
     metadata = array.metadata
     cells, _ = chunks.stored(grid.ndim)
+    if len(more := chunks.clipped(grid, grown)):
+        cells = np.unique(np.concatenate([cells, more]), axis=0)
     outside = (cells >= np.array(grid.grid_shape, np.int64)).any(axis=1)
     inside = cells[~outside]
     shapes, extents = _shapes(grid, inside)

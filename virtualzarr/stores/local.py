@@ -19,6 +19,7 @@ from typing import Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.stores.changes import changed
 from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, read_small, resolve_uri
 from virtualzarr.stores.store import (
     LOCK_SUFFIX,
@@ -250,6 +251,7 @@ class _Locked:
         if not self.renamed:
             with suppress(FileNotFoundError):
                 os.unlink(self.name)
+        changed(self.path)
         # Closing is not enough: a process forked meanwhile has the same open file.
         _unlock(self.fd)
         os.close(self.fd)
