@@ -204,6 +204,22 @@ class TestDeleting:
             root["x"]
 
 
+def refuse_chunks(get):
+    """Return a `get` that only gives documents."""
+
+    def found(store, key, byte_range=None):
+        assert key.rsplit("/", 1)[-1] in (
+            "zarr.json",
+            ".zarray",
+            ".zgroup",
+            ".zattrs",
+            ".zmetadata",
+        )
+        return get(store, key, byte_range)
+
+    return found
+
+
 class TestMoving:
     def test_move(self, root):
         root.create_array("a/x", data=np.arange(10), chunks=2, attributes={"u": "K"})
@@ -213,6 +229,32 @@ class TestMoving:
         assert root["new/place/x"][:].tolist() == list(range(10))
         assert root["new/place/x"].attrs == {"u": "K"}
         assert not [key for key in keys(root) if key.startswith("a/")]
+
+    def test_a_directory_is_renamed(self, tmp_path, monkeypatch):
+        root = vz.create_group(tmp_path)
+        root.create_array("a/x", data=np.arange(10), chunks=2)
+        root.create_array("b/y", data=np.arange(3))
+        root.consolidate_metadata()
+        inode = (tmp_path / "a" / "x" / "c" / "0").stat().st_ino
+        monkeypatch.setattr(vz.stores.LocalStore, "get", refuse_chunks(vz.stores.LocalStore.get))
+        root.move("a", "b/deep/a")
+        assert (tmp_path / "b" / "deep" / "a" / "x" / "c" / "0").stat().st_ino == inode
+        assert not (tmp_path / "a").exists()
+        for found in (root, vz.open(tmp_path), vz.open_group(tmp_path, mode="r")):
+            assert paths(found) == ["b", "b/deep", "b/deep/a", "b/deep/a/x", "b/y"]
+            assert found["b/deep/a/x"][:].tolist() == list(range(10))
+        root.move("b/deep/a", "b/z")
+        assert paths(vz.open(tmp_path)) == ["b", "b/deep", "b/y", "b/z", "b/z/x"]
+
+    def test_where_something_lies_that_is_no_node(self, tmp_path):
+        root = vz.create_group(tmp_path)
+        root.create_array("x", data=np.arange(10), chunks=2)
+        (tmp_path / "y").mkdir()
+        (tmp_path / "y" / "notes.txt").write_text("here before")
+        root.move("x", "y")
+        assert root["y"][:].tolist() == list(range(10))
+        assert not (tmp_path / "x").exists()
+        assert (tmp_path / "y" / "notes.txt").read_text() == "here before"
 
     def test_copy(self, root):
         root.create_array("x", data=np.arange(10), chunks=2)

@@ -14,6 +14,7 @@ from virtualzarr.hierarchy import (
     consolidate,
     copy_node,
     delete_node,
+    move_node,
     node_path,
     read_node,
     write_hierarchy,
@@ -283,15 +284,15 @@ class Group(Mapping[str, "Array | Group"]):
     def move(self, source: str, target: str) -> None:
         """Give a member another path in this group, with everything in it.
 
-        All its keys are copied, then deleted: whoever reads meanwhile finds one of the two.
+        In a directory that is one step. Elsewhere all its keys are copied, then deleted: whoever
+        reads meanwhile finds one of the two.
 
         Raises
         ------
         NodeExistsError
             There is a node at the target.
         """
-        self.copy(source, target)
-        self.delete(source)
+        move_node(self.store, self._place(source), node_path(self._place(target), self.zarr_format))
 
     def copy(self, source: str, target: str) -> None:
         """Copy a member, with everything in it, to another path in this group.

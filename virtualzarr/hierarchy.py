@@ -241,6 +241,29 @@ def delete_node(store: Store, path: str, *, missing_ok: bool = False) -> None:
 
 def copy_node(store: Store, source: str, target: str) -> None:
     """Copy a node with everything in it to a path where there is none, documents last."""
+    found = _prepare_place(store, source, target)
+    _copy_keys(store, source, target)
+    _consolidate_below(store, target, found[0])
+
+
+def move_node(store: Store, source: str, target: str) -> None:
+    """Move a node with everything in it to a path where there is none.
+
+    Stores with a method `rename` may do it as one step; else everything is copied, then deleted.
+    """
+    found = _prepare_place(store, source, target)
+    rename: Callable[[str, str], bool] | None = getattr(store, "rename", None)
+    if rename is None or not rename(source, target):
+        _copy_keys(store, source, target)
+        _consolidate_below(store, target, found[0])
+        delete_node(store, source)
+        return
+    _consolidate_below(store, target, found[0])
+    refresh_consolidated(store, source, {}, found[0])
+
+
+def _prepare_place(store: Store, source: str, target: str) -> Node:
+    """See to it that a node can go to a path, and return what it is."""
     check_writable(store)
     found = node_at(store, source)
     if found is None:
@@ -251,6 +274,10 @@ def copy_node(store: Store, source: str, target: str) -> None:
         raise MetadataError(f"{source or '/'!r} cannot go into itself, to {target!r}")
     for parent in ancestors(target):
         _ensure_group(store, parent, target, found[0])
+    return found
+
+
+def _copy_keys(store: Store, source: str, target: str) -> None:
     keys = [key for key, _ in store.list(source)]
     # Documents after chunks, those of the node itself after all others.
     keys.sort(key=lambda key: (key.rsplit("/", 1)[-1] in _ALL_NAMES, -key.count("/")))
@@ -258,7 +285,11 @@ def copy_node(store: Store, source: str, target: str) -> None:
         data = store.get(key)
         if data is not None:
             store.set(target + key[len(source) :], data)
-    refresh_consolidated(store, target, dict(all_documents(store, target, found[0])), found[0])
+
+
+def _consolidate_below(store: Store, path: str, zarr_format: int) -> None:
+    documents = dict(all_documents(store, path, zarr_format))
+    refresh_consolidated(store, path, documents, zarr_format)
 
 
 def all_documents(store: Store, path: str, zarr_format: int) -> Iterator[tuple[str, Document]]:

@@ -19,7 +19,7 @@ from typing import Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
-from virtualzarr.stores.changes import changed
+from virtualzarr.stores.changes import changed, changed_below
 from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, read_small, resolve_uri
 from virtualzarr.stores.store import (
     LOCK_SUFFIX,
@@ -163,6 +163,22 @@ class LocalStore:
                 lock.replace(new)
         if new is None:
             self._prune(path)
+
+    def rename(self, source: str, target: str) -> bool:
+        """Give all keys under a prefix another one, as one step; tell whether that could be done.
+
+        It cannot where anything lies at the target, or on another device.
+        """
+        old, new = (self.location(check_key(key, self.uri)) for key in (source, target))
+        try:
+            os.makedirs(os.path.dirname(new), exist_ok=True)
+            os.rename(old, new)
+        except OSError:
+            return False
+        changed_below(old)
+        changed_below(new)
+        self._prune(old)
+        return True
 
     def exclusive(self, key: str) -> _Locked:
         """Keep threads and processes that ask for the same key out; its value stays as it is."""
