@@ -43,22 +43,30 @@ class Blocks:
         Whose cells are the blocks.
     reads : float
         How often a chunk of the source is decoded, on average.
-    at_once : tuple of int
-        How many chunks may be decoded, and how many encoded, at the same time.
+    at_once : int
+        How many chunks may be decoded, or encoded, at the same time.
     best : int
         The memory, in bytes, with which each chunk would be decoded once.
     """
 
     grid: SeparableGrid
     reads: float
-    at_once: tuple[int, int]
+    at_once: int
     best: int
 
 
 def needed(source: SeparableGrid, target: SeparableGrid, itemsize: int) -> int:
-    """Return the least memory that a copy takes: one chunk, and its bytes on the way in or out."""
+    """Return the least memory that a copy takes: a block, and what one thread needs besides."""
     block = math.prod(_longest(axis) for axis in target.axes) * itemsize
-    return block + 2 * max(_cell(source), _cell(target)) * itemsize
+    return block + _besides(source, target) * itemsize
+
+
+def _besides(source: SeparableGrid, target: SeparableGrid) -> int:
+    """Return the elements of a chunk that is decoded and of one that is encoded, each twice.
+
+    Once as they are and once encoded; threads keep the memory they decoded in.
+    """
+    return 2 * (_cell(source) + _cell(target))
 
 
 def choose(source: SeparableGrid, target: SeparableGrid, itemsize: int, memory: int) -> Blocks:
@@ -82,8 +90,7 @@ def choose(source: SeparableGrid, target: SeparableGrid, itemsize: int, memory: 
     >>> choose(rows, columns, 1, 10**6).reads, choose(rows, columns, 1, 3000).reads
     (1.0, 4.0)
     """
-    single = (_cell(source) * itemsize, _cell(target) * itemsize)
-    rest = 2 * max(single)
+    rest = _besides(source, target) * itemsize
     size, reads, axes = _search(source, target, itemsize, memory - rest)
     best = memory
     if reads > 1:
@@ -91,8 +98,7 @@ def choose(source: SeparableGrid, target: SeparableGrid, itemsize: int, memory: 
     axes = _grown(axes, source, reads, itemsize, min(memory - rest, max(size, GOAL)))
     reads = math.prod(map(_reads, source.axes, axes))
     left = memory - math.prod(map(_longest, axes)) * itemsize
-    at_once = (max(1, left // (2 * single[0])), max(1, left // (2 * single[1])))
-    return Blocks(from_axes(axes), reads, at_once, best)
+    return Blocks(from_axes(axes), reads, max(1, left // rest), best)
 
 
 def _search(

@@ -12,7 +12,7 @@ from grids import ChunkGrid, RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.sharding import Sharding, only_sharding
-from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.hierarchy import documents_of
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -135,7 +135,11 @@ def converted(metadata: ArrayMetadata, zarr_format: int) -> ArrayMetadata:
             "fill_value: null, which v3 does not have; fill_value=0 is what it reads as"
         )
     kind: Any = v2.ArraySpec if metadata.zarr_format == 2 else v3.ArraySpec
-    return kind.from_metadata(metadata).to_format(zarr_format, new_keys=True).metadata
+    try:
+        return kind.from_metadata(metadata).to_format(zarr_format, new_keys=True).metadata
+    except VirtualZarrError as error:
+        error.variable = None  # it is not known here
+        raise
 
 
 def _given(options: CopyOptions) -> bool:
@@ -177,7 +181,7 @@ def _layout(
     old: ArrayMetadata, zarr_format: int, options: CopyOptions
 ) -> tuple[ChunkGrid, Pipeline]:
     """Return grid and codecs, with what is asked for in place of the old ones."""
-    chunks, shards = options.get("chunks", "keep"), options.get("shards", "keep")
+    chunks, shards = (_meant(options.get(name, "keep"), old) for name in ("chunks", "shards"))
     if _keep(chunks) and _keep(shards) and not _given(options):
         return old.grid, old.pipeline
     codec = only_sharding(old.pipeline)
@@ -213,6 +217,12 @@ def _sub_chunks(pipeline: Pipeline) -> tuple[int, ...] | None:
     return None if codec is None else codec.chunk_shape
 
 
+def _meant(value: Any, metadata: ArrayMetadata) -> Any:
+    """Return how to cut an array: as it is, if edges are for dimensions that it does not have."""
+    by_names = isinstance(value, Mapping) and not {"configuration", "shape"} & {*value}
+    return "keep" if by_names and not {*value} & {*(metadata.dimension_names or ())} else value
+
+
 def _cut(value: Any, grid: ChunkGrid, metadata: ArrayMetadata) -> Any:
     """Return how to cut an array, with edges by the names of dimensions put in their places."""
     if not isinstance(value, Mapping) or "configuration" in value:
@@ -220,8 +230,6 @@ def _cut(value: Any, grid: ChunkGrid, metadata: ArrayMetadata) -> Any:
     names = metadata.dimension_names or (None,) * metadata.ndim
     if not isinstance(grid, SeparableGrid):
         raise UnsupportedError(f"the edges of a {grid.name} grid cannot be kept")
-    if not set(value) & set(names):
-        return grid
     return [
         value[name] if name in value else _edges(axis)
         for name, axis in zip(names, grid.axes, strict=True)

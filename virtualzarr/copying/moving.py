@@ -173,9 +173,13 @@ class Copying:
         self.repack = True
         self.cells = cells
         self.boxes = boxes_of(self.source.grid, blocks, blocks, cells)
+        volumes = (self.boxes.high - self.boxes.low).prod(axis=1) * self.itemsize
         self.sizes = np.add.reduceat(sizes[self.boxes.order], self.boxes.bounds[:-1])
+        if not self.source.dtype.hasobject:
+            # Of other shards only some chunks are needed; encoded they are hardly ever longer.
+            self.sizes = np.minimum(self.sizes, volumes)
         self._need(2 * int(self.sizes.max(initial=0)))
-        self.nbytes += int((self.boxes.high - self.boxes.low).prod(axis=1).sum()) * self.itemsize
+        self.nbytes += int(volumes.sum())
 
     def _plan_blocks(self, found: tuple[Int64, Int64] | None) -> None:
         """Plan to decode chunks and encode others."""
@@ -333,7 +337,7 @@ class Copying:
         sharded = metadata is not self.source.metadata and not self.change.everything
         if sharded and not len(chunks.locate(metadata.grid.project(_selection(box)))):
             return False  # of a shard there may be only some chunks
-        for part in portions(metadata.grid, box, self.blocks.at_once[0]):
+        for part in portions(metadata.grid, box, self.blocks.at_once):
             self.source.read(_selection(part), out=_view(block, part, box))
         return True
 
@@ -342,7 +346,7 @@ class Copying:
         assert self.blocks is not None
         target = self.target
         assert isinstance(target.grid, SeparableGrid)
-        parts: Iterator[Box] = portions(target.grid, box, self.blocks.at_once[1])
+        parts: Iterator[Box] = portions(target.grid, box, self.blocks.at_once)
         elides = target.metadata.fill_value is not None and not target.write_empty_chunks
         if cells is not None and not elides:
             touched = _touched(self.source.grid, target.grid, box, cells)
