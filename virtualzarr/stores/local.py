@@ -3,7 +3,8 @@
 A key is written by whoever holds the lock on its lock file: the new bytes go into the lock file
 itself, which is then renamed onto the key. So a reader sees old or new bytes, a process that dies
 leaves the old ones and a lock file that blocks nobody, and no temporary names are needed. The lock
-files are those of TensorStore, which keeps out of our way as we keep out of its.
+files are those of TensorStore, which keeps out of our way as we keep out of its. On Windows, where
+files that are open can be neither renamed nor deleted, the new bytes have a file of their own.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from virtualzarr.config import config
-from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.stores.changes import changed, changed_below
 from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, read_small, resolve_uri
 from virtualzarr.stores.store import (
@@ -34,6 +38,7 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+msvcrt: Any = import_module("msvcrt") if fcntl is None else None
 
 
 class LocalStore:
@@ -186,7 +191,7 @@ class LocalStore:
 
     def _unlink(self, path: str) -> None:
         try:
-            os.unlink(path)
+            _patiently(partial(os.unlink, path))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -214,10 +219,6 @@ class _Locked:
         self.renamed = False
 
     def __enter__(self) -> Self:
-        if fcntl is None:
-            raise UnsupportedError(
-                "writing to a directory needs the file locks of POSIX", file=self.path
-            )
         try:
             while not self._acquired():
                 continue
@@ -273,6 +274,57 @@ class _Locked:
         os.close(self.fd)
 
 
+class _LockedOnWindows(_Locked):
+    """The same with the locks of Windows."""
+
+    __slots__ = ()
+
+    def _acquired(self) -> bool:
+        self.fd = _created(self.name)
+        try:
+            # The lock file cannot vanish as long as we have it open.
+            while True:
+                try:
+                    msvcrt.locking(self.fd, msvcrt.LK_NBLCK, 1)
+                    return True
+                except PermissionError:
+                    time.sleep(0.001)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def replace(self, data: Buffer) -> None:
+        """Write into a file beside the lock file and rename it onto the path."""
+        new = f"{self.path}.new{LOCK_SUFFIX}"
+        try:
+            with open(new, "wb") as file:
+                file.write(data)
+                if config.sync_files:
+                    file.flush()
+                    os.fsync(file.fileno())
+            _patiently(partial(os.replace, new, self.path))
+        except OSError as error:
+            raise _failed(error, self.path) from error
+
+    def __exit__(self, *error: object) -> None:
+        changed(self.path)
+        msvcrt.locking(self.fd, msvcrt.LK_UNLCK, 1)
+        os.close(self.fd)
+        with suppress(OSError):  # others wait for it
+            os.unlink(self.name)
+
+
+def _patiently(step: Callable[[], None]) -> None:
+    """Do what Windows refuses while others have the file open, as readers do for a moment."""
+    for tried in count():
+        try:
+            return step()
+        except PermissionError:
+            if fcntl is not None or tried == 500:
+                raise
+            time.sleep(0.01)
+
+
 def _created(name: str) -> int:
     """Open a lock file, and make it and its folder if need be."""
     for vanished in count():
@@ -314,6 +366,10 @@ else:
 
     def _unlock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+if fcntl is None:
+    _Locked = _LockedOnWindows  # type: ignore[misc]
 
 
 def _failed(error: OSError, path: str) -> SourceError:
