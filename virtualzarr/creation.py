@@ -145,6 +145,7 @@ def open_array(
     mode: Mode | None = None,
     data: Any = None,
     assume: bool | ArrayMetadata | Mapping[str, Any] = False,
+    assume_cached: bool = False,
     write_empty_chunks: bool = False,
     fill_missing: bool = True,
     storage_options: Mapping[str, Any] | None = None,
@@ -169,6 +170,9 @@ def open_array(
         Neither read nor write metadata, but assume that they are these (or a metadata document),
         or what `create_array` would choose. Wrong assumptions read, and write, wrong data. The
         array cannot be resized.
+    assume_cached : bool
+        Whether what is assumed stands for what is stored only until that is read: by `append` and
+        `resize`, which need it, by `refresh`, and as `recheck_cached_metadata` says.
     write_empty_chunks, fill_missing, storage_options
         As for `create_array`.
     cache : ChunkCache, optional
@@ -207,10 +211,11 @@ variable /]
     target = open_store(store, storage_options)
     mode = checked_mode(mode, target)
     # What is assumed is never looked up.
-    metadata = False if assume is not False else recheck_cached_metadata
+    lasting = assume is not False and not assume_cached
+    metadata = False if lasting else recheck_cached_metadata
     caching = Caching(cache, metadata, recheck_cached_data)
     if assume is not False:
-        array = _assumed(target, path, mode, assume, wishes)
+        array = _assumed(target, path, mode, assume, wishes, lasting)
     elif mode in ("w", "w-"):
         array = create_array(target, name=path, data=data, overwrite=mode == "w", **wishes)
     else:
@@ -264,6 +269,7 @@ def _assumed(
     mode: Mode,
     assume: bool | ArrayMetadata | Mapping[str, Any],
     wishes: ArrayWishes,
+    lasting: bool,
 ) -> Array:
     if mode in ("w", "w-"):
         raise ValueError(f"assume: with mode {mode!r} the metadata are written, not assumed")
@@ -274,5 +280,5 @@ def _assumed(
     else:
         metadata = assume
     place = node_path(path, metadata.zarr_format)
-    shown: Any = read_only(store) if mode == "r" else AssumedStore(store)
+    shown: Any = read_only(store) if mode == "r" else AssumedStore(store) if lasting else store
     return checked(Array.stored(metadata, shown, place), store, wishes)

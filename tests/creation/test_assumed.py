@@ -10,6 +10,7 @@ import virtualzarr as vz
 from virtualzarr.errors import (
     AccessError,
     MismatchError,
+    NodeNotFoundError,
     UnsupportedError,
 )
 
@@ -51,3 +52,31 @@ def test_is_checked(store):
         vz.open_array(store, assume=vz.open(store).metadata, dtype="f4")
     with pytest.raises(ValueError, match="assume"):
         vz.open_array(store, mode="w", assume=True, shape=1, dtype="i1")
+
+
+def test_until_it_is_read(store):
+    """As TensorStore's `assume_cached_metadata`: what changes the metadata reads them first."""
+    metadata = vz.open(store).metadata
+    array = vz.open_array(store, mode="r+", assume=metadata, assume_cached=True)
+    vz.open_array(store, mode="r+").append([[9] * 6])
+    assert array.shape == (4, 6)
+    assert array.append([[7] * 6]) == (6, 6)
+    assert array[3:, 0].tolist() == [18, 9, 7]
+    array.attrs["x"] = 1
+    assert vz.open(store).attrs == metadata.attributes | {"x": 1}
+    missing = vz.open_array({}, assume=metadata, assume_cached=True)
+    with pytest.raises(NodeNotFoundError):
+        missing.resize((5, 6))
+    missing[0, 0] = 5
+    assert missing[0, 0] == 5
+
+
+def test_is_looked_up_when_that_is_asked_for(store):
+    array = vz.open_array(
+        store,
+        assume=vz.open(store).metadata,
+        assume_cached=True,
+        recheck_cached_metadata="always",
+    )
+    vz.open_array(store, mode="r+").resize((2, 6))
+    assert array[...].shape == (2, 6)
