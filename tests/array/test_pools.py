@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -55,3 +56,20 @@ def test_tasks_may_share_work(monkeypatch):
     inner = [partial(done.append, i) for i in range(10)]
     run([partial(share, inner) for _ in range(6)], remote=False, large=True)
     assert len(done) == 60
+
+
+def test_brief_tasks_are_shared_once_they_wait(monkeypatch):
+    monkeypatch.setattr(virtualzarr.config, "threads", 2)
+    both = threading.Barrier(2, timeout=20)
+    done = []
+    work = [partial(time.sleep, 0.05), both.wait, both.wait]
+    run([*work, *[partial(done.append, i) for i in range(9)]], False, True, brief=True)
+    assert sorted(done) == list(range(9))
+
+
+def test_an_error_ends_brief_tasks(monkeypatch):
+    monkeypatch.setattr(virtualzarr.config, "threads", 2)
+    done = []
+    with pytest.raises(ZeroDivisionError):
+        run([partial(divmod, 1, 0), partial(done.append, 1)], False, True, brief=True)
+    assert not done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -11,6 +12,9 @@ from operator import itemgetter
 from virtualzarr.config import config
 
 Task = Callable[[], None]
+
+WAITING = 3
+"""A thread that takes so many times as long as it is busy waits for disks or servers."""
 
 _pools: dict[bool, ThreadPoolExecutor] = {}
 
@@ -28,13 +32,29 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
 
 
-def run(tasks: list[Task], remote: bool, large: bool) -> None:
-    """Run tasks, in threads where that pays; the first error ends them all."""
+def run(tasks: list[Task], remote: bool, large: bool, *, brief: bool = False) -> None:
+    """Run tasks, in threads where that pays; the first error ends them all.
+
+    Parameters
+    ----------
+    large : bool
+        Whether there is enough to do for several threads.
+    brief : bool
+        Whether the tasks are made of system calls and little else. Threads only hinder each other
+        in that, and help only once such calls have to wait for something.
+    """
     if len(tasks) == 1 or (not remote and (config.threads == 1 or not large)):
         for task in tasks:
             task()
-    else:
-        share(tasks, remote)
+        return
+    done = 0
+    while brief and not remote and done < len(tasks):
+        start, busy = time.perf_counter(), time.thread_time()
+        tasks[done]()
+        done += 1
+        if time.perf_counter() - start > WAITING * (time.thread_time() - busy):
+            break
+    share(tasks[done:], remote)
 
 
 def share(tasks: list[Task], remote: bool = False) -> None:

@@ -39,8 +39,7 @@ BATCH_BYTES = 1024 * 1024
 the switching."""
 
 SMALL_CHUNK = 16 * 1024
-"""Local chunks of a file each that are smaller than this are read by one thread: most of the time
-goes to what Python does one thread at a time."""
+"""Of chunks that are smaller than this, and a file each, it is the files that cost."""
 
 TRIES = 100
 """How often a shard is read again that is replaced faster than it can be read."""
@@ -97,7 +96,7 @@ def read(
     if len(located):
         request = _Request(metadata, located, projection, work, fill, variable, fill_missing, keep)
         tasks = request.tasks()
-        run(tasks, request.remote, request.large)
+        run(tasks, request.remote, request.cost > BATCH_BYTES, brief=request.brief)
     if out is None:
         return projection.finish(work)
     if not np.may_share_memory(work, out):
@@ -159,10 +158,9 @@ class _Request:
         self._check_lengths()
 
     @property
-    def large(self) -> bool:
-        """Whether it is worth several threads."""
-        many = SMALL_CHUNK * len(self.located) if self.located.small is not None else 0
-        return self.cost > max(BATCH_BYTES, many)
+    def brief(self) -> bool:
+        """Whether less is decoded than files are opened for that."""
+        return self.located.small is not None and self.cost < SMALL_CHUNK * len(self.located)
 
     def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
         """Return the distinct (codec, block shape) pairs, and which one each chunk needs."""

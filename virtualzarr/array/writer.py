@@ -35,8 +35,7 @@ BATCH_BYTES = 1024 * 1024
 """A thread is given about this many decoded bytes at once."""
 
 SMALL = 16 * 1024
-"""Local chunks smaller than this are written by one thread: others would wait for each other, as
-most of the time goes to what Python does one thread at a time."""
+"""Of chunks that are smaller than this, and a file each, it is the files that cost."""
 
 SLAB = 1 << 16
 """Cells that are prepared at a time."""
@@ -222,7 +221,7 @@ class _Writing:
                 batch, size = [], 0
         if batch:
             tasks.append(partial(_all, batch))
-        run(tasks, remote, total > BATCH_BYTES and total >= SMALL * chunks)
+        run(tasks, remote, total > BATCH_BYTES, brief=total < SMALL * chunks)
 
 
 def _all(works: list[Callable[[], None]]) -> None:
