@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import dataclass
-from typing import NotRequired, TypedDict
 
 import numpy as np
 import pytest
@@ -216,32 +214,6 @@ def test_flat():
         v3.GroupSpec.from_flat({**flat, "x/y": flat["x"]})
     with pytest.raises(MetadataError, match="root"):
         v3.GroupSpec.from_flat({"": flat["x"]})
-
-
-@dataclass
-class Units:
-    units: str
-    range: tuple[float, float] | None = None
-
-
-class Dims(TypedDict):
-    _ARRAY_DIMENSIONS: list[str]
-    units: NotRequired[str]
-
-
-def test_typed_attributes():
-    x = v3.ArraySpec.new(shape=4, dtype="u1", attributes=Units("K", (0, 1)))
-    assert x.metadata.attributes == {"units": "K", "range": [0, 1]}
-    again = v3.ArraySpec.from_json(x.to_json(), Units)
-    assert again.attributes == Units("K", (0, 1))
-    assert again == x
-    for wrong in ({}, {"units": 1}, {"units": "K", "range": [1]}, {"units": "K", "more": 1}):
-        with pytest.raises(MetadataError, match="attributes"):
-            v3.ArraySpec.from_json({**x.to_json(), "attributes": wrong}, Units)
-    named = v2.ArraySpec.new(shape=4, dtype="u1", attributes={}, dimension_names=["t"])
-    dims = v2.ArraySpec.from_json(named.to_json(), Dims).attributes
-    assert dims == {"_ARRAY_DIMENSIONS": ["t"]}
-    assert named.metadata.dimension_names == ("t",)
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -123,12 +123,62 @@ def collected(folder, version):
     return document
 
 
+ENDIAN = {"name": "bytes", "configuration": {"endian": "big"}}
+SHARDED = {
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}},
+    "codecs": [
+        {
+            "name": "sharding_indexed",
+            "configuration": {
+                "chunk_shape": [2, 3],
+                "codecs": [ENDIAN, {"name": "zstd", "configuration": {"level": 3}}],
+                "index_codecs": [ENDIAN, {"name": "crc32c"}],
+            },
+        }
+    ],
+}
+
+
 @pytest.mark.interop
-@pytest.mark.parametrize(("version", "driver"), [(2, "zarr"), (3, "zarr3")])
-def test_documents_of_tensorstore(version, driver, tmp_path):
+@pytest.mark.parametrize(
+    ("version", "metadata"),
+    [
+        (2, {"dtype": "<f4", "fill_value": "NaN"}),
+        (2, {"dtype": ">c8", "order": "F", "compressor": {"id": "gzip", "level": 1}}),
+        (2, {"dtype": [["a", "<i4"], ["b", "<f8", [2]]], "compressor": None}),
+        (
+            2,
+            {
+                "dtype": "|b1",
+                "dimension_separator": "/",
+                "compressor": {"id": "blosc", "shuffle": 1},
+            },
+        ),
+        (3, {"data_type": "float32", "fill_value": "0x7fc00001"}),
+        (3, {"data_type": "bfloat16", "dimension_names": ["y", None]}),
+        (3, {"data_type": "complex64", "fill_value": ["NaN", 1.0]}),
+        (3, {"data_type": "int16", **SHARDED}),
+        (3, {"data_type": "uint8", "chunk_key_encoding": {"name": "v2"}, "attributes": {"a": 1}}),
+    ],
+    ids=str,
+)
+def test_documents_of_tensorstore(version, metadata, tmp_path):
     tensorstore = pytest.importorskip("tensorstore")
-    spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(tmp_path / "x")}}
-    tensorstore.open(spec, create=True, shape=(4, 6), dtype=tensorstore.float32).result()
+    if metadata.get("data_type") == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    spec = {
+        "driver": {2: "zarr", 3: "zarr3"}[version],
+        "kvstore": {"driver": "file", "path": str(tmp_path / "x")},
+        "metadata": {"shape": [4, 6], **metadata},
+        **({"field": "a"} if isinstance(metadata.get("dtype"), list) else {}),
+    }
+    tensorstore.open(spec, create=True).result()
     document = collected(tmp_path / "x", version)
     validator(version).validate(document)
-    assert MODELS[version].ArraySpec.from_json(document) == read(tmp_path / "x")
+    model = MODELS[version].ArraySpec.from_json(document)
+    assert model == read(tmp_path / "x")
+    validator(version).validate(model.to_json())
+    # What is made from the model TensorStore opens as its own.
+    model.create(tmp_path / "y")
+    theirs = {**spec, "kvstore": {"driver": "file", "path": str(tmp_path / "y")}}
+    assert tensorstore.open(theirs).result().shape[:2] == (4, 6)

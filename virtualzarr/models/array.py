@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 import numpy as np
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from virtualzarr.array import Array
 
     _Node = NodeSpec[Array]
-    A = TypeVar("A", default=dict[str, Any])
+    A = TypeVar("A", default=Any)
 else:
     from typing import TypeVar
 
     _Node = NodeSpec
     A = TypeVar("A")
+
+NOTHING: Any = MappingProxyType({})
 
 
 class ArraySpecBase(_Node, Generic[A]):
@@ -56,6 +59,8 @@ class ArraySpecBase(_Node, Generic[A]):
                 raise MetadataError(f"extra: {name} cannot be a further member of an array")
         kept: Any = dict(attributes) if isinstance(attributes, Mapping) else attributes
         vars(self).update(metadata=metadata, attributes=kept)
+        with member("attributes"):
+            typed(document["attributes"], self._declared()[0])
 
     @classmethod
     def _of(cls, metadata: ArrayMetadata, *kinds: Any) -> Self:
@@ -139,7 +144,7 @@ class ArraySpecBase(_Node, Generic[A]):
         return cls._of(node.metadata, *kinds)
 
     @classmethod
-    def new(cls, *, attributes: A, **wishes: Any) -> Self:
+    def new(cls, *, attributes: A = NOTHING, **wishes: Any) -> Self:
         """Return the model of a new array, from the arguments of `virtualzarr.create_array`.
 
         Whatever is left open is chosen, such as chunks and codecs.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, check_name
 from virtualzarr.metadata.documents import as_object, member, require_format
-from virtualzarr.models.array import A, ArraySpecBase
+from virtualzarr.models.array import NOTHING, A, ArraySpecBase
 from virtualzarr.models.flat import nested
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.models.typed import attributes_json, typed
@@ -22,14 +21,12 @@ if TYPE_CHECKING:
     from virtualzarr.group import Group
 
     _Node = NodeSpec[Group]
-    M = TypeVar("M", bound=Mapping[str, object], default=Mapping[str, NodeSpec])
+    M = TypeVar("M", bound=Mapping[str, object] | None, default=Any, covariant=True)
 else:
     from typing import TypeVar
 
     _Node = NodeSpec
-    M = TypeVar("M")
-
-NOTHING: Any = MappingProxyType({})
+    M = TypeVar("M", covariant=True)
 
 
 class GroupSpecBase(_Node, Generic[A, M]):
@@ -58,7 +55,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
             return super().__class_getitem__((*kinds, *[Any] * missing))
 
     def __init__(
-        self, *, attributes: A, members: M | None = NOTHING, extra: Mapping[str, Any] = NOTHING
+        self, *, attributes: A = NOTHING, members: M = NOTHING, extra: Mapping[str, Any] = NOTHING
     ) -> None:
         plain = GroupMetadata(attributes_json(attributes), self.zarr_format, dict(extra))
         vars(self)["metadata"] = plain
@@ -72,6 +69,8 @@ class GroupSpecBase(_Node, Generic[A, M]):
         vars(self).update(metadata=metadata, attributes=kept, members=inner)
         for name, node in (inner or {}).items():
             self._check(name, node)
+        if any(self._declared()):
+            self.cast(self)
 
     def _check(self, name: str, node: Any) -> None:
         with member("members"):

@@ -98,8 +98,9 @@ def _of_hint(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if hint is Any:
         return {}
     if isinstance(hint, TypeVar):
-        is_members = hint.__name__ == "M"
-        return {"type": "object", **({"additionalProperties": _NODE} if is_members else {})}
+        if hint.__name__ == "M":  # members
+            return {"anyOf": [{"type": "object", "additionalProperties": _NODE}, {"type": "null"}]}
+        return {"type": "object"}
     if is_typeddict(hint):
         return _of_typed_dict(hint, definitions)
     if origin is NotRequired:

@@ -15,8 +15,8 @@ from virtualzarr.metadata import (
     parse_group_v2,
 )
 from virtualzarr.models import repair
-from virtualzarr.models.array import A, ArraySpecBase
-from virtualzarr.models.group import NOTHING, GroupSpecBase, M
+from virtualzarr.models.array import NOTHING, A, ArraySpecBase
+from virtualzarr.models.group import GroupSpecBase, M
 from virtualzarr.models.node import Documents
 
 
@@ -58,7 +58,7 @@ has 2 axes
     def __init__(
         self,
         *,
-        attributes: A,
+        attributes: A = NOTHING,
         shape: Sequence[int],
         chunks: Sequence[int],
         dtype: str | Sequence[Any],

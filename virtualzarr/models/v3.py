@@ -14,8 +14,8 @@ from virtualzarr.metadata import (
     parse_group_v3,
 )
 from virtualzarr.models import repair
-from virtualzarr.models.array import A, ArraySpecBase
-from virtualzarr.models.group import NOTHING, GroupSpecBase, M
+from virtualzarr.models.array import NOTHING, A, ArraySpecBase
+from virtualzarr.models.group import GroupSpecBase, M
 from virtualzarr.models.node import Documents
 
 
@@ -60,7 +60,7 @@ class ArraySpec(ArraySpecBase[A]):
     def __init__(
         self,
         *,
-        attributes: A,
+        attributes: A = NOTHING,
         shape: Sequence[int],
         data_type: str | NamedConfig,
         chunk_grid: str | NamedConfig,
