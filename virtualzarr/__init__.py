@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from virtualzarr.copying import copy
     from virtualzarr.creation import create_array, open_array
     from virtualzarr.group import Group
+    from virtualzarr.growing import append, check, convert, rename
     from virtualzarr.manifest import Manifest
     from virtualzarr.nodes import create_group, open_group
     from virtualzarr.opening import open
@@ -36,7 +37,10 @@ _HOMES = {
     "ChunkLayout": "grids",
     "Group": "virtualzarr.group",
     "Manifest": "virtualzarr.manifest",
+    "append": "virtualzarr.growing",
+    "check": "virtualzarr.growing",
     "concat": "virtualzarr.combine",
+    "convert": "virtualzarr.growing",
     "copy": "virtualzarr.copying",
     "create_array": "virtualzarr.creation",
     "create_group": "virtualzarr.nodes",
@@ -44,6 +48,7 @@ _HOMES = {
     "open": "virtualzarr.opening",
     "open_array": "virtualzarr.creation",
     "open_group": "virtualzarr.nodes",
+    "rename": "virtualzarr.growing",
     "stack": "virtualzarr.combine",
     "virtualize": "virtualzarr.virtualizing",
 }
@@ -54,8 +59,11 @@ __all__ = [
     "ChunkLayout",
     "Group",
     "Manifest",
+    "append",
+    "check",
     "concat",
     "config",
+    "convert",
     "copy",
     "create_array",
     "create_group",
@@ -63,6 +71,7 @@ __all__ = [
     "open",
     "open_array",
     "open_group",
+    "rename",
     "stack",
     "virtualize",
 ]

@@ -91,7 +91,7 @@ def virtualize(
         raise ValueError(
             f"{len(files)} files are joined along a dimension: give concat_dim, such as 'time'"
         )
-    groups = list(_scanned(files, format, on_error, parallel, storage_options, progress))
+    groups = list(scan_files(files, format, on_error, parallel, storage_options, progress))
     if drop_variables:
         groups = [_without(group, frozenset(drop_variables)) for group in groups]
     if concat_dim is None:
@@ -178,7 +178,7 @@ def natural_key(path: str) -> list[str | int]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
 
 
-def _scanned(
+def scan_files(
     files: Sequence[str],
     format: str | None,
     on_error: str,

@@ -115,7 +115,8 @@ def test_large_missing_chunks_are_copied_once(tmp_path, engine):
     report = publish(Group({}, {"x": x}), tmp_path / "refs.parq", copy=True)
     assert (report.copied_bytes, report.references) == (160_000, 6)
     got = zarr_open(tmp_path / "refs.parq", engine)["x"][:]
-    assert (got[1:] == 9).all() and (got[0] == 0).all()
+    assert (got[1:] == 9).all()
+    assert (got[0] == 0).all()
     assert (vz_open(tmp_path / "refs.parq")["x"][:] == got).all()
 
 
@@ -127,7 +128,8 @@ def test_whole_files_and_empty_chunks(tmp_path, engine):
             "zarr_format": 2, "shape": [6], "chunks": [2], "dtype": "|u1", "compressor": None,
             "filters": None, "fill_value": None, "order": "C",
         },
-        "x/0": [str(tmp_path / "whole"), 0, 2], "x/1": "base64:YmE=", "x/2": [str(tmp_path / "two")],
+        "x/0": [str(tmp_path / "whole"), 0, 2], "x/1": "base64:YmE=",
+        "x/2": [str(tmp_path / "two")],
     }  # fmt: skip
     (tmp_path / "two").write_bytes(b"ab")
     group = scan(refs)

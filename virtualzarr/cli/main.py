@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from virtualzarr.cli.copy import add_copy
+from virtualzarr.cli.references import add_references
 
 OK, FAILED, MISUSED = 0, 1, 2
 
@@ -72,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_info(commands, common)
     _add_tree(commands, common)
     add_copy(commands, common)
+    add_references(commands, common)
     _add_demo(commands, common)
     return parser
 

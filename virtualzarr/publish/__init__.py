@@ -1,6 +1,7 @@
 """Publishing: hierarchies written so that other people's tools open them."""
 
-from virtualzarr.publish.references import publish
+from virtualzarr.publish.preview import Preview
+from virtualzarr.publish.references import preview, publish
 from virtualzarr.publish.report import PublishReport
 
-__all__ = ["PublishReport", "publish"]
+__all__ = ["Preview", "PublishReport", "preview", "publish"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -150,9 +149,11 @@ def with_copies(
 
 
 def renamed(manifest: Manifest, name: Callable[[str], str]) -> Manifest:
-    """The manifest with other names for its sources."""
+    """The manifest with other names for its sources, of which a copy has only the size."""
     sources = (
-        source if source.is_inline else replace(source, uri=name(source.uri))
+        source
+        if source.is_inline or (new := name(source.uri)) == source.uri
+        else Source(new, source.size, storage_options=source.storage_options)
         for source in manifest.sources
     )
     return manifest.replace(sources=Sources(sources))

@@ -30,6 +30,7 @@ def write_parquet(
     storage_options: Mapping[str, Any] | None = None,
     keep: Mapping[str, int] | None = None,
     series: str | None = None,
+    relative: bool = False,
 ) -> int:
     """Write a folder of references.
 
@@ -48,6 +49,9 @@ def write_parquet(
     keep, series : mapping of int by path, and str, optional
         Of a folder that is there: how many cells of each array stay as they are, and what its
         records say of themselves. Only records with others are written.
+
+    relative : bool
+        Whether the URLs are relative to where the folder lies.
 
     Returns
     -------
@@ -81,7 +85,8 @@ def write_parquet(
         target.write(FINGERPRINTS, known.encode())
         whole = loads_json(documents[METADATA])
         assert isinstance(whole, dict)
-        whole |= {"record_size": size, "virtualzarr": {"series": series}}
+        ours = {"series": series} | ({"relative": True} if relative else {})
+        whole |= {"record_size": size, "virtualzarr": ours}
         target.write(METADATA, dumps_json(whole, indent=None))
         target.commit(last=METADATA)
     return target.nbytes

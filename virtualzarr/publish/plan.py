@@ -254,7 +254,7 @@ def _settle_refused(plan: Plan, on_error: str) -> None:
             f"{many(len(lines), 'array')} cannot be published: {'; '.join(lines[:_SHOWN])}{more}",
             variable=next(iter(plan.refused)) or "/",
         )
-    for line in lines:
+    for line in lines if on_error == "warn" else ():
         warnings.warn(f"{line}; it was left out", RefusedWarning, stacklevel=4)
     plan.order = [path for path in plan.order if path not in plan.refused]
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, PublishError
 from virtualzarr.formats.kerchunk.fingerprints import Fingerprints
 from virtualzarr.group import Group
-from virtualzarr.manifest import Source
+from virtualzarr.manifest import Source, Sources
 from virtualzarr.publish import rules
-from virtualzarr.publish.copying import copy_chunks, renamed, with_copies
+from virtualzarr.publish.copying import copy_chunks, with_copies
 from virtualzarr.publish.parquet import write_parquet
 from virtualzarr.publish.plan import FORMS, ArrayPlan, Form, Plan, make_plan
+from virtualzarr.publish.preview import Preview, planned
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.publish.stream import Counts, reference_text
 from virtualzarr.publish.target import Target
@@ -110,6 +112,30 @@ def publish(
     )  # fmt: skip
 
 
+def preview(
+    node: Group | Array,
+    path: Any,
+    *,
+    form: str | None = None,
+    zarr_format: int | None = None,
+) -> Preview:
+    """Find out what `publish` would do with ``copy=True``: nothing is written, no chunk is read.
+
+    Parameters
+    ----------
+    node, path, form, zarr_format
+        As for `publish`.
+
+    Examples
+    --------
+    >>> preview(Group({"title": "empty"}), "refs.json").copied
+    0
+    """
+    uri = resolve_uri(path).rstrip("/")
+    kind = form_of(uri, form)
+    return planned(_in_group(node, uri, kind)[0], uri, kind, zarr_format)
+
+
 def form_of(uri: str, form: str | None) -> Form:
     """The form of references that is asked for, or that a path suggests."""
     if form is None:
@@ -149,11 +175,11 @@ def write(
     with _bar(plan, progress) as advance:
         if form.name == "parquet":
             notes += _notes_on_parquet(plan)
-            nbytes = write_parquet(
-                uri, plan, documents, counts, advance, storage_options=storage_options, **parquet
-            )
+            parquet |= {"storage_options": storage_options, "relative": relative}
+            nbytes = write_parquet(uri, plan, documents, counts, advance, **parquet)
         else:
-            nbytes = _write_json(uri, plan, documents, counts, advance, storage_options)
+            ours = {"relative": True} if relative else {}
+            nbytes = _write_json(uri, plan, documents, counts, advance, storage_options, ours)
     return PublishReport(
         path=uri,
         zarr_format=plan.zarr_format,
@@ -230,6 +256,7 @@ def _write_json(
     counts: Counts,
     advance: Callable[[int], Any],
     storage_options: Mapping[str, Any] | None,
+    ours: Mapping[str, Any],
 ) -> int:
     with Target(uri, storage_options) as target:
         target.write(b'{"version":1,"refs":{\n')
@@ -241,7 +268,8 @@ def _write_json(
                 target.write(piece)
                 advance(counts.references - shown)
                 shown = counts.references
-        known = json.dumps(Fingerprints.document(_sources(plan)), indent=0, separators=(",", ":"))
+        ours = {**ours, **Fingerprints.document(_sources(plan))}
+        known = json.dumps(ours, indent=0, separators=(",", ":"))
         target.write(f'\n}},"virtualzarr":{known}}}\n'.encode("ascii"))
         target.commit()
     return target.nbytes
@@ -251,13 +279,16 @@ def _make_relative(plan: Plan, uri: str) -> list[str]:
     """Name sources by where they lie from the references."""
     folder = uri.rpartition("/")[0]
 
-    def name(place: str) -> str:
-        if is_url(uri):
-            return place.removeprefix(f"{folder}/") if ":" not in uri.partition("://")[0] else place
-        return place if is_url(place) else os.path.relpath(place, folder)
+    def name(source: Source) -> Source:
+        place = source.uri
+        if source.is_inline or (is_url(place) and not is_url(uri)):
+            return source
+        near = place.removeprefix(f"{folder}/") if is_url(uri) else os.path.relpath(place, folder)
+        return replace(source, uri=near)
 
     for array in plan.arrays.values():
-        array.manifest = renamed(array.manifest, name)
+        sources = Sources(map(name, array.manifest.sources))
+        array.manifest = array.manifest.replace(sources=sources)
     return ["sources are relative: fsspec finds them only from the folder of the references"]
 
 

@@ -43,6 +43,8 @@ class Document:
         The blocks `templates` and `gen` of version 1.
     fingerprints : Fingerprints
         Of source files when they were scanned, where the file says so.
+    relative : bool
+        Whether the file says that its URLs are relative to where it lies.
     """
 
     text: Text | None = None
@@ -51,6 +53,7 @@ class Document:
     templates: dict[str, Any] = field(default_factory=dict)
     generators: list[Any] = field(default_factory=list)
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
+    relative: bool = False
 
 
 def read_document(data: bytes | Mapping[str, Any]) -> Document:
@@ -126,6 +129,7 @@ def _from_object(document: Mapping[str, Any]) -> Document:
         templates=dict(parts["templates"]),
         generators=list(parts["gen"]),
         fingerprints=Fingerprints(parts["virtualzarr"]),
+        relative=parts["virtualzarr"].get("relative") is True,
     )
 
 

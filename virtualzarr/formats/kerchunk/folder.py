@@ -120,9 +120,18 @@ class Folder:
     @property
     def series(self) -> str | None:
         """What all record files that were written with this metadata say of themselves."""
-        ours = self.document.get("virtualzarr")
-        series = ours.get("series") if isinstance(ours, dict) else None
+        series = self._ours.get("series")
         return series if isinstance(series, str) else None
+
+    @property
+    def relative(self) -> bool:
+        """Whether URLs are relative to where the folder lies."""
+        return self._ours.get("relative") is True
+
+    @property
+    def _ours(self) -> dict[str, Any]:
+        ours = self.document.get("virtualzarr")
+        return ours if isinstance(ours, dict) else {}
 
     @cached_property
     def fingerprints(self) -> Fingerprints:

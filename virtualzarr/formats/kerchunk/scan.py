@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,23 +80,42 @@ def scan(
     >>> group["x"][:]
     array([97, 98], dtype=uint8)
     """
-    node = scan_node(
+    node = open_references(
         path_or_url, on_error=on_error, storage_options=storage_options, allowed=allowed
-    )
+    ).node
     if isinstance(node, Group):
         return node
     name = "array" if isinstance(path_or_url, Mapping) else Path(resolve_uri(path_or_url)).name
     return Group({}, {(name := name.split(".")[0] or "array"): node.with_path(name)})
 
 
-def scan_node(
+@dataclass(frozen=True)
+class Opened:
+    """References as they were found.
+
+    Attributes
+    ----------
+    node : Group or Array
+        The root.
+    relative : bool
+        Whether the file says that it names its sources by where they lie from it.
+    folder : Folder, optional
+        Where the references are in Parquet.
+    """
+
+    node: Group | Array
+    relative: bool = False
+    folder: Folder | None = None
+
+
+def open_references(
     path_or_url: Any,
     *,
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
-) -> Group | Array:
-    """Do what `scan` does, but return an array where the root is one."""
+) -> Opened:
+    """Do what `scan` does, but return what is at the root, and what else the file says."""
     if isinstance(path_or_url, Mapping):
         return _Scan("", on_error, storage_options, allowed).of_document(path_or_url)
     uri = resolve_uri(path_or_url)
@@ -127,13 +147,13 @@ class _Scan:
         self.access = Access(uri, allowed, storage_options)
         self.templates = Templates()
 
-    def of_folder(self, folder: Folder) -> Group | Array:
+    def of_folder(self, folder: Folder) -> Opened:
         """Read the metadata of references in Parquet; records are read when they are needed."""
         hierarchy = self._hierarchy({k: v for k, v in folder.metadata.items() if is_document(k)})
         arrays = {path: folder.array(path, metadata) for path, metadata in hierarchy.arrays.items()}
-        return build_node(hierarchy, arrays, self.refused)
+        return Opened(build_node(hierarchy, arrays, self.refused), folder.relative, folder)
 
-    def of_document(self, data: bytes | Mapping[str, Any]) -> Group | Array:
+    def of_document(self, data: bytes | Mapping[str, Any]) -> Opened:
         """Read metadata, then references, then build the group."""
         document = self.document = read_document(data)
         self.templates = Templates(document.templates)
@@ -157,7 +177,7 @@ class _Scan:
         self._add_objects(columns, {**objects, **strays}, hierarchy)
         self._add_generated(columns)
         arrays = self._arrays(columns, hierarchy)
-        return build_node(hierarchy, arrays, self.refused)
+        return Opened(build_node(hierarchy, arrays, self.refused), document.relative)
 
     def _hierarchy(self, metadata: Mapping[str, Any]) -> Hierarchy:
         hierarchy = read_hierarchy(metadata, self._fetch)

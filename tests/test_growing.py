@@ -1,0 +1,313 @@
+"""References that live on: append, rename, check, convert."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from virtualzarr.errors import MismatchError, PublishError, SourceChangedError
+from virtualzarr.formats.kerchunk import scan
+from virtualzarr.growing import append, check, convert, rename
+from virtualzarr.publish import publish
+from virtualzarr.publish import target as target_module
+
+pytest.importorskip("pyarrow")
+
+FORMS = ["json", "parq"]
+
+
+def write(path, start, count=4, *, stacked=False, axis=0, fill=None):
+    """A file of some hours, like those that arrive."""
+    with h5py.File(path, "w") as file:
+        rows = np.arange(start, start + count)
+        values = (rows[:, None] * 10 + np.arange(6)).astype("f4")
+        chunks = (2, 3)
+        if axis:
+            values, chunks = values.T, (3, 2)
+        file["time"] = rows.astype("i8")
+        file["y"] = np.arange(6.0)
+        air = file.create_dataset("air", data=values, chunks=chunks, compression="gzip")
+        for name in ("time", "y"):
+            file[name].make_scale(name)
+        air.dims[axis].attach_scale(file["time"])
+        air.dims[1 - axis].attach_scale(file["y"])
+        air.attrs["units"] = "K"
+        file.attrs["history"] = f"made {start}"
+    return path
+
+
+@pytest.fixture
+def files(tmp_path):
+    return [write(tmp_path / f"day{i}.nc", 4 * i) for i in range(4)]
+
+
+def same(one, other):
+    """Compare two hierarchies in everything that is read from them."""
+    assert set(one) == set(other)
+    assert one.attrs == other.attrs
+    for name in one:
+        a, b = one[name], other[name]
+        assert a.dims == b.dims
+        assert a.attrs == b.attrs
+        assert a.metadata.zarr_format == b.metadata.zarr_format
+        np.testing.assert_array_equal(a[...], b[...])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_appending_gives_what_publishing_all_gives(tmp_path, form, axis):
+    files = [write(tmp_path / f"{i}.nc", 4 * i, axis=axis) for i in range(4)]
+    grown, whole = tmp_path / f"grown.{form}", tmp_path / f"whole.{form}"
+    publish(vz.virtualize(files[:2], "time"), grown, record_size=3)
+    append(grown, files[2], "time")
+    append(grown, files[3:], "time")
+    publish(vz.virtualize(files, "time"), whole, record_size=3)
+    same(vz.open(grown), vz.open(whole))
+    assert vz.open(grown)["time"][:].tolist() == list(range(16))
+    for name in ("air", "time", "y"):
+        assert vz.open(grown)[name].manifest == vz.open(whole)[name].manifest
+
+
+def test_parquet_rewrites_only_the_last_records(tmp_path, files):
+    refs = tmp_path / "refs.parq"
+    publish(vz.virtualize(files[:2], "time"), refs, record_size=3)
+    before = {path: path.stat().st_ino for path in refs.rglob("*.parq")}
+    old = vz.open(refs)  # nothing of it read yet
+    append(refs, files[2:], "time")
+    after = {path: path.stat().st_ino for path in refs.rglob("*.parq")}
+    changed = {str(path.relative_to(refs)) for path in after if before.get(path) != after[path]}
+    # Four chunks of air to a file of two by two, so eight before, in records of three.
+    assert changed == {"air/refs.2.parq", "air/refs.3.parq", "air/refs.4.parq", "air/refs.5.parq",
+                       "time/refs.0.parq", "time/refs.1.parq"}  # fmt: skip
+    assert old["air"][:].tolist() == vz.open(refs)["air"][:8].tolist()
+
+
+def test_a_reader_of_parquet_notices_that_all_was_replaced(tmp_path):
+    files = [write(tmp_path / f"{i}.nc", 4 * i, axis=1) for i in range(2)]
+    refs = tmp_path / "refs.parq"
+    publish(vz.virtualize(files[0]), refs)
+    old = vz.open(refs)
+    append(refs, files[1], "time")
+    with pytest.raises(SourceChangedError, match="written anew"):
+        old["air"][:]
+    assert vz.open(refs)["air"].shape == (6, 8)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_file_twice(tmp_path, files, form):
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.virtualize(files[:2], "time"), refs)
+    with pytest.raises(MismatchError, match=r"there already.*day1\.nc"):
+        append(refs, files[1:3], "time")
+    assert vz.open(refs)["time"].shape == (8,)
+    append(refs, files[1:3], "time", duplicates="skip")
+    assert vz.open(refs)["time"][:].tolist() == list(range(12))
+    assert append(refs, files[:3], "time", duplicates="skip") is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_changed_file_is_not_added(tmp_path, files, form):
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.virtualize(files[:2], "time"), refs)
+    write(files[1], 4, 5)
+    with pytest.raises(SourceChangedError, match="publish anew"):
+        append(refs, files[1], "time", duplicates="skip")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_without_the_dimension_are_stacked(tmp_path, form):
+    files = []
+    for i in range(3):
+        files.append(tmp_path / f"{i}.nc")
+        with h5py.File(files[-1], "w") as file:
+            file["x"] = np.full((2, 3), i)
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.virtualize(files[:2], "run"), refs)
+    append(refs, files[2], "run")
+    assert vz.open(refs)["x"][:, 0, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_interrupted_append_leaves_what_was_there(tmp_path, files, form, monkeypatch):
+    """Whatever the last file was that was put in place."""
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.virtualize(files[:2], "time"), refs, record_size=3)
+    kept = tmp_path / "kept"
+    (shutil.copytree if form == "parq" else shutil.copy)(refs, kept)
+    want = vz.open(refs)["air"][:]
+    for allowed in range(12):
+        (shutil.rmtree if form == "parq" else os.remove)(refs)
+        (shutil.copytree if form == "parq" else shutil.copy)(kept, refs)
+        left = allowed
+
+        def replace(source, target, real=os.replace):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            real(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(target_module.os, "replace", replace)
+            try:
+                append(refs, files[2:], "time")
+            except KeyboardInterrupt:
+                stopped = True
+            else:
+                stopped = False
+        found = vz.open(refs)["air"]
+        assert found.shape == ((8, 6) if stopped else (16, 6))
+        np.testing.assert_array_equal(found[:8], want)
+        assert not list(tmp_path.glob(".*.part"))
+        if not stopped:
+            break
+    assert not stopped
+
+
+def test_a_dry_run_writes_nothing_and_says_what_is_copied(tmp_path, files):
+    refs = tmp_path / "refs.json"
+    publish(vz.virtualize(files[:2], "time"), refs)
+    before = refs.read_bytes()
+    found = append(refs, files[2:], "time", dry_run=True)
+    lines = {line.path: line for line in found.lines}
+    assert (lines["air"].chunks, lines["air"].virtual, lines["air"].copied) == (16, 16, 0)
+    assert refs.read_bytes() == before
+    partial = write(tmp_path / "odd.nc", 8, 3)
+    again = append(refs, [partial, write(tmp_path / "next.nc", 11)], "time", dry_run=True)
+    assert again.copied or again.refused or again.zarr_format == 3
+    assert "air" in again.table()
+
+
+def test_what_cannot_be_published_leaves_what_was_there(tmp_path, files):
+    refs = tmp_path / "refs.parq"
+    publish(vz.virtualize(files[:2], "time"), refs)
+    odd = [write(tmp_path / "odd.nc", 8, 3), write(tmp_path / "next.nc", 11)]
+    with pytest.raises(PublishError, match="air"):
+        append(refs, odd, "time")
+    assert vz.open(refs)["air"].shape == (8, 6)
+
+
+def test_somebody_else_writes_meanwhile(tmp_path, files, monkeypatch):
+    refs = tmp_path / "refs.json"
+    publish(vz.virtualize(files[:2], "time"), refs)
+    from virtualzarr import growing
+
+    def slow(*args, real=growing.make_plan, **options):
+        publish(vz.virtualize(files[:1]), refs)
+        return real(*args, **options)
+
+    monkeypatch.setattr(growing, "make_plan", slow)
+    with pytest.raises(SourceChangedError, match="somebody else"):
+        append(refs, files[2], "time")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_rename(tmp_path, files, form, zarr_format):
+    if form == "parq" and zarr_format == 3:
+        pytest.skip("Parquet is of Zarr v2")
+    refs = tmp_path / f"refs.{form}"
+    group = vz.virtualize(files, "time")
+    publish(group, refs, zarr_format=zarr_format)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    names = {str(file): str(moved / file.name) for file in files}
+    assert rename(refs, {str(tmp_path): str(moved)}, dry_run=True) == names
+    assert vz.open(refs)["air"].shape == (16, 6)
+    for file in files:
+        file.rename(moved / file.name)
+    assert rename(refs, {str(tmp_path): str(moved), "/elsewhere": "/nowhere"}) == names
+    found = vz.open(refs)
+    assert found["air"][:, 0].tolist() == [i * 10 for i in range(16)]
+    assert found["air"].metadata.zarr_format == zarr_format
+    assert rename(refs, lambda name: name.replace("moved", "away"))
+    assert {s.uri for s in vz.open(refs)["air"].manifest.sources} == {
+        str(tmp_path / "away" / file.name) for file in files
+    }
+
+
+def test_the_longest_prefix_counts_and_ends_at_a_slash(tmp_path):
+    refs = tmp_path / "refs.json"
+    document = {
+        ".zgroup": '{"zarr_format":2}',
+        "x/.zarray": {
+            "zarr_format": 2, "shape": [3], "chunks": [1], "dtype": "|u1", "compressor": None,
+            "filters": None, "fill_value": None, "order": "C",
+        },
+        "x/0": ["s3://a/b/c.nc", 0, 1], "x/1": ["s3://a/bc.nc", 0, 1], "x/2": ["s3://a/d", 0, 1],
+    }  # fmt: skip
+    refs.write_text(json.dumps(document))
+    rename(refs, {"s3://a": "gs://z", "s3://a/b": "s3://new", "s3://a/d": "s3://e/f"})
+    uris = [source.uri for source in vz.open(refs)["x"].manifest.sources]
+    assert uris == ["s3://new/c.nc", "gs://z/bc.nc", "s3://e/f"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_relative_references_move_with_their_sources(tmp_path, files, form, monkeypatch):
+    here = tmp_path / "here"
+    (here / "data").mkdir(parents=True)
+    for file in files[:2]:
+        shutil.copy2(file, here / "data" / file.name)
+    refs = here / f"refs.{form}"
+    publish(vz.virtualize(str(here / "data" / "*.nc"), "time"), refs, relative=True)
+    there = tmp_path / "there"
+    here.rename(there)
+    refs = there / f"refs.{form}"
+    assert vz.open(refs)["time"][:].tolist() == list(range(8))
+    assert check(refs).good
+    shutil.copy2(files[2], there / "data" / files[2].name)
+    append(refs, there / "data" / files[2].name, "time")
+    assert b"/there" not in (refs if form == "json" else refs / "fingerprints.json").read_bytes()
+    assert vz.open(refs)["time"][:].tolist() == list(range(12))
+    monkeypatch.chdir(there)
+    fsspec = pytest.importorskip("fsspec")
+    pytest.importorskip("fastparquet")
+    fs = fsspec.filesystem("reference", fo=str(refs))
+    assert len(fs.cat("air/0.0")) > 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_check(tmp_path, files, form):
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.virtualize(files, "time"), refs)
+    assert len(check(refs).ok) == 4
+    files[0].unlink()
+    write(files[1], 4, 500)
+    now = files[2].stat()
+    os.utime(files[2], ns=(now.st_atime_ns, now.st_mtime_ns + 10))
+    found = check(refs)
+    assert found.missing == (str(files[0]),)
+    assert set(found.changed) == {str(files[1]), str(files[2])}
+    assert "size in bytes" in found.changed[str(files[1])]
+    assert "modification time" in found.changed[str(files[2])]
+    assert found.ok == (str(files[3]),)
+    assert not found.good
+    for number in (1, 2):
+        with pytest.raises(SourceChangedError, match=files[number].name):
+            vz.open(refs)["air"][4 * number]
+
+
+def test_sources_of_which_nothing_was_noted(tmp_path, files):
+    publish(vz.virtualize(files[0]), tmp_path / "refs.json")
+    document = json.loads((tmp_path / "refs.json").read_text())
+    assert check(scan({"version": 1, "refs": document["refs"]})).unknown == (str(files[0]),)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("other", FORMS)
+def test_convert(tmp_path, files, form, other):
+    source, target = tmp_path / f"a.{form}", tmp_path / f"b.{other}"
+    group = vz.virtualize(files, "time")
+    publish(group, source)
+    found = convert(source, target, dry_run=True)
+    assert (found.form, target.exists()) == ({"parq": "parquet"}.get(other, other), False)
+    convert(source, target)
+    same(vz.open(source), vz.open(target))
+    with pytest.raises(ValueError, match="the same"):
+        convert(target, target)
