@@ -29,9 +29,10 @@ def run(code, name, namespace):
     lines = code.split("\n")
     for node in ast.parse(code, name).body:
         if not isinstance(node, ast.Expr):
-            exec(compile(ast.Module([node], []), name, "exec"), namespace)
+            exec(compile(ast.Module([node], []), name, "exec", dont_inherit=True), namespace)
             continue
-        value = eval(compile(ast.Expression(node.value), name, "eval"), namespace)
+        expression = compile(ast.Expression(node.value), name, "eval", dont_inherit=True)
+        value = eval(expression, namespace)
         said = _RESULT.search(lines[node.end_lineno - 1])
         if said:
             assert repr(value) == said[1].strip(), f"{name}:{node.end_lineno}"

@@ -151,3 +151,14 @@ def test_declarations_that_cannot_be_checked():
 
     with pytest.raises(UnsupportedError, match="annotation set"):
         Odd(attributes={"a": [1]})
+
+
+def test_declarations_in_functions():
+    class Local(TypedDict):
+        a: int
+
+    class Outer(TypedDict):
+        local: Local
+
+    with pytest.raises(UnsupportedError, match="annotations of Outer cannot be read"):
+        v3.GroupSpec.from_json(v3.GroupSpec(attributes={"local": {"a": 1}}).to_json(), Outer)

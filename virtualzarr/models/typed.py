@@ -139,7 +139,7 @@ def _inner(name: str, value: Any, hint: Any) -> Any:
 
 def _members(value: Any, kind: Any) -> Any:
     value = as_object(value)
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     if is_typeddict(kind):
         needed = required_keys(kind)
     else:
@@ -155,9 +155,19 @@ def _members(value: Any, kind: Any) -> Any:
     return kind(**{name: _inner(name, entry, hints[name]) for name, entry in value.items()})
 
 
+def _hints(kind: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind, include_extras=True)
+    except NameError as error:  # a name of a function's own, in an annotation that is text
+        raise UnsupportedError(
+            f"the annotations of {kind.__name__} cannot be read: {error}; define it, and what they "
+            "name, in a module rather than in a function"
+        ) from error
+
+
 def required_keys(kind: Any) -> set[str]:
     """Return the members that a TypedDict must have, also where its annotations are text."""
-    origins = {n: get_origin(h) for n, h in get_type_hints(kind, include_extras=True).items()}
+    origins = {name: get_origin(hint) for name, hint in _hints(kind).items()}
     always = {name for name, origin in origins.items() if origin is Required}
     return always | {n for n in kind.__required_keys__ if origins[n] is not NotRequired}
 
