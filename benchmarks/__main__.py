@@ -21,6 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="smaller data, a minute in all")
+    parser.add_argument("--huge", action="store_true", help="larger data, where there are some")
     options = parser.parse_args()
     if unknown := set(options.names) - set(names):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names)}")
@@ -29,9 +30,10 @@ def main() -> int:
     for name in options.names or names:
         print(f"\n{name}", flush=True)
         module = import_module(f"benchmarks.{name}")
-        takes_quick = "quick" in inspect.signature(module.run).parameters
+        takes = inspect.signature(module.run).parameters
+        wanted = {"quick": options.quick, "huge": options.huge}
         try:
-            rows = module.run(quick=options.quick) if takes_quick else module.run()
+            rows = module.run(**{key: value for key, value in wanted.items() if key in takes})
         except Exception as error:
             # One failure must not cost the other figures; it is told at once and in the exit code.
             print(f"  failed: {type(error).__name__}: {error}", file=sys.stderr)

@@ -12,19 +12,33 @@ from virtualzarr.group import Group
 from virtualzarr.hierarchy import MARKERS, node_path, read_node, write_node
 from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
 from virtualzarr.models.known import models
+from virtualzarr.native.documents import PENDING, settle
 from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.access import Access
 from virtualzarr.stores.views import read_only
 
 T = TypeVar("T")
 
 
 def open_hierarchy(
-    store: Store, path: str = "", *, zarr_format: int | None = None
+    store: Store,
+    path: str = "",
+    *,
+    zarr_format: int | None = None,
+    access: Access | None = None,
 ) -> Array | Group:
     """Open the array or group under a path of a store, v3 before v2 if no format is asked for.
 
     Consolidated metadata are used in stores that are only read: where there are writers, they may
     not be up to date.
+
+    Parameters
+    ----------
+    store : Store
+    path : str
+    zarr_format : int, optional
+    access : Access, optional
+        Which files manifests in the store may refer to.
 
     Raises
     ------
@@ -36,15 +50,19 @@ def open_hierarchy(
     path = normalize_path(path)
     metadata = read_node(store, path, zarr_format).metadata
     if isinstance(metadata, ArrayMetadata):
-        return Array.stored(metadata, store, path)
+        return Array.stored(metadata, store, path, access)
     if getattr(store, "writable", False):
+        if PENDING in metadata.extra:
+            settle(store, path)
         metadata = metadata.replace(consolidated=None)
-    return group_of(metadata, store, path)
+    return group_of(metadata, store, path, access)
 
 
-def group_of(metadata: GroupMetadata, store: Store, path: str) -> Group:
+def group_of(
+    metadata: GroupMetadata, store: Store, path: str, access: Access | None = None
+) -> Group:
     """Return the group that metadata describe, whose members lie below a path of a store."""
-    return Group(metadata.attributes, StoredMembers(store, path, metadata), path)
+    return Group(metadata.attributes, StoredMembers(store, path, metadata, access), path)
 
 
 class StoredMembers(Mapping[str, "Array | Group"]):
@@ -57,10 +75,13 @@ class StoredMembers(Mapping[str, "Array | Group"]):
     metadata : GroupMetadata
     """
 
-    def __init__(self, store: Store, path: str, metadata: GroupMetadata) -> None:
+    def __init__(
+        self, store: Store, path: str, metadata: GroupMetadata, access: Access | None = None
+    ) -> None:
         self.store = store
         self.path = path
         self.metadata = metadata
+        self.access = access
         self._names: list[str] | None = None
 
     def _join(self, name: str) -> str:
@@ -71,19 +92,21 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         everything = self.metadata.consolidated
         if everything is None:
             try:
-                return open_hierarchy(self.store, path, zarr_format=self.metadata.zarr_format)
+                return open_hierarchy(
+                    self.store, path, zarr_format=self.metadata.zarr_format, access=self.access
+                )
             except NodeNotFoundError:
-                return open_hierarchy(self.store, path)
+                return open_hierarchy(self.store, path, access=self.access)
         if name in everything.refused:
             raise everything.refused[name].with_traceback(None)
         metadata = everything.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
-            return Array.stored(metadata, self.store, path)
+            return Array.stored(metadata, self.store, path, self.access)
         if metadata is None and name not in self._listed():
             raise KeyError(name)
         group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)
         below = Consolidated(_below(everything.nodes, name), _below(everything.refused, name))
-        return group_of(group.replace(consolidated=below), self.store, path)
+        return group_of(group.replace(consolidated=below), self.store, path, self.access)
 
     def _listed(self) -> list[str]:
         # Where there are writers, names may come and go.

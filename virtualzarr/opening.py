@@ -13,6 +13,7 @@ from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.formats import detect, scan
 from virtualzarr.group import Group
 from virtualzarr.metadata.new import ArrayWishes
+from virtualzarr.native.places import access_of
 from virtualzarr.nodes import open_group, open_hierarchy
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
@@ -47,7 +48,8 @@ def open(
     format, on_error, storage_options
         As for `virtualize`.
     allowed : str or iterable of str, optional
-        Places that a reference file may reach: folders, or URLs up to a ``/``.
+        Places that references may reach, in a reference file or in manifests of a Zarr hierarchy:
+        folders, or URLs up to a ``/``.
     cache, recheck_cached_metadata, recheck_cached_data
         As for `open_array`; of a group, for all arrays in it.
     **wishes
@@ -76,7 +78,7 @@ def open(
     caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
     format = format or _format_of(target, mode, storage_options)
     if format == "zarr":
-        node = _open_zarr(target, path, mode, storage_options, wishes)
+        node = _open_zarr(target, path, mode, storage_options, allowed, wishes)
     else:
         node = _open_file(target, path, mode, format, on_error, storage_options, allowed)
     node.caching = caching
@@ -119,14 +121,16 @@ def _open_zarr(
     path: str,
     mode: Mode,
     storage_options: Mapping[str, Any] | None,
+    allowed: str | Iterable[str] | None,
     wishes: ArrayWishes,
 ) -> Array | Group:
     store = open_store(target, storage_options)
+    access = access_of(store, allowed, storage_options)
     zarr_format = wishes.get("zarr_format")
     if mode in ("r", "r+", "a"):
         shown = read_only(store) if mode == "r" else store
         try:
-            node = open_hierarchy(shown, path, zarr_format=zarr_format)
+            node = open_hierarchy(shown, path, zarr_format=zarr_format, access=access)
         except NodeNotFoundError:
             if mode != "a":
                 raise

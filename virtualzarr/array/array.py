@@ -79,6 +79,9 @@ class Array:
         write_empty_chunks: bool = False,
         caching: Caching | None = None,
     ) -> None:
+        if metadata.storage_transformers and not hasattr(chunks, "store"):
+            # Those of a stored array that this one was made from.
+            metadata = metadata.replace(storage_transformers=())
         self.metadata = metadata
         self.chunk_source = chunks
         self.path = path
@@ -96,8 +99,6 @@ class Array:
             raise ValueError(
                 f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
             )
-        if metadata.storage_transformers:  # those of an array this one was made from
-            metadata = metadata.replace(storage_transformers=())
         return cls(metadata, ManifestChunks(manifest), path)
 
     @classmethod

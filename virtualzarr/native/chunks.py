@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from virtualzarr.manifest.manifest import CANONICAL, WHOLE
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.native.marks import STORED, Marks
 from virtualzarr.native.parts import Part
+from virtualzarr.native.places import access_of
 from virtualzarr.native.transformer import Configuration, Stretch
 from virtualzarr.stores import FsspecStore, LocalStore, Store
 from virtualzarr.stores.access import Access
@@ -49,10 +50,7 @@ class NativeChunks(ManifestChunks):
         self, metadata: ArrayMetadata, store: Store, path: str, access: Access | None = None
     ) -> None:
         self.metadata, self.store, self.path = metadata, store, path
-        if access is None:
-            home = "" if not isinstance(unwrapped(store), LocalStore | FsspecStore) else store.uri
-            access = Access(home, None, getattr(store, "storage_options", None))
-        self.access = access
+        self.access = access or access_of(store)
         self.configuration = Configuration.of(metadata)
         axis = self.configuration.axis
         counts = [part.shape[axis] if part.shape else 1 for part in self.configuration.parts]
@@ -227,24 +225,38 @@ class NativeChunks(ManifestChunks):
     def manifest(self) -> Manifest:  # type: ignore[override]
         """All of the manifest, native chunks included, in memory."""
         if self._loaded is None:
-            self._loaded = self._load()
+            grid_shape, axis = self.metadata.grid.grid_shape, self.configuration.axis
+            self._loaded = self.references(axis, 0, grid_shape[axis] if grid_shape else 1)
         return self._with_native(self._loaded)
 
-    def _load(self) -> Manifest:
-        grid_shape, axis = self.metadata.grid.grid_shape, self.configuration.axis
-        manifests = []
-        for number, stretch in enumerate(self.configuration.parts):
+    def references(self, axis: int, start: int, stop: int) -> Manifest:
+        """Return the manifest of some cells along an axis, without native chunks."""
+        grid_shape, along = self.metadata.grid.grid_shape, self.configuration.axis
+        if not grid_shape:
+            part = self.part(0) if self.configuration.parts else None
+            return Manifest.missing(()) if part is None else part.load(())
+        box = [slice(0, n) for n in grid_shape]
+        box[axis] = slice(start, stop)
+        wide = [part.stop - part.start for part in box]
+        left, manifests = wide[along], []
+        for first, stretch, number in self.stretches():
+            begin = max(box[along].start, first)
+            end = min(box[along].stop, first + stretch.shape[along])
+            if begin >= end:
+                continue
+            own = [slice(b.start, max(b.start, min(b.stop, n)))
+                   for b, n in zip(box, stretch.shape, strict=True)]  # fmt: skip
+            own[along] = slice(begin - first, end - first)
+            shape = [b.stop - b.start for b in own]
             part = self.part(number)
-            manifest = Manifest.missing(stretch.shape) if part is None else part.load(stretch.shape)
-            wide = (*grid_shape[:axis], *stretch.shape[axis : axis + 1], *grid_shape[axis + 1 :])
-            manifests.append(_padded(manifest, wide))
-        rest = (grid_shape[axis] if grid_shape else 1) - (
-            self.configuration.length if grid_shape else len(manifests)
-        )
-        if rest or not manifests:
-            shape = (*grid_shape[:axis], rest, *grid_shape[axis + 1 :]) if grid_shape else ()
-            manifests.append(Manifest.missing(shape))
-        return manifests[0] if len(manifests) == 1 else Manifest.concatenate(manifests, axis)
+            found = Manifest.missing(shape) if part is None or 0 in shape else part.load(own)
+            wide[along] = end - begin
+            left -= end - begin
+            manifests.append(_padded(found, wide))
+        if left or not manifests:
+            wide[along] = left
+            manifests.append(Manifest.missing(wide))
+        return manifests[0] if len(manifests) == 1 else Manifest.concatenate(manifests, along)
 
     def _with_native(self, manifest: Manifest) -> Manifest:
         """Return a manifest in which natively stored chunks are references, too."""
@@ -281,18 +293,14 @@ class NativeChunks(ManifestChunks):
             found.append(Source.inline(data))
         return found
 
-    def stretches(self) -> list[tuple[int, Stretch, Part | None]]:
-        """Return the first cell of each part along the axis of growth, its cells, and itself."""
-        axis = self.configuration.axis
-        return [
-            (int(end) - (stretch.shape[axis] if stretch.shape else 1), stretch, self.part(i))
-            for i, (end, stretch) in enumerate(
-                zip(self.ends.tolist(), self.configuration.parts, strict=True)
-            )
-        ]
+    def stretches(self) -> Iterator[tuple[int, Stretch, int]]:
+        """Yield the first cell of each part along the axis of growth, its cells, its number."""
+        axis, parts = self.configuration.axis, self.configuration.parts
+        for i, (end, stretch) in enumerate(zip(self.ends.tolist(), parts, strict=True)):
+            yield end - stretch.shape[axis], stretch, i
 
 
-def _padded(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
+def _padded(manifest: Manifest, shape: Sequence[int]) -> Manifest:
     """Return a manifest with cells without references behind its own."""
     for axis, count in enumerate(shape):
         more = count - manifest.shape[axis]

@@ -327,13 +327,14 @@ class Column:
             self._check(int(values.min()), int(values.max()))
         return values
 
-    def load(self, box: Sequence[int] | None = None) -> Any:
-        """Return the whole column, or the first cells of it along each axis."""
-        select = tuple(map(slice, box or ()))
+    def load(self, box: Sequence[slice] = ()) -> Any:
+        """Return all of the column, or a box of it: a constant, or an array, or evenly spaced."""
         if self.affine is not None:
-            shape = tuple(box) if box is not None else self.shape
-            return Affine(shape, self.affine.base, self.affine.strides)
-        return self._checked(self.array.read(select)) if self.name else self.constant
+            ranges = [range(n)[part] for n, part in zip(self.shape, box, strict=True)]
+            starts = zip(ranges, self.affine.strides, strict=True)
+            base = self.affine.base + sum(r.start * stride for r, stride in starts)
+            return Affine([len(r) for r in ranges], base, self.affine.strides)
+        return self._checked(self.array.read(tuple(box))) if self.name else self.constant
 
 
 def _constant(value: Any, bounds: Bounds | None) -> Any:

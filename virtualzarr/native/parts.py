@@ -34,6 +34,9 @@ Int64 = NDArray[np.int64]
 INLINE = "inline"
 """Under this name below a part lie the bytes that are kept with it."""
 
+SLAB = 1 << 22
+"""Cells that are looked at at a time."""
+
 NO_SIZE, NO_TIME = -1, -(2**63)
 """Of sources whose size, or time of modification, is not known."""
 
@@ -104,7 +107,9 @@ def _only_used(manifest: Manifest) -> Manifest:
 def _renumbered(column: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], list[int]]:
     """Return a column that numbers only the rows of a table that it uses, and which these are."""
     seen = np.zeros(count + 1, bool)
-    seen[column[tuple(slice(0, 1) if s == 0 else slice(None) for s in column.strides)]] = True
+    kept = column[tuple(slice(0, 1) if s == 0 else slice(None) for s in column.strides)].reshape(-1)
+    for start in range(0, kept.size, SLAB):  # an index takes memory
+        seen[kept[start : start + SLAB]] = True
     used = seen[:count]
     if used.all():
         return column, list(range(count))
@@ -262,10 +267,10 @@ class Part:
             values[name] = column.take(cells, found)
         return References(**values)
 
-    def load(self, shape: Sequence[int]) -> Manifest:
-        """Return the manifest of the first cells along each axis."""
-        shape = tuple(shape)
-        values = {name: column.load(shape) for name, column in self.columns.items()}
+    def load(self, box: Sequence[slice]) -> Manifest:
+        """Return the manifest of a box of cells."""
+        shape = tuple(len(range(n)[part]) for n, part in zip(self.shape, box, strict=True))
+        values = {name: column.load(box) for name, column in self.columns.items()}
         try:
             return Manifest(shape, self.sources(), decoders=self.decoders, **values)
         except BadReferenceError as error:
@@ -298,7 +303,7 @@ class Part:
         ]
 
     def _listed(self, column: Column) -> list[Any]:
-        values = column.load()
+        values = column.load((slice(None),))
         if isinstance(values, Affine | np.ndarray):
             return np.asarray(values).tolist()
         return [values] * self.count

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from virtualzarr.errors import BadReferenceError
 from virtualzarr.stores import FsspecStore, LocalStore, Store
+from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.views import unwrapped
 
@@ -17,6 +20,17 @@ def folder_of(store: Store, path: str) -> str | None:
     if isinstance(store, LocalStore | FsspecStore):
         return f"{store.uri.rstrip('/')}/{path}".rstrip("/")
     return None
+
+
+def access_of(
+    store: Store,
+    allowed: str | Iterable[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Access:
+    """Return what manifests in a store may refer to: as reference files of the same place may."""
+    inner: Any = unwrapped(store)
+    home = inner.uri if isinstance(inner, LocalStore | FsspecStore) else ""
+    return Access(home, allowed, storage_options or getattr(inner, "storage_options", None))
 
 
 def absolute(uri: str, folder: str | None) -> str:

@@ -6,12 +6,14 @@ Source: ``specs/manifest-storage.md``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata import ArrayMetadata, TypedFloat
 from virtualzarr.metadata.documents import as_lengths, as_list, as_object, member, require, short
 from virtualzarr.stores import Store
 from virtualzarr.stores.access import Access
@@ -25,6 +27,7 @@ VERSION = 1
 FOLDER = "__manifest"
 """What lies under this name below an array belongs to its manifest: v3 reserves such names."""
 
+_FLOATS: dict[str, Any] = {"float16": np.float16, "float32": np.float32}
 _PART = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 
 
@@ -56,11 +59,18 @@ class Configuration:
     parts : tuple of Stretch
     native : tuple of int or None
         Chunk shape of the record of cells that are stored natively; None if none ever was.
+    relative : bool
+        Whether new parts name their sources relative to the array.
+    floats : dict of str to str
+        The data type of attributes that are numbers with less than 64 bits where they come from:
+        by which packed data are decoded depends on that.
     """
 
     axis: int = 0
     parts: tuple[Stretch, ...] = ()
     native: tuple[int, ...] | None = None
+    relative: bool = False
+    floats: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, metadata: ArrayMetadata) -> Configuration:
@@ -78,7 +88,7 @@ class Configuration:
         require(value, "version", "axis", "parts")
         if type(value["version"]) is not int or value["version"] != VERSION:
             raise UnsupportedError(f"version: {short(value['version'])}; known is {VERSION}")
-        if unknown := set(value) - {"version", "axis", "parts", "native"}:
+        if unknown := set(value) - {"version", "axis", "parts", "native", "relative", "floats"}:
             raise MetadataError(f"unknown members {', '.join(map(short, sorted(unknown)))}")
         axis = value["axis"]
         if type(axis) is not int or not 0 <= axis < max(1, len(grid_shape)):
@@ -98,7 +108,15 @@ class Configuration:
                 native = as_lengths(value["native"])
                 if len(native) != len(grid_shape) or 0 in native:
                     raise MetadataError(f"{list(native)} is no chunk shape of the array's cells")
-        return cls(axis, parts, native)
+        relative = value.get("relative", False)
+        if not isinstance(relative, bool):
+            raise MetadataError(f"relative: must be true or false, not {short(relative)}")
+        with member("floats"):
+            floats = as_object(value.get("floats", {}))
+            for name, dtype in floats.items():
+                if dtype not in _FLOATS:
+                    raise MetadataError(f"{short(name)}: {short(dtype)} is not float16 or float32")
+        return cls(axis, parts, native, relative, floats)
 
     def to_json(self) -> dict[str, Any]:
         """Return the transformer's object."""
@@ -106,6 +124,10 @@ class Configuration:
         value: dict[str, Any] = {"version": VERSION, "axis": self.axis, "parts": parts}
         if self.native is not None:
             value["native"] = list(self.native)
+        if self.relative:
+            value["relative"] = True
+        if self.floats:
+            value["floats"] = dict(self.floats)
         return {"name": NAME, "configuration": value}
 
     @property
@@ -125,7 +147,7 @@ class Configuration:
                 if not along:
                     continue
             parts.append(Stretch(part.name, shape))
-        return Configuration(self.axis, tuple(parts), self.native)
+        return replace(self, parts=tuple(parts))
 
 
 def _stretch(entry: Any, place: str, grid_shape: tuple[int, ...]) -> Stretch:
@@ -145,8 +167,21 @@ def _stretch(entry: Any, place: str, grid_shape: tuple[int, ...]) -> Stretch:
 
 
 def check(metadata: ArrayMetadata) -> None:
-    """Raise for a configuration that is wrong."""
-    Configuration.of(metadata)
+    """Raise for a configuration that is wrong, and take over what it says of attributes."""
+    for name, dtype in Configuration.of(metadata).floats.items():
+        value = metadata.attributes.get(name)
+        # It may have been changed since.
+        if isinstance(value, float) and float(_FLOATS[dtype](value)) == value:
+            metadata.attributes[name] = TypedFloat.of(_FLOATS[dtype](value))
+
+
+def floats_of(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the data types of attributes that JSON would not keep."""
+    return {
+        name: value.dtype.name
+        for name, value in attributes.items()
+        if isinstance(value, TypedFloat) and value.dtype.name in _FLOATS
+    }
 
 
 def fit(metadata: ArrayMetadata) -> dict[str, Any]:
@@ -154,9 +189,8 @@ def fit(metadata: ArrayMetadata) -> dict[str, Any]:
     grid_shape = metadata.grid.grid_shape
     value = metadata.storage_transformers[0]["configuration"]
     parts = tuple(Stretch(part["name"], tuple(part["shape"])) for part in value["parts"])
-    native = value.get("native")
-    found = Configuration(value["axis"], parts, None if native is None else tuple(native))
-    return found.cut(grid_shape).to_json()
+    cut = Configuration(value["axis"], parts).cut(grid_shape).to_json()["configuration"]
+    return {"name": NAME, "configuration": {**value, "parts": cut["parts"]}}
 
 
 def chunks(

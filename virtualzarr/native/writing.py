@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class NativeWriter(StoreChunks):
                     shape = [*found.grid.grid_shape]
                     if shape:
                         shape[value.axis] = CELLS  # there may be many more
-                    value = Configuration(value.axis, value.parts, chunk_shape(shape))
+                    value = replace(value, native=chunk_shape(shape))
                 return {"storage_transformers": (value.to_json(),)}
 
             self.array._change_metadata(begin)

@@ -1,0 +1,288 @@
+"""The native form: a Zarr v3 hierarchy whose arrays keep their manifests, and which grows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from virtualzarr.array import Array, references
+from virtualzarr.combine import concat
+from virtualzarr.errors import (
+    MismatchError,
+    NodeExistsError,
+    PublishError,
+    RefusedWarning,
+    SourceChangedError,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.group import Group
+from virtualzarr.hierarchy import check_writable, consolidate, delete_node, join, node_at
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import (
+    ArrayMetadata,
+    GroupMetadata,
+    KeyEncoding,
+    check_name,
+    dumps_json,
+    parse_array_v3,
+    zero_of,
+)
+from virtualzarr.metadata.fill import same_fill
+from virtualzarr.models.known import spec_of
+from virtualzarr.native.documents import commit, settle
+from virtualzarr.native.growth import grown, native_chunks, saved, tail
+from virtualzarr.native.parts import NO_SIZE, NO_TIME
+from virtualzarr.native.places import access_of
+from virtualzarr.nodes import open_hierarchy
+from virtualzarr.publish.report import PublishReport
+from virtualzarr.stores import Store, open_store
+
+
+def save(
+    node: Group | Array,
+    target: Any,
+    *,
+    overwrite: bool = False,
+    relative: bool = False,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> PublishReport:
+    """Keep a hierarchy with its references as a Zarr v3 hierarchy, which `virtualzarr.open` opens.
+
+    Nothing is left out and nothing is copied, whatever decoders the references need. Opening reads
+    no references, and reading only those that are needed. Arrays can be appended to, also with
+    more references (`append`), and be written over. Other Zarr readers refuse the arrays.
+
+    Parameters
+    ----------
+    node : Group or Array
+    target : path, URL, mutable mapping or store
+    overwrite : bool
+        Whether what is there is deleted first.
+    relative : bool
+        Whether sources are named relative to the hierarchy, where there is a way from there.
+    on_error : {"raise", "warn"}
+        What to do about arrays that have no form in Zarr v3: raise, or warn, leave them out, and
+        note them in the report's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Raises
+    ------
+    NodeExistsError
+        There is something already.
+    PublishError
+        An array has no form in Zarr v3.
+
+    Notes
+    -----
+    See ``specs/manifest-storage.md``. The hierarchy appears when its root's document is written,
+    last of all.
+    """
+    if on_error not in ("raise", "warn"):
+        raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+    store = open_store(target, storage_options)
+    check_writable(store)
+    if overwrite:
+        delete_node(store, "", missing_ok=True)
+    elif node_at(store, "") is not None:
+        raise NodeExistsError("there is something already; overwrite=True replaces it",
+                              file=store.uri)  # fmt: skip
+    nodes = [("", node)] + (list(node.members(None)) if isinstance(node, Group) else [])
+    documents: dict[str, bytes] = {}
+    refused: dict[str, str] = {}
+    counts: dict[str, Any] = {"arrays": 0, "groups": 0, "references": 0}
+    for path, member in nodes:
+        try:
+            if isinstance(member, Group):
+                metadata: Any = GroupMetadata(dict(member.attrs), 3)
+                counts["groups"] += 1
+            else:
+                metadata, count = _saved_array(store, path, member, relative)
+                counts["arrays"] += 1
+                counts["references"] += count
+            documents[path] = dumps_json(spec_of(metadata).to_documents()["zarr.json"])
+        except (PublishError, UnsupportedError) as error:
+            if on_error == "raise" or not path:
+                raise PublishError(error.message, variable=path or "/") from error
+            warnings.warn(f"{path}: {error}; it was left out", RefusedWarning, stacklevel=2)
+            refused[path] = error.message
+    for path in sorted(documents, key=len, reverse=True):
+        store.set(join(path, "zarr.json"), documents[path])
+    if isinstance(node, Group):
+        consolidate(store)
+    nbytes = sum(size for _, size in store.list())
+    return PublishReport(
+        path=store.uri, zarr_format=3, why_v3=(), inlined=0, copied=0, copied_bytes=0,
+        copied_to=None, nbytes=nbytes, refused=refused, **counts,
+    )  # fmt: skip
+
+
+def _saved_array(
+    store: Store, path: str, array: Array, relative: bool
+) -> tuple[ArrayMetadata, int]:
+    """Store the references of an array, and return the metadata to write for it, and how many."""
+    for name in path.split("/") if path else ():
+        check_name(name, 3)
+    metadata = array.metadata.as_format(3).replace(
+        key_encoding=KeyEncoding(), storage_transformers=()
+    )
+    _check_said(metadata, path)
+    manifest: Manifest = references.manifest_of(array)
+    return saved(store, path, metadata, manifest, relative=relative), manifest.nrefs
+
+
+def _check_said(metadata: ArrayMetadata, path: str) -> None:
+    """Refuse an array of which a v3 document would not say what it is."""
+    dtype = metadata.dtype
+    try:
+        read = parse_array_v3(spec_of(metadata).to_documents()["zarr.json"])
+    except VirtualZarrError as error:
+        raise PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
+    fills = [zero_of(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)]
+    if (
+        (read.shape, read.dtype, read.grid) != (metadata.shape, dtype, metadata.grid)
+        or read.pipeline.decoding_key(dtype) != metadata.pipeline.decoding_key(dtype)
+        or not same_fill(*fills)
+    ):
+        raise PublishError("a Zarr v3 document would not describe it exactly", variable=path)
+
+
+def append(
+    target: Any,
+    addition: Group | Array,
+    dim: str | None = None,
+    *,
+    axis: int | None = None,
+    path: str = "",
+    duplicates: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    **options: Any,
+) -> bool:
+    """Append references to a hierarchy that `save` made, without reading what is there.
+
+    Parameters
+    ----------
+    target : path, URL, mutable mapping or store
+    addition : Group or Array
+        Virtual, such as `virtualize` returns.
+    dim : str, optional
+        The dimension to append along.
+    axis : int, optional
+        Of an array, instead of a dimension.
+    path : str
+        Of the node in the hierarchy; the root by default.
+    duplicates : {"raise", "skip"}
+        What to do if all files of the addition are there already, as they were scanned.
+    storage_options, allowed
+        As for `open`.
+    **options
+        As for `concat`.
+
+    Returns
+    -------
+    bool
+        Whether anything was appended; false if all of it is there already.
+
+    Raises
+    ------
+    MismatchError
+        The addition differs in what must be equal, see `concat`; or some files are there already;
+        or somebody else has appended meanwhile.
+    SourceChangedError
+        A file is there already, but was another one when it was scanned.
+
+    Notes
+    -----
+    Who reads sees the hierarchy before or after: new references are stored first, beside the old
+    ones, then the documents change in one step. If two append at once, one of them fails.
+    """
+    if duplicates not in ("raise", "skip"):
+        raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
+    store = open_store(target, storage_options)
+    check_writable(store)
+    settle(store, path)
+    access = access_of(store, allowed, storage_options)
+    node = open_hierarchy(store, path, access=access)
+    found = dict(_growing(node, dim, axis))
+    if not found:
+        raise ValueError(f"no array has a dimension {dim!r}")
+    if _is_there(found, addition, duplicates):
+        return False
+    tails = _tails(node, found)
+    joined: Any = concat([tails, addition], dim=dim, axis=axis, **options)
+    changes = {}
+    for place, (array, along) in found.items():
+        whole = joined[place] if place else joined
+        changes[place] = (array, grown(array, whole, along))
+    commit(store, path, changes)
+    return True
+
+
+def _growing(
+    node: Group | Array, dim: str | None, axis: int | None
+) -> Iterable[tuple[str, tuple[Array, int]]]:
+    """Yield the arrays that grow, by path, and along which axis."""
+    if isinstance(node, Array):
+        yield "", (node, node.dims.index(dim) if dim is not None else (axis or 0) % node.ndim)
+        return
+    for path, member in node.members(None):
+        if isinstance(member, Array) and dim in member.dims:
+            yield path, (member, member.dims.index(dim))
+
+
+def _tails(node: Group | Array, found: Mapping[str, tuple[Array, int]], at: str = "") -> Any:
+    """Return the hierarchy with only the end of the arrays that grow."""
+    if isinstance(node, Array):
+        return tail(*found[at]) if at in found else node
+    members = {name: _tails(node[name], found, join(at, name)) for name in node}
+    return Group(node.attrs, members, node.path)
+
+
+def _is_there(
+    found: Mapping[str, tuple[Array, int]], addition: Group | Array, duplicates: str
+) -> bool:
+    """Tell whether all files of an addition are there already.
+
+    Raises
+    ------
+    MismatchError, SourceChangedError
+        Some of them are, or others by their names, or all of them and that is not wanted.
+    """
+    there: dict[str, bool] = {}
+    for place, (array, _) in found.items():
+        new = addition[place] if isinstance(addition, Group) and place in addition else addition
+        if not isinstance(new, Array):
+            continue
+        fresh = {s.uri: s for s in references.manifest_of(new).sources if not s.is_inline}
+        there |= {uri: False for uri in fresh if uri not in there}
+        chunks = native_chunks(array)
+        for _, _, number in chunks.stretches():
+            part = chunks.part(number)
+            for uri, *stored in part.uris() if part is not None else ():
+                if uri in fresh:
+                    source = fresh[uri]
+                    _check_same(uri, stored, (source.size, source.mtime_ns, source.etag))
+                    there[uri] = True
+    known = [uri for uri, is_there in there.items() if is_there]
+    if not known:
+        return False
+    if duplicates == "raise" or len(known) < len(there):
+        raise MismatchError(
+            f"{len(known)} of {len(there)} files are there already; nothing was appended",
+            file=known[0],
+        )
+    return True
+
+
+def _check_same(uri: str, stored: list[Any], now: tuple[Any, ...]) -> None:
+    old = [None if value in (NO_SIZE, NO_TIME, "") else value for value in stored]
+    if any(a is not None and b is not None and a != b for a, b in zip(old, now, strict=True)):
+        raise SourceChangedError(
+            "the file is there already, but was another one when it was scanned; its references "
+            "no longer hold: make the hierarchy anew",
+            file=uri,
+        )
