@@ -17,7 +17,6 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.metadata import (
-    ArrayMetadata,
     GroupMetadata,
     check_name,
     dumps_json,
@@ -77,11 +76,6 @@ def node_at(store: Store, path: str, zarr_format: int | None = None) -> Node | N
         if store.get(join(path, name)) is not None:
             return 2, kind
     return None
-
-
-def documents_of(metadata: ArrayMetadata | GroupMetadata) -> dict[str, Document]:
-    """Return the documents of a node by name, the one that makes it a node first."""
-    return spec_of(metadata).to_documents()
 
 
 def read_node(store: Store, path: str, zarr_format: int | None = None) -> NodeSpec:

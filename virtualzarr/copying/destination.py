@@ -22,12 +22,12 @@ from virtualzarr.hierarchy import (
     ancestors,
     check_writable,
     delete_node,
-    documents_of,
     join,
     node_at,
     refresh_consolidated,
 )
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
+from virtualzarr.models.known import spec_of
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.memory import MemoryStore
@@ -159,5 +159,5 @@ def finish(store: Store, path: str, zarr_format: int) -> None:
 
 def write_documents(store: Store, path: str, metadata: ArrayMetadata | GroupMetadata) -> None:
     """Write the documents of a node, the one that makes it a node last."""
-    for name, document in reversed(documents_of(metadata).items()):
+    for name, document in reversed(spec_of(metadata).to_documents().items()):
         store.set(join(path, name), dumps_json(document))

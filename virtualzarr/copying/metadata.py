@@ -13,13 +13,10 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.sharding import Sharding, only_sharding
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
-from virtualzarr.hierarchy import documents_of
 from virtualzarr.metadata import (
     ArrayMetadata,
     GroupMetadata,
     KeyEncoding,
-    parse_array_v2,
-    parse_array_v3,
     to_scalar,
     zero_of,
 )
@@ -29,6 +26,7 @@ from virtualzarr.metadata.new import Wishes
 from virtualzarr.metadata.new.codecs import as_codec, as_list, new_pipeline, sharded, split_codecs
 from virtualzarr.metadata.new.grid import new_grid
 from virtualzarr.models import v2, v3
+from virtualzarr.models.known import as_written
 from virtualzarr.publish.copying import plain_pipeline, reversible
 from virtualzarr.publish.rules import own_codecs
 
@@ -95,11 +93,7 @@ def changed(array: Array, zarr_format: int, options: CopyOptions) -> Change:
     new = base.replace(grid=grid, pipeline=pipeline)
     new = converted(new, zarr_format)
     new = new.replace(key_encoding=_keys(array, zarr_format, options))
-    documents = documents_of(new)
-    if zarr_format == 2:
-        new = parse_array_v2(documents[".zarray"], documents.get(".zattrs"))
-    else:
-        new = parse_array_v3(documents["zarr.json"])
+    new = as_written(new)
     alike = new.dtype == old.dtype and _same_reading(old, new)
     inner, outer = _inside(old), _inside(new)
     kept = not _given(options)

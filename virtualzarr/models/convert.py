@@ -10,7 +10,7 @@ from virtualzarr.metadata import ArrayMetadata, KeyEncoding
 from virtualzarr.models.array import ArraySpecBase
 from virtualzarr.models.compare import documents_differ
 from virtualzarr.models.group import GroupSpecBase
-from virtualzarr.models.known import models, spec_of
+from virtualzarr.models.known import as_written, models, spec_of
 from virtualzarr.models.node import NodeSpec
 
 
@@ -51,7 +51,7 @@ def _array(node: ArraySpecBase[Any], zarr_format: int, new_keys: bool) -> NodeSp
         extra=_extra(old.extra, zarr_format),
         key_encoding=_keys(old, zarr_format, new_keys),
     )
-    result = models(zarr_format)[0].from_json(spec_of(new).to_json())
+    result = models(zarr_format)[0].from_metadata(as_written(new))
     # There and back again: whatever is not the same has no form there.
     back = result.metadata.replace(
         zarr_format=old.zarr_format, extra=old.extra, key_encoding=old.key_encoding

@@ -32,9 +32,9 @@ def nested(nodes: Mapping[str, NodeSpec], empty: Callable[[], Any]) -> Any:
             path = path.rpartition("/")[0]
             if found.setdefault(path, empty()).node_type == "array":
                 raise MetadataError(f"{path or '/'}: is an array, but there is a node below it")
-    # From the deepest up: a group is complete before it is put into another.
+    # From the deepest up: a group is complete before it is put into another. Else as given.
     inner: dict[str, dict[str, NodeSpec]] = {}
-    for path in sorted(found, key=lambda path: (path == "", -path.count("/"), path)):
+    for path in sorted(found, key=lambda path: (path == "", -path.count("/"))):
         whole: Any = found[path]
         if path in inner:
             whole = whole.replace(members={**(whole.members or {}), **inner[path]})

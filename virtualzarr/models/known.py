@@ -37,6 +37,18 @@ def spec_of(metadata: ArrayMetadata | GroupMetadata) -> NodeSpec:
     return array._of(metadata) if isinstance(metadata, ArrayMetadata) else group._of(metadata)
 
 
+def as_written(metadata: ArrayMetadata) -> ArrayMetadata:
+    """Return the metadata of an array as they are read back from its documents.
+
+    Raises
+    ------
+    UnsupportedError
+        They have no form in documents.
+    """
+    spec = models(metadata.zarr_format)[0]._of(metadata)
+    return spec.from_documents(spec.to_documents()).metadata
+
+
 def from_documents(documents: Mapping[str, Any]) -> NodeSpec:
     """Return the model that a node's documents have, by their names, v3 before v2.
 
