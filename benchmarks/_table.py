@@ -43,14 +43,21 @@ def best(work: Callable[[], Any], repeat: int = 3) -> float:
     return min(times)
 
 
-def alternate(works: dict[str, Callable[[], Any]], repeat: int = 3) -> dict[str, float]:
+def alternate(
+    works: dict[str, Callable[[], Any]],
+    repeat: int = 3,
+    prepare: Callable[[str], Any] | None = None,
+) -> dict[str, float]:
     """Return the shortest of several runs of each work, in seconds, taking turns.
 
-    Taking turns spreads the noise of a busy machine over all of them.
+    Taking turns spreads the noise of a busy machine over all of them. What `prepare` does with
+    the name of a work before each run of it is not timed.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeat):
         for name, work in works.items():
+            if prepare is not None:
+                prepare(name)
             times[name].append(best(work, 1))
     return {name: min(values) for name, values in times.items()}
 

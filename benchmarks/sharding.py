@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import tempfile
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-import virtualzarr
+from benchmarks._engines import engines
 from benchmarks._table import Row, alternate, row
 from grids import RegularGrid
 from virtualzarr.codecs import Pipeline, make
@@ -64,23 +63,7 @@ def _write(path: Path, shape: tuple[int, ...]) -> Path:
 
 def _readers(path: Path) -> dict[str, Callable[[Any], Any]]:
     """Return what reads a selection, for each tool that is installed."""
-    ours: Any = virtualzarr.open(path)
-    readers: dict[str, Callable[[Any], Any]] = {"ours": ours.__getitem__}
-    if importlib.util.find_spec("zarr"):
-        import zarr
-
-        readers["zarr-python"] = zarr.open_array(path, mode="r").__getitem__
-        if hasattr(zarr.core.codec_pipeline, "FusedCodecPipeline"):
-            fused = {"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}
-            with zarr.config.set(fused):
-                readers["zarr-python fused"] = zarr.open_array(path, mode="r").__getitem__
-    if importlib.util.find_spec("tensorstore"):
-        import tensorstore
-
-        kvstore = {"driver": "file", "path": f"{path}/"}
-        opened = tensorstore.open({"driver": "zarr3", "kvstore": kvstore}).result()
-        readers["TensorStore"] = lambda selection: opened[selection].read().result()
-    return readers
+    return {tool: open_(path).__getitem__ for tool, open_ in engines().items()}
 
 
 def _all(read: Callable[[Any], Any]) -> Callable[[], Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._engines import engines
 from benchmarks._table import Row, alternate, row
 from grids import RectilinearGrid, RegularGrid
 from virtualzarr import Array
@@ -32,7 +33,7 @@ Work = Callable[[], Any]
 
 def run(quick: bool = False) -> list[Row]:
     """Write the same data with us, zarr-python and TensorStore, into new directories each time."""
-    large = _walk((64 if quick else 256) * MIB // 4)
+    large = _walk((64 if quick else 1024) * MIB // 4)
     small = _walk((2_000 if quick else 12_800) * 1024)
     with tempfile.TemporaryDirectory() as folder:
         target = "<= 1 x the fastest"
@@ -52,62 +53,27 @@ def _walk(size: int) -> Any:
 
 def _write(folder: Path, data: Any, chunk: int, codec: dict, name: str, target: str) -> Row:
     document = _document(RegularGrid(data.shape, (chunk // 4,)), codec)
-    tools: dict[str, Callable[[Path], Any]] = {"ours": _ours(document)}
-    if importlib.util.find_spec("zarr"):
-        tools["zarr"] = _zarr
-    if importlib.util.find_spec("tensorstore"):
-        tools["tensorstore"] = _tensorstore
+    tools = engines()
+
+    def empty(tool: str) -> None:
+        path = folder / tool
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        (path / "zarr.json").write_bytes(dumps_json(array_to_v3(document)))
 
     def work(open_: Callable[[Path], Any], tool: str) -> Work:
-        def once() -> None:
-            path = folder / tool
-            shutil.rmtree(path, ignore_errors=True)
-            path.mkdir()
-            (path / "zarr.json").write_bytes(dumps_json(array_to_v3(document)))
-            array = open_(path)
-            array[:] = data
-
-        return once
+        return lambda: open_(folder / tool).__setitem__(slice(0, len(data)), data)
 
     works = {tool: work(open_, tool) for tool, open_ in tools.items()}
-    times = alternate(works)
+    times = alternate(works, prepare=empty)
     for tool in tools:
-        np.testing.assert_array_equal(_ours(document)(folder / tool)[-5000:], data[-5000:])
+        np.testing.assert_array_equal(tools["ours"](folder / tool)[-5000:], data[-5000:])
     return row(name, times, target)
 
 
 def _document(grid: Any, codec: dict) -> ArrayMetadata:
     pipeline = Pipeline.from_v3([BYTES, codec])
     return ArrayMetadata(grid.shape, np.dtype("f4"), grid, pipeline, 0.0)
-
-
-def _ours(metadata: ArrayMetadata) -> Callable[[Path], Array]:
-    return lambda path: Array.stored(metadata, LocalStore(path))
-
-
-def _zarr(path: Path) -> Any:
-    import zarr
-
-    return zarr.open_array(path, mode="r+")
-
-
-class _Tensorstore:
-    """Writes through TensorStore without waiting for the disk, as the others do."""
-
-    def __init__(self, path: Path) -> None:
-        import tensorstore
-
-        context = tensorstore.Context({"file_io_sync": False})
-        store = {"driver": "file", "path": str(path)}
-        spec = {"driver": "zarr3", "kvstore": store}
-        self.array: Any = tensorstore.open(spec, context=context, open=True).result()
-
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        self.array[selection].write(value).result()
-
-
-def _tensorstore(path: Path) -> Any:
-    return _Tensorstore(path)
 
 
 def _append(folder: Path, count: int) -> Row:
