@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -121,12 +122,12 @@ class Pieces:
         new = Axis(extent, edges) if len(edges) else Axis.bare(0, edge)
         return cls(cell, np.zeros(len(cell), np.int64), new)
 
-    @property
+    @cached_property
     def nowhere(self) -> NDArray[np.bool_]:
         """Which new cells are cut out of nothing."""
         return self.cell < 0
 
-    @property
+    @cached_property
     def unbroken(self) -> bool:
         """Whether the old cells follow one another."""
         n = len(self.cell)

@@ -21,7 +21,7 @@ from virtualzarr.manifest import Affine, Decoder, Manifest
 from virtualzarr.manifest.manifest import CANONICAL, MISSING
 from virtualzarr.metadata import ArrayMetadata
 
-__all__ = ["Pieces", "axes_of", "decoded_by", "recut", "tidied"]
+__all__ = ["Pieces", "axes_of", "decoded_by", "recut", "tidied", "with_planes", "without_shards"]
 
 Int64 = NDArray[np.int64]
 
@@ -62,11 +62,9 @@ def recut(array: Array, pieces: Sequence[Pieces]) -> Array:
     """
     axes = axes_of(array)
     grid = simplest([piece.axis for piece in pieces])
-    metadata, manifest = array.metadata, array.manifest
-    if metadata.pipeline.serializer.needs_fill:
-        metadata, manifest = _without_shards(metadata, manifest)
-    manifest = _Recutting(metadata, manifest, axes, pieces).manifest()
-    metadata = metadata.replace(shape=grid.shape, grid=grid)
+    array = without_shards(array)
+    manifest = _Recutting(array.metadata, array.manifest, axes, pieces).manifest()
+    metadata = array.metadata.replace(shape=grid.shape, grid=grid)
     return Array(metadata, ManifestChunks(manifest), array.path, fill_missing=array.fill_missing)
 
 
@@ -80,15 +78,30 @@ def decoded_by(manifest: Manifest, pipeline: Pipeline) -> Manifest:
     return manifest.replace(decoders=tuple(known), decoder=decoder)
 
 
-def _without_shards(metadata: ArrayMetadata, manifest: Manifest) -> tuple[ArrayMetadata, Manifest]:
-    """Declare the codecs within shards: cells may then have any shape, shards are for decoders."""
-    chain = list(metadata.pipeline.codecs)
-    serializer = metadata.pipeline.serializer
+def without_shards(array: Array) -> Array:
+    """Return an array that declares the codecs within its shards, and leaves shards to decoders.
+
+    Its cells may then have any shape. The manifest names every shard's decoder.
+    """
+    chain = list(array.metadata.pipeline.codecs)
+    serializer = array.metadata.pipeline.serializer
+    if not isinstance(serializer, Sharding):
+        return array
     while isinstance(serializer, Sharding):
         chain = [*chain[: chain.index(serializer)], *serializer.pipeline.codecs]
         serializer = serializer.pipeline.serializer
-    manifest = decoded_by(manifest, metadata.pipeline)
-    return metadata.replace(pipeline=Pipeline(chain)), manifest
+    return Array(
+        array.metadata.replace(pipeline=Pipeline(chain)),
+        ManifestChunks(decoded_by(array.manifest, array.metadata.pipeline)),
+        array.path,
+        fill_missing=array.fill_missing,
+    )
+
+
+def _edges(axis: Axis) -> Int64:
+    """Return the edge of each cell."""
+    edges, counts = axis.runs()
+    return np.repeat(edges, counts)
 
 
 class _Recutting:
@@ -104,22 +117,25 @@ class _Recutting:
         axes: tuple[Axis, ...],
         pieces: Sequence[Pieces],
     ) -> None:
-        self.metadata, self.old, self.pieces = metadata, manifest, pieces
+        self.metadata, self.old, self.axes, self.pieces = metadata, manifest, axes, pieces
         self.ndim = len(axes)
         self.shape = tuple(piece.axis.ncells for piece in pieces)
         self.edges = []
         self.blocks = []
         self.starts = []
-        same: Any = np.True_
+        self.fits = []
         for i, (axis, piece) in enumerate(zip(axes, pieces, strict=True)):
-            edge = piece.axis.edge(np.arange(piece.axis.ncells))
-            block = axis.edge(np.maximum(piece.cell, 0)) if axis.ncells else edge
+            edge = _edges(piece.axis)
+            if not len(piece.cell) or not axis.ncells:
+                block = edge
+            elif piece.unbroken:
+                block = _edges(axis)[int(piece.cell[0]) : int(piece.cell[-1]) + 1]
+            else:
+                block = axis.edge(np.maximum(piece.cell, 0))
             self.edges.append(self._along(i, edge))
             self.blocks.append(self._along(i, block))
             self.starts.append(self._along(i, piece.start))
-            fits = (piece.start == 0) & (edge == block) | piece.nowhere
-            same = same & self._along(i, fits)
-        self.same = same
+            self.fits.append((piece.start == 0) & (edge == block) | piece.nowhere)
 
     def _along(self, i: int, column: NDArray[Any]) -> NDArray[Any]:
         """Return numbers of axis `i` in a form that broadcasts along the others."""
@@ -137,8 +153,11 @@ class _Recutting:
                 nowhere = nowhere | self._along(i, piece.nowhere)
             columns["source"] = np.where(nowhere, np.int32(MISSING), columns["source"])
         taken = Manifest(self.shape, self.old.sources, decoders=self.old.decoders, **columns)
-        if not np.all(self.same):
-            part = ~self.same & (taken.source >= 0)
+        if not all(fits.all() for fits in self.fits):
+            fits: Any = np.True_
+            for i, along in enumerate(self.fits):
+                fits = fits & self._along(i, along)
+            part = ~fits & (taken.source >= 0)
             taken = _Parts(self, taken, part).manifest() if part.any() else taken
         return tidied(taken)
 
@@ -291,6 +310,46 @@ def _distinct(keys: Int64) -> tuple[Int64, Int64]:
     place = np.zeros(top, np.int64)
     place[distinct] = np.arange(len(distinct))
     return distinct, place[keys]
+
+
+def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -> Manifest:
+    """Return a manifest with other references in some planes across an axis.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    planes : Manifest
+        Into the same sources: as many cells along `axis` as there are in `cells`.
+    axis : int
+    cells : int64 array
+    """
+    known = {decoder: row for row, decoder in enumerate(manifest.decoders)}
+    rows = [known.setdefault(decoder, len(known)) for decoder in planes.decoders]
+    where: Any = (*(slice(None),) * axis, cells)
+    decoder = planes.decoder
+    if decoder is not None:
+        decoder = np.array([*rows, CANONICAL], np.int32)[decoder]
+
+    def put(old: Any, new: Any, empty: int, *corner: int) -> Any:
+        """Return a column with the planes in it; one that is not there is `empty` everywhere."""
+        if old is None and new is None:
+            return None
+        new = np.int32(empty) if new is None else np.asarray(new)
+        if old is not None and np.array_equal(np.asarray(old)[where], new):
+            return old
+        column = np.full((*manifest.shape, *corner), empty, new.dtype)
+        if old is not None:
+            column[...] = np.asarray(old)
+        column[where] = new
+        return column
+
+    return manifest.replace(
+        offset=put(manifest.offset, planes.offset, 0),
+        length=put(manifest.length, planes.length, 0),
+        decoders=tuple(known),
+        decoder=put(manifest.decoder, decoder, CANONICAL),
+        origin=put(manifest.origin, planes.origin, 0, manifest.ndim),
+    )
 
 
 def tidied(manifest: Manifest) -> Manifest:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from grids import Axis, ChunkGrid, SeparableGrid, from_axes
+import numpy as np
+
+from grids import Axis, ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.combine.attributes import differing_meaning
 from virtualzarr.combine.problems import Problems
@@ -28,13 +30,13 @@ def choose_model(arrays: Sequence[Array]) -> int:
 def check_agree(
     arrays: Sequence[Array], axis: int | None, model: int, problems: Problems, variable: str
 ) -> None:
-    """Note how arrays differ from one of them.
+    """Note how arrays differ from one of them, in more than how they are stored.
 
     Parameters
     ----------
     arrays : sequence of Array
     axis : int or None
-        The axis along which lengths and chunks may differ, if there is one.
+        The axis along which lengths may differ, if there is one.
     model : int
         The array that the others are held against.
     """
@@ -44,14 +46,13 @@ def check_agree(
             continue
         for difference in differences(array.metadata, ours.metadata, axis):
             problems.differ(variable, index, model, *difference)
-        if array.ndim == ours.ndim and array.dtype == ours.dtype:
-            for difference in _chunk_differences(array, ours, axis):
-                problems.differ(variable, index, model, *difference)
 
 
 def differences(mine: ArrayMetadata, its: ArrayMetadata, axis: int | None) -> Iterator[Difference]:
     """Yield what differs between two arrays, and both values, apart from how they are stored."""
-    if mine.dtype != its.dtype or vlen_kind(mine.dtype) != vlen_kind(its.dtype):
+    if mine.dtype is not its.dtype and (
+        mine.dtype != its.dtype or vlen_kind(mine.dtype) != vlen_kind(its.dtype)
+    ):
         yield "data type", mine.dtype, its.dtype
     if mine.ndim != its.ndim:
         yield "shape", mine.shape, its.shape
@@ -71,23 +72,6 @@ def axis_name(metadata: ArrayMetadata, axis: int) -> str:
     return f"axis {axis}" if name is None else f"axis {axis} ({name})"
 
 
-def _chunk_differences(mine: Array, its: Array, axis: int | None) -> Iterator[Difference]:
-    """Yield what differs in codecs and chunk shapes, if `mine` has any chunk."""
-    a, b = mine.metadata, its.metadata
-    same_pipeline = a.pipeline == b.pipeline or a.pipeline.decoding_key(
-        a.dtype
-    ) == b.pipeline.decoding_key(a.dtype)
-    if same_pipeline and same_cells(a.grid, b.grid, axis):
-        return
-    if not mine.manifest.nrefs:
-        return
-    if not same_pipeline:
-        yield "codecs", a.pipeline, b.pipeline
-    for i, (x, y) in enumerate(zip(axes_of(a.grid), axes_of(b.grid), strict=True)):
-        if i != axis and x.extent == y.extent and not x.same_cells(y):
-            yield f"chunk lengths along {axis_name(b, i)}", _lengths(x), _lengths(y)
-
-
 def axes_of(grid: ChunkGrid) -> tuple[Axis, ...]:
     """Return the axes of a grid that cuts each on its own."""
     if not isinstance(grid, SeparableGrid):
@@ -95,52 +79,58 @@ def axes_of(grid: ChunkGrid) -> tuple[Axis, ...]:
     return grid.axes
 
 
-def _lengths(axis: Axis) -> str:
-    if axis.uniform is not None:
-        return str(axis.uniform)
-    edges, counts = axis.runs()
-    runs = [f"{n} x {edge}" if n > 1 else f"{edge}" for edge, n in zip(edges, counts, strict=True)]
-    return ", ".join(runs[:4]) + (", ..." if len(runs) > 4 else "")
-
-
-def fill_holder(arrays: Sequence[Array], model: int, problems: Problems, variable: str) -> int:
+def fill_holder(
+    arrays: Sequence[Array], model: int, problems: Problems, variable: str, *, resolve: bool = False
+) -> int:
     """Return the array whose fill value is that of all: one with missing chunks, if there is one.
 
     Fill values that differ where they matter are noted: among arrays with missing chunks, and in
     Zarr v2 arrays, where readers take the fill value for missing data.
+
+    Parameters
+    ----------
+    resolve : bool
+        Whether missing chunks may be given their own fill value by references.
     """
-    ours = arrays[model].metadata
-    if all(_same_fill(array.metadata, ours) for array in arrays):
+    fill, dtype = arrays[model].fill_value, arrays[model].dtype
+    if all(same_fill_value(array.fill_value, fill, dtype) for array in arrays):
         return model
-    holder = next((i for i, array in enumerate(arrays) if _has_missing(array)), model)
+    holder = next((i for i, array in enumerate(arrays) if has_missing(array)), model)
+    fill = arrays[holder].fill_value
     for index, array in enumerate(arrays):
-        matters = array.metadata.zarr_format == 2 or _has_missing(array)
-        if matters and not _same_fill(array.metadata, arrays[holder].metadata):
-            mine, its = array.fill_value, arrays[holder].fill_value
-            problems.differ(variable, index, holder, "fill value", repr(mine), repr(its))
+        if same_fill_value(array.fill_value, fill, dtype):
+            continue
+        matters = has_missing(array) and not (resolve and can_be_filled(array))
+        if matters or array.metadata.zarr_format == 2:
+            mine, its = repr(array.fill_value), repr(fill)
+            problems.differ(variable, index, holder, "fill value", mine, its)
     return holder
 
 
-def _same_fill(a: ArrayMetadata, b: ArrayMetadata) -> bool:
-    if a.fill_value is b.fill_value or same_fill(a.fill_value, b.fill_value):
+def same_fill_value(a: Any, b: Any, dtype: np.dtype[Any]) -> bool:
+    """Tell whether missing chunks of two arrays of one data type read as the same."""
+    if a is b or same_fill(a, b):
         return True
-    if a.dtype != b.dtype:
-        return False
-    return same_fill(*(zero_of(m.dtype) if m.fill_value is None else m.fill_value for m in (a, b)))
+    return same_fill(*(zero_of(dtype) if fill is None else fill for fill in (a, b)))
 
 
-def _has_missing(array: Array) -> bool:
-    return array.manifest.nrefs < array.manifest.ncells
+def has_missing(array: Array) -> bool:
+    """Tell whether any chunk, or part of a shard, may be missing."""
+    return array.manifest.nrefs < array.manifest.ncells or has_shards(array)
+
+
+def has_shards(array: Array) -> bool:
+    """Tell whether any chunk is a shard, of which only its index says what is missing."""
+    pipelines = [array.metadata.pipeline, *(d.pipeline for d in array.manifest.decoders)]
+    return any(pipeline.serializer.needs_fill for pipeline in pipelines)
+
+
+def can_be_filled(array: Array) -> bool:
+    """Tell whether missing chunks can be given a value by references."""
+    return not array.dtype.hasobject and not has_shards(array)
 
 
 def same_cells(a: ChunkGrid, b: ChunkGrid, axis: int | None) -> bool:
     """Tell whether two grids have the same cells, apart from one axis."""
     pairs = zip(axes_of(a), axes_of(b), strict=True)
     return all(x is y or i == axis or x.same_cells(y) for i, (x, y) in enumerate(pairs))
-
-
-def grid_like(grid: ChunkGrid, model: ChunkGrid, axis: int) -> SeparableGrid:
-    """Return a grid cut as the model's, apart from one axis."""
-    axes = list(axes_of(model))
-    axes[axis] = axes_of(grid)[axis]
-    return from_axes(axes)

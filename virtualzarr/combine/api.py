@@ -21,6 +21,7 @@ def concat(
     dim: str | None = None,
     harmonize: Harmonize = False,
     combine_attrs: str = "drop_conflicts",
+    dtype: Any = None,
 ) -> Array: ...
 @overload
 def concat(
@@ -30,6 +31,7 @@ def concat(
     dim: str | None = None,
     harmonize: Harmonize = False,
     combine_attrs: str = "drop_conflicts",
+    dtype: Any = None,
 ) -> Group: ...
 def concat(
     items: Sequence[Array] | Sequence[Group],
@@ -38,14 +40,16 @@ def concat(
     dim: str | None = None,
     harmonize: Harmonize = False,
     combine_attrs: str = "drop_conflicts",
+    dtype: Any = None,
 ) -> Array | Group:
     """Join arrays or groups along an axis they have. Nothing is copied.
 
     Parameters
     ----------
     items : sequence of Array, or sequence of Group
-        Virtual arrays: their chunks are references. Lengths and chunk lengths may differ along the
-        axis, and a chunk at an edge may be stored longer than the array.
+        Arrays whose chunks are references, or lie in a Zarr store on disk, in memory, or remote.
+        They may be cut and encoded in any ways: other chunk shapes, codecs, byte orders, orders of
+        axes, shards. Along the axis, lengths may differ.
     axis : int, optional
         The axis. For arrays the default is 0; in groups, it is that of every array that has it.
     dim : str, optional
@@ -60,22 +64,29 @@ def concat(
     combine_attrs : {"drop_conflicts", "override", "no_conflicts", "identical", "drop"}
         Of other attributes with several values, none is kept; all are the first input's; different
         values are an error; so are attributes that only some have; none is kept of any.
+    dtype : dtype-like, optional
+        Of arrays: what all values are cast to, whatever is lost. By default, one that has all
+        values of all inputs: float64 for int32 and float32, the longest text, the finest time.
 
     Returns
     -------
     Array or Group
+        Its codecs are those of most chunks; other chunks have decoders of their own. Where chunks
+        are cut differently along other axes, each chunk of the result is a part of one of every
+        input; a chunk that serves several is still fetched and decoded once per request.
 
     Raises
     ------
     MismatchError
         The inputs differ in what must be equal, and the message says which input, in what, and both
-        values: data type, dimension names, lengths and chunks along other axes, how chunks decode
-        (the compression level does not matter), attributes that give numbers their meaning
-        (`virtualzarr.combine.attributes.MEANING`), and the fill value, where any chunk is missing.
+        values: data types without a common one, dimension names, lengths along other axes,
+        attributes that give numbers their meaning (`virtualzarr.combine.attributes.MEANING`; with
+        them, also data types), and the fill value, where any chunk is missing.
         In groups also: variables that are not everywhere, and coordinates along the dimension that
         overlap, repeat, or are not in order.
     UnsupportedError
-        An array is not virtual.
+        References cannot point to the chunks of an array, such as one in a zip file; or chunks are
+        cut so differently that more than ten million parts would be made.
     ValueError
         There is nothing to join, or no such axis.
 
@@ -95,7 +106,7 @@ def concat(
     (((3, 2),), array([1, 2, 0, 1], dtype=uint8))
     """
     items = _checked(items)
-    options = Options.of(harmonize, combine_attrs)
+    options = Options.of(harmonize, combine_attrs, dtype)
     return concat_labelled(items, axis, dim, Problems(Labels(items)), options)
 
 
@@ -107,6 +118,7 @@ def stack(
     dim: str | None = None,
     harmonize: Harmonize = False,
     combine_attrs: str = "drop_conflicts",
+    dtype: Any = None,
 ) -> Array: ...
 @overload
 def stack(
@@ -116,6 +128,7 @@ def stack(
     dim: str | None = None,
     harmonize: Harmonize = False,
     combine_attrs: str = "drop_conflicts",
+    dtype: Any = None,
 ) -> Group: ...
 def stack(
     items: Sequence[Array] | Sequence[Group],
@@ -124,6 +137,7 @@ def stack(
     dim: str | None = None,
     harmonize: Harmonize = False,
     combine_attrs: str = "drop_conflicts",
+    dtype: Any = None,
 ) -> Array | Group:
     """Join arrays or groups along a new axis. Nothing is copied.
 
@@ -135,7 +149,7 @@ def stack(
         Where the new axis stands in the result.
     dim : str, optional
         The new dimension's name; needed for groups.
-    harmonize, combine_attrs
+    harmonize, combine_attrs, dtype
         As in `concat`.
 
     Returns
@@ -158,7 +172,7 @@ def stack(
     <Group: 1 member>
     """
     items = _checked(items)
-    options = Options.of(harmonize, combine_attrs)
+    options = Options.of(harmonize, combine_attrs, dtype)
     return stack_labelled(items, axis, dim, Problems(Labels(items)), options)
 
 
@@ -179,6 +193,8 @@ def concat_labelled(
         problems.check(doing)
         assert joined is not None
         return joined
+    if options.dtype is not None:
+        raise ValueError("dtype is for arrays: the variables of groups have one each")
     groups = [item for item in items if isinstance(item, Group)]
     if (axis is None) == (dim is None):
         raise ValueError("give dim, the name of the dimension along which groups are joined")
@@ -212,6 +228,8 @@ def stack_labelled(
         problems.check(doing)
         assert joined is not None
         return joined
+    if options.dtype is not None:
+        raise ValueError("dtype is for arrays: the variables of groups have one each")
     groups = [item for item in items if isinstance(item, Group)]
     if dim is None:
         raise ValueError("give dim, a name for the new dimension")

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 import grids
 from grids import Axis
 from virtualzarr.array import Array
+from virtualzarr.array.recut import decoded_by, without_shards
+from virtualzarr.array.references import as_virtual, unsharded
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.constant import constant_bytes
 from virtualzarr.combine.agree import (
     axes_of,
+    can_be_filled,
     check_agree,
     choose_model,
     fill_holder,
-    grid_like,
     same_cells,
+    same_fill_value,
 )
 from virtualzarr.combine.attributes import combined_attributes
-from virtualzarr.combine.edges import Cuts, cut_cells
+from virtualzarr.combine.cells import common_axes, fitted, joined, unwritten_as
+from virtualzarr.combine.dtypes import cast_array, common_dtype, inexact_masks
 from virtualzarr.combine.meaning import harmonized
 from virtualzarr.combine.options import Options
 from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.widen import widened_pipeline
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.manifest import Decoder, Manifest
-from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.manifest import Decoder, Manifest, Source, Sources
+from virtualzarr.metadata import zero_of
 
 DEFAULT = Options()
 
@@ -40,24 +49,14 @@ def concat_arrays(
 
     Returns None, and notes why in `problems`, if they differ in what must be equal.
     """
-    agreed = _agreed(arrays, axis, problems, variable)
+    agreed = _agreed(arrays, axis, problems, variable, options)
     if agreed is None:
         return None
-    model, holder = agreed
-    ours = arrays[model].metadata
-    own_grids, manifests = [], []
-    for array in [array for array in arrays if array.shape[axis]] or [arrays[model]]:
-        grid, manifest = array.grid, array.manifest
-        if not same_cells(grid, ours.grid, axis):
-            # Never written, or it would have been refused: it can be cut in any way.
-            grid = grid_like(grid, ours.grid, axis)
-            manifest = Manifest.missing(grid.grid_shape)
-        own_grids.append(grid)
-        manifests.append(manifest)
-    grid = grids.concatenate(own_grids, axis)
-    manifest = Manifest.concatenate(manifests, axis)
-    manifest = cut_cells(manifest, grid, Cuts.between(own_grids, axis), ours.pipeline)
-    return _joined(arrays, model, holder, manifest, options, shape=grid.shape, grid=grid)
+    inputs = [array for array in agreed.arrays if array.shape[axis]] or [agreed.model]
+    axes = common_axes(inputs, axis)
+    inputs = [agreed.made_explicit(unwritten_as(array, axes, axis)) for array in inputs]
+    grid, manifest = joined(inputs, axes, axis)
+    return agreed.array(manifest, shape=grid.shape, grid=grid)
 
 
 def stack_arrays(
@@ -72,18 +71,15 @@ def stack_arrays(
 
     Returns None, and notes why in `problems`, if they differ in what must be equal.
     """
-    agreed = _agreed(arrays, None, problems, variable)
+    agreed = _agreed(arrays, None, problems, variable, options)
     if agreed is None:
         return None
-    model, holder = agreed
-    ours = arrays[model].metadata
-    own = axes_of(ours.grid)
-    grid = grids.from_axes([*own[:axis], Axis.bare(len(arrays), 1), *own[axis:]])
+    ours = agreed.model.metadata
+    own = common_axes(agreed.arrays, None)
+    grid = grids.simplest([*own[:axis], Axis.bare(len(arrays), 1), *own[axis:]])
     manifests = []
-    for array in arrays:
-        manifest = array.manifest
-        if not same_cells(array.grid, ours.grid, None):
-            manifest = Manifest.missing(ours.grid.grid_shape)
+    for array in agreed.arrays:
+        manifest = agreed.made_explicit(fitted(array, own)).manifest
         if manifest.decoders:
             decoders = [Decoder(widened_pipeline(d.pipeline, axis, ours.ndim), d.shape)
                         for d in manifest.decoders]  # fmt: skip
@@ -93,12 +89,8 @@ def stack_arrays(
     if dim is not None or names is not None:
         names = names or (None,) * ours.ndim
         names = (*names[:axis], dim, *names[axis:])
-    return _joined(
-        arrays,
-        model,
-        holder,
+    return agreed.array(
         Manifest.stack(manifests, axis),
-        options,
         shape=grid.shape,
         grid=grid,
         pipeline=widened_pipeline(ours.pipeline, axis, ours.ndim),
@@ -106,64 +98,241 @@ def stack_arrays(
     )
 
 
-def alike(
-    arrays: Sequence[Array], problems: Problems, variable: str, options: Options
-) -> Sequence[Array]:
-    """Return arrays that mean the same by the same numbers, as far as that was asked for.
+@dataclass(frozen=True)
+class _Agreed:
+    """Arrays that differ only in where their cells lie and how they decode.
 
-    Raises
-    ------
-    UnsupportedError
-        An array is not virtual.
+    Attributes
+    ----------
+    arrays : list of Array
+    model : Array
+        The one whose codecs are those of most chunks.
+    fill_value : scalar or None
+    attributes : dict
+    zarr_format : int
     """
-    _require_virtual(arrays, problems, variable)
-    if not options.harmonize:
-        return arrays
-    return harmonized(arrays, options.harmonize, problems, variable)
+
+    arrays: list[Array]
+    model: Array
+    fill_value: Any
+    attributes: dict[str, Any]
+    zarr_format: int
+
+    def made_explicit(self, array: Array) -> Array:
+        """Return an array whose decoders say what the joined one declares otherwise."""
+        pipeline, dtype = array.metadata.pipeline, array.dtype
+        ours = self.model.metadata.pipeline
+        made = array
+        fill = array.fill_value
+        if not same_fill_value(fill, self.fill_value, dtype) and can_be_filled(array):
+            made = _with_own_fill(made)
+        if pipeline != ours and pipeline.decoding_key(dtype) != ours.decoding_key(dtype):
+            made = _with_manifest(made, decoded_by(made.manifest, pipeline), pipeline=ours)
+        return made
+
+    def array(self, manifest: Manifest, **changes: Any) -> Array:
+        """Return the joined array."""
+        metadata = self.model.metadata.as_format(self.zarr_format).replace(
+            fill_value=self.fill_value, attributes=self.attributes, **changes
+        )
+        made = Array.virtual(metadata, manifest, self.arrays[0].path)
+        made.fill_missing = all(array.fill_missing for array in self.arrays)
+        return made
 
 
 def _agreed(
-    arrays: Sequence[Array], axis: int | None, problems: Problems, variable: str
-) -> tuple[int, int] | None:
-    """Return which array the others are like, and which has the fill value.
+    arrays: Sequence[Array],
+    axis: int | None,
+    problems: Problems,
+    variable: str,
+    options: Options,
+) -> _Agreed | None:
+    """Bring arrays to one data type, if there is one for all.
 
     Returns None, and notes why in `problems`, if they differ in what must be equal.
     """
     before = len(problems.found)
-    model = choose_model(arrays)
-    check_agree(arrays, axis, model, problems, variable)
+    inputs = _virtual(arrays, problems, variable)
+    if not _shards_fit(inputs, axis):
+        inputs = [_apart(array) for array in inputs]
+    inputs = _of_one_dtype(inputs, options.dtype, problems, variable)
+    model = choose_model(inputs)
+    check_agree(inputs, axis, model, problems, variable)
     if len(problems.found) > before:
         return None
-    holder = fill_holder(arrays, model, problems, variable)
-    return None if len(problems.found) > before else (model, holder)
-
-
-def _joined(
-    arrays: Sequence[Array],
-    model: int,
-    holder: int,
-    manifest: Manifest,
-    options: Options,
-    **changes: Any,
-) -> Array:
-    metadata: ArrayMetadata = arrays[model].metadata.replace(
-        fill_value=arrays[holder].fill_value,
-        attributes=combined_attributes([a.attrs for a in arrays], options.combine_attrs),
-        **changes,
+    resolve = "fill" in options.harmonize
+    holder = fill_holder(inputs, model, problems, variable, resolve=resolve)
+    zarr_format = _common_format(inputs, problems, variable)
+    if len(problems.found) > before:
+        return None
+    attributes = combined_attributes([array.attrs for array in inputs], options.combine_attrs)
+    return _Agreed(
+        inputs, _commonest(inputs, model), inputs[holder].fill_value, attributes, zarr_format
     )
-    joined = Array.virtual(metadata, manifest, arrays[0].path)
-    joined.fill_missing = all(array.fill_missing for array in arrays)
-    return joined
 
 
-def _require_virtual(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
+def _virtual(arrays: Sequence[Array], problems: Problems, variable: str) -> list[Array]:
+    """Return arrays whose chunks are references."""
+    made = []
     for i, array in enumerate(arrays):
-        if not array.is_virtual:
+        try:
+            made.append(as_virtual(array))
+        except UnsupportedError as error:
             raise UnsupportedError(
-                f"{problems.labels[i]} is an array of a Zarr store; only virtual arrays, whose "
-                "chunks are references, can be combined",
-                variable=variable or array.path,
+                f"{problems.labels[i]}: {error.message}", variable=variable or array.path
+            ) from error
+    return made
+
+
+def alike(
+    arrays: Sequence[Array], problems: Problems, variable: str, options: Options
+) -> list[Array]:
+    """Return virtual arrays that mean the same by the same numbers, as far as that was asked for.
+
+    Raises
+    ------
+    UnsupportedError
+        An array lies where references cannot point.
+    """
+    inputs = _virtual(arrays, problems, variable)
+    if not options.harmonize:
+        return inputs
+    return harmonized([_apart(array) for array in inputs], options.harmonize, problems, variable)
+
+
+def _apart(array: Array) -> Array:
+    """Return an array of the sub-chunks of its shards, if it has any."""
+    return without_shards(unsharded(array)) if _is_sharded(array) else array
+
+
+def _is_sharded(array: Array) -> bool:
+    return array.metadata.pipeline.serializer.needs_fill
+
+
+def _shards_fit(arrays: Sequence[Array], axis: int | None) -> bool:
+    """Tell whether arrays, if they have shards, can be joined shard by shard."""
+    if not any(map(_is_sharded, arrays)):
+        return True
+    first = arrays[0]
+    along = [] if axis is None else [axes_of(array.grid)[axis] for array in arrays[:-1]]
+    return (
+        axis is not None
+        and all(axis.end == axis.extent for axis in along)
+        and all(
+            array.ndim == first.ndim
+            and array.dtype == first.dtype
+            and array.metadata.pipeline == first.metadata.pipeline
+            and same_fill_value(array.fill_value, first.fill_value, first.dtype)
+            and same_cells(array.grid, first.grid, axis)
+            for array in arrays[1:]
+        )
+    )
+
+
+def _of_one_dtype(
+    arrays: list[Array], dtype: Any, problems: Problems, variable: str
+) -> list[Array]:
+    """Return arrays cast to a data type, by default to one that has all their values.
+
+    Where there is none, they are returned as they are, to be found when arrays are compared.
+    """
+    first = arrays[0].dtype
+    if dtype is not None:
+        dtype = np.dtype(dtype)
+        return [
+            cast_array(array, dtype, lossy=common_dtype([array.dtype, dtype]) != dtype)
+            for array in arrays
+        ]
+    if all(array.dtype is first or array.dtype == first for array in arrays):
+        return arrays
+    common = common_dtype([array.dtype for array in arrays])
+    packed = ("scale_factor", "add_offset", "_Unsigned")
+    if common is None or any(name in array.attrs for array in arrays for name in packed):
+        return arrays
+    for index, array in enumerate(arrays):
+        for name, number in inexact_masks(array, common):
+            problems.add(
+                variable,
+                index,
+                f"{problems.labels[index]} has attribute {name} {number!r}, which is no "
+                f"{array.dtype}: its missing values would no longer be equal to it as {common}",
             )
+    return [cast_array(array, common) for array in arrays]
+
+
+def _common_format(arrays: Sequence[Array], problems: Problems, variable: str) -> int:
+    """Return the Zarr format of all, which is 3 if they differ.
+
+    In Zarr v2, readers take the fill value for missing data, in v3 they do not.
+    """
+    formats = [array.metadata.zarr_format for array in arrays]
+    if len(set(formats)) == 1:
+        return formats[0]
+    for index, array in enumerate(arrays):
+        fill = array.fill_value
+        means = formats[index] == 2 and fill is not None and array.dtype.kind in "iufcmM"
+        if means and fill == fill and fill != zero_of(array.dtype):
+            problems.add(
+                variable,
+                index,
+                f"{problems.labels[index]} is of Zarr v2, where {fill!r} means missing data, "
+                f"{problems.labels[formats.index(3)]} of v3, where it does not",
+            )
+    return 3
+
+
+def _commonest(arrays: Sequence[Array], model: int) -> Array:
+    """Return an array whose codecs are those of most chunks: they need no decoder.
+
+    Codecs that only we know come last: other readers cannot have them.
+    """
+    first = arrays[model].metadata.pipeline
+    if all(array.metadata.pipeline == first for array in arrays):
+        return arrays[model]
+    dtype = arrays[model].dtype
+    chunks: dict[Hashable, int] = {}
+    of_key: dict[Hashable, Array] = {}
+    for array in arrays:
+        key = array.metadata.pipeline.decoding_key(dtype)
+        chunks[key] = chunks.get(key, 0) + array.manifest.nrefs
+        of_key.setdefault(key, array)
+    written = [key for key in chunks if chunks[key]] or [next(iter(chunks))]
+    best = max(written, key=lambda key: (_is_portable(of_key[key].metadata.pipeline), chunks[key]))
+    return of_key[best]
+
+
+def _is_portable(pipeline: Pipeline) -> bool:
+    names = [codec.name for codec in pipeline.codecs]
+    return "cast_value" not in names and not any(n.startswith("virtualzarr.") for n in names)
+
+
+def _with_manifest(array: Array, manifest: Manifest, **changes: Any) -> Array:
+    metadata = array.metadata.replace(**changes) if changes else array.metadata
+    made = Array.virtual(metadata, manifest, array.path)
+    made.fill_missing = array.fill_missing
+    return made
+
+
+def _with_own_fill(array: Array) -> Array:
+    """Return an array whose missing chunks are references to its own fill value."""
+    manifest = array.manifest
+    missing = manifest.source < 0
+    if not missing.any():
+        return array
+    value = zero_of(array.dtype) if array.fill_value is None else array.fill_value
+    data = constant_bytes(value, array.dtype)
+    known = {decoder: row for row, decoder in enumerate(manifest.decoders)}
+    row = known.setdefault(Decoder(Pipeline([make("virtualzarr.constant")])), len(known))
+    old = np.int32(-1) if manifest.decoder is None else manifest.decoder
+    columns = {
+        "source": np.where(missing, np.int32(len(manifest.sources)), manifest.source),
+        "offset": np.where(missing, 0, np.asarray(manifest.offset)),
+        "length": np.where(missing, len(data), np.asarray(manifest.length)),
+        "decoder": np.where(missing, np.int32(row), old),
+    }
+    sources = Sources([*manifest.sources, Source.inline(data)])
+    made = manifest.replace(sources=sources, decoders=tuple(known), **columns)
+    return _with_manifest(array, made)
 
 
 def find_axis(arrays: Sequence[Array], axis: int | None, dim: str | None) -> int:

@@ -15,6 +15,8 @@ _FLAT = frozenset(
         *("numcodecs.quantize", "numcodecs.astype", "numcodecs.bitround", "numcodecs.packbits"),
         *("imagecodecs_quantize", "imagecodecs_bitorder", "imagecodecs_bitshuffle"),
         *("imagecodecs_float24", "imagecodecs_bfloat16", "imagecodecs_packints"),
+        *("bitround", "packbits", "cast_value", "scale_offset", "virtualzarr.strings"),
+        *("virtualzarr.astype", "virtualzarr.constant", "virtualzarr.unpack", "virtualzarr.time"),
     ]
 )
 """Codecs of arrays that see one element after another, and no axes."""

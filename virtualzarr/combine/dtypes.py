@@ -1,0 +1,120 @@
+"""Inputs of several data types: which one holds the values of all, and what casts to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.errors import MetadataError
+from virtualzarr.manifest import Decoder
+from virtualzarr.metadata import decode_fill_attribute
+from virtualzarr.metadata.dtypes import vlen_kind
+
+_MASKS = ("_FillValue", "missing_value")
+
+
+def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
+    """Return the data type that holds every value of some others, None if there is none.
+
+    Numbers are promoted as numpy does, unless some could not be told apart any more; texts and
+    bytes to the longest; times to the finest unit.
+
+    Examples
+    --------
+    >>> [common_dtype([np.dtype(name), np.dtype("f4")]) for name in ("i4", "i8")]
+    [dtype('float64'), None]
+    """
+    common: np.dtype[Any] | None = dtypes[0]
+    for dtype in dtypes[1:]:
+        if common is not None and common is not dtype:
+            common = _common(common, dtype)
+    return common
+
+
+def _common(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any] | None:
+    if a == b:
+        return a if vlen_kind(a) == vlen_kind(b) else None
+    kinds = {a.kind, b.kind}
+    if not (kinds <= set("iufc") or (len(kinds) == 1 and kinds < set("SUMm"))):
+        return None
+    try:
+        both = np.promote_types(a, b)
+    except TypeError:  # months are of no fixed length
+        return None
+    return both if _holds(both, a) and _holds(both, b) else None
+
+
+def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
+    """Whether a data type has every number that another has."""
+    if narrow.kind not in "iu" or wide.kind not in "fc":
+        return True
+    bits = 8 * narrow.itemsize - (narrow.kind == "i")
+    return bits <= np.finfo(wide).nmant + 1
+
+
+def inexact_masks(array: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield attributes whose number, the mark of missing values, means none after a cast.
+
+    1e20 is not a float32: what is marked by the float32 next to it is another number in float64.
+    """
+    if dtype == array.dtype or array.dtype.kind not in "fc":
+        return
+    for name in _MASKS:
+        value = array.attrs.get(name)
+        if isinstance(value, str):
+            with suppress(MetadataError):
+                value = decode_fill_attribute(value, array.dtype)
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float | np.number):
+                with np.errstate(all="ignore"):
+                    own = array.dtype.type(number)
+                if own == own and complex(own) != complex(number):
+                    yield name, number
+
+
+def cast_array(array: Array, dtype: np.dtype[Any], *, lossy: bool = False) -> Array:
+    """Return a virtual array of another data type; its chunks are cast when they are decoded.
+
+    Parameters
+    ----------
+    array : Array
+    dtype : dtype
+    lossy : bool
+        Cast as numpy's ``astype``, whatever becomes of the values. Otherwise, a value that is not
+        the same afterwards is an error when it is read.
+    """
+    if array.dtype == dtype:
+        return array
+    codec = _codec(array.dtype, dtype, lossy)
+    metadata, manifest = array.metadata, array.manifest
+    fill = metadata.fill_value
+    if fill is not None:
+        with np.errstate(all="ignore"):
+            fill = np.asarray(fill, array.dtype).astype(dtype)[()]
+    decoders = [Decoder(_after(codec, d.pipeline), d.shape) for d in manifest.decoders]
+    made = Array.virtual(
+        metadata.replace(
+            dtype=dtype, fill_value=fill, pipeline=_after(codec, metadata.pipeline), extra={}
+        ),
+        manifest.replace(decoders=decoders),
+        array.path,
+    )
+    made.fill_missing = array.fill_missing
+    return made
+
+
+def _after(codec: Codec, pipeline: Pipeline) -> Pipeline:
+    return Pipeline([codec, *pipeline.codecs])
+
+
+def _codec(stored: np.dtype[Any], dtype: np.dtype[Any], lossy: bool) -> Codec:
+    if lossy:
+        return make("virtualzarr.astype", data_type=stored.str, lossy=True)
+    if stored.kind in "iuf" and dtype.kind in "iuf":
+        return make("cast_value", data_type=stored.name)
+    return make("virtualzarr.astype", data_type=stored.str)
