@@ -23,6 +23,7 @@ from virtualzarr.errors import (
     UnsupportedError,
 )
 from virtualzarr.formats import detect
+from virtualzarr.formats.icechunk import open_repository
 from virtualzarr.formats.kerchunk.scan import Opened, open_references
 from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest, Source
@@ -33,6 +34,7 @@ from virtualzarr.publish.preview import Preview, planned
 from virtualzarr.publish.references import preview, publish, write
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.stores.files import FileFacts, file_facts, is_url, resolve_uri
+from virtualzarr.stores.icechunks import is_repository
 from virtualzarr.virtualizing import Paths, find_files, scan_files
 
 CHECKERS = 16
@@ -62,7 +64,7 @@ def append(
     Parameters
     ----------
     target : path or str
-        A reference file, or a folder of references in Parquet.
+        A reference file, a folder of references in Parquet, or an Icechunk repository.
     paths : path, URL, or several of them
         As for `virtualize`.
     concat_dim : str
@@ -76,7 +78,8 @@ def append(
     format, on_error, parallel, storage_options, allowed, progress
         As for `virtualize` and `open`.
     **options
-        As for `concat`, such as `harmonize` and `combine_attrs`.
+        As for `concat`, such as `harmonize`. By default, attributes stay as they are
+        (``combine_attrs="override"``).
 
     Returns
     -------
@@ -98,7 +101,7 @@ def append(
     Readers see the references before or after: a JSON file is replaced by another; in Parquet, the
     last record files and new ones are replaced first, which hold what they held and more, and the
     metadata last. Where the dimension is not the first axis of an array, all its references have
-    other places in the files, and the folder is replaced.
+    other places in the files, and the folder is replaced. In Icechunk it is one commit.
 
     Examples
     --------
@@ -118,7 +121,7 @@ def append(
     ]
     if not fresh:
         return None
-    joined = _joined(opened.node, fresh, concat_dim, options)
+    joined = _joined(opened.node, fresh, concat_dim, {"combine_attrs": "override", **options})
     kind = _kind(uri, opened)
     zarr_format = 3 if 3 in _formats(opened.node) and 3 in FORMS[kind].zarr_formats else None
     if dry_run:
@@ -130,8 +133,9 @@ def append(
         raise SourceChangedError("somebody else wrote here meanwhile; append again", file=uri)
     options = {"storage_options": storage_options, "progress": progress}
     return write(
-        plan, uri, FORMS[kind], [], relative=opened.relative, **options, **_kept(opened, plan)
-    )
+        plan, uri, FORMS[kind], [], relative=opened.relative, **options,
+        **(_kept_cells(opened, plan) if kind == "icechunk" else _kept(opened, plan)),
+    )  # fmt: skip
 
 
 def _place(target: Any) -> str:
@@ -154,13 +158,17 @@ def _opened(
     allowed: str | Iterable[str] | None,
 ) -> Opened:
     kind = detect(uri, storage_options)
+    if kind == "icechunk":
+        return Opened(open_repository(uri, storage_options=storage_options, allowed=allowed))
     if kind != "kerchunk":
-        raise UnsupportedError(f"this is no file of references, but {kind}", file=uri)
+        raise UnsupportedError(f"there are no references, but {kind}", file=uri)
     return open_references(uri, storage_options=storage_options, allowed=allowed)
 
 
 def _kind(uri: str, opened: Opened) -> str:
-    return "json" if opened.folder is None else "parquet"
+    if opened.folder is not None:
+        return "parquet"
+    return "icechunk" if is_repository(uri) else "json"
 
 
 def arrays_of(node: Group | Array) -> dict[str, Array]:
@@ -251,6 +259,28 @@ def _kept(opened: Opened, plan: Plan) -> dict[str, Any]:
     return {"record_size": folder.record_size, "keep": kept, "series": folder.series}
 
 
+def _kept_cells(opened: Opened, plan: Plan) -> dict[str, Any]:
+    """How many cells along each axis of arrays in a repository stay as they are."""
+    kept = {}
+    for path, array in arrays_of(opened.node).items():
+        if path not in plan.arrays:
+            return {}
+        new, old = plan.arrays[path].manifest, array.manifest
+        grown = sum(n > k for n, k in zip(new.shape, old.shape, strict=True))
+        if grown > 1 or not _begins_with(_part(new, old.shape), old):
+            return {}
+        kept[path] = old.shape
+    return {"keep": kept} if len(plan.arrays) == len(kept) else {}
+
+
+def _part(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
+    """The first cells of a manifest along each axis."""
+    index = tuple(slice(count) for count in shape)
+    columns = (np.asarray(c)[index] for c in (manifest.source, manifest.offset, manifest.length))
+    source, offset, length = columns
+    return Manifest(source.shape, manifest.sources, source, offset, length)
+
+
 def _begins_with(new: Manifest, old: Manifest) -> bool:
     """Whether the first cells of one manifest, in C order, have the references of another."""
     if new.ncells < old.ncells:
@@ -280,7 +310,7 @@ def rename(
     Parameters
     ----------
     target : path or str
-        A reference file, or a folder of references in Parquet.
+        A reference file, a folder of references in Parquet, or an Icechunk repository.
     names : mapping of str to str, or callable
         New URLs or paths by old ones; also of folders, for all that is below: the longest that
         fits counts. Or what returns the new name for an old one.
@@ -466,7 +496,7 @@ def convert(
     allowed: str | Iterable[str] | None = None,
     **options: Any,
 ) -> PublishReport | Preview:
-    """Write references in another form: JSON or Parquet. No chunk is read.
+    """Write references in another form: JSON, Parquet or Icechunk. No chunk is read.
 
     Parameters
     ----------
@@ -488,9 +518,8 @@ def convert(
     uri = _place(target)
     if Path(uri).exists() and not is_url(uri) and os.path.samefile(_place(source), uri):
         raise ValueError("source and target are the same")
-    if detect(source, storage_options) == "kerchunk":
-        opened = open_references(source, storage_options=storage_options, allowed=allowed)
-        node = opened.node
+    if detect(source, storage_options) in ("kerchunk", "icechunk"):
+        node = _opened(_place(source), storage_options, allowed).node
     else:
         node = open_node(source, storage_options=storage_options, allowed=allowed)
     if dry_run:

@@ -11,6 +11,7 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.kerchunk.folder import is_folder
 from virtualzarr.group import Group
 from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
+from virtualzarr.stores.icechunks import is_repository
 
 HEAD_BYTES = 4096
 
@@ -18,6 +19,7 @@ FORMATS: dict[str, str] = {
     "hdf5": "virtualzarr.formats.hdf5",
     "tiff": "virtualzarr.formats.tiff",
     "kerchunk": "virtualzarr.formats.kerchunk",
+    "icechunk": "virtualzarr.formats.icechunk",
     "zarr": "virtualzarr.formats.zarr",
 }
 """Modules by the name of the format they scan."""
@@ -46,6 +48,8 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     uri = resolve_uri(path_or_url)
     if is_folder(uri):
         return "kerchunk"
+    if is_repository(uri):
+        return "icechunk"
     if _is_zarr(uri, storage_options):
         return "zarr"
     head = _head(uri, storage_options)
@@ -92,7 +96,7 @@ def scan(
     >>> scan("notes.txt", format="notes")
     Traceback (most recent call last):
     virtualzarr.errors.UnsupportedError: no format is called 'notes'; there are hdf5, tiff, \
-kerchunk, zarr
+kerchunk, icechunk, zarr
     """
     if on_error not in ("raise", "warn"):
         raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
@@ -100,7 +104,7 @@ kerchunk, zarr
     if name not in FORMATS:
         raise UnsupportedError(f"no format is called {name!r}; there are {', '.join(FORMATS)}")
     scanner: Scanner = import_module(FORMATS[name]).scan
-    limits = {"allowed": allowed} if name == "kerchunk" else {}
+    limits = {"allowed": allowed} if name in ("kerchunk", "icechunk") else {}
     return scanner(path_or_url, on_error=on_error, storage_options=storage_options, **limits)
 
 

@@ -19,6 +19,7 @@ from virtualzarr.group import Group
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.publish import rules
 from virtualzarr.publish.copying import copy_chunks, with_copies
+from virtualzarr.publish.icechunk import write_icechunk
 from virtualzarr.publish.parquet import write_parquet
 from virtualzarr.publish.plan import FORMS, ArrayPlan, Form, Plan, make_plan
 from virtualzarr.publish.preview import Preview, planned
@@ -26,6 +27,9 @@ from virtualzarr.publish.report import PublishReport
 from virtualzarr.publish.stream import Counts, reference_text
 from virtualzarr.publish.target import Target
 from virtualzarr.stores.files import is_url, resolve_uri
+
+SUFFIXES = {"parquet": (".parq", ".parquet"), "icechunk": (".icechunk",)}
+"""How the names of references end, by their form; all others are JSON."""
 
 PROGRESS_FROM = 1_000_000
 """A progress bar is shown for this many references and more."""
@@ -44,27 +48,30 @@ def publish(
     relative: bool = False,
     record_size: int | None = None,
 ) -> PublishReport:
-    """Write references that other tools open: a JSON file, or a folder of Parquet files.
+    """Write references that other tools open: a JSON file, a folder of Parquet files, or Icechunk.
 
     Parameters
     ----------
     node : Group or Array
     path : path or str
         A local path, or a URL that fsspec can write. What is written appears whole or not at all.
-    form : {"json", "parquet"}, optional
-        By default Parquet where the path ends in ``.parq`` or ``.parquet``, else JSON (kerchunk's,
-        version 1). Parquet is read lazily: use it from a few hundred thousand references on.
+    form : {"json", "parquet", "icechunk"}, optional
+        By default Parquet where the path ends in ``.parq`` or ``.parquet``, Icechunk where it ends
+        in ``.icechunk``, else JSON (kerchunk's, version 1). Parquet is read lazily: use it from a
+        few hundred thousand references on. An Icechunk repository keeps its history: what is
+        published is a commit to its main branch.
     copy : bool
         Whether chunks that other readers would read wrong are decoded, encoded as the array
-        declares, and stored in one file beside the references. If not, they are an error.
+        declares, and stored in one file beside the references, or in the Icechunk repository. If
+        not, they are an error.
     zarr_format : {2, 3}, optional
         Of the documents. By default 2, which more readers know, where all of the hierarchy can be
-        said in it exactly; else 3. Parquet is always 2.
+        said in it exactly; else 3. Parquet is always 2, Icechunk always 3.
     on_error : {"raise", "warn"}
         What to do about arrays that others would not read right: raise, or warn, leave them out
         and note them in the report's `refused`.
     storage_options : mapping, optional
-        How fsspec opens `path`.
+        How fsspec opens `path`; or arguments of Icechunk's storage.
     progress : bool, optional
         Whether to show a progress bar; by default for a million references, in a terminal.
     relative : bool
@@ -82,7 +89,7 @@ def publish(
     PublishError
         If something cannot be published so that other readers read it right: how much, and why.
     MissingDependencyError
-        If pyarrow is needed.
+        If pyarrow or icechunk is needed.
 
     Notes
     -----
@@ -104,11 +111,14 @@ def publish(
     kind = form_of(uri, form)
     if zarr_format not in (None, *kind.zarr_formats):
         raise ValueError(f"the form {kind.name} is of Zarr v{kind.zarr_formats[0]} only")
+    if relative and kind.name == "icechunk":
+        raise ValueError("Icechunk knows no relative references")
     node, notes = _in_group(node, uri, kind)
     plan = make_plan(node, copy=copy, zarr_format=zarr_format, on_error=on_error, form=kind)
+    details = {"record_size": record_size} if kind.name == "parquet" else {}
     return write(
         plan, uri, kind, notes, storage_options=storage_options, progress=progress,
-        relative=relative, record_size=record_size,
+        relative=relative, **details,
     )  # fmt: skip
 
 
@@ -139,7 +149,7 @@ def preview(
 def form_of(uri: str, form: str | None) -> Form:
     """The form of references that is asked for, or that a path suggests."""
     if form is None:
-        form = "parquet" if uri.endswith((".parq", ".parquet")) else "json"
+        form = next((name for name, ends in SUFFIXES.items() if uri.endswith(ends)), "json")
     if form not in FORMS:
         raise ValueError(f"form is one of {', '.join(map(repr, FORMS))}, not {form!r}")
     return FORMS[form]
@@ -162,21 +172,28 @@ def write(
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     relative: bool = False,
-    **parquet: Any,
+    **details: Any,
 ) -> PublishReport:
     """Write what was planned."""
     documents = _documents(plan, notes)
     copied = sum(len(array.odd) for array in plan.arrays.values())
-    copied_to, copied_bytes = _copy(plan, uri, storage_options)
+    copied_to, copied_bytes = None, 0
+    if form.name != "icechunk":
+        copied_to, copied_bytes = _copy(plan, uri, storage_options)
     if relative:
         notes += _make_relative(plan, uri)
     notes += [*_notes_on_sources(plan, uri), *_notes_on_codecs(plan)]
     counts = Counts()
     with _bar(plan, progress) as advance:
-        if form.name == "parquet":
+        if form.name == "icechunk":
+            nbytes, copied_bytes, more = write_icechunk(
+                uri, plan, documents, counts, advance, storage_options=storage_options, **details
+            )
+            copied_to, notes = (uri if copied else None), notes + more
+        elif form.name == "parquet":
             notes += _notes_on_parquet(plan)
-            parquet |= {"storage_options": storage_options, "relative": relative}
-            nbytes = write_parquet(uri, plan, documents, counts, advance, **parquet)
+            details |= {"storage_options": storage_options, "relative": relative}
+            nbytes = write_parquet(uri, plan, documents, counts, advance, **details)
         else:
             ours = {"relative": True} if relative else {}
             nbytes = _write_json(uri, plan, documents, counts, advance, storage_options, ours)

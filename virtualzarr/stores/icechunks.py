@@ -1,0 +1,200 @@
+"""Icechunk repositories: opening them by path or URL, and their asynchronous stores in step."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from virtualzarr.errors import MissingDependencyError, UnsupportedError
+from virtualzarr.stores.files import is_url
+
+SUFFIX = ".icechunk"
+_LOCAL = "file://"
+_BATCH = 256
+_PARTS = ("snapshots", "manifests")
+
+
+def icechunk() -> Any:
+    """The module.
+
+    Raises
+    ------
+    MissingDependencyError
+        If it is not installed.
+    """
+    # It tells at every opening that two must not commit to a folder at once.
+    os.environ.setdefault("ICECHUNK_LOG", "error")
+    try:
+        import icechunk
+    except ImportError as error:
+        raise MissingDependencyError(
+            "Icechunk needs its package: pip install 'virtualzarr[icechunk]'"
+        ) from error
+    return icechunk
+
+
+def major_version() -> int:
+    """The first number of the version of the package."""
+    return int(icechunk().__version__.split(".")[0])
+
+
+def is_repository(uri: str) -> bool:
+    """Whether there is a repository at a place; of a URL, by how it ends."""
+    if is_url(uri):
+        return uri.rstrip("/").endswith(SUFFIX)
+    return all(os.path.isdir(os.path.join(uri, part)) for part in _PARTS) and any(
+        os.path.exists(os.path.join(uri, name)) for name in ("repo", "refs")
+    )
+
+
+def storage(uri: str, options: Mapping[str, Any] | None = None) -> Any:
+    """Icechunk's storage at a path or URL.
+
+    Parameters
+    ----------
+    options : mapping, optional
+        Arguments of Icechunk's `s3_storage` or `gcs_storage`.
+    """
+    module, given = icechunk(), dict(options or {})
+    if not is_url(uri):
+        return module.local_filesystem_storage(uri)
+    parts = urlsplit(uri)
+    place = {"bucket": parts.netloc, "prefix": parts.path.strip("/") or None}
+    if parts.scheme in ("s3", "s3a"):
+        return module.s3_storage(**place, **(given or {"from_env": True}))
+    if parts.scheme in ("gs", "gcs"):
+        return module.gcs_storage(**place, **(given or {"from_env": True}))
+    raise UnsupportedError("repositories are opened at local paths, s3:// and gs://", file=uri)
+
+
+def location(uri: str) -> str:
+    """A source's path or URL as Icechunk has it.
+
+    Examples
+    --------
+    >>> location("/data/a b.nc"), location("s3://bucket/a#1")
+    ('file:///data/a%20b.nc', 's3://bucket/a%231')
+    """
+    if not is_url(uri):
+        return _LOCAL + quote(uri)
+    scheme, _, rest = uri.partition("://")
+    return uri if scheme.startswith("http") else f"{scheme}://{quote(rest)}"
+
+
+def source_uri(text: str) -> str:
+    """A location of Icechunk's as a source's path or URL."""
+    if text.startswith(_LOCAL):
+        return unquote(text.removeprefix(_LOCAL))
+    return text if text.startswith("http") else unquote(text)
+
+
+def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, Any]:
+    """Where chunks below a location lie, and what lets them be read, if that needs no secrets."""
+    module = icechunk()
+    scheme, given = prefix.partition("://")[0], dict(options or {})
+    access: Any = None
+    credentials = getattr(module, "Credentials", None)
+    if scheme == "file":
+        store = module.local_filesystem_store(unquote(prefix.removeprefix(_LOCAL)))
+        sentinel = getattr(credentials, "LocalFileSystemAccess", None)
+        access = None if sentinel is None else sentinel()
+    elif scheme in ("s3", "s3a"):
+        client = dict(given.get("client_kwargs") or {})
+        endpoint = given.get("endpoint_url") or client.get("endpoint_url")
+        store = module.s3_store(
+            region=client.get("region_name"),
+            endpoint_url=endpoint,
+            anonymous=bool(given.get("anon")),
+            allow_http=bool(endpoint and endpoint.startswith("http://")),
+            force_path_style=bool(endpoint),
+        )
+    elif scheme in ("gs", "gcs"):
+        store = module.gcs_store()
+    elif scheme in ("http", "https"):
+        store = module.http_store()
+        sentinel = getattr(credentials, "HttpAccess", None)
+        access = None if sentinel is None else sentinel()
+    else:
+        raise UnsupportedError("Icechunk reads no chunks from such a place", file=prefix)
+    return module.VirtualChunkContainer(prefix, store), access
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Wait for a coroutine, also where an event loop is running."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def put(store: Any, items: Iterable[tuple[str, bytes]]) -> int:
+    """Set values in a session's store; return how many bytes that were."""
+    from zarr.core.buffer import default_buffer_prototype
+
+    make = default_buffer_prototype().buffer.from_bytes
+
+    async def go() -> int:
+        total, waiting = 0, []
+        for key, value in items:
+            total += len(value)
+            waiting.append(store.set(key, make(value)))
+            if len(waiting) >= _BATCH:
+                await asyncio.gather(*waiting)
+                waiting.clear()
+        await asyncio.gather(*waiting)
+        return total
+
+    return int(run(go()))
+
+
+def clear(store: Any) -> None:
+    """Delete everything in a session's store."""
+    run(store.clear())
+
+
+def documents(store: Any) -> dict[str, bytes]:
+    """The metadata in a session's store, by key."""
+    from zarr.core.buffer import default_buffer_prototype
+
+    async def go() -> dict[str, bytes]:
+        found = {}
+        async for key in _nodes(store):
+            value = await store.get(key, default_buffer_prototype())
+            if value is not None:
+                found[key] = value.to_bytes()
+        return found
+
+    result: dict[str, bytes] = run(go())
+    return result
+
+
+async def _nodes(store: Any, path: str = "") -> AsyncIterator[str]:
+    """Keys of metadata, without a listing of chunks."""
+    key = f"{path}/zarr.json" if path else "zarr.json"
+    if not await store.exists(key):
+        return
+    yield key
+    async for name in store.list_dir(path):
+        if name not in ("zarr.json", "c"):
+            async for below in _nodes(store, f"{path}/{name}" if path else name):
+                yield below
+
+
+def batches(store: Any, path: str, size: int) -> list[tuple[Any, ...]]:
+    """The references of an array: coordinates, kinds, places, offsets, lengths, inline chunks.
+
+    Raises
+    ------
+    UnsupportedError
+        If the package is too old to tell.
+    """
+    if not hasattr(store, "array_chunk_iterator"):
+        raise UnsupportedError("reading references from Icechunk needs its version 2.0.5 or newer")
+
+    async def go() -> list[tuple[Any, ...]]:
+        return [batch async for batch in store.array_chunk_iterator(f"/{path}", size)]
+
+    result: list[tuple[Any, ...]] = run(go())
+    return result
