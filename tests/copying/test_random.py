@@ -17,7 +17,7 @@ import virtualzarr as vz
 from virtualzarr.codecs import register
 from virtualzarr.codecs.base import BytesBytes, as_u1
 from virtualzarr.copying.blocks import choose, needed, portions
-from virtualzarr.copying.moving import stored_cells
+from virtualzarr.copying.stored import stored_cells
 from virtualzarr.metadata.fill import same_fill
 
 PAIR = np.dtype([("a", "<i2"), ("b", ">f4")])

@@ -24,6 +24,9 @@ from virtualzarr.stores.zip import ZipStore
 PROGRESS_FROM = 64 * 1024 * 1024
 """A progress bar is shown for this many bytes of elements and more."""
 
+NOTABLE = 1.05
+"""If chunks are decoded so many times, on average, it is said."""
+
 
 @dataclass(frozen=True)
 class CopyReport:
@@ -100,7 +103,7 @@ def copy(
     source : Array, Group, or what `virtualzarr.open` opens
         A Zarr hierarchy, a reference file, or a file of any format that scans.
     destination : path, URL, mutable mapping or store
-        A path that ends with ``.zip`` makes a zip file.
+        A path that ends with ``.zip`` makes a zip file, always a new one.
     path : str
         Which node of the source; the root by default.
     name : str
@@ -128,6 +131,7 @@ def copy(
         Also a mapping of dimension names to edges: other axes, and arrays without such a dimension,
         keep theirs. ``shards=None`` takes chunks out of shards.
     filters, serializer, compressors, codecs : "keep", or as for `create_array`
+        Those that are asked for may lose something; those that are kept may not.
     fill_value : optional
         Chunks that are missing are stored then, unless they read as the same.
     chunk_key_encoding, dimension_separator : optional
@@ -195,7 +199,7 @@ def copy(
     return CopyReport(
         len(works), len(nodes) - len(works), counts.copied, counts.repacked,
         counts.nbytes_copied, counts.nbytes_decoded,
-        {below or "/": work.reads for below, work in works.items() if work.reads > 1},
+        {below or "/": work.reads for below, work in works.items() if work.reads >= NOTABLE},
         dict(getattr(root, "refused", {})),
     )  # fmt: skip
 
@@ -280,7 +284,7 @@ def _work(
         work = Copying(source, target, change, memory, write_empty_chunks)
     except VirtualZarrError as error:
         raise error.at(variable=below or "/") from error.__cause__
-    if work.reads > 1:
+    if work.reads >= NOTABLE:
         warnings.warn(
             f"/{below}: within {work.memory:,} bytes of memory each chunk is decoded "
             f"{work.reads:.1f} times; with memory={work.best} it would be once",

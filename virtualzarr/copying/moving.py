@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid, SeparableGrid
-from grids.grouping import grouped, rank
 from virtualzarr.array import Array
 from virtualzarr.array.chunks import Located, ManifestChunks, StoreChunks
 from virtualzarr.array.pools import Task, run, share
@@ -22,6 +21,7 @@ from virtualzarr.array.shards import ShardedChunks
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.copying.blocks import Blocks, Box, choose, needed, portions
 from virtualzarr.copying.metadata import Change, check_encodes
+from virtualzarr.copying.stored import Boxes, boxes_of, cells_with_data, stored_cells
 from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 
 Int64 = NDArray[np.int64]
@@ -71,26 +71,6 @@ class Counts:
         with self.lock:
             for name, number in numbers.items():
                 setattr(self, name, getattr(self, name) + number)
-
-
-class Boxes(NamedTuple):
-    """Parts of an array that hold stored chunks, one in each of some blocks.
-
-    Attributes
-    ----------
-    low, high : int64 arrays, shape (boxes, ndim)
-        The corners of each.
-    order, bounds : int64 arrays
-        Stored chunks ``order[bounds[i]:bounds[i + 1]]`` lie in box `i`.
-    """
-
-    low: Int64
-    high: Int64
-    order: Int64
-    bounds: Int64
-
-    def __len__(self) -> int:
-        return len(self.low)
 
 
 class Copying:
@@ -349,10 +329,10 @@ class Copying:
         parts: Iterator[Box] = portions(target.grid, box, self.blocks.at_once)
         elides = target.metadata.fill_value is not None and not target.write_empty_chunks
         if cells is not None and not elides:
-            touched = _touched(self.source.grid, target.grid, box, cells)
-            if not touched.all():
+            there = cells_with_data(self.source.grid, target.grid, box, cells)
+            if not there.all():
                 every = portions(target.grid, box, 1)
-                parts = (part for part, yes in zip(every, touched.flat, strict=True) if yes)
+                parts = (part for part, yes in zip(every, there.flat, strict=True) if yes)
         for part in parts:
             data = _view(block, part, box)
             target[_selection(part)] = data
@@ -371,119 +351,6 @@ class Copying:
         tasks: list[Task] = [partial(_all, works[i : i + step])
                              for i in range(0, len(works), max(1, step))]  # fmt: skip
         run(tasks, self.remote, nbytes > 1 << 20 and nbytes >= SMALL * len(works))
-
-
-def stored_cells(array: Array) -> tuple[Int64, Int64] | None:
-    """Return the cells that have a chunk or shard, in C order, and the bytes of each.
-
-    Returns
-    -------
-    cells : int64 array, shape (chunks, ndim)
-    sizes : int64 array
-        None instead of both where that cannot be known: any cell may have one.
-    """
-    source, grid = array.chunk_source, array.grid
-    if isinstance(source, ManifestChunks):
-        manifest = source.manifest
-        if not manifest.nrefs:
-            return np.empty((0, array.ndim), np.int64), np.empty(0, np.int64)
-        cells = np.argwhere(manifest.source >= 0).astype(np.int64, copy=False)
-        cells = cells.reshape(manifest.nrefs, array.ndim)
-        sizes = manifest.take(tuple(cells.T)).length if array.ndim else manifest.take(()).length
-        most = math.prod(_largest(grid)) * max(1, array.dtype.itemsize)
-        return cells, np.where(sizes < 0, most, sizes)
-    if not isinstance(source, StoreChunks) or not _lists(source):
-        return None
-    cells, sizes = source.stored(array.ndim)
-    within = (cells < np.array(grid.grid_shape, np.int64)).all(axis=1)
-    cells, sizes = cells[within], sizes[within]
-    if not array.ndim or len(cells) < 2:
-        return cells, sizes
-    order = np.lexsort(cells.T[::-1])
-    return cells[order], sizes[order]
-
-
-def _lists(source: StoreChunks) -> bool:
-    """Tell whether a store can be listed: if so, the array's own document is there."""
-    try:
-        return bool({"zarr.json", ".zarray"} & {*source.store.list_dir(source.path)})
-    except UnsupportedError:
-        return False
-
-
-def _largest(grid: ChunkGrid) -> tuple[int, ...]:
-    if isinstance(grid, SeparableGrid):
-        return tuple(int(axis.runs()[0].max(initial=1)) for axis in grid.axes)
-    return grid.shape
-
-
-def boxes_of(
-    source: ChunkGrid, blocks: SeparableGrid, target: SeparableGrid, cells: Int64
-) -> Boxes:
-    """Return the part of each block that holds stored chunks, made of whole cells of the target.
-
-    Parameters
-    ----------
-    source : ChunkGrid
-        What `cells` are cells of.
-    blocks, target : SeparableGrid
-        Blocks consist of whole cells of the target.
-    cells : int64 array, shape (chunks, ndim)
-
-    Examples
-    --------
-    >>> from grids import RegularGrid
-    >>> grid, blocks = RegularGrid((30,), (4,)), RegularGrid((30,), (10,))
-    >>> found = boxes_of(grid, blocks, RegularGrid((30,), (5,)), np.array([[2], [7]]))
-    >>> found.low.ravel(), found.high.ravel()
-    (array([ 5, 10, 25]), array([10, 15, 30]))
-    """
-    assert isinstance(source, SeparableGrid)
-    ndim = len(blocks.axes)
-    start = source.cell_origins(cells)
-    stop = start + source.cell_extents(cells)
-    first, last = np.empty_like(start), np.empty_like(start)
-    for i, axis in enumerate(blocks.axes):
-        first[:, i], last[:, i] = axis.cell_of(start[:, i]), axis.cell_of(stop[:, i] - 1)
-    # One row for each pair of a chunk and a block that it lies in.
-    counts = last - first + 1
-    each = counts.prod(axis=1, dtype=np.int64)
-    row = np.repeat(np.arange(len(cells)), each)
-    number = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
-    block = np.empty((len(row), ndim), np.int64)
-    for i in reversed(range(ndim)):
-        block[:, i] = first[row, i] + number % counts[row, i]
-        number //= counts[row, i]
-    keys = rank(list(block.T), list(blocks.grid_shape)) if ndim else np.zeros(len(row), np.int64)
-    order, bounds, _ = grouped(keys)
-    row, block = row[order], block[order]
-    origin = blocks.cell_origins(block)
-    low = np.minimum.reduceat(np.maximum(start[row], origin), bounds[:-1], axis=0)
-    ends = np.minimum(stop[row], origin + blocks.cell_extents(block))
-    high = np.maximum.reduceat(ends, bounds[:-1], axis=0)
-    for i, axis in enumerate(target.axes):
-        low[:, i] = axis.start(axis.cell_of(low[:, i]))
-        behind = axis.cell_of(high[:, i] - 1)
-        high[:, i] = axis.start(behind) + axis.length(behind)
-    return Boxes(low, high, row, bounds)
-
-
-def _touched(source: ChunkGrid, target: SeparableGrid, box: Box, cells: Int64) -> NDArray[np.bool_]:
-    """Tell which cells of the target in a box have something in common with stored chunks."""
-    assert isinstance(source, SeparableGrid)
-    bounds = [(axis.cell_of(low), axis.cell_of(high - 1) + 1)
-              for axis, low, high in zip(target.axes, *box, strict=True)]  # fmt: skip
-    touched = np.zeros([last - first for first, last in bounds], bool)
-    low = np.maximum(source.cell_origins(cells), np.array(box[0], np.int64))
-    high = np.minimum(
-        source.cell_origins(cells) + source.cell_extents(cells), np.array(box[1], np.int64)
-    )
-    for corners in zip(low.tolist(), high.tolist(), strict=True):
-        touched[tuple(
-            slice(axis.cell_of(a) - first, axis.cell_of(b - 1) + 1 - first)
-            for axis, a, b, (first, _) in zip(target.axes, *corners, bounds, strict=True)
-        )] = True  # fmt: skip
-    return touched
 
 
 def _locate(array: Array, cells: Int64) -> Located:
