@@ -179,7 +179,11 @@ def documents_v3(metadata: ArrayMetadata) -> Published:
             dropped = f"xarray cannot read the {FILL} {mask!r} of a v3 array of {metadata.dtype}"
     extra = metadata.extra if metadata.zarr_format == 3 else {}
     plain = format_of_array(metadata).replace(
-        zarr_format=3, key_encoding=KEYS[3], attributes=attributes, extra=extra
+        zarr_format=3,
+        key_encoding=KEYS[3],
+        attributes=attributes,
+        extra=extra,
+        storage_transformers=(),
     )
     document = array_to_v3(plain)
     _check_again(metadata, parse_array_v3(document))
