@@ -210,6 +210,8 @@ class _Request:
         """Cut the request into pieces of work that can run side by side."""
         tasks: list[Task] = []
         rest = np.arange(len(self.located)) if self.keep is None else self._not_kept(self.keep)
+        if not len(rest):
+            return tasks
         large = [codec.raw is not None and codec.nbytes > SPLIT_BYTES for codec, _ in self.codecs]
         if any(large):
             # Where the length is not known, only reading all of it tells whether it is right.
@@ -269,14 +271,13 @@ class _Request:
         """Put chunks that are in memory where they belong, and return all others."""
         self.kept = keep(self.located, [codec for codec, _ in self.codecs], self.kind)
         blocks = self.kept.found()
-        there = np.array([block is not None for block in blocks], bool)
-        hits = np.flatnonzero(there)
+        hits = [i for i, block in enumerate(blocks) if block is not None]
         parts = self.projection.parts(self.located.cell[hits])
-        for i, (chunk_sel, out_sel, _) in zip(hits.tolist(), parts, strict=True):
+        for i, (chunk_sel, out_sel, _) in zip(hits, parts, strict=True):
             if self.located.origin is not None:
                 chunk_sel = _shift(chunk_sel, self.located.origin[i])
             self.work[out_sel] = blocks[i][chunk_sel]  # type: ignore[index]
-        return np.flatnonzero(~there)
+        return np.array([i for i, block in enumerate(blocks) if block is None], np.int64)
 
     def decoded(self, i: int, kind: int, data: Buffer) -> NDArray[Any] | None:
         """Return the block of a chunk, which serves others, too; None if there is little to do."""

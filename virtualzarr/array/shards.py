@@ -115,7 +115,28 @@ class ShardedChunks:
 
     def locate(self, projection: Projection) -> Located:
         """Find the sub-chunks that a projection touches, by the indexes of their shards."""
-        return self._locate(projection, None)
+        return self._locate_now(projection, None, self.caching.data_since())
+
+    def _locate_now(self, projection: Projection, positions: Int64 | None, since: float) -> Located:
+        """Find sub-chunks, again if shards of shards are replaced meanwhile."""
+        for tries in range(TRIES):
+            try:
+                return self._locate(projection, positions, since)
+            except SourceChangedError:
+                if not isinstance(self.shards, ShardedChunks) or tries == TRIES - 1:
+                    raise
+                since = math.inf
+        raise AssertionError
+
+    def _locate_again(self, projection: Projection, positions: Int64) -> Located:
+        """Find sub-chunks whose file is not what it was thought to be."""
+        return self._locate_now(projection, positions, math.inf)
+
+    def _shards(self, projection: Projection, since: float) -> Located:
+        """Find the shards that a projection on their grid touches."""
+        if isinstance(self.shards, ShardedChunks):
+            return self.shards._locate(projection, None, since)
+        return self.shards.locate(projection)
 
     def touched(self, cells: Int64) -> Touched:
         """Group sub-chunks, given by their cells, by the shards that they are in."""
@@ -130,15 +151,13 @@ class ShardedChunks:
         order, bounds, _ = grouped(_rank(shard, self.grid.grid_shape))
         return Touched(shard[order[bounds[:-1]]], entry, order, bounds)
 
-    def _locate(self, projection: Projection, positions: Int64 | None) -> Located:
+    def _locate(self, projection: Projection, positions: Int64 | None, since: float) -> Located:
         cells = projection.cells(positions)
-        # Those that are located again are so because what was kept of them is of another version.
-        since = self.caching.data_since() if positions is None else math.inf
         where = np.arange(len(cells)) if positions is None else positions
         if len(cells) == 1:
             return self._locate_one(projection, cells[0].tolist(), where, since)
         touched = self.touched(cells)
-        located = self.shards.locate(_projection(self.grid, touched.shards))
+        located = self._shards(_projection(self.grid, touched.shards), since)
         shapes = self.grid.cell_shapes(touched.shards[located.cell]).tolist()
         reader = _Reader(located, [self.codec.shard(shape) for shape in shapes], since)
         indexes = reader.indexes(alone=positions is not None)
@@ -170,7 +189,7 @@ class ShardedChunks:
             entry = entry * (length // edge) + (at - start) // edge
             shape[i] = length
             origin[i] = slice(start, start + 1)
-        located = self.shards.locate(self.grid.project(tuple(origin)))
+        located = self._shards(self.grid.project(tuple(origin)), since)
         reader = _Reader(located, [self.codec.shard(shape)] * len(located), since)
         index = reader.index(0) if len(located) else None
         if index is None or index.offset[entry] < 0:
@@ -191,7 +210,7 @@ class ShardedChunks:
             place.length,
             reader.file,
             may_be_absent=shards.may_be_absent,
-            again=partial(self._locate, projection) if shards.may_be_absent else None,
+            again=partial(self._locate_again, projection) if shards.may_be_absent else None,
         )
 
 
@@ -249,7 +268,8 @@ class _Reader:
             place = int(located.offset[j]), int(located.length[j])
             return _read_index(self.file(row), *place, shard, self.since, self._moment)
         except SourceChangedError as error:
-            if not located.may_be_absent or not tries:
+            # A shard within a shard is found again with that one.
+            if not located.may_be_absent or not tries or located.again is not None:
                 error.at(file=located.files(row).uri)
                 raise
             self._files.pop(row, None)
