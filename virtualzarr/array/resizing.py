@@ -21,7 +21,7 @@ from grids.grid import axis_number
 from virtualzarr.array.chunks import StoreChunks
 from virtualzarr.array.pools import run
 from virtualzarr.array.writer import write, writing_grid
-from virtualzarr.codecs.filled import is_filled
+from virtualzarr.codecs.filled import full, is_filled
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
@@ -101,7 +101,7 @@ def _clear_chunk(
         if old is None:
             return None
         block = codec.decode(old)
-        cleared = np.full(shape, value, metadata.dtype)
+        cleared = full(shape, value, metadata.dtype)
         kept = tuple(slice(0, n) for n in extent)
         cleared[kept] = block[kept]
         if fill is not None and not array.write_empty_chunks and is_filled(cleared, fill):

@@ -25,7 +25,7 @@ from virtualzarr.array.fields import Fields
 from virtualzarr.array.pools import Task, run, share
 from virtualzarr.array.shards import ShardedChunks
 from virtualzarr.codecs import BlockCodec
-from virtualzarr.codecs.filled import is_filled
+from virtualzarr.codecs.filled import full, is_filled
 from virtualzarr.codecs.sharding import Shard, Sharding, innermost, only_sharding
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
@@ -178,7 +178,7 @@ class _Writing:
         elif plain and data.shape == codec.shape:
             result = codec.encode(data)
         else:
-            block = np.full(codec.shape, self.fill, self.metadata.dtype)
+            block = full(codec.shape, self.fill, self.metadata.dtype)
             block[inside] = data
             result = codec.encode(block)
         if self.same and plain:
@@ -189,7 +189,7 @@ class _Writing:
         """Encode a chunk a part of which is written; None where there is nothing to store."""
         inside, where, _ = part
         if old is None:
-            block = np.full(codec.shape, self.fill, self.metadata.dtype)
+            block = full(codec.shape, self.fill, self.metadata.dtype)
         else:
             block = codec.decode(old)
         data = self.work[where] if where else self.work

@@ -1,4 +1,4 @@
-"""Whether a block holds nothing but the fill value, to the bit."""
+"""Blocks of nothing but the fill value, to the bit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,24 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.base import U1, Block
+
+
+def full(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Block:
+    """Return a new block that is all fill value.
+
+    Of elements that are objects, `numpy.full` would cut zeros off the end of text and bytes, and
+    spread lists over several elements.
+
+    Examples
+    --------
+    >>> full((2,), b"\\0", np.dtype(object)), np.full(2, b"\\0", object)
+    (array([b'\\x00', b'\\x00'], dtype=object), array([b'', b''], dtype=object))
+    """
+    if not dtype.hasobject:
+        return np.full(shape, fill, dtype)
+    box = np.empty((), dtype)
+    box[()] = fill
+    return np.full(shape, box, dtype)
 
 
 def is_filled(block: Block, fill: Any) -> bool:

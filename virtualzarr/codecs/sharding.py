@@ -20,7 +20,7 @@ from virtualzarr.codecs.base import (
     nbytes_of,
     view_of,
 )
-from virtualzarr.codecs.filled import is_filled
+from virtualzarr.codecs.filled import full, is_filled
 from virtualzarr.codecs.pipeline import Pipeline
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
@@ -171,7 +171,7 @@ class Sharding(ArrayBytes):
         inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
         found = np.flatnonzero(index.offset >= 0)
         if len(found) < shard.entries:
-            block = np.full(spec.shape, fill_of(spec), spec.dtype)
+            block = full(spec.shape, fill_of(spec), spec.dtype)
         else:
             block = np.empty(spec.shape, spec.dtype)
         starts = index.offset[found].tolist()

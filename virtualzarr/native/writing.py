@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array.chunks import StoreChunks
+from virtualzarr.codecs.filled import full
 from virtualzarr.metadata import zero_of
 from virtualzarr.native.columns import CELLS, chunk_shape
 from virtualzarr.native.marks import PENDING, STORED, Marks
@@ -146,7 +147,7 @@ class NativeWriter(StoreChunks):
         fill = zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
         grid = metadata.grid
         shape = grid.cell_shape(place)
-        block = np.full(shape, fill, metadata.dtype)
+        block = full(tuple(shape), fill, metadata.dtype)
         if not filled:
             corner, extent = grid.cell_origin(place), grid.cell_extent(place)
             where = tuple(slice(i, i + n) for i, n in zip(corner, extent, strict=True))
