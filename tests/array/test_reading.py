@@ -214,3 +214,12 @@ def test_a_selection_of_nothing_asks_for_nothing():
     assert array.oindex[[]].shape == (0,)
     with pytest.raises(IndexError):
         array[20]
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [(str, ""), (bytes, b""), ("i4", 0)])
+def test_a_missing_chunk_without_axes(dtype, zero):
+    """Of elements of any length, what is read is one, not an array of it."""
+    array = virtualzarr.create_array({}, shape=(), dtype=dtype)
+    assert type(array.read()[()]) is type(np.asarray(zero, array.dtype)[()])
+    assert array[...] == zero
+    array[...] = array.read()

@@ -145,7 +145,7 @@ def overlaps(old, new):
     return touched
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_random(data):
     store = data.draw(sources())
@@ -175,7 +175,7 @@ def test_random(data):
     assert ".virtualzarr-copy" not in copied
     touched = overlaps(source, copy)
     assert not (copy.chunk_exists() & ~touched).any()
-    if options["write_empty_chunks"] and not report.repacked:
+    if options["write_empty_chunks"] and not report.repacked and source.shards is None:
         np.testing.assert_array_equal(copy.chunk_exists(), touched)
     if options["write_empty_chunks"] is False and copy.fill_value is not None:
         assert_without_empty_chunks(copy)

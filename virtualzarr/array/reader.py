@@ -318,7 +318,7 @@ class _Request:
                 variable=self.variable, chunk=_name(self.projection.cells(gone[:1])[0])
             )
         for _, out_sel, _ in self.projection.parts(gone):
-            self.work[out_sel] = self.fill
+            self.work[(*out_sel, ...)] = self.fill
         if len(fresh.located):
             for task in fresh.tasks():
                 task()
@@ -444,7 +444,7 @@ class _Batch:
                     found = located.files(row).read(0, None, request.most[kind])
                 request.place(i, kind, found if data is None else data, part)
             except SourceNotFoundError as error:
-                fill = partial(request.work.__setitem__, part[1], request.fill)
+                fill = partial(request.work.__setitem__, (*part[1], ...), request.fill)
                 _absent(request, i, error, fill)
             except Exception as error:
                 request.explain(i, error)
@@ -479,7 +479,8 @@ class _Batch:
                 done += 1
         except SourceNotFoundError as error:
             for i, (_, out_sel, _) in zip(numbers, parts, strict=True):
-                _absent(request, i, error, partial(request.work.__setitem__, out_sel, request.fill))
+                fill = partial(request.work.__setitem__, (*out_sel, ...), request.fill)
+                _absent(request, i, error, fill)
         except SourceChangedError as error:
             request.read_again(chunks, error)
         except Exception as error:
