@@ -41,7 +41,7 @@ def operations(draw, shape):
     return kind, (axis, more), new
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(plans(max_ndim=2).filter(lambda plan: plan[0].ndim), st.data())
 def test_any_writes_against_numpy(plan, data):
     with tempfile.TemporaryDirectory() as folder:
