@@ -1,10 +1,11 @@
-"""Reading through references: decoding everything, many small chunks, and single elements."""
+"""Reading through references: everything, many small chunks, single elements; and from memory."""
 
 from __future__ import annotations
 
 import gc
 import importlib.util
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ def run(quick: bool = False) -> list[Row]:
             _whole(large, "read all, 1 MiB chunks, shuffle+gzip", "<= 0.5 x h5py", 2),
             _whole(small, "read all, 10 kB chunks, shuffle+gzip", "<= 0.8 x h5py", 3),
             _element(small),
+            *_kept(Path(folder) / "a.zarr"),
         ]
 
 
@@ -109,3 +111,77 @@ def _element(path: Path) -> Row:
     times = alternate({tool: work(reader) for tool, reader in readers.items()})
     each = {tool: seconds / len(rows) * 1000 for tool, seconds in times.items()}
     return row("one element from a 10 kB chunk", each, "<= 1 x h5py", "ms")
+
+
+def _kept(path: Path) -> list[Row]:
+    """Read elements and rows of 1 MiB zstd chunks again and again, with caches that hold them."""
+    random = np.random.default_rng(0)
+    data = np.round(random.normal(size=(1024, 1024)).cumsum(axis=1), 1).astype("f4")
+    virtualzarr.create_array(path, data=data, chunks=(512, 512))
+    time.sleep(2.5)  # files that just changed are not trusted to show the next change
+    places = random.integers(0, 1024, (200, 2)).tolist()
+    rows: list[Row] = []
+    for bound, label in ((True, "each file looked at"), (False, "no file looked at")):
+        readers = _caching_readers(path, bound)
+        for reader in readers.values():
+            np.testing.assert_array_equal(reader[...], data)
+        elements = {
+            tool: (lambda reader=reader: [reader[i, j] for i, j in places])
+            for tool, reader in readers.items()
+        }
+        lines = {
+            tool: (lambda reader=reader: [reader[i] for i, _ in places])
+            for tool, reader in readers.items()
+        }
+        for name, works in (("element", elements), ("row", lines)):
+            times = alternate(works, 3)
+            each = {tool: seconds / len(places) * 1e6 for tool, seconds in times.items()}
+            rows.append(row(f"one {name} of chunks in memory, {label}", each, unit="us"))
+    return rows
+
+
+def _caching_readers(path: Path, bound: bool) -> dict[str, Any]:
+    """Open an array with every tool that is installed, and 64 MiB to keep its chunks in."""
+    cache = virtualzarr.ChunkCache(64 * MIB)
+    ours = virtualzarr.open(path, cache=cache, recheck_cached_data=bound)
+    readers: dict[str, Any] = {"ours": ours, "ours without": virtualzarr.open(path)}
+    if importlib.util.find_spec("tensorstore"):
+        readers["TensorStore"] = _TensorStore(path, bound)
+    if importlib.util.find_spec("zarr") and not bound:
+        readers |= _zarr_caches(path)
+    return readers
+
+
+class _TensorStore:
+    """An array of TensorStore's that reads when it is indexed."""
+
+    def __init__(self, path: Path, bound: bool) -> None:
+        import tensorstore
+
+        self.array = tensorstore.open(
+            {
+                "driver": "zarr3",
+                "kvstore": {"driver": "file", "path": f"{path}/"},
+                "context": {"cache_pool": {"total_bytes_limit": 64 * MIB}},
+                "recheck_cached_data": bound,
+            }
+        ).result()
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self.array[selection].read().result()
+
+
+def _zarr_caches(path: Path) -> dict[str, Any]:
+    """Open an array with zarr-python's cache, which keeps chunks as they are stored."""
+    import zarr
+
+    try:
+        from zarr.experimental.cache_store import CacheStore
+    except ImportError:
+        return {}
+    store = CacheStore(
+        zarr.storage.LocalStore(path, read_only=True),
+        cache_store=zarr.storage.MemoryStore(),
+        max_size=64 * MIB,
+    )
+    return {"zarr-python CacheStore": zarr.open_array(store, mode="r")}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.array.cache import ChunkCache, Origin, PinnedFile, look
 from virtualzarr.array.chunks import Located
-from virtualzarr.array.pools import Task, share
+from virtualzarr.array.pools import share
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.stores import changes
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, LocalFile, RemoteFile
@@ -76,12 +76,11 @@ class Kept:
         def note(row: int, file: ByteFile) -> None:
             self.origins[row] = self._origin(file)
 
-        tasks: list[Task] = [partial(note, row, file) for row, file in files.items()]
         if self.since == math.inf and any(file.remote for file in files.values()):
-            share(tasks, remote=True)
-        else:
-            for task in tasks:
-                task()
+            share([partial(note, row, file) for row, file in files.items()], remote=True)
+            return
+        for row, file in files.items():
+            note(row, file)
 
     def _origin(self, file: ByteFile) -> Origin | None:
         """Return what chunks of a file are kept with, or None if they are not."""
