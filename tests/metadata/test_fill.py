@@ -327,6 +327,49 @@ def test_scalars_that_do_not_fit(value, dtype):
         to_scalar(value, np.dtype(dtype))
 
 
+RECORD = np.dtype([("a", ">f4"), ("b", "u1", (2,)), ("c", [("t", "<M8[s]"), ("s", "S2")])])
+PAYLOAD = np.array(0x7FC00001, "u4").view("f4")[()]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ((1, [2, 3], ("NaT", b"x")), (1, [2, 3], ("NaT", b"x"))),
+        ((PAYLOAD, 7, (5, "ab")), (PAYLOAD, [7, 7], (5, b"ab"))),
+        ((1, np.array([2, 3]), (np.datetime64(60, "s"), b"")), (1, [2, 3], (60, b""))),
+        (np.array((PAYLOAD, [2, 3], (0, b"y")), RECORD), (PAYLOAD, [2, 3], (0, b"y"))),
+        (
+            np.array((PAYLOAD, [2, 3], (1, b"y")),
+                     [("x", "f4"), ("y", "i8", 2), ("z", [("t", "M8[m]"), ("s", "S1")])])[()],
+            (PAYLOAD, [2, 3], (60, b"y")),
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_records(value, expected):
+    got = to_scalar(value, RECORD)
+    assert got.dtype == RECORD
+    assert got.tobytes() == np.array(expected, RECORD).tobytes()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [(1, [2, 3]), (1, [2, 300], ("NaT", b"")), (1, [2, 3, 4], ("NaT", b"")), 1.5,
+     (1, [2, 0.5], ("NaT", b"")), (1, 2, ("NaT", b"abc")), (1, 2, (1.5, b"")), ("x", 2, (1, b""))],
+    ids=str,
+)  # fmt: skip
+def test_records_that_do_not_fit(value):
+    with pytest.raises(MetadataError, match="fill value"):
+        to_scalar(value, RECORD)
+
+
+def test_a_number_for_all_fields():
+    plain = np.dtype([("x", "f4"), ("y", ">i4", (2,))])
+    assert to_scalar(7, plain).tobytes() == np.array((7, [7, 7]), plain).tobytes()
+    with pytest.raises(MetadataError, match="fill value"):
+        to_scalar(1.5, np.dtype([("x", "f4"), ("y", "i4")]))
+
+
 @pytest.mark.parametrize("number", [0x7FA00001, 0xFFC00000, 0x80000000])
 def test_scalars_of_the_same_type_keep_their_bits(number):
     value = from_bits(number, np.dtype("f4"))

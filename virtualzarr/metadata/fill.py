@@ -262,6 +262,8 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
         return None
     if dtype.kind == "O":
         return _object_scalar(value, dtype)
+    if dtype.names is not None and isinstance(value, tuple):
+        return _struct_scalar(value, dtype)
     try:
         array = np.asarray(value)
         if array.size == 1 and array.dtype.newbyteorder("=") == dtype.newbyteorder("="):
@@ -291,11 +293,14 @@ def _object_scalar(value: Any, dtype: np.dtype) -> Any:
 
 def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
     """Return `value` converted, or None where that would change it."""
-    if dtype.names is not None:
-        return np.array(value, dtype)[()]
     if array.size != 1:
         return None
     item = array.reshape(-1)[0]
+    if dtype.names is not None:
+        # A record of another dtype field by field; any other value is that of all fields.
+        given = array.dtype.names
+        parts = [item] * len(dtype.names) if given is None else [item[name] for name in given]
+        return _struct_scalar(tuple(parts), dtype)
     if number_of(dtype) is not None:
         return _converted_number(array, item, dtype)
     if dtype.kind in "SU":
@@ -307,6 +312,30 @@ def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
     if dtype.kind in "mM":
         return _time_scalar(item, dtype)
     return None
+
+
+def _struct_scalar(parts: tuple[Any, ...], dtype: np.dtype) -> Any:
+    """Return a record of values for its fields, each as exact as one for itself."""
+    names = dtype.names or ()
+    if len(parts) != len(names):
+        raise MetadataError(f"the fill value has {len(parts)} fields, the data type {len(names)}")
+    result = np.zeros((), dtype)
+    for name, part in zip(names, parts, strict=True):
+        with member(f"field {name!r}"):
+            base, shape = dtype[name].subdtype or (dtype[name], ())
+            if not shape:
+                result[name] = to_scalar(part, base)
+                continue
+            try:
+                given = part if isinstance(part, np.ndarray) else np.array(part, object)
+                given = np.broadcast_to(given, shape)
+            except ValueError as error:
+                raise MetadataError(
+                    f"the fill value {short(part)} does not fit a shape of {shape}"
+                ) from error
+            for place in np.ndindex(shape):
+                result[name][place] = to_scalar(given[place], base)
+    return result[()]
 
 
 def _converted_number(array: np.ndarray, item: Any, dtype: np.dtype) -> Any:
