@@ -47,6 +47,7 @@ def rows_of(manifest):
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     monkeypatch.setattr(columns, "CELLS", 8)
+    monkeypatch.setattr(columns, "LISTED", 3)
 
 
 @settings(max_examples=60)

@@ -1,4 +1,4 @@
-"""Columns as they are stored: a constant, evenly spaced numbers, or a Zarr array read in blocks."""
+"""Columns as they are stored: constant, evenly spaced, listed, or a Zarr array read in blocks."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ NAMES = ("source", "offset", "length", "decoder", "origin", "uri", "size", "mtim
 
 KEPT = 64 * 1024 * 1024
 """Memory for blocks of columns used lately, shared by all arrays."""
+
+LISTED = 64
+"""Columns of at most so many entries are listed in the part's document."""
 
 _INTEGERS = ("i1", "i2", "i4", "i8")
 
@@ -77,6 +80,8 @@ def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
     low, high = int(kept.min()), int(kept.max())
     if low == high:
         return {"constant": low}
+    if values.size <= LISTED:
+        return {"values": values.reshape(-1).tolist()}
     dtype = next(d for d in map(np.dtype, _INTEGERS)
                  if np.iinfo(d).min <= low and high <= np.iinfo(d).max)  # fmt: skip
     codecs = [make("bytes", endian="little"),
@@ -93,6 +98,8 @@ def save_texts(store: Store, path: str, values: Sequence[str]) -> dict[str, Any]
     """Store a column of texts, and return what a part's document says of it."""
     if not len(values) or all(value == values[0] for value in values):
         return {"constant": values[0] if len(values) else ""}
+    if len(values) <= LISTED:
+        return {"values": list(values)}
     column = np.empty(len(values), object)
     column[:] = values
     pipeline = Pipeline([make("vlen-utf8"), make("zstd", level=3, checksum=True)])
@@ -215,12 +222,13 @@ class Column:
     ) -> None:
         value = as_object(value)
         if len(value) != 1:
-            raise MetadataError("must have one member: constant, affine or array")
+            raise MetadataError("must have one member: constant, affine, values or array")
         ((kind, content),) = value.items()
         self.store, self.folder, self.bounds = store, folder, bounds
         self.shape, self.corner, self.ndim = (*shape, *corner), corner, len(shape)
         self.constant: Any = None
         self.affine: Affine | None = None
+        self.values: NDArray[Any] | None = None
         self.name = ""
         self._array: Array | None = None
         self._owner: Hashable = None
@@ -231,12 +239,14 @@ class Column:
                 self.affine = _affine(content, shape)
                 if 0 not in shape:
                     self._check(*self.affine.bounds())
+            elif kind == "values":
+                self.values = self._checked(_listed(content, self.shape, bounds))
             elif kind == "array":
                 if content not in NAMES:
                     raise MetadataError(f"{short(content)} is not the name of a column")
                 self.name = content
             else:
-                raise MetadataError("must be constant, affine or array")
+                raise MetadataError("must be constant, affine, values or array")
         if self.constant is not None and bounds is not None and 0 not in shape:
             self._check(self.constant, self.constant)
 
@@ -297,6 +307,8 @@ class Column:
         if self.affine is not None:
             strides = np.array(self.affine.strides, np.int64)
             return np.asarray(cells @ strides + self.affine.base, np.int64)
+        if self.values is not None:
+            return self.values[tuple(cells.T)]
         if self.chunks is None:
             dtype: Any = object if self.bounds is None else np.int64
             return np.broadcast_to(np.array(self.constant, dtype), (len(cells), *self.corner))
@@ -334,6 +346,8 @@ class Column:
             starts = zip(ranges, self.affine.strides, strict=True)
             base = self.affine.base + sum(r.start * stride for r, stride in starts)
             return Affine([len(r) for r in ranges], base, self.affine.strides)
+        if self.values is not None:
+            return self.values[tuple(box)]
         return self._checked(self.array.read(tuple(box))) if self.name else self.constant
 
 
@@ -343,6 +357,17 @@ def _constant(value: Any, bounds: Bounds | None) -> Any:
     if bounds is not None and type(value) is not int:
         raise MetadataError(f"must be an integer, not {short(value)}")
     return value
+
+
+def _listed(value: Any, shape: tuple[int, ...], bounds: Bounds | None) -> NDArray[Any]:
+    value = as_list(value)
+    if len(value) != math.prod(shape):
+        raise MetadataError(f"{len(value)} entries; the column has {math.prod(shape)}")
+    for entry in value:
+        _constant(entry, bounds)
+        if bounds is not None and not -(2**63) <= entry < 2**63:
+            raise MetadataError(f"{short(entry)} is no 64-bit integer")
+    return np.array(value, object if bounds is None else np.int64).reshape(shape)
 
 
 def _affine(value: Any, shape: tuple[int, ...]) -> Affine:
