@@ -139,6 +139,17 @@ class TestHierarchies:
             vz.copy(Unlisted(tree), copied, "air", **options)
             np.testing.assert_array_equal(vz.open(copied)[...], DATA)
 
+    def test_servers_that_do_not_tell_sizes(self, tree):
+        class Sizeless(MemoryStore):
+            def list(self, prefix=""):
+                return ((key, 0) for key, _ in super(Sizeless, self).list(prefix))
+
+        copied = {}
+        with pytest.raises(ValueError, match="less than 120 bytes"):
+            vz.copy(Sizeless(tree), copied, "air", memory=119)
+        vz.copy(Sizeless(tree), copied, "air", memory=120)
+        np.testing.assert_array_equal(vz.open(copied)[...], DATA)
+
     def test_progress(self, tree, capsys):
         vz.copy(tree, {}, progress=True, chunks="auto")
         assert "100%" in capsys.readouterr().err

@@ -55,17 +55,22 @@ def stored_cells(array: Array) -> tuple[Int64, Int64] | None:
         cells = np.argwhere(manifest.source >= 0).astype(np.int64, copy=False)
         cells = cells.reshape(manifest.nrefs, array.ndim)
         sizes = manifest.take(tuple(cells.T)).length if array.ndim else manifest.take(()).length
-        most = math.prod(_largest(grid)) * max(1, array.dtype.itemsize)
-        return cells, np.where(sizes < 0, most, sizes)
+        return cells, _known(sizes, array)
     if not isinstance(source, StoreChunks) or not _lists(source):
         return None
     cells, sizes = source.stored(array.ndim)
     within = (cells < np.array(grid.grid_shape, np.int64)).all(axis=1)
-    cells, sizes = cells[within], sizes[within]
+    cells, sizes = cells[within], _known(sizes[within], array)
     if not array.ndim or len(cells) < 2:
         return cells, sizes
     order = np.lexsort(cells.T[::-1])
     return cells[order], sizes[order]
+
+
+def _known(sizes: Int64, array: Array) -> Int64:
+    """Return the bytes of chunks, those of elements where a manifest or a server does not say."""
+    most = math.prod(_largest(array.grid)) * max(1, array.dtype.itemsize)
+    return np.where(sizes <= 0, most, sizes)
 
 
 def _lists(source: StoreChunks) -> bool:
