@@ -16,6 +16,16 @@ from virtualzarr.stores import LocalStore, MemoryStore
 FILL = 7
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 SHARDS = (make("sharding_indexed", chunk_shape=[2, 3], codecs=[LITTLE]),)
+TURN = make("transpose", order=[1, 0])
+NESTED = (
+    TURN,
+    make(
+        "sharding_indexed",
+        chunk_shape=[3, 2],
+        index_location="start",
+        codecs=[make("sharding_indexed", chunk_shape=[1, 2], codecs=[LITTLE]).to_v3()],
+    ),
+)
 
 
 class Writing(RuleBasedStateMachine):
@@ -110,6 +120,7 @@ KINDS = {
     "rectilinear-local": {"kind": "rectilinear", "local": True},
     "sharded": {"codecs": SHARDS},
     "sharded-rectilinear": {"kind": "rectilinear", "codecs": SHARDS},
+    "nested-rectilinear": {"kind": "rectilinear", "codecs": NESTED},
 }
 
 
