@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import virtualzarr as vz
+from tests.array.test_writing_machine import KINDS as KINDS_OF_WRITING
+from tests.array.test_writing_machine import Writing
 from virtualzarr import ChunkCache
 from virtualzarr.array import cache as caches
 from virtualzarr.array import kept, shards
@@ -252,6 +254,17 @@ def test_reads_are_of_a_version_that_the_bound_allows(tmp_path_factory, kind, bo
         allowed = [found == version[rows, columns] for version in versions]
         assert np.any(allowed, axis=0).all()
         assert cache.nbytes <= cache.limit
+
+
+@pytest.mark.parametrize("name", ["regular-v3-local", "rectilinear-local", "sharded"])
+def test_what_is_written_appended_and_resized_is_never_read_from_before(name, monkeypatch):
+    monkeypatch.setattr(vz.config, "chunk_cache_bytes", 20_000)
+    monkeypatch.setattr(vz.config, "recheck_cached_data", False)
+    case = type("Machine", (Writing,), KINDS_OF_WRITING[name]).TestCase
+    case.settings = settings(max_examples=12, stateful_step_count=15, deadline=None)
+    before = caches._shared.hits
+    case().runTest()
+    assert caches._shared.hits > before
 
 
 def test_bounds_say_when_others_are_noticed(tmp_path):
