@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,11 @@ from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.opening import open as open_node
 from virtualzarr.publish.copying import renamed
-from virtualzarr.publish.plan import FORMS, Plan, make_plan
+from virtualzarr.publish.plan import FORMS, Form, Plan, make_plan
 from virtualzarr.publish.preview import Preview, planned
 from virtualzarr.publish.references import preview, publish, write
 from virtualzarr.publish.report import PublishReport
+from virtualzarr.publish.rules import TRUNCATE
 from virtualzarr.stores.files import FileFacts, file_facts, is_url, resolve_uri
 from virtualzarr.stores.icechunks import is_repository
 from virtualzarr.virtualizing import Paths, find_files, scan_files
@@ -49,6 +50,7 @@ def append(
     concat_dim: str,
     *,
     copy: bool = False,
+    plugin_codecs: bool = False,
     duplicates: str = "raise",
     dry_run: bool = False,
     format: str | None = None,
@@ -69,7 +71,7 @@ def append(
         As for `virtualize`.
     concat_dim : str
         The dimension along which they follow. Files that do not have it are stacked along it.
-    copy : bool
+    copy, plugin_codecs : bool
         As for `publish`.
     duplicates : {"raise", "skip"}
         What to do about files that are there already, as they were scanned.
@@ -122,19 +124,17 @@ def append(
     if not fresh:
         return None
     joined = _joined(opened.node, fresh, concat_dim, {"combine_attrs": "override", **options})
-    kind = _kind(uri, opened)
-    zarr_format = 3 if 3 in _formats(opened.node) and 3 in FORMS[kind].zarr_formats else None
+    form = _form(uri, opened, plugin_codecs)
+    zarr_format = 3 if 3 in _formats(opened.node) and 3 in form.zarr_formats else None
     if dry_run:
-        return planned(joined, uri, FORMS[kind], zarr_format)
-    plan = make_plan(
-        joined, copy=copy, zarr_format=zarr_format, on_error=on_error, form=FORMS[kind]
-    )
+        return planned(joined, uri, form, zarr_format)
+    plan = make_plan(joined, copy=copy, zarr_format=zarr_format, on_error=on_error, form=form)
     if _state(target) != before:
         raise SourceChangedError("somebody else wrote here meanwhile; append again", file=uri)
     options = {"storage_options": storage_options, "progress": progress}
     return write(
-        plan, uri, FORMS[kind], [], relative=opened.relative, **options,
-        **(_kept_cells(opened, plan) if kind == "icechunk" else _kept(opened, plan)),
+        plan, uri, form, [], relative=opened.relative, **options,
+        **(_kept_cells(opened, plan) if form.name == "icechunk" else _kept(opened, plan)),
     )  # fmt: skip
 
 
@@ -165,10 +165,13 @@ def _opened(
     return open_references(uri, storage_options=storage_options, allowed=allowed)
 
 
-def _kind(uri: str, opened: Opened) -> str:
-    if opened.folder is not None:
-        return "parquet"
-    return "icechunk" if is_repository(uri) else "json"
+def _form(uri: str, opened: Opened, plugin_codecs: bool = False) -> Form:
+    """The form that references have."""
+    name = "json" if opened.folder is None else "parquet"
+    if is_repository(uri):
+        name = "icechunk"
+    codecs = {c.name for a in arrays_of(opened.node).values() for c in a.metadata.pipeline.codecs}
+    return replace(FORMS[name], plugins=plugin_codecs or TRUNCATE in codecs)
 
 
 def arrays_of(node: Group | Array) -> dict[str, Array]:
@@ -348,7 +351,7 @@ def rename(
         return renamed(manifest, lambda old: new.get(old, old))
 
     node = _changed(opened.node, rename_in)
-    kind = FORMS[_kind(uri, opened)]
+    kind = _form(uri, opened)
     formats = _formats(opened.node)
     plan = make_plan(
         node, copy=False, zarr_format=max(formats, default=None), on_error="raise", form=kind

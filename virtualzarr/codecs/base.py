@@ -220,6 +220,11 @@ class BytesBytes(Codec):
 
     kind = "bytes_bytes"
 
+    @property
+    def longest(self) -> int:
+        """Bytes that it may be given more than a block has, if it says so."""
+        return 0
+
     def encoded_size(self, size: int | None) -> int | None:
         """Return the encoded size of `size` bytes, if that is always the same."""
         return None

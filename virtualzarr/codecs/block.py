@@ -145,6 +145,7 @@ class BlockCodec:
 
     def _step(self, codec: BytesBytes, size: int | None) -> Step:
         limit = UNSIZED_LIMIT if self.dtype.hasobject else 4 * self.nbytes + SLACK
+        limit = max([limit, *(codec.longest for codec in self._bytes)])
         decode = codec.decode
         return lambda data: decode(data, size, limit)
 

@@ -21,6 +21,7 @@ _BUILTIN: dict[str, str] = {
     "virtualzarr.strings": "strings:Strings",
     "virtualzarr.constant": "constant:Constant",
     "virtualzarr.astype": "astype:AsType",
+    "virtualzarr.truncate": "truncate:Truncate",
     "virtualzarr.unpack": "packing:Unpack",
     "virtualzarr.time": "timeunits:TimeUnits",
     "virtualzarr.hdf5_bitshuffle": "hdf5:Bitshuffle",

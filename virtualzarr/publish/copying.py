@@ -17,7 +17,7 @@ from virtualzarr.errors import PublishError, VirtualZarrError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.metadata.dtypes import vlen_kind
-from virtualzarr.publish.rules import own_codecs
+from virtualzarr.publish.rules import TRUNCATE, own_codecs
 
 Ints = npt.NDArray[np.int64]
 
@@ -31,10 +31,10 @@ REVERSIBLE = frozenset(
 """Codecs that give back what they were given. Others may be lossy, or encode nothing at all."""
 
 
-def reversible(metadata: ArrayMetadata) -> bool:
+def reversible(metadata: ArrayMetadata, plugins: bool = False) -> bool:
     """Whether an array's codecs encode without loss, and other readers have them."""
     names = {codec.name for codec in metadata.pipeline.codecs}
-    return names <= REVERSIBLE and own_codecs(metadata) is None
+    return names <= REVERSIBLE | {TRUNCATE} and own_codecs(metadata, plugins) is None
 
 
 def plain_pipeline(metadata: ArrayMetadata) -> Pipeline:

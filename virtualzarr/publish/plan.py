@@ -11,7 +11,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from grids import SeparableGrid
 from virtualzarr.array import Array
+from virtualzarr.array.pieces import Pieces
+from virtualzarr.array.recut import recut
 from virtualzarr.errors import (
     CodecError,
     MetadataError,
@@ -23,7 +26,7 @@ from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata, check_name
 from virtualzarr.publish import rules
-from virtualzarr.publish.canonical import make_canonical
+from virtualzarr.publish.canonical import Canonical, make_canonical, truncating
 from virtualzarr.publish.copying import (
     encoded_exactly,
     filled_block,
@@ -55,12 +58,15 @@ class Form:
     keeps_missing : bool
         Whether readers tell missing chunks from others. Where not, a chunk of fill values is
         written out for all of them.
+    plugins : bool
+        Whether readers find codecs of this package by its entry points.
     """
 
     name: str
     zarr_formats: tuple[int, ...]
     any_grid: bool = True
     keeps_missing: bool = True
+    plugins: bool = False
 
     def refuses(self, metadata: ArrayMetadata) -> str | None:
         """Why an array cannot be said, whatever the Zarr format, or None."""
@@ -174,16 +180,16 @@ def make_plan(
 
 
 def _array_plan(path: str, array: Array, copy: bool, form: Form) -> ArrayPlan:
-    why = form.refuses(array.metadata)
-    if why is not None:
-        raise PublishError(why)
     for name in path.split("/") if path else ():
         try:
             check_name(name, 2)
             check_name(name, 3)
         except MetadataError as error:
             raise PublishError(error.message) from error
-    made = make_canonical(array.metadata, manifest_of(array))
+    array, made = _made(array, form)
+    why = form.refuses(array.metadata)
+    if why is not None:
+        raise PublishError(why)
     if len(made.odd) and not copy:
         total = many(made.manifest.nrefs, "chunk")
         why = "; ".join(f"{count} of {total}: {reason}" for reason, count in made.reasons.items())
@@ -191,10 +197,31 @@ def _array_plan(path: str, array: Array, copy: bool, form: Form) -> ArrayPlan:
             f"other readers would read it wrong ({why}); with copy=True such chunks are decoded "
             "and stored again beside the reference file"
         )
-    plan = ArrayPlan(path, array, array.metadata, made.manifest, made.odd, made.reasons)
-    if len(made.odd) and not reversible(array.metadata):
+    metadata = truncating(array.metadata, made.longest) if made.longest else array.metadata
+    plan = ArrayPlan(path, array, metadata, made.manifest, made.odd, made.reasons)
+    if len(made.odd) and not reversible(array.metadata, form.plugins):
         return _all_copied(plan, "; ".join([*made.reasons, "the codecs may not be exact"]))
     return plan
+
+
+def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
+    """The array, on a regular grid if that costs no copies, and its canonical references.
+
+    Where only the last cells reach past the end, and further than the others are long, what they
+    have there need not be.
+    """
+    manifest = manifest_of(array)
+    made = make_canonical(array.metadata, manifest, form.plugins)
+    grid = array.grid
+    if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
+        return array, made
+    pieces = [Pieces.clipped(axis) for axis in grid.axes]
+    virtual = array if array.is_virtual else Array.virtual(array.metadata, manifest, array.path)
+    shorter = recut(virtual, pieces)
+    if not rules.is_regular(shorter.metadata):
+        return array, made
+    other = make_canonical(shorter.metadata, shorter.manifest, form.plugins)
+    return (shorter, other) if len(other.odd) <= len(made.odd) else (array, made)
 
 
 def _settle_format(plan: Plan, wanted: int | None, copy: bool, form: Form) -> None:

@@ -47,6 +47,7 @@ def publish(
     progress: bool | None = None,
     relative: bool = False,
     record_size: int | None = None,
+    plugin_codecs: bool = False,
 ) -> PublishReport:
     """Write references that other tools open: a JSON file, a folder of Parquet files, or Icechunk.
 
@@ -79,6 +80,10 @@ def publish(
         references. This package reads that wherever both are moved; fsspec only from that folder.
     record_size : int, optional
         References in each Parquet file; 100,000 by default.
+    plugin_codecs : bool
+        Whether readers have this package installed. Then chunks that begin with what their cell
+        has, and are only longer, need no copy: zarr-python is told to cut them by a codec that it
+        finds by entry point.
 
     Returns
     -------
@@ -108,7 +113,7 @@ def publish(
     if record_size is not None and record_size < 1:
         raise ValueError(f"record_size is at least 1, not {record_size!r}")
     uri = resolve_uri(path).rstrip("/")
-    kind = form_of(uri, form)
+    kind = form_of(uri, form, plugin_codecs)
     if zarr_format not in (None, *kind.zarr_formats):
         raise ValueError(f"the form {kind.name} is of Zarr v{kind.zarr_formats[0]} only")
     if relative and kind.name == "icechunk":
@@ -128,12 +133,13 @@ def preview(
     *,
     form: str | None = None,
     zarr_format: int | None = None,
+    plugin_codecs: bool = False,
 ) -> Preview:
     """Find out what `publish` would do with ``copy=True``: nothing is written, no chunk is read.
 
     Parameters
     ----------
-    node, path, form, zarr_format
+    node, path, form, zarr_format, plugin_codecs
         As for `publish`.
 
     Examples
@@ -142,17 +148,17 @@ def preview(
     0
     """
     uri = resolve_uri(path).rstrip("/")
-    kind = form_of(uri, form)
+    kind = form_of(uri, form, plugin_codecs)
     return planned(_in_group(node, uri, kind)[0], uri, kind, zarr_format)
 
 
-def form_of(uri: str, form: str | None) -> Form:
+def form_of(uri: str, form: str | None, plugins: bool = False) -> Form:
     """The form of references that is asked for, or that a path suggests."""
     if form is None:
         form = next((name for name, ends in SUFFIXES.items() if uri.endswith(ends)), "json")
     if form not in FORMS:
         raise ValueError(f"form is one of {', '.join(map(repr, FORMS))}, not {form!r}")
-    return FORMS[form]
+    return replace(FORMS[form], plugins=plugins)
 
 
 def _in_group(node: Group | Array, uri: str, form: Form) -> tuple[Group | Array, list[str]]:
@@ -349,11 +355,14 @@ def _notes_on_codecs(plan: Plan) -> list[str]:
     codecs = {
         codec.name for array in plan.arrays.values() for codec in array.metadata.pipeline.codecs
     }
+    notes = []
+    if rules.TRUNCATE in codecs:
+        notes.append(f"readers need virtualzarr to be installed, for its codec {rules.TRUNCATE}")
     names = sorted(name for name in codecs if name.startswith("imagecodecs_"))
     if not names:
-        return []
+        return notes
     module = "numcodecs" if plan.zarr_format == 2 else "zarr"
-    return [f"readers need imagecodecs.{module}.register_codecs() for {', '.join(names)}"]
+    return [*notes, f"readers need imagecodecs.{module}.register_codecs() for {', '.join(names)}"]
 
 
 @contextmanager

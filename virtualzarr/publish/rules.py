@@ -35,6 +35,9 @@ FILL = "_FillValue"
 OWN = "virtualzarr."
 """What the names of codecs begin with that only this package knows."""
 
+TRUNCATE = "virtualzarr.truncate"
+"""The codec that zarr-python and numcodecs find by entry point, where this package is installed."""
+
 BITORDER = "imagecodecs_bitorder"
 
 KEYS = {2: KeyEncoding("v2"), 3: KeyEncoding()}
@@ -59,11 +62,17 @@ class Published:
     dropped: str | None = None
 
 
-def own_codecs(metadata: ArrayMetadata) -> str | None:
-    """Why other readers cannot decode any chunk of an array, or None where they can."""
+def own_codecs(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
+    """Why other readers cannot decode any chunk of an array, or None where they can.
+
+    Parameters
+    ----------
+    plugins : bool
+        Whether readers find codecs of this package by its entry points.
+    """
     serialized = False
     for codec in metadata.pipeline.codecs:
-        if codec.name.startswith(OWN):
+        if codec.name.startswith(OWN) and not (plugins and codec.name == TRUNCATE):
             return f"the codec {codec.name} is known to this package only"
         if codec.name == "numcodecs.shuffle":
             size = int(codec.configuration.get("elementsize", 4))
