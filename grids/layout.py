@@ -115,7 +115,7 @@ class ChunkLayout:
         return None if wanted is None else tuple(wanted)
 
     def choose(
-        self, shape: Iterable[int], *, shards: bool = True
+        self, shape: Iterable[int], *, shards: bool = True, each: int = 1
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Choose the shapes of read and write chunks for an array of a shape.
 
@@ -124,6 +124,9 @@ class ChunkLayout:
         shape : iterable of int
         shards : bool
             Whether the two may differ. If not, what is asked of either is asked of both.
+        each : int
+            As how many elements every one counts: a field of a structured data type may have a
+            shape of its own.
 
         Returns
         -------
@@ -144,7 +147,7 @@ class ChunkLayout:
         ((200, 100, 100), (1000, 1000, 1000))
         """
         extents = checked_shape(shape)
-        read, write = (self._side(side, extents) for side in _SIDES)
+        read, write = (self._side(side, extents, each) for side in _SIDES)
         if not shards:
             read.merge(write)
             edges = tuple(read.complete(lambda axis, size: size))
@@ -154,9 +157,9 @@ class ChunkLayout:
         inner = read.complete(lambda i, size: nearest_divisor(outer[i], size) if outer[i] else size)
         return tuple(inner), tuple(write.complete(lambda i, size: nearest_multiple(inner[i], size)))
 
-    def _side(self, side: str, extents: tuple[int, ...]) -> _Side:
+    def _side(self, side: str, extents: tuple[int, ...], each: int) -> _Side:
         """Gather what is asked of the read or write chunks."""
-        result = _Side(extents)
+        result = _Side(extents, each)
         for name in ("chunk", f"{side}_chunk"):
             for layout, hard in ((self, True), (self.soft, False)):
                 if layout is not None:
@@ -194,8 +197,8 @@ class _Wishes:
 class _Side:
     """What is asked of read or of write chunks."""
 
-    def __init__(self, extents: tuple[int, ...]) -> None:
-        self.extents = extents
+    def __init__(self, extents: tuple[int, ...], each: int) -> None:
+        self.extents, self.each = extents, each
         self.edges = _Wishes("chunk shape", len(extents))
         self.ratios = _Wishes("aspect ratio", len(extents))
         self.elements = _Wishes("elements", 1)
@@ -246,7 +249,7 @@ class _Side:
         reached = None
         while low + step < high:
             middle = low + (high - low) / 2
-            total = math.prod(edges(middle))
+            total = self.each * math.prod(edges(middle))
             if total >= target:
                 high, reached = middle, total
             if total <= target:

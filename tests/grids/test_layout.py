@@ -68,6 +68,15 @@ def test_other_shapes(shape, wishes, read, write):
     assert ChunkLayout(**wishes).choose(shape) == (read, write)
 
 
+def test_elements_that_count_as_several():
+    for each in (1, 6, 100, 10**7):
+        read, write = ChunkLayout(chunk_elements=10_000).choose(SHAPE, each=each)
+        assert read == write
+        assert each * math.prod(read) <= max(10_000, each)
+        assert math.prod(n + 1 for n in read) * each > 10_000
+    assert ChunkLayout(chunk_shape=(5, 6, 7)).choose(SHAPE, each=1000)[0] == (5, 6, 7)
+
+
 def test_preferences_give_way():
     tens, other = (10, 10, 10), (15, 20, 20)
     soft_write = ChunkLayout(read_chunk_shape=tens, soft=ChunkLayout(write_chunk_shape=other))

@@ -288,3 +288,27 @@ def test_assumed_as_tensorstore_does(ts, driver, tmp_path):
     ).result()
     assert (theirs.read().result() == 3).all()
     assert not documents(tmp_path)
+
+
+@pytest.mark.parametrize("layout", [{}, {"chunk_elements": 5000}, {"chunk_aspect_ratio": (1, 2)}])
+@pytest.mark.parametrize("field", [(), (2, 3), (7,), (100, 50, 3)])
+def test_fields_count_in_layouts_as_in_tensorstore(ts, field, layout):
+    """All of a field's axes are in every chunk, and its numbers count as elements."""
+    dtype = [("small", "<i4"), ("large", "<i2", field)]
+    shape = (1000, 1000)
+    wanted = {name: (*v, *(1 for _ in field)) if name.endswith("ratio") else v
+              for name, v in layout.items()}  # fmt: skip
+    theirs = ts.open(
+        {
+            "driver": "zarr",
+            "kvstore": {"driver": "memory"},
+            "metadata": {"dtype": [["small", "<i4"], ["large", "<i2", list(field)]]},
+            "field": "large",
+        },
+        create=True,
+        shape=shape + field,
+        chunk_layout=ts.ChunkLayout(**wanted),
+    ).result()
+    ours = vz.create_array({}, shape=shape, dtype=dtype, layout=layout, zarr_format=2)
+    assert ours.chunks == theirs.chunk_layout.read_chunk.shape[:2]
+    assert ours.field("large").shape == theirs.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -162,6 +163,7 @@ def new_array(wishes: Wishes) -> ArrayMetadata:
             wishes.layout,
             zarr_format=zarr_format,
             inner=codecs.sharding_in(wishes.parts),
+            each=_numbers(dtype),
         )
     pipeline = (_pipeline_v2 if zarr_format == 2 else _pipeline_v3)(wishes, grid, stored, inner)
     value = wishes.fill_value
@@ -180,6 +182,14 @@ def new_array(wishes: Wishes) -> ArrayMetadata:
     )
     _check_blocks(metadata)
     return metadata
+
+
+def _numbers(dtype: np.dtype) -> int:
+    """Return how many numbers an element has in that of its fields that has most."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return math.prod(shape) * _numbers(base)
+    return max((_numbers(dtype[name]) for name in dtype.names or ()), default=1)
 
 
 def plain_json(value: Any) -> Any:

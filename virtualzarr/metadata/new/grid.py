@@ -25,6 +25,7 @@ def new_grid(
     *,
     zarr_format: int = 3,
     inner: tuple[int, ...] | None = None,
+    each: int = 1,
 ) -> tuple[ChunkGrid, tuple[int, ...] | None]:
     """Return the grid of a new array, and the shape of the sub-chunks if its cells are shards.
 
@@ -42,6 +43,8 @@ def new_grid(
         v2 has no shards.
     inner : tuple of int, optional
         The shape of the sub-chunks, where the codecs have them already: then `chunks` are shards.
+    each : int
+        As how many elements every one counts, where shapes are to be chosen.
 
     Raises
     ------
@@ -80,7 +83,7 @@ def new_grid(
         shapes["write_chunk_shape"] = _entries(chunks, shape)
     else:
         shapes["chunk_shape"] = _entries(chunks, shape)
-    read, write = _with(wanted, shapes).choose(shape, shards=zarr_format == 3)
+    read, write = _with(wanted, shapes).choose(shape, shards=zarr_format == 3, each=each)
     split = with_shards or inner is not None or read != write
     return grids.RegularGrid(shape, write), read if split else None
 
