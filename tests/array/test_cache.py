@@ -224,7 +224,7 @@ ROWS = st.tuples(st.integers(0, 23), st.integers(0, 23)).map(lambda pair: slice(
 
 @pytest.mark.parametrize("bound", [True, "open", False, 3600.0, 0.0])
 @pytest.mark.parametrize("kind", ["plain", "listed", "shards", "nested"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(steps=st.lists(st.tuples(st.sampled_from("rrrwworo"), ROWS, ROWS), min_size=4, max_size=25))
 def test_reads_are_of_a_version_that_the_bound_allows(tmp_path_factory, kind, bound, steps):
     """Own writes always show; those of others at once, or as late as after opening anew."""
