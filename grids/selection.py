@@ -117,8 +117,8 @@ def _plain(entry: Any) -> Any:
             array = np.asarray(entry)
         except ValueError:
             _fail(f"{show(entry)} is ragged; an index array must be rectangular")
-        if array.dtype == bool and array.ndim:
-            return array
+        if array.dtype == bool:
+            return array if array.ndim else _plain(bool(array))
         if array.dtype.kind in "iu":
             return array if array.ndim else int(array)
         if not array.size and isinstance(entry, list | tuple):

@@ -83,6 +83,13 @@ class TestMaking:
             assert root.create_group(path).path == "x"
             assert list(root) == ["x"]
 
+    def test_depths(self, root):
+        root.create_group("a/b/c")
+        assert [path for path, _ in root.members()] == ["a"]
+        assert [path for path, _ in root.members(1)] == ["a", "a/b"]
+        with pytest.raises(ValueError, match="max_depth"):
+            list(root.members(-1))
+
     def test_backslashes(self, root):
         root.create_group("a\\b")
         assert paths(root) == ["a", "a/b"]

@@ -343,6 +343,8 @@ class Group(Mapping[str, "Array | Group"]):
         max_depth : int or None
             How many groups deep to go; 0 yields direct members only, None everything.
         """
+        if max_depth is not None and max_depth < 0:
+            raise ValueError(f"max_depth must be 0 or more, or None, not {max_depth}")
         for name in self:
             node = self[name]
             yield name, node

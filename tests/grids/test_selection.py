@@ -22,6 +22,7 @@ CUBE = RegularGrid((3, 4, 5), (2, 2, 2))
         ((..., 0, ...), "basic", "only one ellipsis"),
         (True, "basic", "a bool is not an index"),
         (np.True_, "orthogonal", "a bool is not an index"),
+        (np.array(True), "basic", "a bool is not an index"),
         (1.0, "basic", "is not an index"),
         ("time", "basic", "is not an index"),
         ({1: 2}, "basic", "is not an index"),
