@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.errors import ChunkNotFoundError
+from virtualzarr.errors import ChunkNotFoundError, UnsupportedError
 from virtualzarr.stores import MemoryStore
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -162,3 +162,32 @@ def test_chunks_of_fill(name, layout):
     same(filled[...], model)
     filled[...] = model[0, 0]
     assert not filled.chunk_exists().any()
+
+
+@pytest.mark.parametrize(
+    ("codec", "elements"),
+    [
+        ({"id": "json2"}, [{"a": [1, None]}, [1, 2], "text", 1.5, None]),
+        ({"id": "msgpack2"}, [{"a": [1, None]}, [1, 2], "text", b"\0", None]),
+        ({"id": "vlen-array", "dtype": "<i4"}, [np.arange(n, dtype="i4") for n in (2, 0, 1, 3, 2)]),
+    ],
+    ids=["json2", "msgpack2", "vlen-array"],
+)
+def test_objects_of_v2(codec, elements):
+    """Made with the codec as a filter; an element may be a list, which is not spread."""
+    if codec["id"] == "msgpack2":
+        pytest.importorskip("msgpack")
+    values = np.empty(5, object)
+    values[:] = elements
+    array = vz.create_array(
+        {}, shape=5, chunks=2, dtype=object, filters=[codec], fill_value=None, zarr_format=2
+    )
+    array[...] = values
+    array[1:4] = values[1:4][::-1]
+    values[1:4] = values[1:4][::-1].copy()
+    for found in (array, vz.open(array.chunk_source.store)):
+        for got, want in zip(found[...].tolist(), values.tolist(), strict=True):
+            assert type(got) is type(want)
+            assert np.array_equal(got, want) if isinstance(want, np.ndarray) else got == want
+    with pytest.raises(UnsupportedError, match="Python objects"):
+        vz.create_array({}, shape=5, dtype=object, zarr_format=2)

@@ -188,9 +188,10 @@ def new_pipeline_v2(
     if not (isinstance(serializer, str) and serializer == "auto"):
         raise UnsupportedError("serializer: Zarr v2 has none; give filters, or use zarr_format=3")
     spec = Spec(chunk_shape, stored if stored.names else stored.newbyteorder("="))
-    text = [default_serializer(stored)] if stored.hasobject else []
+    if isinstance(filters, str) and filters == "auto":
+        filters = [default_serializer(stored)] if stored.hasobject else []
     with member("filters"):
-        configs = [_v2_config(codec, spec) for codec in _auto(filters, text)]
+        configs = [_v2_config(codec, spec) for codec in as_list(filters)]
     with member("compressors"):
         last = [_v2_config(codec, spec) for codec in _auto(compressors, [DEFAULT_COMPRESSOR])]
         if len(last) > 1:
