@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import PointProjection, Projection, RegularGrid
+from grids import PointProjection, Projection, RegularGrid, SeparableGrid
 from grids.projection import Part
 from virtualzarr.array.chunks import Chunks, Located
 from virtualzarr.array.kept import Keep, Kept
@@ -21,6 +21,7 @@ from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.config import config
 from virtualzarr.errors import (
+    BadReferenceError,
     ChunkNotFoundError,
     CodecError,
     SourceChangedError,
@@ -156,6 +157,7 @@ class _Request:
         self.cost = 0
         self.codecs, self.kind = self._block_codecs()
         self._check_lengths()
+        self._check_blocks()
 
     @property
     def brief(self) -> bool:
@@ -191,6 +193,24 @@ class _Request:
             raise CodecError(
                 f"the reference claims {self.located.length[i]} bytes for a block of "
                 f"{self.codecs[self.kind[i]][0].nbytes}"
+            ).at(**self._place(i))
+
+    def _check_blocks(self) -> None:
+        """Refuse cells that reach out of their blocks: numpy would repeat what there is."""
+        located, grid = self.located, self.metadata.grid
+        if located.decoder is None and located.origin is None:
+            return
+        if not len(located) or not isinstance(grid, SeparableGrid):
+            return
+        blocks = np.array([block for _, block in self.codecs], np.int64)[self.kind]
+        ends = grid.cell_extents(self.projection.cells(located.cell))
+        wrong = (ends > blocks).any(axis=1)
+        if located.origin is not None:
+            wrong = (ends + located.origin > blocks).any(axis=1) | (located.origin < 0).any(axis=1)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise BadReferenceError(
+                f"the cell reaches out of its block of shape {tuple(blocks[i].tolist())}"
             ).at(**self._place(i))
 
     def explain(self, i: int, error: Exception) -> None:

@@ -84,7 +84,11 @@ class NativeWriter(StoreChunks):
     def keys(self, cells: Int64) -> list[str]:
         """Return the keys of the chunks of some cells, which are about to be written."""
         if len(cells):
-            self.marks.write(cells[self.marks.read(cells) == 0], PENDING)
+            state = self.marks.read(cells)
+            outside = (cells >= np.array(self.array.grid.grid_shape, np.int64)).any(axis=1)
+            # Chunks outside are deleted, or were left there by who did not come to that.
+            change = (state == 0) | (outside & (state != PENDING))
+            self.marks.write(cells[change], PENDING)
             self._pending.append(np.array(cells))
         return super().keys(cells)
 
