@@ -10,7 +10,7 @@ import pytest
 from tests.formats.kerchunk.documents import GROUP, zarray
 from virtualzarr.errors import AccessError, BadReferenceError
 from virtualzarr.formats.kerchunk import scan
-from virtualzarr.formats.kerchunk.access import Access
+from virtualzarr.stores.access import Access
 
 
 def refs(uri):
