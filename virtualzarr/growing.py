@@ -34,9 +34,9 @@ from virtualzarr.publish.preview import Preview, planned
 from virtualzarr.publish.references import preview, publish, write
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.publish.rules import TRUNCATE
+from virtualzarr.scanning import Paths, find_files, scan_files
 from virtualzarr.stores.files import FileFacts, file_facts, is_url, resolve_uri
 from virtualzarr.stores.icechunks import is_repository
-from virtualzarr.virtualizing import Paths, find_files, scan_files
 
 CHECKERS = 16
 """Threads that look at source files: they wait more than they work."""
@@ -526,6 +526,7 @@ def convert(
     else:
         node = open_node(source, storage_options=storage_options, allowed=allowed)
     if dry_run:
-        wishes = {name: options[name] for name in ("form", "zarr_format") if name in options}
+        names = ("form", "zarr_format", "plugin_codecs")
+        wishes = {name: options[name] for name in names if name in options}
         return preview(node, uri, **wishes)
     return publish(node, target, storage_options=storage_options, **options)

@@ -21,6 +21,10 @@ def add_references(commands: Any, common: argparse.ArgumentParser) -> None:
         "--copy", action="store_true",
         help="store anew the chunks that no other tool could read where they are",
     )  # fmt: skip
+    copying.add_argument(
+        "--plugin-codecs", action="store_true",
+        help="readers have virtualzarr installed: chunks that are only too long need no copy",
+    )  # fmt: skip
     scanning = argparse.ArgumentParser(add_help=False)
     scanning.add_argument("--format", metavar="F", help="format of the files (default: detected)")
     scanning.add_argument(
@@ -110,7 +114,8 @@ def _published(options: argparse.Namespace, group: Any, target: str) -> int:
     from virtualzarr.publish import preview, publish
 
     if options.dry_run:
-        print(preview(group, target, form=options.form))
+        plugins = options.plugin_codecs
+        print(preview(group, target, form=options.form, plugin_codecs=plugins))
         return 0
     report = publish(group, target, form=options.form, copy=options.copy, relative=options.relative)
     if not options.quiet:
@@ -126,6 +131,7 @@ def _append(options: argparse.Namespace) -> int:
         options.files,
         options.dim,
         copy=options.copy,
+        plugin_codecs=options.plugin_codecs,
         duplicates="skip" if options.skip_duplicates else "raise",
         dry_run=options.dry_run,
         format=options.format,
@@ -154,6 +160,7 @@ def _convert(options: argparse.Namespace) -> int:
         dry_run=options.dry_run,
         form=options.form,
         copy=options.copy,
+        plugin_codecs=options.plugin_codecs,
         relative=options.relative,
     )
     if options.dry_run or not options.quiet:

@@ -150,6 +150,7 @@ def write_table(table: Any, file: Any, series: str) -> None:
         use_dictionary=["path", "raw"],
         # By these, fastparquet knows that there are no nulls, and makes no floats.
         write_statistics=["offset", "size"],
+        write_page_checksum=True,
         store_schema=False,
     ) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))

@@ -17,7 +17,12 @@ import numpy.typing as npt
 
 from grids import Projection
 from virtualzarr.array.chunks import FILES, Located, ManifestChunks, open_source
-from virtualzarr.errors import BadReferenceError, MissingDependencyError, UnsupportedError
+from virtualzarr.errors import (
+    BadReferenceError,
+    MissingDependencyError,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.formats.kerchunk.columns import squeezed
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores.files import ByteFile
@@ -35,6 +40,7 @@ _CELLS_ALWAYS_FINE = 1 << 27
 _CELLS_PER_REFERENCE = 256
 _BASE64 = b"base64:"
 _NONE = -1
+_TEXTS = ("null", "string", "large_string", "binary", "large_binary")
 
 
 def pyarrow_parquet() -> Any:
@@ -86,15 +92,19 @@ def read_record(data: Any, size: int, source_of: Callable[[str], Source]) -> Rec
     import pyarrow
 
     try:
-        file = parquet.ParquetFile(pyarrow.BufferReader(data), read_dictionary=["path", "raw"])
+        file = parquet.ParquetFile(
+            pyarrow.BufferReader(data),
+            read_dictionary=["path", "raw"],
+            page_checksum_verification=True,
+        )
         _check_size(file.metadata, size, len(data))
         columns = [name for name in ("path", "offset", "size", "raw") if name in file.schema.names]
         table = file.read(columns).combine_chunks().unify_dictionaries()
         series = (file.metadata.metadata or {}).get(SERIES.encode())
         return _record(table, source_of, None if series is None else series.decode())
-    except (pyarrow.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
-        if isinstance(error, BadReferenceError):
-            raise
+    except VirtualZarrError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError, LookupError, ArithmeticError) as error:
         raise BadReferenceError(f"no Parquet file of references: {error}") from error
 
 
@@ -139,10 +149,14 @@ def _integers(table: Any, name: str) -> Ints:
     """A column of whole numbers; where there are nulls, fastparquet wrote floats."""
     if name not in table.column_names:
         return np.zeros(table.num_rows, np.int64)
+    import pyarrow
+
+    kind = table[name].type
+    if not (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)):
+        raise BadReferenceError(f"the column {name!r} holds {kind}")
     column = table[name].combine_chunks().fill_null(0).to_numpy(zero_copy_only=False)
-    if column.dtype.kind not in "iuf":
-        raise BadReferenceError(f"the column {name!r} holds {column.dtype}")
-    numbers = np.array(column.astype(np.int64))
+    with np.errstate(invalid="ignore"):
+        numbers = np.array(column.astype(np.int64))
     if (numbers != column).any():
         raise BadReferenceError(f"the column {name!r} holds numbers that are no byte counts")
     return numbers
@@ -153,7 +167,10 @@ def _coded(table: Any, name: str) -> tuple[Ints, Any]:
     import pyarrow
 
     column = table[name].combine_chunks()
-    if pyarrow.types.is_null(column.type):
+    kind = getattr(column.type, "value_type", column.type)
+    if not any(getattr(pyarrow.types, f"is_{one}")(kind) for one in _TEXTS):
+        raise BadReferenceError(f"the column {name!r} holds {kind}")
+    if pyarrow.types.is_null(kind):
         return np.full(table.num_rows, _NONE), pyarrow.array([], pyarrow.binary())
     if not pyarrow.types.is_dictionary(column.type):
         column = column.dictionary_encode()
