@@ -15,6 +15,7 @@ from virtualzarr.array.recut import decoded_by, without_shards
 from virtualzarr.array.references import as_virtual, unsharded
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
+from virtualzarr.codecs.widen import widened_pipeline
 from virtualzarr.combine.agree import (
     axes_of,
     can_be_filled,
@@ -30,7 +31,6 @@ from virtualzarr.combine.dtypes import cast_array, common_dtype, inexact_masks
 from virtualzarr.combine.meaning import harmonized
 from virtualzarr.combine.options import Options
 from virtualzarr.combine.problems import Problems
-from virtualzarr.combine.widen import widened_pipeline
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import zero_of

@@ -1,11 +1,13 @@
-"""Pipelines for blocks with one axis more, of length 1: the bytes are the same."""
+"""Pipelines for blocks with an axis of length 1 more or less: the bytes are the same."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
 
-from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.codecs.base import Codec
+from virtualzarr.codecs.pipeline import Pipeline
+from virtualzarr.codecs.registry import make
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import UnsupportedError
 
@@ -81,6 +83,45 @@ def widened_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
                 f"arrays with the codec {codec.name} cannot be stacked: what it decodes depends on "
                 "the number of axes"
             )
+    return Pipeline(chain)
+
+
+@lru_cache(maxsize=1024)
+def narrowed_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline | None:
+    """Return a pipeline that decodes the same bytes to a block without one of its axes.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        For blocks of `ndim` axes.
+    axis : int
+        The axis to leave out, of length 1.
+    ndim : int
+
+    Returns
+    -------
+    Pipeline or None
+        None if what a codec decodes may depend on the number of axes.
+
+    Examples
+    --------
+    >>> chain = Pipeline([make("transpose", order=[1, 0]), make("bytes", endian="little")])
+    >>> narrowed_pipeline(chain, 0, 2)
+    Pipeline([bytes(endian='little')])
+    """
+    chain: list[Codec] = []
+    place = axis
+    for codec in pipeline.codecs:
+        if isinstance(codec, Transpose):
+            order = codec.axes(ndim)
+            kept = [old - (old > place) for old in order if old != place]
+            if kept != sorted(kept):
+                chain.append(make("transpose", order=kept))
+            place = order.index(place)
+        elif codec.kind == "bytes_bytes" or codec.name in _FLAT:
+            chain.append(codec)
+        else:
+            return None
     return Pipeline(chain)
 
 
