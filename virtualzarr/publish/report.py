@@ -51,6 +51,11 @@ class PublishReport:
     refused: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def copied_share(self) -> float:
+        """Which part of all chunks was copied, from 0 to 1."""
+        return self.copied / self.references if self.references else 0.0
+
     def __repr__(self) -> str:
         inlined = f", {self.inlined:,} of them inline" if self.inlined else ""
         lines = [
@@ -61,7 +66,7 @@ class PublishReport:
         if self.copied_to:
             lines.append(
                 f" {many(self.copied, 'chunk')} copied, {self.copied_bytes:,} bytes, "
-                f"to {self.copied_to}"
+                f"{self.copied_share:.2%} of all chunks, to {self.copied_to}"
             )
         lines += [f" v3 because: {reason}" for reason in self.why_v3]
         lines += [f" left out: {path}: {reason}" for path, reason in self.refused.items()]
