@@ -18,7 +18,7 @@ from virtualzarr.config import config
 if TYPE_CHECKING:
     from grids import ChunkLayout
     from virtualzarr import models
-    from virtualzarr.array import Array, ChunkCache
+    from virtualzarr.array import Array, ChunkCache, missing_like, split_chunks
     from virtualzarr.combine import concat, stack
     from virtualzarr.copying import copy
     from virtualzarr.creation import create_array, open_array
@@ -44,11 +44,13 @@ _HOMES = {
     "copy": "virtualzarr.copying",
     "create_array": "virtualzarr.creation",
     "create_group": "virtualzarr.nodes",
+    "missing_like": "virtualzarr.array",
     "models": "virtualzarr.models",
     "open": "virtualzarr.opening",
     "open_array": "virtualzarr.creation",
     "open_group": "virtualzarr.nodes",
     "rename": "virtualzarr.growing",
+    "split_chunks": "virtualzarr.array",
     "stack": "virtualzarr.combine",
     "virtualize": "virtualzarr.virtualizing",
 }
@@ -67,11 +69,13 @@ __all__ = [
     "copy",
     "create_array",
     "create_group",
+    "missing_like",
     "models",
     "open",
     "open_array",
     "open_group",
     "rename",
+    "split_chunks",
     "stack",
     "virtualize",
 ]

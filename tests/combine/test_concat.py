@@ -359,3 +359,10 @@ def test_two_thousand_inputs():
     assert joined.shape == (6000, 2)
     np.testing.assert_array_equal(joined[...], numbers((6000, 2)))
     assert len(joined.manifest.decoders) == 1
+
+
+def test_a_fill_value_that_the_codecs_of_the_chunks_cannot_store():
+    unwritten = virtual_array(np.full((2,), 99.9), (2,), missing=[(0,)], fill_value=99.9)
+    written = virtual_array(np.array([1, 2], "f4"), (2,), pipeline=ZLIB, fill_value=0)
+    joined = vz.concat([written, unwritten])
+    assert joined[...].tolist() == [1, 2, 99.9, 99.9]

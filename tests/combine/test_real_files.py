@@ -1,7 +1,8 @@
-"""Arrays of real files joined to themselves: their own edges end up in the middle."""
+"""Arrays of real files joined to themselves and to each other: what numpy joins, or an error."""
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from tests.combine.makers import plain
 from tests.realdata import real_files
+from virtualzarr.combine.dtypes import common_dtype
 from virtualzarr.combine.values import same_values
-from virtualzarr.errors import VirtualZarrError
+from virtualzarr.errors import MismatchError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats import scan
 
 
@@ -59,3 +62,44 @@ def test_joined_to_themselves(kind):
         stacked = vz.stack([array, array], axis=array.ndim)
         assert same_values(stacked[...], twice(values, array.ndim, array.dtype, new=True)), where
     assert count > 100
+
+
+def fitting_pairs(arrays):
+    """Yield pairs that differ in length along one axis at most, and that axis."""
+    by_rest = {}
+    for array in arrays:
+        for axis in range(array.ndim):
+            rest = (axis, *array.shape[:axis], -1, *array.shape[axis + 1 :])
+            by_rest.setdefault(rest, []).append(array)
+    for (axis, *_), alike in by_rest.items():
+        # Not all with all: each with the next few, which are of other files.
+        for step in (1, 3):
+            for pair in zip(alike, alike[step:], strict=False):
+                yield axis, pair
+
+
+def test_joined_to_each_other():
+    joined = refused = 0
+    arrays = []
+    for kind in ("hdf5", "tiff"):
+        found = (plain(a) for _, _, a in small_arrays(Path(real_files(kind))) if a.ndim and a.size)
+        arrays += itertools.islice(found, 400)
+    for axis, pair in fitting_pairs(arrays):
+        try:
+            values = [np.asarray(array[...], array.dtype) for array in pair]
+        except VirtualZarrError:
+            continue
+        where = [f"{array.manifest.sources} {array.metadata.pipeline}" for array in pair]
+        dtype = common_dtype([array.dtype for array in pair])
+        try:
+            made = vz.concat(list(pair), axis, harmonize="fill")
+        except (MismatchError, UnsupportedError):
+            assert dtype is None or dtype.hasobject, where
+            refused += 1
+            continue
+        if dtype.names is None:
+            expected = np.concatenate([value.astype(dtype) for value in values], axis)
+            assert same_values(made[...], expected), where
+            joined += 1
+    assert joined > 100
+    assert refused > 0

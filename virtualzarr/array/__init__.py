@@ -2,5 +2,6 @@
 
 from virtualzarr.array.array import Array
 from virtualzarr.array.cache import ChunkCache
+from virtualzarr.array.derived import missing_like, split_chunks
 
-__all__ = ["Array", "ChunkCache"]
+__all__ = ["Array", "ChunkCache", "missing_like", "split_chunks"]

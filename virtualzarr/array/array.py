@@ -25,6 +25,7 @@ from virtualzarr.array.reader import read
 from virtualzarr.array.recheck import Caching
 from virtualzarr.array.resizing import alone, append, resize
 from virtualzarr.array.shards import elements_of_blocks, readable
+from virtualzarr.array.unusual import unusual_chunks
 from virtualzarr.array.writer import write, writing_grid
 from virtualzarr.attributes import Attributes
 from virtualzarr.codecs.sharding import only_sharding
@@ -585,6 +586,10 @@ class Array:
             "Chunks": self.manifest if self.is_virtual else f"{self.nchunks} cells in a store",
             "Bytes": f"{self.nbytes:,}",
         }
+        if self.is_virtual:
+            odd = unusual_chunks(self.metadata, self.manifest)
+            if odd:
+                rows["Unusual"] = "; ".join(f"{count:,} {reason}" for reason, count in odd.items())
         return "\n".join(f"{name:<11}: {value}" for name, value in rows.items())
 
     def _repr_html_(self) -> str:

@@ -31,7 +31,7 @@ from virtualzarr.combine.dtypes import cast_array, common_dtype, inexact_masks
 from virtualzarr.combine.meaning import harmonized
 from virtualzarr.combine.options import Options
 from virtualzarr.combine.problems import Problems
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import zero_of
 
@@ -93,7 +93,7 @@ def stack_arrays(
         Manifest.stack(manifests, axis),
         shape=grid.shape,
         grid=grid,
-        pipeline=widened_pipeline(ours.pipeline, axis, ours.ndim),
+        pipeline=widened_pipeline(agreed.pipeline, axis, ours.ndim),
         dimension_names=names,
     )
 
@@ -107,6 +107,8 @@ class _Agreed:
     arrays : list of Array
     model : Array
         The one whose codecs are those of most chunks.
+    pipeline : Pipeline
+        Its codecs, unless they cannot store the fill value.
     fill_value : scalar or None
     attributes : dict
     zarr_format : int
@@ -114,6 +116,7 @@ class _Agreed:
 
     arrays: list[Array]
     model: Array
+    pipeline: Pipeline
     fill_value: Any
     attributes: dict[str, Any]
     zarr_format: int
@@ -121,19 +124,22 @@ class _Agreed:
     def made_explicit(self, array: Array) -> Array:
         """Return an array whose decoders say what the joined one declares otherwise."""
         pipeline, dtype = array.metadata.pipeline, array.dtype
-        ours = self.model.metadata.pipeline
+        ours = self.pipeline
         made = array
         fill = array.fill_value
         if not same_fill_value(fill, self.fill_value, dtype) and can_be_filled(array):
             made = _with_own_fill(made)
         if pipeline != ours and pipeline.decoding_key(dtype) != ours.decoding_key(dtype):
-            made = _with_manifest(made, decoded_by(made.manifest, pipeline), pipeline=ours)
+            explicit = decoded_by(made.manifest, pipeline)
+            made = _with_manifest(made, explicit, pipeline=ours, fill_value=self.fill_value)
         return made
 
     def array(self, manifest: Manifest, **changes: Any) -> Array:
         """Return the joined array."""
         metadata = self.model.metadata.as_format(self.zarr_format).replace(
-            fill_value=self.fill_value, attributes=self.attributes, **changes
+            fill_value=self.fill_value,
+            attributes=self.attributes,
+            **{"pipeline": self.pipeline, **changes},
         )
         made = Array.virtual(metadata, manifest, self.arrays[0].path)
         made.fill_missing = all(array.fill_missing for array in self.arrays)
@@ -166,9 +172,18 @@ def _agreed(
     if len(problems.found) > before:
         return None
     attributes = combined_attributes([array.attrs for array in inputs], options.combine_attrs)
-    return _Agreed(
-        inputs, _commonest(inputs, model), inputs[holder].fill_value, attributes, zarr_format
-    )
+    fill, commonest = inputs[holder].fill_value, _commonest(inputs, model)
+    pipeline = _storing(fill, commonest)
+    return _Agreed(inputs, commonest, pipeline, fill, attributes, zarr_format)
+
+
+def _storing(fill: Any, model: Array) -> Pipeline:
+    """Return the codecs of an array, or simple ones where these cannot store a fill value."""
+    try:
+        model.metadata.pipeline.check_fill(fill, model.dtype)
+    except CodecError:
+        return Pipeline([make("bytes", endian="little")])
+    return model.metadata.pipeline
 
 
 def _virtual(arrays: Sequence[Array], problems: Problems, variable: str) -> list[Array]:
