@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from operator import itemgetter
+from typing import TypeVar
 
 from virtualzarr.config import config
 
 Task = Callable[[], None]
+T = TypeVar("T")
 
 WAITING = 3
 """A thread that takes so many times as long as it is busy waits for disks or servers."""
@@ -55,6 +57,20 @@ def run(tasks: list[Task], remote: bool, large: bool, *, brief: bool = False) ->
         if time.perf_counter() - start > WAITING * (time.thread_time() - busy):
             break
     share(tasks[done:], remote)
+
+
+def begin(work: Callable[[], T]) -> Callable[[], T]:
+    """Begin something in another thread, if one is idle, and return what waits for its result.
+
+    Like `share`, it may be called by a task: what has not been begun is done when it is waited for.
+    """
+    if config.threads == 1:
+        return work
+    try:
+        helper = pool(remote=False).submit(work)
+    except RuntimeError:
+        return work
+    return lambda: work() if helper.cancel() else helper.result()
 
 
 def share(tasks: list[Task], remote: bool = False) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from grids import PointProjection, Projection, RegularGrid, SeparableGrid
 from grids.projection import Part
+from virtualzarr.array.ahead import Unpack, reading_ahead
 from virtualzarr.array.chunks import Chunks, Located
 from virtualzarr.array.kept import Keep, Kept
 from virtualzarr.array.pools import Task, run
@@ -257,9 +258,27 @@ class _Request:
         if again is not None:
             sizes[again] = 0
         self.cost += int(sizes.sum())
-        for first, last in _batches(plan.first, sizes, alone=self.remote):
-            tasks.append(_Batch(self, plan, rest, first, last, again))
-        return tasks
+        batches = [
+            _Batch(self, plan, rest, first, last, again)
+            for first, last in _batches(plan.first, sizes, alone=self.remote)
+        ]
+        unpack = self._unpacking() if located.small is not None and self.kept is None else None
+        if unpack is None:
+            return [*tasks, *batches]
+        return [*tasks, *reading_ahead(self, [batch.files for batch in batches], unpack)]
+
+    def _unpacking(self) -> Unpack | None:
+        """Return what undoes the last codec of many chunks; `codecs` then ends with the others."""
+        pipeline, (codec, shape) = self.metadata.pipeline, self.codecs[0]
+        decode = getattr(pipeline.codecs[-1], "decode_many", None)
+        several = len(self.codecs) > 1 or self.located.decoder is not None
+        if decode is None or several or codec.nbytes >= SMALL_CHUNK:
+            return None
+        others = pipeline.without(-1).for_block(shape, codec.dtype, self.fill)
+        if others.encoded_size is None:
+            return None
+        self.codecs.append((others, shape))
+        return partial(decode, size=others.encoded_size)
 
     def _same_as_next(self, chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell for each of some chunks whether the next is a part of the same stored block."""
@@ -324,6 +343,21 @@ class _Request:
         out = self.work[out_sel] if out_sel else self.work
         whole = complete and out.shape == shape and _is_plain(chunk_sel)
         codec.decode_into(data, out, None if whole else chunk_sel)
+
+    def place_file(self, i: int, part: Part, data: Buffer | None) -> None:
+        """Do the same for a chunk that is a file, and read it if it has not been read."""
+        kind = int(self.kind[i])
+        try:
+            if data is None:
+                row = int(self.located.file[i])
+                data = self.located.files(row).read(0, None, self.most[kind])
+            self.place(i, kind, data, part)
+        except SourceNotFoundError as error:
+            fill = partial(self.work.__setitem__, (*part[1], ...), self.fill)
+            _absent(self, i, error, fill)
+        except Exception as error:
+            self.explain(i, error)
+            raise
 
     def read_again(self, chunks: NDArray[np.int64], error: SourceChangedError) -> None:
         """Read chunks whose file was replaced after they had been located."""
@@ -436,12 +470,12 @@ class _Batch:
 
     def __call__(self) -> None:
         located, plan = self.request.located, self.plan
-        bounds = plan.first[self.first : self.last + 1]
-        chunks = self.rest[plan.order[bounds[0] : bounds[-1]]]
-        parts = self.request.projection.parts(located.cell[chunks])
         if located.small is not None:
-            self._read_whole(chunks, parts)
+            for i, part, data in self.files():
+                self.request.place_file(i, part, data)
             return
+        chunks, parts = self._chunks()
+        bounds = plan.first[self.first : self.last + 1]
         bounds = (bounds - bounds[0]).tolist()
         for read, (first, last) in enumerate(pairwise(bounds), self.first):
             mine: Iterable[Part] = islice(parts, last - first)
@@ -449,26 +483,19 @@ class _Batch:
                 mine = [*mine]
             self._read(read, chunks[first:last], mine)
 
-    def _read_whole(self, chunks: NDArray[np.int64], parts: Iterator[Part]) -> None:
-        """Read chunks that are a file each."""
-        request, located = self.request, self.request.located
-        rows, kinds = located.file[chunks], request.kind[chunks].tolist()
+    def _chunks(self) -> tuple[NDArray[np.int64], Iterator[Part]]:
+        bounds = self.plan.first[self.first], self.plan.first[self.last]
+        chunks = self.rest[self.plan.order[slice(*bounds)]]
+        return chunks, self.request.projection.parts(self.request.located.cell[chunks])
+
+    def files(self) -> Iterator[tuple[int, Part, bytes | None]]:
+        """Yield chunks that are a file each, with what is in those files that are small."""
+        located = self.request.located
+        chunks, parts = self._chunks()
         every: Iterable[bytes | None] = repeat(None, len(chunks))
-        if located.small is not None and request.codecs[0][0].nbytes < SMALL:
-            every = located.small(rows)
-        for data, row, part, i, kind in zip(
-            every, rows.tolist(), parts, chunks.tolist(), kinds, strict=True
-        ):
-            try:
-                if data is None:
-                    found = located.files(row).read(0, None, request.most[kind])
-                request.place(i, kind, found if data is None else data, part)
-            except SourceNotFoundError as error:
-                fill = partial(request.work.__setitem__, (*part[1], ...), request.fill)
-                _absent(request, i, error, fill)
-            except Exception as error:
-                request.explain(i, error)
-                raise
+        if located.small is not None and self.request.codecs[0][0].nbytes < SMALL:
+            every = located.small(located.file[chunks])
+        return zip(chunks.tolist(), parts, every, strict=True)
 
     def _read(self, read: int, chunks: NDArray[np.int64], parts: Iterable[Part]) -> None:
         """Read some chunks that lie close to each other in a file."""

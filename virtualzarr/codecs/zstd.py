@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -45,6 +46,28 @@ def _local() -> _Local:
 
 def _is_skippable(data: memoryview) -> bool:
     return len(data) >= 8 and 0x184D2A50 <= int.from_bytes(data[:4], "little") <= 0x184D2A5F
+
+
+def _header_length(descriptor: int) -> int:
+    """Return where the first block of a frame begins (RFC 8878, section 3.1.1.1)."""
+    single = descriptor >> 5 & 1
+    size = (single, 2, 4, 8)[descriptor >> 6]
+    return 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3] + size
+
+
+_HEADERS = [_header_length(descriptor) for descriptor in range(256)]
+
+
+def _is_one_block(data: Buffer) -> bool:
+    """Tell whether data are a frame with one block that is not a byte repeated, and end with it."""
+    length = len(data)
+    if length < 24:
+        return False
+    descriptor = data[4]
+    at = _HEADERS[descriptor]
+    block = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+    # Its last bit but two would make it a repeated byte; a checksum follows where there is one.
+    return block & 3 == 1 and at + 3 + (block >> 3) + (descriptor & 4) == length
 
 
 class Zstd(BytesBytes):
@@ -106,6 +129,21 @@ class Zstd(BytesBytes):
         if len(result) != out.size:
             raise self.wrong_size(len(result), out.size)
         view_of(out)[:] = result
+
+    def decode_many(self, chunks: Sequence[Buffer], size: int) -> Sequence[Buffer] | None:
+        """Decompress many frames of one size in one go; None: one by one it will show why not."""
+        library = _library()
+        # The library divides by the number of frames.
+        if library is None or not chunks or not all(map(_is_one_block, chunks)):
+            return None
+        sizes = size.to_bytes(8, sys.byteorder) * len(chunks)
+        try:
+            many: Sequence[Buffer] = _local().context.multi_decompress_to_buffer(
+                chunks, decompressed_sizes=sizes, threads=0
+            )
+        except (AttributeError, library.ZstdError):
+            return None
+        return many
 
     def _by_imagecodecs(self, data: Buffer, out: Block) -> None:
         """Decompress into `out` with imagecodecs; numcodecs does not tell how much it wrote."""
