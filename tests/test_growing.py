@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.errors import MismatchError, PublishError, SourceChangedError
+from virtualzarr.errors import (
+    MismatchError,
+    PublishError,
+    SourceChangedError,
+    UnsupportedError,
+)
 from virtualzarr.formats.kerchunk import scan
 from virtualzarr.growing import append, check, convert, rename
 from virtualzarr.publish import publish
@@ -311,3 +316,42 @@ def test_convert(tmp_path, files, form, other):
     same(vz.open(source), vz.open(target))
     with pytest.raises(ValueError, match="the same"):
         convert(target, target)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_references_at_urls(tmp_path, form):
+    fsspec = pytest.importorskip("fsspec")
+    memory, place = fsspec.filesystem("memory"), f"/{tmp_path.name}-{form}"
+    urls = []
+    for i in range(3):
+        write(tmp_path / f"{i}.nc", 4 * i)
+        urls.append(f"memory:/{place}/data/{i}.nc")
+        memory.pipe(f"{place}/data/{i}.nc", (tmp_path / f"{i}.nc").read_bytes())
+    refs = f"memory:/{place}/refs.{form}"
+    publish(vz.virtualize(urls[:2], "time"), refs, relative=True)
+    append(refs, urls[2], "time")
+    assert vz.open(refs)["air"][:, 0].tolist() == [i * 10 for i in range(12)]
+    text = memory.cat(
+        f"{place}/refs.{form}" if form == "json" else f"{place}/refs.parq/fingerprints.json"
+    )
+    assert b'"data/2.nc"' in text
+    assert check(refs).good
+    memory.pipe(f"{place}/data/0.nc", b"short")
+    assert list(check(refs).changed) == urls[:1]
+    if form == "parq":
+        with pytest.raises(PublishError, match="another place"):
+            publish(vz.virtualize(urls[1]), refs)
+
+
+def test_what_has_no_references_is_not_appended_to(files):
+    with pytest.raises(UnsupportedError, match="hdf5"):
+        append(files[0], files[1], "time")
+
+
+def test_xarray_opens_folders_of_references(tmp_path, files):
+    xr = pytest.importorskip("xarray")
+    from virtualzarr.integrations.xarray import VirtualzarrBackend
+
+    publish(vz.virtualize(files, "time"), tmp_path / "refs.parq")
+    dataset = xr.open_dataset(tmp_path / "refs.parq", engine=VirtualzarrBackend)
+    assert dataset.air.sel(time=5).values.tolist() == [50, 51, 52, 53, 54, 55]
