@@ -583,7 +583,7 @@ class Array:
             "Fill value": self.fill_value,
             "Chunk grid": self.grid,
             "Codecs": codecs,
-            "Chunks": self.manifest if self.is_virtual else f"{self.nchunks} cells in a store",
+            "Chunks": self.chunk_source if self.is_virtual else f"{self.nchunks} cells in a store",
             "Bytes": f"{self.nbytes:,}",
         }
         if self.is_virtual:

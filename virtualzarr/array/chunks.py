@@ -101,6 +101,9 @@ class ManifestChunks:
             None if refs.origin is None else refs.origin[cell],
         )
 
+    def __str__(self) -> str:
+        return str(self.manifest)
+
     @property
     def apart(self) -> bool:
         """Whether some chunks may decode otherwise than the array declares."""

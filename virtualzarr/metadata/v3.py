@@ -46,9 +46,10 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
     """
     with member("zarr.json"):
         document = repair.null_members(as_object(document))
-        check_node(document, "array", _ARRAY_MEMBERS)
-        require(document, *_ARRAY_MEMBERS[2:8])
         transformers = transformers_from_v3(document.get("storage_transformers", []))
+        known = (*_ARRAY_MEMBERS, *(transformer["name"] for transformer in transformers))
+        check_node(document, "array", known)
+        require(document, *_ARRAY_MEMBERS[2:8])
         with member("shape"):
             shape = as_lengths(document["shape"])
         with member("data_type"):
@@ -76,7 +77,7 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
             attributes=attributes,
             zarr_format=3,
             key_encoding=key_encoding,
-            extra={name: document[name] for name in document if name not in _ARRAY_MEMBERS},
+            extra={name: document[name] for name in document if name not in known},
             storage_transformers=transformers,
         )
         check_transformers(metadata)
@@ -191,6 +192,9 @@ def array_to_v3(metadata: ArrayMetadata) -> dict[str, Any]:
         document["dimension_names"] = list(metadata.dimension_names)
     document |= {"zarr_format": 3, "node_type": "array"}
     document["storage_transformers"] = [dict(entry) for entry in metadata.storage_transformers]
+    # Readers that pass over transformers they do not know, as zarr-python does in groups, refuse
+    # members that they do not know.
+    document |= {t["name"]: {"must_understand": True} for t in metadata.storage_transformers}
     return document | optional_members(metadata.extra)
 
 

@@ -65,6 +65,15 @@ class NativeChunks(ManifestChunks):
         made._parts = self._parts
         return made
 
+    def __str__(self) -> str:
+        # Without reading any: there may be very many.
+        count = len(self.configuration.parts)
+        written = "" if self.configuration.native is None else ", and native chunks"
+        grid = "x".join(map(str, self.metadata.grid.grid_shape))
+        return (
+            f"a stored manifest of {grid or 1} cells in {count} part{'s' * (count != 1)}{written}"
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         return NativeChunks, (self.metadata, self.store, self.path, self.access)
 

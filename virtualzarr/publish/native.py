@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from virtualzarr.array import Array, references
@@ -19,7 +19,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.group import Group
 from virtualzarr.hierarchy import check_writable, consolidate, delete_node, join, node_at
-from virtualzarr.manifest import Manifest
+from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import (
     ArrayMetadata,
     GroupMetadata,
@@ -161,7 +161,7 @@ def append(
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
     **options: Any,
-) -> bool:
+) -> PublishReport | None:
     """Append references to a hierarchy that `save` made, without reading what is there.
 
     Parameters
@@ -184,8 +184,8 @@ def append(
 
     Returns
     -------
-    bool
-        Whether anything was appended; false if all of it is there already.
+    PublishReport or None
+        Of what was appended; None if all of it is there already.
 
     Raises
     ------
@@ -205,21 +205,44 @@ def append(
     store = open_store(target, storage_options)
     check_writable(store)
     settle(store, path)
-    access = access_of(store, allowed, storage_options)
-    node = open_hierarchy(store, path, access=access)
+    node = open_hierarchy(store, path, access=access_of(store, allowed, storage_options))
     found = dict(_growing(node, dim, axis))
     if not found:
         raise ValueError(f"no array has a dimension {dim!r}")
-    if _is_there(found, addition, duplicates):
-        return False
-    tails = _tails(node, found)
-    joined: Any = concat([tails, addition], dim=dim, axis=axis, **options)
-    changes = {}
+    if not _fresh(found, [addition], duplicates):
+        return None
+    joined: Any = concat([_tails(node, found), addition], dim=dim, axis=axis, **options)
+    changes, count = {}, 0
     for place, (array, along) in found.items():
-        whole = joined[place] if place else joined
-        changes[place] = (array, grown(array, whole, along))
+        changes[place] = (array, grown(array, joined[place] if place else joined, along))
+        new = addition[place] if place and isinstance(addition, Group) else addition
+        count += new.manifest.nrefs if isinstance(new, Array) else 0
     commit(store, path, changes)
-    return True
+    return PublishReport(
+        path=store.uri, zarr_format=3, why_v3=(), arrays=len(changes), groups=0, references=count,
+        inlined=0, copied=0, copied_bytes=0, copied_to=None, nbytes=0,
+    )  # fmt: skip
+
+
+def not_there(
+    target: Any,
+    additions: Sequence[Group],
+    dim: str,
+    duplicates: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> list[Group]:
+    """Return those of several additions whose files a hierarchy does not refer to yet.
+
+    Raises
+    ------
+    MismatchError, SourceChangedError
+        As for `append`.
+    """
+    store = open_store(target, storage_options)
+    node = open_hierarchy(store, access=access_of(store, allowed, storage_options))
+    return _fresh(dict(_growing(node, dim, None)), additions, duplicates)
 
 
 def _growing(
@@ -242,40 +265,44 @@ def _tails(node: Group | Array, found: Mapping[str, tuple[Array, int]], at: str 
     return Group(node.attrs, members, node.path)
 
 
-def _is_there(
-    found: Mapping[str, tuple[Array, int]], addition: Group | Array, duplicates: str
-) -> bool:
-    """Tell whether all files of an addition are there already.
-
-    Raises
-    ------
-    MismatchError, SourceChangedError
-        Some of them are, or others by their names, or all of them and that is not wanted.
-    """
-    there: dict[str, bool] = {}
-    for place, (array, _) in found.items():
-        new = addition[place] if isinstance(addition, Group) and place in addition else addition
-        if not isinstance(new, Array):
-            continue
-        fresh = {s.uri: s for s in references.manifest_of(new).sources if not s.is_inline}
-        there |= {uri: False for uri in fresh if uri not in there}
+def _fresh(
+    found: Mapping[str, tuple[Array, int]], additions: Sequence[Any], duplicates: str
+) -> list[Any]:
+    """Return the additions of which no file is there; all files of the others must be."""
+    wanted = [_files(found, addition) for addition in additions]
+    everything = {uri: source for files in wanted for uri, source in files.items()}
+    there: set[str] = set()
+    for array, _ in found.values():
         chunks = native_chunks(array)
         for _, _, number in chunks.stretches():
             part = chunks.part(number)
-            for uri, *stored in part.uris() if part is not None else ():
-                if uri in fresh:
-                    source = fresh[uri]
+            for uri, *stored in part.uris() if part is not None and everything else ():
+                if uri in everything:
+                    source = everything[uri]
                     _check_same(uri, stored, (source.size, source.mtime_ns, source.etag))
-                    there[uri] = True
-    known = [uri for uri, is_there in there.items() if is_there]
-    if not known:
-        return False
-    if duplicates == "raise" or len(known) < len(there):
-        raise MismatchError(
-            f"{len(known)} of {len(there)} files are there already; nothing was appended",
-            file=known[0],
-        )
-    return True
+                    there.add(uri)
+    fresh = []
+    for addition, files in zip(additions, wanted, strict=True):
+        known = [uri for uri in files if uri in there]
+        if known and (duplicates == "raise" or len(known) < len(files)):
+            raise MismatchError(
+                f"{len(known)} of {len(files)} files are there already; nothing was appended",
+                file=known[0],
+            )
+        if not known:
+            fresh.append(addition)
+    return fresh
+
+
+def _files(found: Mapping[str, Any], addition: Group | Array) -> dict[str, Source]:
+    """Return the files that arrays refer to which are to be appended."""
+    files: dict[str, Source] = {}
+    for place in found:
+        new = addition if isinstance(addition, Array) else addition.get(place)
+        if isinstance(new, Array):
+            sources = references.manifest_of(new).sources
+            files |= {source.uri: source for source in sources if not source.is_inline}
+    return files
 
 
 def _check_same(uri: str, stored: list[Any], now: tuple[Any, ...]) -> None:

@@ -80,6 +80,7 @@ FORMS = {
     # pandas gives NaN for a missing URL, and fsspec takes it for one.
     "parquet": Form("parquet", (2,), keeps_missing=False),
     "icechunk": Form("icechunk", (3,), any_grid=False),
+    "native": Form("native", (3,)),
 }
 
 _SHOWN = 10

@@ -20,6 +20,7 @@ from virtualzarr.manifest import Source, Sources
 from virtualzarr.publish import rules
 from virtualzarr.publish.copying import copy_chunks, with_copies
 from virtualzarr.publish.icechunk import write_icechunk
+from virtualzarr.publish.native import save
 from virtualzarr.publish.parquet import write_parquet
 from virtualzarr.publish.plan import FORMS, ArrayPlan, Form, Plan, make_plan
 from virtualzarr.publish.preview import Preview, planned
@@ -28,7 +29,11 @@ from virtualzarr.publish.stream import Counts, reference_text
 from virtualzarr.publish.target import Target
 from virtualzarr.stores.files import is_url, resolve_uri
 
-SUFFIXES = {"parquet": (".parq", ".parquet"), "icechunk": (".icechunk",)}
+SUFFIXES = {
+    "parquet": (".parq", ".parquet"),
+    "icechunk": (".icechunk",),
+    "native": (".zarr",),
+}
 """How the names of references end, by their form; all others are JSON."""
 
 PROGRESS_FROM = 1_000_000
@@ -77,7 +82,8 @@ def publish(
         Whether to show a progress bar; by default for a million references, in a terminal.
     relative : bool
         Whether local sources, and those below the same URL, are named by where they lie from the
-        references. This package reads that wherever both are moved; fsspec only from that folder.
+        references. This package reads that wherever both are moved or copied, and so compares sizes
+        only; fsspec reads it only from that folder.
     record_size : int, optional
         References in each Parquet file; 100,000 by default.
     plugin_codecs : bool
@@ -116,6 +122,10 @@ def publish(
     kind = form_of(uri, form, plugin_codecs)
     if zarr_format not in (None, *kind.zarr_formats):
         raise ValueError(f"the form {kind.name} is of Zarr v{kind.zarr_formats[0]} only")
+    if kind.name == "native":
+        return save(
+            node, uri, relative=relative, on_error=on_error, storage_options=storage_options
+        )
     if relative and kind.name == "icechunk":
         raise ValueError("Icechunk knows no relative references")
     node, notes = _in_group(node, uri, kind)
@@ -253,7 +263,8 @@ def _copy(
         places = [_copied(array, target) for array in odd]
         # Named by its content: an older reference file keeps the copies it points to.
         target.commit(f"{uri.removesuffix('.json')}.{target.digest}.chunks")
-    source = Source.of_file(target.uri, storage_options)
+    # Its name tells its content; of what date it is says nothing.
+    source = Source(target.uri, target.nbytes, storage_options=storage_options)
     for array, place in zip(odd, places, strict=True):
         array.manifest = with_copies(array.manifest, place[0], source, *place[1:])
     return target.uri, target.nbytes
@@ -307,7 +318,8 @@ def _make_relative(plan: Plan, uri: str) -> list[str]:
         if source.is_inline or (is_url(place) and not is_url(uri)):
             return source
         near = place.removeprefix(f"{folder}/") if is_url(uri) else os.path.relpath(place, folder)
-        return replace(source, uri=near)
+        # Wherever both are copied to, dates and tags are others.
+        return Source(near, source.size, storage_options=source.storage_options)
 
     for array in plan.arrays.values():
         sources = Sources(map(name, array.manifest.sources))
