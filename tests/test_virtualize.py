@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -11,8 +13,14 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.errors import MismatchError, SourceError, UnsupportedError
-from virtualzarr.virtualizing import find_files, natural_key
+from virtualzarr.errors import (
+    MismatchError,
+    RefusedWarning,
+    SourceError,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.scanning import find_files, natural_key
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")
@@ -93,7 +101,7 @@ FINE = {
     ),
     "byte order": (GZIP, {**GZIP, "dtype": ">f4"}),
     "dtype of one size": (GZIP, {**GZIP, "dtype": "<i4"}),
-    "double precision": (GZIP, {**GZIP, "dtype": "<f8"}),
+    "dtype": (GZIP, {**GZIP, "dtype": "<f8"}),
 }
 
 
@@ -115,7 +123,7 @@ def test_files_that_differ_in_storage(case, tmp_path):
 
 
 REFUSED = {
-    "dtype": ("air", "data type", {**GZIP, "dtype": "<i8"}, {**GZIP, "dtype": "<f8"}),
+    "data type": ("air", "data type", GZIP, {**GZIP, "dtype": "<i8"}),
     "fill value": ("air", "fill value", {**GZIP, "fillvalue": 1, "written": 100},
                    {**GZIP, "fillvalue": 2, "written": 100}),
     "scale_factor": ("air", "attribute scale_factor", {"attrs": {"scale_factor": 0.5}},
@@ -242,6 +250,124 @@ def test_which_files(tmp_path):
     with pytest.raises(UnsupportedError, match="chained"):
         find_files("simplecache::s3://bucket/*.nc")
     assert find_files("https://host/a.nc?b[0]=c") == ["https://host/a.nc?b[0]=c"]
+
+
+def test_differences_in_meaning_are_resolved_on_request(tmp_path):
+    xr = pytest.importorskip("xarray")
+    from virtualzarr.integrations.xarray import VirtualzarrBackend
+
+    packed = {"dtype": "<i2", "attrs": {"scale_factor": 0.5, "_FillValue": np.int16(7)}}
+    paths = [
+        write(tmp_path / "a.nc", 30, **GZIP_SMALL, **packed),
+        write(tmp_path / "b.nc", 20, 0, time_attrs={"units": "days since 2000-01-31"}),
+    ]
+    group = vz.virtualize(paths, concat_dim="time", harmonize=True)
+    opened = xr.open_dataset(group, engine=VirtualzarrBackend).load()
+    each = [xr.open_dataset(path, engine="h5netcdf") for path in paths]
+    expected = xr.concat(each, "time", data_vars="minimal", coords="minimal")
+    for name in ("air", "time", "y"):
+        assert opened[name].dtype == expected[name].dtype
+        np.testing.assert_array_equal(opened[name].values, expected[name].values)
+
+
+def test_files_along_two_dimensions(tmp_path):
+    parts = {}
+    for i in range(2):
+        for j in range(3):
+            rows = tuple(10 * j + k for k in range(3))
+            path = write(tmp_path / f"{i}{j}.nc", 4 + i, 4 * i, y=rows, **({} if i else GZIP_SMALL))
+            parts[i, j] = path
+    paths = [[parts[i, j] for j in range(3)] for i in range(2)]
+    expected = np.concatenate(
+        [np.concatenate([read_air(path) for path in row], axis=1) for row in paths]
+    )
+    nested = vz.virtualize(paths, ["time", "y"])
+    flat = [parts[key] for key in sorted(parts, key=lambda key: (key[1], -key[0]))]
+    placed = vz.virtualize(flat, combine="by_coords")
+    for group in (nested, placed):
+        np.testing.assert_array_equal(group["air"][...], expected)
+        assert group["y"][...].tolist() == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+    with pytest.raises(ValueError, match="lists within lists"):
+        vz.virtualize(flat, ["time", "y"])
+    with pytest.raises(ValueError, match="by_coords"):
+        vz.virtualize(paths, ["time", "y"], gaps="fill")
+
+
+GZIP_SMALL = {"compression": "gzip", "chunks": (3, 2)}
+
+
+def read_air(path):
+    with h5py.File(path) as file:
+        return file["air"][...]
+
+
+def test_new_dimensions_get_coordinates(tmp_path):
+    for day in (1, 2, 11):
+        tifffile.imwrite(tmp_path / f"scene_200001{day:02}.tif", np.full((4, 5), day, "u1"))
+    pattern = tmp_path / "*.tif"
+    by_name = vz.from_filename(r"_(\d{8})\.tif$", "%Y%m%d")
+    group = vz.virtualize(pattern, "time", coordinate=by_name)
+    assert group["time"][...].tolist() == [10957, 10958, 10967]
+    assert group["time"].attrs["units"] == "days since 1970-01-01"
+    listed = vz.virtualize(pattern, "time", coordinate=["a", "b", "c"])
+    assert listed["time"][...].tolist() == ["a", "b", "c"]
+    with pytest.raises(MismatchError, match="does not match"):
+        vz.virtualize(pattern, "time", coordinate=vz.from_filename("month(.)"))
+    path = tmp_path / "refs.json"
+    group.publish(path)
+    assert vz.open(path)["time"][...].tolist() == [10957, 10958, 10967]
+
+
+def test_coordinates_from_what_is_in_the_files(tmp_path):
+    paths = [tmp_path / f"{i}.h5" for i in range(2)]
+    for i, path in enumerate(paths):
+        with h5py.File(path, "w") as file:
+            file.attrs["orbit"] = 7 + i
+            file["inner/n"] = 5 * i
+            file["air"] = np.full((2, 3), i)
+    for source in (vz.from_attribute("orbit"), vz.from_attribute("/@orbit")):
+        assert vz.virtualize(paths, "orbit", coordinate=source)["orbit"][...].tolist() == [7, 8]
+    by_value = vz.from_variable("inner/n")
+    assert vz.virtualize(paths, "n", coordinate=by_value)["n"][...].tolist() == [0, 5]
+    with pytest.raises(MismatchError, match="no attribute") as caught:
+        vz.virtualize(paths, "n", coordinate=vz.from_attribute("pass"))
+    assert caught.value.file == str(paths[0])
+    with pytest.raises(MismatchError, match="no variable with one value"):
+        vz.virtualize(paths, "n", coordinate=vz.from_variable("air"))
+
+
+def test_bad_files(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", 3, 3 * i) for i in range(3)]
+    paths[1].write_bytes(paths[1].read_bytes()[:100])
+    with pytest.raises(SourceError, match=r"1\.nc"):
+        vz.virtualize(paths, "time")
+    with pytest.warns(RefusedWarning, match=r"left out.*1\.nc"):
+        group = vz.virtualize(paths, "time", bad_files="skip")
+    assert group["time"][...].tolist() == [0, 1, 2, 6, 7, 8]
+    with pytest.warns(RefusedWarning, match=r"missing values.*1\.nc"):
+        group = vz.virtualize(paths, "time", bad_files="fill")
+    expected = as_h5py_reads([paths[0], paths[2]], "air")
+    assert np.isnan(group["air"][3:6]).all()
+    np.testing.assert_array_equal(np.delete(group["air"][...], [3, 4, 5], axis=0), expected)
+    with pytest.warns(RefusedWarning), pytest.raises(MismatchError, match="no file could be read"):
+        vz.virtualize(paths[1], bad_files="skip")
+    with pytest.raises(ValueError, match="bad_files"):
+        vz.virtualize(paths, "time", bad_files="ignore")
+
+
+def test_files_are_scanned_by_processes_and_by_dask(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", 3, 3 * i, **GZIP_SMALL) for i in range(3)]
+    expected = as_h5py_reads(paths, "air")
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        group = vz.virtualize(paths, "time", parallel=pool)
+    np.testing.assert_array_equal(group["air"][...], expected)
+    with ThreadPoolExecutor(2) as pool:
+        client = SimpleNamespace(get_executor=lambda: pool)  # as dask.distributed.Client has it
+        group = vz.virtualize(paths, "time", parallel=client)
+        np.testing.assert_array_equal(group["air"][...], expected)
+        (tmp_path / "3.nc").write_bytes(b"nothing")
+        with pytest.raises(VirtualZarrError, match=r"3\.nc"):
+            vz.virtualize([*paths, tmp_path / "3.nc"], "time", parallel=client)
 
 
 def test_urls(tmp_path):

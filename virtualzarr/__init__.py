@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from grids import ChunkLayout
     from virtualzarr import models
     from virtualzarr.array import Array, ChunkCache, missing_like, split_chunks
-    from virtualzarr.combine import concat, stack
+    from virtualzarr.combine import (
+        combine_by_coords,
+        concat,
+        from_attribute,
+        from_filename,
+        from_variable,
+        merge,
+        stack,
+    )
     from virtualzarr.copying import copy
     from virtualzarr.creation import create_array, open_array
     from virtualzarr.group import Group
@@ -39,6 +47,11 @@ _HOMES = {
     "Manifest": "virtualzarr.manifest",
     "append": "virtualzarr.growing",
     "check": "virtualzarr.growing",
+    "combine_by_coords": "virtualzarr.combine",
+    "from_attribute": "virtualzarr.combine",
+    "from_filename": "virtualzarr.combine",
+    "from_variable": "virtualzarr.combine",
+    "merge": "virtualzarr.combine",
     "concat": "virtualzarr.combine",
     "convert": "virtualzarr.growing",
     "copy": "virtualzarr.copying",
@@ -63,12 +76,17 @@ __all__ = [
     "Manifest",
     "append",
     "check",
+    "combine_by_coords",
     "concat",
     "config",
     "convert",
     "copy",
     "create_array",
     "create_group",
+    "from_attribute",
+    "from_filename",
+    "from_variable",
+    "merge",
     "missing_like",
     "models",
     "open",

@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from functools import partial
-from typing import Any
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.combine.api import concat_labelled, has_dimension, stack_labelled
-from virtualzarr.combine.options import Harmonize, Options
+from virtualzarr.combine.bycoords import combine_labelled
+from virtualzarr.combine.coordinates import Coordinate, coordinate_array, values_of
+from virtualzarr.combine.options import CombineOptions, Options
 from virtualzarr.combine.problems import Labels, Problems
-from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats import scan
+from virtualzarr.errors import MismatchError, RefusedWarning, VirtualZarrError
 from virtualzarr.group import Group
-from virtualzarr.stores.files import filesystem, is_url
+from virtualzarr.scanning import Paths, find_files, scan_each
 
-PROGRESS_FROM = 10
-"""A progress bar is shown for this many files and more."""
+BAD_FILES = ("raise", "skip", "fill")
 
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Tree = int | list["Tree"]
+"""Numbers of inputs, in lists within lists for several dimensions."""
 
 
 def virtualize(
-    paths: Paths,
-    concat_dim: str | int | None = None,
+    paths: Paths | Iterable[Any],
+    concat_dim: str | int | Sequence[str] | None = None,
     *,
+    combine: str = "nested",
+    coordinate: Coordinate | None = None,
     drop_variables: Collection[str] = (),
     format: str | None = None,
-    harmonize: Harmonize = False,
-    combine_attrs: str = "drop_conflicts",
     on_error: str = "raise",
-    parallel: Executor | None = None,
+    bad_files: str = "raise",
+    parallel: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
+    **options: Unpack[CombineOptions],
 ) -> Group:
     """Open files as one group of arrays whose chunks lie in those files. Nothing is copied.
 
@@ -44,27 +46,40 @@ def virtualize(
     ----------
     paths : path, URL, or several of them
         Each may be a pattern with ``*``. Files that a pattern finds are sorted as people do
-        (``day2`` before ``day10``); otherwise the order given is kept.
-    concat_dim : str or int, optional
-        The dimension along which files are joined; needed for more than one. If no variable has it,
-        it is a new one: files are stacked. An axis number joins variables whose axes have no names.
-        See `virtualzarr.concat` and `virtualzarr.stack`.
+        (``day2`` before ``day10``); otherwise the order given is kept. For several dimensions,
+        lists of lists, the outermost along the first of them.
+    concat_dim : str or int, or sequence of str, optional
+        The dimension along which files are joined; needed for more than one, unless `combine` is
+        "by_coords". If no variable has it, it is a new one: files are stacked. An axis number joins
+        variables whose axes have no names. See `virtualzarr.concat` and `virtualzarr.stack`.
+    combine : {"nested", "by_coords"}
+        Whether files are joined in the order they are given, or in that of their coordinates, along
+        one dimension or several; see `virtualzarr.combine_by_coords`.
+    coordinate : sequence or callable, optional
+        Coordinates of a dimension that is new, one for each file: values, or what is called with
+        the path and the group of each file to give one, such as `virtualzarr.from_filename`.
     drop_variables : collection of str
         Paths of variables and groups to leave out.
     format : str, optional
         What the files are; by default it is detected.
-    harmonize, combine_attrs
-        What is done about files that differ; see `virtualzarr.concat`.
     on_error : {"raise", "warn"}
         What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
-        note it in the group's `refused`. A file that cannot be read at all is always an error: to
-        leave it out would shift what comes after it.
-    parallel : concurrent.futures.Executor, optional
+        note it in the group's `refused`.
+    bad_files : {"raise", "skip", "fill"}
+        What to do about a file that is not there or cannot be read: raise; warn, and leave it out;
+        warn, and put missing values in its place, as many as the file before it has (or the first
+        that can be read). What comes after a file that is left out moves up, so that its
+        coordinates had better be in the files.
+    parallel : concurrent.futures.Executor or dask.distributed.Client, optional
         Scans files side by side; by default one after another. Threads pay for remote files only.
     storage_options : mapping, optional
         How fsspec opens URLs.
     progress : bool, optional
         Whether to show a progress bar; by default for ten files and more, in a terminal.
+    **options
+        What is done about files that differ: `harmonize`, `combine_attrs`, `dtype`, `compat` and
+        `missing` as in `virtualzarr.concat`; `overlap` and `gaps` as in
+        `virtualzarr.combine_by_coords`.
 
     Returns
     -------
@@ -85,26 +100,147 @@ def virtualize(
     --------
     >>> virtualize("archive/air-*.nc", concat_dim="time")  # doctest: +SKIP
     <Group: 4 members>
+    >>> day = from_filename(r"(\\d{8})", "%Y%m%d")
+    >>> virtualize("archive/*.tif", "time", coordinate=day)  # doctest: +SKIP
+    <Group: 2 members>
     """
-    files = find_files(paths, storage_options)
-    if len(files) > 1 and concat_dim is None:
+    if combine not in ("nested", "by_coords"):
+        raise ValueError(f"combine is 'nested' or 'by_coords', not {combine!r}")
+    if bad_files not in BAD_FILES:
+        raise ValueError(f"bad_files is one of {BAD_FILES}, not {bad_files!r}")
+    files: list[str] = []
+    tree = _found(paths, files, storage_options)
+    dims = [concat_dim] if isinstance(concat_dim, str | int) else list(concat_dim or ())
+    if len(files) > 1 and not dims and combine == "nested":
         raise ValueError(
             f"{len(files)} files are joined along a dimension: give concat_dim, such as 'time'"
         )
-    groups = list(scan_files(files, format, on_error, parallel, storage_options, progress))
+    scan = {"format": format, "on_error": on_error, "storage_options": storage_options}
+    groups = _readable(scan_each(files, parallel, progress, **scan), bad_files)
+    if bad_files == "fill" and not all(groups):
+        options["missing"] = "fill"
     if drop_variables:
-        groups = [_without(group, frozenset(drop_variables)) for group in groups]
-    if concat_dim is None:
-        return groups[0]
-    problems, options = Problems(Labels(groups, files)), Options.of(harmonize, combine_attrs)
-    if isinstance(concat_dim, int):
-        joined = concat_labelled(groups, concat_dim, None, problems, options)
-    elif any(has_dimension(group, concat_dim) for group in groups):
-        joined = concat_labelled(groups, None, concat_dim, problems, options)
-    else:
-        joined = stack_labelled(groups, 0, concat_dim, problems, options)
-    assert isinstance(joined, Group)
-    return joined
+        drop = frozenset(drop_variables)
+        groups = [None if group is None else _without(group, drop) for group in groups]
+    inputs = _Inputs(groups, files, coordinate, options)
+    if combine == "by_coords":
+        return inputs.by_coords(None if concat_dim is None else [str(dim) for dim in dims])
+    return inputs.nested(tree, dims)
+
+
+def _found(paths: Any, files: list[str], storage_options: Mapping[str, Any] | None) -> Tree:
+    """Put all files into one list, and return their numbers in lists as they were given."""
+    if not isinstance(paths, str | os.PathLike):
+        paths = list(paths)
+        if any(not isinstance(path, str | os.PathLike) for path in paths):
+            return [_found(path, files, storage_options) for path in paths]
+    first = len(files)
+    files += find_files(paths, storage_options)
+    return list(range(first, len(files)))
+
+
+def _readable(scanned: Iterable[Group | VirtualZarrError], bad_files: str) -> list[Group | None]:
+    """Return the groups of files, None for those that are left out, nothing for those to fill."""
+    groups: list[Group | None] = []
+    for group in scanned:
+        if isinstance(group, Group):
+            groups.append(group)
+            continue
+        if bad_files == "raise":
+            raise group
+        what = "left out" if bad_files == "skip" else "filled with missing values"
+        warnings.warn(f"a file is {what}: {group}", RefusedWarning, stacklevel=3)
+        groups.append(None if bad_files == "skip" else Group())
+    if not any(groups):
+        raise MismatchError("no file could be read")
+    return groups
+
+
+class _Inputs:
+    """Groups of files on their way to one group."""
+
+    def __init__(
+        self,
+        groups: Sequence[Group | None],
+        files: Sequence[str],
+        coordinate: Coordinate | None,
+        options: CombineOptions,
+    ) -> None:
+        self.groups, self.files = groups, files
+        given: dict[str, Any] = dict(options)
+        self.order = {name: given.pop(name) for name in ("overlap", "gaps") if name in given}
+        self.options = Options.of(**given)
+        self.coordinate = coordinate
+
+    def _of(self, indices: Sequence[int]) -> tuple[list[Group], list[str]]:
+        """Return those of some inputs that are there, and their files."""
+        pairs = [(self.groups[index], self.files[index]) for index in indices]
+        there = [(group, file) for group, file in pairs if group is not None]
+        return [group for group, _ in there], [file for _, file in there]
+
+    def by_coords(self, dims: Sequence[str] | None) -> Group:
+        """Join all inputs in the order of their coordinates."""
+        if self.coordinate is not None:
+            raise ValueError("coordinates are given for files in the order they are given in")
+        groups, files = self._of(range(len(self.groups)))
+        return combine_labelled(groups, dims, Labels(groups, files), self.options, **self.order)
+
+    def nested(self, tree: Tree, dims: Sequence[str | int]) -> Group:
+        """Join inputs along dimensions, one for each level of lists."""
+        if self.order:
+            raise ValueError(f"{sorted(self.order)} are of combine='by_coords'")
+        if self.coordinate is not None and len(dims) != 1:
+            raise ValueError("coordinates are given for one new dimension")
+        assert isinstance(tree, list)
+        leaves = all(isinstance(part, int) for part in tree)
+        if leaves != (len(dims) <= 1):
+            raise ValueError(f"there must be as many lists within lists as dimensions: {dims}")
+        if leaves:
+            groups, files = self._of([part for part in tree if isinstance(part, int)])
+            return self._joined(groups, files, dims[0]) if dims else groups[0]
+        groups = [self.nested(part, dims[1:]) for part in tree]
+        return self._joined(groups, None, dims[0])
+
+    def _joined(
+        self, groups: Sequence[Group], files: Sequence[str] | None, dim: str | int
+    ) -> Group:
+        problems, options = Problems(Labels(groups, files)), self.options
+        if isinstance(dim, int):
+            joined = concat_labelled(groups, dim, None, problems, options)
+        elif any(has_dimension(group, dim) for group in groups):
+            joined = concat_labelled(groups, None, dim, problems, options)
+        else:
+            joined = stack_labelled(groups, 0, dim, problems, options)
+        assert isinstance(joined, Group)
+        if self.coordinate is None:
+            return joined
+        assert files is not None
+        return with_coordinate(joined, str(dim), values_of(self.coordinate, groups, files))
+
+
+def with_coordinate(group: Group, dim: str, values: np.ndarray[Any, Any]) -> Group:
+    """Return a group with a coordinate variable.
+
+    Raises
+    ------
+    MismatchError
+        There is one already, or the dimension has another length.
+    """
+    if dim in group:
+        raise MismatchError(
+            f"there is a variable {dim} already; leave it out (drop_variables) to give another",
+            variable=dim,
+        )
+    for path, node in group.members(None):
+        if isinstance(node, Array) and dim in node.dims:
+            length = node.shape[node.dims.index(dim)]
+            if length != len(values):
+                raise MismatchError(
+                    f"{len(values)} coordinates for dimension {dim}, which has length {length}",
+                    variable=path,
+                )
+    members = {name: group[name] for name in group} | {dim: coordinate_array(dim, values)}
+    return Group(group.attrs, members, group.path, group.refused)
 
 
 def _without(group: Group, paths: frozenset[str], start: str = "") -> Group:
@@ -117,94 +253,3 @@ def _without(group: Group, paths: frozenset[str], start: str = "") -> Group:
             members[name] = _without(node, paths, f"{path}/") if isinstance(node, Group) else node
     refused = {path: why for path, why in group.refused.items() if f"{start}{path}" not in paths}
     return Group(group.attrs, members, group.path, refused)
-
-
-def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the files that paths and patterns name.
-
-    Raises
-    ------
-    SourceError
-        A pattern finds nothing, or there are no paths.
-    """
-    if isinstance(paths, str | os.PathLike):
-        paths = [paths]
-    files = [file for path in paths for file in _matches(os.fspath(path), storage_options)]
-    if not files:
-        raise SourceNotFoundError("no paths were given")
-    return files
-
-
-def _matches(path: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    if not _is_pattern(path):
-        return [path]
-    if is_url(path):
-        found = _remote_matches(path, storage_options)
-    else:
-        import glob
-
-        found = glob.glob(path, recursive=True)
-    if not found:
-        raise SourceNotFoundError("no file matches the pattern", file=path)
-    return sorted(found, key=natural_key)
-
-
-def _is_pattern(path: str) -> bool:
-    """Whether a path is a pattern, and not a file with odd characters in its name."""
-    if is_url(path):
-        # A question mark begins a query, and brackets are found in those.
-        return "*" in path
-    return any(char in path for char in "*?[") and not os.path.lexists(path)
-
-
-def _remote_matches(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    if "::" in url:
-        raise UnsupportedError("a pattern in a chained URL; list the URLs instead", file=url)
-    fs, path = filesystem(url, storage_options)
-    try:
-        return [fs.unstrip_protocol(name) for name in fs.glob(path)]
-    except OSError as error:
-        raise SourceNotFoundError(f"cannot list the files: {error}", file=url) from error
-
-
-def natural_key(path: str) -> list[str | int]:
-    """Return a key that sorts numbers within names by value.
-
-    Examples
-    --------
-    >>> sorted(["day10.nc", "day2.nc"], key=natural_key)
-    ['day2.nc', 'day10.nc']
-    """
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
-
-
-def scan_files(
-    files: Sequence[str],
-    format: str | None,
-    on_error: str,
-    parallel: Executor | None,
-    storage_options: Mapping[str, Any] | None,
-    progress: bool | None,
-) -> Iterator[Group]:
-    """Yield the group of each file, in order."""
-    one = partial(_scan_one, format=format, on_error=on_error, storage_options=storage_options)
-    groups: Iterable[Group] = map(one, files) if parallel is None else parallel.map(one, files)
-    if progress is None:
-        progress = len(files) >= PROGRESS_FROM and sys.stderr.isatty()
-    if progress:
-        from tqdm import tqdm
-
-        groups = tqdm(groups, total=len(files), unit="file", desc="virtualize")
-    yield from groups
-
-
-def _scan_one(file: str, **options: Any) -> Group:
-    """Scan one file; whatever goes wrong, the error names the file."""
-    try:
-        return scan(file, **options)
-    except VirtualZarrError as error:
-        error.at(file=file)
-        raise
-    except Exception as error:
-        error.add_note(f"while scanning {file}")
-        raise

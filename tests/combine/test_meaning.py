@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import virtualzarr as vz
 from grids import RegularGrid
-from virtualzarr import Array, Manifest
+from tests.combine.helpers import ZLIB, numbers, virtual_array
+from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.combine.attributes import POLICIES, combined_attributes
 from virtualzarr.combine.meaning import harmonized
@@ -23,6 +25,7 @@ from virtualzarr.metadata import ArrayMetadata, TypedFloat, json_attributes
 
 xr = pytest.importorskip("xarray")
 merge_attrs = pytest.importorskip("xarray.structure.merge").merge_attrs
+to_dataset = pytest.importorskip("virtualzarr.integrations.xarray").to_dataset
 RULES = Options.of(True).harmonize
 
 
@@ -238,3 +241,45 @@ def test_packed_netcdf_is_unpacked_in_the_precision_of_its_file(kind: Any, tmp_p
     ours, theirs = (xr.open_dataset(path, engine=e)["v"] for e in (backend, "netcdf4"))
     assert ours.dtype == theirs.dtype == kind
     np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+def test_bounds_have_the_unit_of_their_times() -> None:
+    groups, datasets = [], []
+    for first, unit in ((0, "days since 2000-01-01"), (24, "hours since 2000-01-01")):
+        step = 1 if unit.startswith("days") else 24
+        times = np.array([first, first + step], "i4")
+        bounds = np.stack([times, times + step], axis=1)
+        attributes = {"units": unit, "bounds": "edges"}
+        variables = {"time": (("time",), times, attributes), "edges": (("time", "n"), bounds, {})}
+        datasets.append(xr.decode_cf(xr.Dataset(variables)))
+        members = {
+            name: virtual_array(values, dims=dims, attrs=dict(attrs), path=name)
+            for name, (dims, values, attrs) in variables.items()
+        }
+        groups.append(Group({}, members))
+    groups[1]["time"].attrs["units"] = "hours since 2000-01-02"
+    datasets[1] = datasets[1].assign_coords(time=datasets[1]["time"] + np.timedelta64(1, "D"))
+    datasets[1]["edges"] = datasets[1]["edges"] + np.timedelta64(1, "D")
+    with pytest.raises(MismatchError, match="units"):
+        vz.concat(groups, dim="time")
+    joined = to_dataset(vz.concat(groups, dim="time", harmonize=True))
+    expected = xr.concat(datasets, "time")
+    np.testing.assert_array_equal(joined["time"].values, expected["time"].values)
+    np.testing.assert_array_equal(joined["edges"].values, expected["edges"].values)
+
+
+def test_packed_arrays_are_joined_along_an_axis() -> None:
+    packed = numbers((3, 2), "i2")
+    attributes = [
+        {"scale_factor": 0.5, "_FillValue": 3, "units": "m"},
+        {"scale_factor": 0.25, "units": "m"},
+    ]
+    arrays = [virtual_array(packed, (2, 2), pipeline=ZLIB, attrs=a) for a in attributes]
+    with pytest.raises(MismatchError, match="scale_factor"):
+        vz.concat(arrays)
+    joined = vz.concat(arrays, harmonize="packing")
+    first = np.where(packed == 3, np.nan, packed * 0.5)
+    np.testing.assert_array_equal(joined[...], np.concatenate([first, packed * 0.25]))
+    assert joined.attrs == {"units": "m"}
+    assert joined.chunks == ((2, 1, 2, 1), (2,))
+    np.testing.assert_array_equal(vz.stack(arrays, harmonize=True)[0], first)

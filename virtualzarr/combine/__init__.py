@@ -1,5 +1,16 @@
-"""Many arrays or groups as one, without copying: concatenated, or stacked along a new axis."""
+"""Many arrays or groups as one, without copying: concatenated, stacked, merged, or put in order."""
 
 from virtualzarr.combine.api import concat, stack
+from virtualzarr.combine.bycoords import combine_by_coords
+from virtualzarr.combine.coordinates import from_attribute, from_filename, from_variable
+from virtualzarr.combine.merging import merge
 
-__all__ = ["concat", "stack"]
+__all__ = [
+    "combine_by_coords",
+    "concat",
+    "from_attribute",
+    "from_filename",
+    "from_variable",
+    "merge",
+    "stack",
+]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from virtualzarr.array import Array
 from virtualzarr.combine.arrays import alike, concat_arrays, find_axis, stack_arrays
-from virtualzarr.combine.groups import concat_join, coordinate_names, join_groups, stack_join
-from virtualzarr.combine.options import Harmonize, Options
+from virtualzarr.combine.groups import Concat, Stack, coordinate_names, join_groups
+from virtualzarr.combine.options import JoinOptions, Options
 from virtualzarr.combine.problems import Labels, Problems
 from virtualzarr.group import Group
 
@@ -19,9 +19,7 @@ def concat(
     axis: int | None = None,
     *,
     dim: str | None = None,
-    harmonize: Harmonize = False,
-    combine_attrs: str = "drop_conflicts",
-    dtype: Any = None,
+    **options: Unpack[JoinOptions],
 ) -> Array: ...
 @overload
 def concat(
@@ -29,18 +27,14 @@ def concat(
     axis: int | None = None,
     *,
     dim: str | None = None,
-    harmonize: Harmonize = False,
-    combine_attrs: str = "drop_conflicts",
-    dtype: Any = None,
+    **options: Unpack[JoinOptions],
 ) -> Group: ...
 def concat(
     items: Sequence[Array] | Sequence[Group],
     axis: int | None = None,
     *,
     dim: str | None = None,
-    harmonize: Harmonize = False,
-    combine_attrs: str = "drop_conflicts",
-    dtype: Any = None,
+    **options: Unpack[JoinOptions],
 ) -> Array | Group:
     """Join arrays or groups along an axis they have. Nothing is copied.
 
@@ -55,18 +49,24 @@ def concat(
     dim : str, optional
         The name of the dimension, instead of an axis. Arrays in groups that do not have it must be
         equal in all inputs, in value, and are kept as they are.
-    harmonize : bool, or any of {"packing", "time", "fill"}
+    harmonize : bool, or any of {"packing", "time", "fill"}, optional
         Which differences in meaning are resolved, without copying, by decoding each input in its
         own way, instead of being errors. "packing": numbers are unpacked (``scale_factor``,
         ``add_offset``, ``_Unsigned``), masked ones (``_FillValue``, ``missing_value``) become NaN.
         "time": times are counted in one unit from one date. "fill": missing chunks read as their
         own input's fill value. What results is what xarray decodes from each input.
-    combine_attrs : {"drop_conflicts", "override", "no_conflicts", "identical", "drop"}
+    combine_attrs : {"drop_conflicts", "override", "no_conflicts", "identical", "drop"}, optional
         Of other attributes with several values, none is kept; all are the first input's; different
         values are an error; so are attributes that only some have; none is kept of any.
     dtype : dtype-like, optional
         Of arrays: what all values are cast to, whatever is lost. By default, one that has all
         values of all inputs: float64 for int32 and float32, the longest text, the finest time.
+    compat : {"equals", "override", "minimal"}, optional
+        Of groups: variables that are not joined, and differ, are an error; are the first input's,
+        without being read; are left out.
+    missing : {"raise", "fill", "drop"}, optional
+        Of groups: variables that are not in every input are an error; have missing values there,
+        which is what their ``_FillValue`` says, or NaN; are left out.
 
     Returns
     -------
@@ -106,8 +106,7 @@ def concat(
     (((3, 2),), array([1, 2, 0, 1], dtype=uint8))
     """
     items = _checked(items)
-    options = Options.of(harmonize, combine_attrs, dtype)
-    return concat_labelled(items, axis, dim, Problems(Labels(items)), options)
+    return concat_labelled(items, axis, dim, Problems(Labels(items)), Options.of(**options))
 
 
 @overload
@@ -116,9 +115,7 @@ def stack(
     axis: int = 0,
     *,
     dim: str | None = None,
-    harmonize: Harmonize = False,
-    combine_attrs: str = "drop_conflicts",
-    dtype: Any = None,
+    **options: Unpack[JoinOptions],
 ) -> Array: ...
 @overload
 def stack(
@@ -126,18 +123,14 @@ def stack(
     axis: int = 0,
     *,
     dim: str | None = None,
-    harmonize: Harmonize = False,
-    combine_attrs: str = "drop_conflicts",
-    dtype: Any = None,
+    **options: Unpack[JoinOptions],
 ) -> Group: ...
 def stack(
     items: Sequence[Array] | Sequence[Group],
     axis: int = 0,
     *,
     dim: str | None = None,
-    harmonize: Harmonize = False,
-    combine_attrs: str = "drop_conflicts",
-    dtype: Any = None,
+    **options: Unpack[JoinOptions],
 ) -> Array | Group:
     """Join arrays or groups along a new axis. Nothing is copied.
 
@@ -149,7 +142,7 @@ def stack(
         Where the new axis stands in the result.
     dim : str, optional
         The new dimension's name; needed for groups.
-    harmonize, combine_attrs, dtype
+    **options
         As in `concat`.
 
     Returns
@@ -172,8 +165,7 @@ def stack(
     <Group: 1 member>
     """
     items = _checked(items)
-    options = Options.of(harmonize, combine_attrs, dtype)
-    return stack_labelled(items, axis, dim, Problems(Labels(items)), options)
+    return stack_labelled(items, axis, dim, Problems(Labels(items)), Options.of(**options))
 
 
 def concat_labelled(
@@ -202,8 +194,7 @@ def concat_labelled(
         raise ValueError(
             f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
         )
-    join = concat_join(dim, axis, problems, options)
-    group = join_groups(groups, join, problems, options)
+    group = join_groups(groups, Concat(dim, axis, options), problems, options)
     problems.check(doing)
     return group
 
@@ -233,7 +224,7 @@ def stack_labelled(
     groups = [item for item in items if isinstance(item, Group)]
     if dim is None:
         raise ValueError("give dim, a name for the new dimension")
-    join = stack_join(axis, dim, coordinate_names(groups[0]), problems, options)
+    join = Stack(axis, dim, coordinate_names(groups[0]), options)
     group = join_groups(groups, join, problems, options)
     problems.check(doing)
     return group

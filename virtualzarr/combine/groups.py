@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from virtualzarr.array import Array
+from virtualzarr.combine.absent import absent_node, lengths_of
 from virtualzarr.combine.arrays import alike, concat_arrays, stack_arrays
 from virtualzarr.combine.attributes import combined_attributes
 from virtualzarr.combine.meaning import timed
@@ -14,8 +17,17 @@ from virtualzarr.combine.values import check_equal, check_order, differing_value
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.group import Group
 
-Join = Callable[[Sequence[Array], str], Array | None]
-"""Joins the arrays of one variable, given its path; None if that cannot be done."""
+
+class Join(Protocol):
+    """How variables are joined."""
+
+    def changes(self, node: Array | Group) -> bool:
+        """Tell whether a variable is joined, or is one that stays as it is."""
+        ...
+
+    def __call__(self, arrays: Sequence[Array], place: str, problems: Problems) -> Array | None:
+        """Join the arrays of one variable; None if that cannot be done, or is not wanted."""
+        ...
 
 
 def join_groups(
@@ -49,16 +61,26 @@ def join_groups(
         place = f"{path}/{name}" if path else name
         if name in refused:
             continue
-        lacking = [i for i, own in enumerate(names) if name not in own]
-        for i in lacking:
-            problems.add(place, i, f"it is not in {problems.labels[i]}")
-        if lacking:
+        owners = [i for i, own in enumerate(names) if name in own]
+        lacking = next((i for i, own in enumerate(names) if name not in own), None)
+        if lacking is not None and options.missing == "drop":
+            refused[name] = f"it is not in {problems.labels[lacking]}"
             continue
-        below = _below(refused, name)
-        nodes = [group[name] for group in groups]
+        if lacking is not None and options.missing == "raise":
+            problems.add(place, lacking, f"it is not in {problems.labels[lacking]}")
+            continue
+        nodes = {i: groups[i][name] for i in owners}
         if "time" in options.harmonize:
-            nodes = [timed(node, group) for node, group in zip(nodes, groups, strict=True)]
-        joined = _join_nodes(nodes, join, problems, options, place, below)
+            nodes = {i: timed(node, groups[i]) for i, node in nodes.items()}
+        if lacking is not None and join.changes(nodes[owners[0]]):
+            model = nodes[owners[0]]
+            nodes = {
+                i: nodes[i] if i in nodes else absent_node(model, lengths_of(group))
+                for i, group in enumerate(groups)
+            }
+        mine = problems.of(list(nodes)) if len(nodes) < len(groups) else problems
+        below = _below(refused, name)
+        joined = _join_nodes(list(nodes.values()), join, mine, options, place, below)
         if joined is not None:
             members[name] = joined
     attributes = combined_attributes([group.attrs for group in groups], options.combine_attrs)
@@ -90,7 +112,7 @@ def _join_nodes(
     if inner:
         return join_groups(inner, join, problems, options, place, refused)
     try:
-        return join(arrays, place)
+        return join(arrays, place, problems)
     except VirtualZarrError as error:
         raise error.at(variable=place) from error.__cause__
 
@@ -105,11 +127,23 @@ def _all_refused(groups: Sequence[Group], problems: Problems) -> dict[str, str]:
     return refused
 
 
-def concat_join(dim: str | None, axis: int | None, problems: Problems, options: Options) -> Join:
-    """Return what joins variables along a dimension, or along an axis."""
+@dataclass(frozen=True)
+class Concat:
+    """Joins variables along a dimension, or along an axis."""
 
-    def join(arrays: Sequence[Array], place: str) -> Array | None:
-        along = _axis_along(arrays, dim, axis)
+    dim: str | None
+    axis: int | None
+    options: Options
+
+    def changes(self, node: Array | Group) -> bool:
+        """Tell whether a variable, or any in a group, has the dimension."""
+        if isinstance(node, Group):
+            return any(self.changes(inner) for _, inner in node.members(None))
+        return self._along([node]) is not None
+
+    def __call__(self, arrays: Sequence[Array], place: str, problems: Problems) -> Array | None:
+        """Join the arrays of one variable, or return the one that all are."""
+        along, options = self._along(arrays), self.options
         if along is None:
             return same_everywhere(arrays, problems, place, options)
         arrays = alike(arrays, problems, place, options)
@@ -119,62 +153,68 @@ def concat_join(dim: str | None, axis: int | None, problems: Problems, options: 
             check_order(arrays, problems, place)
         return joined
 
-    return join
+    def _along(self, arrays: Sequence[Array]) -> int | None:
+        if self.dim is not None:
+            dim = self.dim
+            return next((array.dims.index(dim) for array in arrays if dim in array.dims), None)
+        ndim = arrays[0].ndim
+        assert self.axis is not None
+        return self.axis % ndim if -ndim <= self.axis < ndim else None
 
 
-def _axis_along(arrays: Sequence[Array], dim: str | None, axis: int | None) -> int | None:
-    if dim is not None:
-        return next((array.dims.index(dim) for array in arrays if dim in array.dims), None)
-    ndim = arrays[0].ndim
-    assert axis is not None
-    return axis % ndim if -ndim <= axis < ndim else None
+@dataclass(frozen=True)
+class Stack:
+    """Joins variables along a new axis, and keeps coordinates that are equal.
 
-
-def same_everywhere(
-    arrays: Sequence[Array], problems: Problems, place: str, options: Options
-) -> Array | None:
-    """Return one array for all that are equal."""
-    before = len(problems.found)
-    check_equal(arrays, problems, place)
-    if len(problems.found) > before:
-        return None
-    first = arrays[0]
-    attributes = combined_attributes([array.attrs for array in arrays], options.combine_attrs)
-    metadata = first.metadata.replace(attributes=attributes)
-    return Array(metadata, first.chunk_source, first.path, fill_missing=first.fill_missing)
-
-
-def stack_join(
-    axis: int,
-    dim: str | None,
-    coordinates: frozenset[str],
-    problems: Problems,
-    options: Options,
-) -> Join:
-    """Return what joins variables along a new axis, and keeps coordinates that are equal.
-
-    Parameters
+    Attributes
     ----------
     coordinates : frozenset of str
         Names of the variables that may be equal everywhere and then stay as they are.
     """
 
-    def join(arrays: Sequence[Array], place: str) -> Array | None:
-        name, first = arrays[0].name, arrays[0]
-        if first.ndim == 1 and first.dims == (name,):
+    axis: int
+    dim: str | None
+    coordinates: frozenset[str]
+    options: Options
+
+    def changes(self, node: Array | Group) -> bool:
+        """Tell whether a variable gets the new axis."""
+        return isinstance(node, Group) or node.dims != (node.name,)
+
+    def __call__(self, arrays: Sequence[Array], place: str, problems: Problems) -> Array | None:
+        """Join the arrays of one variable, or return the one that all are."""
+        name, first, axis, options = arrays[0].name, arrays[0], self.axis, self.options
+        if not self.changes(first):
             return same_everywhere(arrays, problems, place, options)
-        if name in coordinates and name != dim and _equal_everywhere(arrays):
+        if name in self.coordinates and name != self.dim and _equal_everywhere(arrays):
             return same_everywhere(arrays, problems, place, options)
         if not -first.ndim - 1 <= axis <= first.ndim:
             problems.add(place, 0, f"it has {first.ndim} axes, too few for a new axis {axis}")
             return None
         arrays = alike(arrays, problems, place, options)
-        joined = stack_arrays(arrays, axis % (first.ndim + 1), dim, problems, place, options)
+        axis %= first.ndim + 1
+        joined = stack_arrays(arrays, axis, self.dim, problems, place, options)
         if joined is not None and joined.dims == (name,):
             check_order(arrays, problems, place)
         return joined
 
-    return join
+
+def same_everywhere(
+    arrays: Sequence[Array], problems: Problems, place: str, options: Options
+) -> Array | None:
+    """Return one array for all that are equal; None if they are not, noted unless left out."""
+    first = arrays[0]
+    if len(arrays) == 1 or options.compat == "override":
+        return first
+    found = Problems(problems.labels)
+    check_equal(arrays, found, place)
+    if found.found:
+        if options.compat != "minimal":
+            problems.found += found.found
+        return None
+    attributes = combined_attributes([array.attrs for array in arrays], options.combine_attrs)
+    metadata = first.metadata.replace(attributes=attributes)
+    return Array(metadata, first.chunk_source, first.path, fill_missing=first.fill_missing)
 
 
 def _equal_everywhere(arrays: Sequence[Array]) -> bool:

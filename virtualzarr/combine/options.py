@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -13,7 +13,30 @@ from virtualzarr.combine.attributes import POLICIES
 RULES = ("packing", "time", "fill")
 """What can be harmonized: packing and masks, units of time, fill values of missing chunks."""
 
+COMPATS = ("equals", "override", "minimal")
+"""What can be done about variables that are not joined: the words are xarray's."""
+
+MISSING = ("raise", "fill", "drop")
+"""What can be done about variables that are not in every input."""
+
 Harmonize = bool | str | Collection[str]
+
+
+class JoinOptions(TypedDict, total=False):
+    """How inputs are joined that differ; see `virtualzarr.concat`."""
+
+    harmonize: Harmonize
+    combine_attrs: str
+    dtype: Any
+    compat: str
+    missing: str
+
+
+class CombineOptions(JoinOptions, total=False):
+    """How inputs are put in order; see `virtualzarr.combine_by_coords`."""
+
+    overlap: str
+    gaps: str
 
 
 @dataclass(frozen=True)
@@ -28,15 +51,26 @@ class Options:
         One of `virtualzarr.combine.attributes.POLICIES`.
     dtype : numpy.dtype or None
         What all values are cast to, whatever is lost; by default, one that has all of them.
+    compat : str
+        One of `COMPATS`.
+    missing : str
+        One of `MISSING`.
     """
 
     harmonize: frozenset[str] = frozenset()
     combine_attrs: str = POLICIES[0]
     dtype: Any = None
+    compat: str = COMPATS[0]
+    missing: str = MISSING[0]
 
     @classmethod
     def of(
-        cls, harmonize: Harmonize = False, combine_attrs: str = POLICIES[0], dtype: Any = None
+        cls,
+        harmonize: Harmonize = False,
+        combine_attrs: str = POLICIES[0],
+        dtype: Any = None,
+        compat: str = COMPATS[0],
+        missing: str = MISSING[0],
     ) -> Options:
         """Check what a user asks for.
 
@@ -56,6 +90,15 @@ class Options:
             rules = frozenset([harmonize] if isinstance(harmonize, str) else harmonize)
         if rules - set(RULES):
             raise ValueError(f"harmonize knows {RULES}, not {sorted(rules - set(RULES))}")
-        if combine_attrs not in POLICIES:
-            raise ValueError(f"combine_attrs is one of {POLICIES}, not {combine_attrs!r}")
-        return cls(rules, combine_attrs, None if dtype is None else np.dtype(dtype))
+        for name, value, known in (
+            ("combine_attrs", combine_attrs, POLICIES),
+            ("compat", compat, COMPATS),
+            ("missing", missing, MISSING),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} is one of {known}, not {value!r}")
+        if missing == "fill":
+            rules |= {"fill"}
+        return cls(
+            rules, combine_attrs, None if dtype is None else np.dtype(dtype), compat, missing
+        )

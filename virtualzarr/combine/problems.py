@@ -41,6 +41,10 @@ class Labels:
             self._known[index] = self._label(index)
         return self._known[index]
 
+    def of(self, indices: Sequence[int]) -> Labels:
+        """Return the names of some of the inputs, which keep their numbers."""
+        return _Some(self, indices)
+
     def _label(self, index: int) -> str:
         if self._files is not None:
             return f"input {index} ({self._files[index]})"
@@ -54,6 +58,22 @@ class Labels:
             return self._files[index]
         uris = source_uris(self._items[index])
         return uris[0] if len(uris) == 1 else None
+
+
+class _Some(Labels):
+    """Names of some inputs, by their place among these."""
+
+    def __init__(self, labels: Labels, indices: Sequence[int]) -> None:
+        self._labels, self._indices = labels, indices
+
+    def __getitem__(self, index: int) -> str:
+        return self._labels[self._indices[index]]
+
+    def of(self, indices: Sequence[int]) -> Labels:
+        return _Some(self._labels, [self._indices[index] for index in indices])
+
+    def file(self, index: int) -> str | None:
+        return self._labels.file(self._indices[index])
 
 
 def source_uris(item: Array | Group) -> list[str]:
@@ -75,15 +95,19 @@ class Problems:
     Attributes
     ----------
     labels : Labels
-    found : list of (variable, input, text)
+    found : list of (variable, file, text)
     """
 
     labels: Labels
-    found: list[tuple[str, int, str]] = field(default_factory=list)
+    found: list[tuple[str, str | None, str]] = field(default_factory=list)
+
+    def of(self, indices: Sequence[int]) -> Problems:
+        """Return the same problems, for a part of the inputs by their number within it."""
+        return Problems(self.labels.of(indices), self.found)
 
     def add(self, variable: str, index: int, text: str) -> None:
         """Note a problem of one variable in one input."""
-        self.found.append((variable, index, text))
+        self.found.append((variable, self.labels.file(index), text))
 
     def differ(self, variable: str, index: int, model: int, what: str, mine: Any, its: Any) -> None:
         """Note that an input differs from the input it is held against."""
@@ -107,10 +131,10 @@ class Problems:
         lines = [f"{name}: {text}" if several else text for name, _, text in self.found[:SHOWN]]
         if len(self.found) > SHOWN:
             lines.append(f"and {len(self.found) - SHOWN} more problems")
-        variable, index, _ = self.found[0]
+        variable, file, _ = self.found[0]
         between = "\n  " if len(lines) > 1 else " "
         raise MismatchError(
             f"cannot {doing}:{between}" + "\n  ".join(lines),
-            file=self.labels.file(index),
+            file=file,
             variable=variable or None,
         )

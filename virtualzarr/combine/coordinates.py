@@ -1,0 +1,194 @@
+"""Coordinates of a new dimension: given, or taken from each input's name, attributes, variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import RegularGrid
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.combine.times import LENGTHS
+from virtualzarr.errors import MismatchError, VirtualZarrError
+from virtualzarr.group import Group
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import STRING, ArrayMetadata
+
+ValueOf = Callable[[str, Group], Any]
+"""Gives the coordinate of an input: called with its file, and what was found in it."""
+
+Coordinate = Sequence[Any] | NDArray[Any] | ValueOf
+
+
+def from_filename(pattern: str, format: str | None = None) -> ValueOf:
+    """Take coordinates from file names.
+
+    Parameters
+    ----------
+    pattern : str
+        A regular expression for a part of the path, with one group, which is the value: an
+        integer or another number if it looks like one, else text.
+    format : str, optional
+        How the value is a date, as in `datetime.datetime.strptime`.
+
+    Examples
+    --------
+    >>> from_filename(r"_(\\d{8})\\.nc$", "%Y%m%d")("data/air_20240131.nc", Group())
+    np.datetime64('2024-01-31T00:00:00')
+    """
+    expression = re.compile(pattern)
+    if expression.groups != 1:
+        raise ValueError(f"{pattern!r} needs one group, which is the value")
+
+    def value(file: str, group: Group) -> Any:
+        found = expression.search(file)
+        if found is None:
+            raise MismatchError(f"the file name does not match {pattern!r}", file=file)
+        if format is None:
+            return _number(found[1])
+        try:
+            return np.datetime64(datetime.strptime(found[1], format), "s")
+        except ValueError as error:
+            raise MismatchError(
+                f"the file name has no date {format!r}: {error}", file=file
+            ) from error
+
+    return value
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def from_attribute(name: str) -> ValueOf:
+    """Take coordinates from an attribute of each file: of its root, or of the node before an ``@``.
+
+    Examples
+    --------
+    >>> from_attribute("orbit")("a.nc", Group({"orbit": 7}))
+    7
+    """
+    path, _, key = name.rpartition("@")
+
+    def value(file: str, group: Group) -> Any:
+        node = group[path] if path else group
+        if key not in node.attrs:
+            raise MismatchError(f"there is no attribute {name!r}", file=file)
+        return node.attrs[key]
+
+    return value
+
+
+def from_variable(path: str) -> ValueOf:
+    """Take coordinates from a variable of each file, which holds one value.
+
+    Examples
+    --------
+    >>> from_variable("forecast/hour")  # doctest: +ELLIPSIS
+    <function ...>
+    """
+
+    def value(file: str, group: Group) -> Any:
+        array = group[path]
+        if not isinstance(array, Array) or array.size != 1:
+            raise MismatchError(f"{path!r} is no variable with one value", file=file)
+        return array.read().reshape(-1)[0]
+
+    return value
+
+
+def values_of(
+    coordinate: Coordinate, groups: Sequence[Group], files: Sequence[str]
+) -> NDArray[Any]:
+    """Return the coordinate of each input.
+
+    Raises
+    ------
+    ValueError
+        There are not as many as inputs, or they are of different kinds.
+    """
+    if callable(coordinate):
+        values = []
+        for file, group in zip(files, groups, strict=True):
+            try:
+                values.append(coordinate(file, group))
+            except VirtualZarrError as error:
+                raise error.at(file=file) from error.__cause__
+    else:
+        values = list(coordinate)
+    if len(values) != len(groups):
+        raise ValueError(f"{len(values)} coordinates for {len(groups)} inputs")
+    made = np.asarray(values)
+    if made.dtype.kind == "O" and all(hasattr(value, "isoformat") for value in values):
+        made = made.astype("M8[us]")
+    if made.ndim != 1 or made.dtype.kind not in "biufMmUS":
+        raise ValueError(f"coordinates must be numbers, times or texts of one kind, not {values!r}")
+    if made.dtype.kind == "U" and not all(isinstance(value, str) for value in values):
+        raise ValueError(f"coordinates must be of one kind, not {values!r}")
+    return made
+
+
+def coordinate_array(dim: str, values: NDArray[Any]) -> Array:
+    """Return a coordinate variable that holds its values itself.
+
+    Times become integers with units, as the CF conventions have them.
+    """
+    attributes: dict[str, Any] = {}
+    if values.dtype.kind in "mM":
+        if np.isnat(values).any():
+            raise ValueError(f"a coordinate of {dim} is no time")
+        word, count = _counted(values)
+        since = " since 1970-01-01" if values.dtype.kind == "M" else ""
+        attributes = {"units": word + since}
+        if since:
+            attributes["calendar"] = "proleptic_gregorian"
+        values = count
+    return inline_array(values, (dim,), attributes, dim)
+
+
+def _counted(times: NDArray[Any]) -> tuple[str, NDArray[np.int64]]:
+    """Return times as integers of the longest unit of which they are whole numbers."""
+    kind = times.dtype.kind
+    nanoseconds = times.astype(f"{kind}8[ns]")
+    if (nanoseconds.astype(times.dtype) != times).any():
+        raise ValueError("coordinates must be times between the years 1678 and 2261")
+    numbers = nanoseconds.astype(np.int64)
+    word = next(name for name, length in LENGTHS.items() if not (numbers % length).any())
+    return word, numbers // LENGTHS[word]
+
+
+def inline_array(
+    values: NDArray[Any], dims: Sequence[str | None], attributes: Mapping[str, Any], path: str
+) -> Array:
+    """Return a virtual array of one chunk, which it holds itself."""
+    dtype, codecs = values.dtype.newbyteorder("="), [make("bytes", endian="little")]
+    if dtype.kind == "U":
+        values, dtype, codecs = values.astype(object), STRING, [make("vlen-utf8")]
+    pipeline = Pipeline(codecs)
+    shape = values.shape
+    edges = [max(1, n) for n in shape]
+    data = bytes(pipeline.for_block(edges, dtype).encode(values)) if values.size else b""
+    metadata = ArrayMetadata(
+        shape,
+        dtype,
+        RegularGrid(shape, edges),
+        pipeline,
+        dimension_names=tuple(dims),
+        attributes=dict(attributes),
+    )
+    manifest = (
+        Manifest.inline(data, len(shape))
+        if values.size
+        else Manifest.missing(metadata.grid.grid_shape)
+    )
+    return Array.virtual(metadata, manifest, path)

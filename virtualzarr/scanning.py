@@ -1,0 +1,133 @@
+"""Files found by paths and patterns, and scanned one after another or side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats import scan
+from virtualzarr.group import Group
+from virtualzarr.stores.files import filesystem, is_url
+
+PROGRESS_FROM = 10
+"""A progress bar is shown for this many files and more."""
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the files that paths and patterns name.
+
+    Raises
+    ------
+    SourceError
+        A pattern finds nothing, or there are no paths.
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    files = [file for path in paths for file in _matches(os.fspath(path), storage_options)]
+    if not files:
+        raise SourceNotFoundError("no paths were given")
+    return files
+
+
+def _matches(path: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    if not _is_pattern(path):
+        return [path]
+    if is_url(path):
+        found = _remote_matches(path, storage_options)
+    else:
+        import glob
+
+        found = glob.glob(path, recursive=True)
+    if not found:
+        raise SourceNotFoundError("no file matches the pattern", file=path)
+    return sorted(found, key=natural_key)
+
+
+def _is_pattern(path: str) -> bool:
+    """Whether a path is a pattern, and not a file with odd characters in its name."""
+    if is_url(path):
+        # A question mark begins a query, and brackets are found in those.
+        return "*" in path
+    return any(char in path for char in "*?[") and not os.path.lexists(path)
+
+
+def _remote_matches(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    if "::" in url:
+        raise UnsupportedError("a pattern in a chained URL; list the URLs instead", file=url)
+    fs, path = filesystem(url, storage_options)
+    try:
+        return [fs.unstrip_protocol(name) for name in fs.glob(path)]
+    except OSError as error:
+        raise SourceNotFoundError(f"cannot list the files: {error}", file=url) from error
+
+
+def natural_key(path: str) -> list[str | int]:
+    """Return a key that sorts numbers within names by value.
+
+    Examples
+    --------
+    >>> sorted(["day10.nc", "day2.nc"], key=natural_key)
+    ['day2.nc', 'day10.nc']
+    """
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
+
+
+def scan_files(
+    files: Sequence[str],
+    format: str | None,
+    on_error: str,
+    parallel: Any,
+    storage_options: Mapping[str, Any] | None,
+    progress: bool | None,
+) -> list[Group]:
+    """Return the group of each file."""
+    options = {"format": format, "on_error": on_error, "storage_options": storage_options}
+    groups = []
+    for group in scan_each(files, parallel, progress, **options):
+        if isinstance(group, VirtualZarrError):
+            raise group
+        groups.append(group)
+    return groups
+
+
+def scan_each(
+    files: Sequence[str], parallel: Any, progress: bool | None, **options: Any
+) -> Iterator[Group | VirtualZarrError]:
+    """Yield the group of each file in order, or what is wrong with the file.
+
+    Parameters
+    ----------
+    parallel : concurrent.futures.Executor or dask.distributed.Client or None
+    progress : bool or None
+    **options
+        Of `virtualzarr.formats.scan`.
+    """
+    one = partial(_scan_one, **options)
+    if hasattr(parallel, "get_executor"):  # a client of dask
+        parallel = parallel.get_executor()
+    groups: Iterable[Any] = map(one, files) if parallel is None else parallel.map(one, files)
+    if progress is None:
+        progress = len(files) >= PROGRESS_FROM and sys.stderr.isatty()
+    if progress:
+        from tqdm import tqdm
+
+        groups = tqdm(groups, total=len(files), unit="file", desc="virtualize")
+    yield from groups
+
+
+def _scan_one(file: str, **options: Any) -> Group | VirtualZarrError:
+    """Scan one file; whatever goes wrong, the error names the file."""
+    try:
+        return scan(file, **options)
+    except VirtualZarrError as error:
+        return error.at(file=file)
+    except Exception as error:
+        error.add_note(f"while scanning {file}")
+        raise
