@@ -104,6 +104,16 @@ def test_a_reader_of_parquet_notices_that_all_was_replaced(tmp_path):
     assert vz.open(refs)["air"].shape == (6, 8)
 
 
+def test_folders_are_replaced_also_where_they_cannot_be_exchanged(tmp_path, monkeypatch):
+    files = [write(tmp_path / f"{i}.nc", 4 * i, axis=1) for i in range(2)]
+    refs = tmp_path / "refs.parq"
+    publish(vz.virtualize(files[0]), refs)
+    monkeypatch.setattr(target_module, "exchange", lambda one, other: False)
+    append(refs, files[1], "time")
+    assert vz.open(refs)["air"].shape == (6, 8)
+    assert not list(tmp_path.glob(".*"))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_file_twice(tmp_path, files, form):
     refs = tmp_path / f"refs.{form}"
@@ -262,7 +272,8 @@ def test_relative_references_move_with_their_sources(tmp_path, files, form, monk
     refs = here / f"refs.{form}"
     publish(vz.virtualize(str(here / "data" / "*.nc"), "time"), refs, relative=True)
     there = tmp_path / "there"
-    here.rename(there)
+    shutil.copytree(here, there, copy_function=shutil.copy)  # which gives new dates
+    shutil.rmtree(here)
     refs = there / f"refs.{form}"
     assert vz.open(refs)["time"][:].tolist() == list(range(8))
     assert check(refs).good
