@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-FORMS = ("json", "parquet", "icechunk")
+FORMS = ("json", "parquet", "icechunk", "native")
 
 
 def add_references(commands: Any, common: argparse.ArgumentParser) -> None:

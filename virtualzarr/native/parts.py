@@ -243,6 +243,8 @@ class Part:
         self.count = value["count"]
         if type(self.count) is not int or not 0 <= self.count < 2**31:
             raise MetadataError(f"count: must be between 0 and 2^31-1, not {short(self.count)}")
+        if self.count > SLAB and "constant" in as_object(value["uri"]):
+            raise MetadataError(f"count: {self.count} sources that have one name")
         bounds = {"uri": None, "size": (-1, LIMIT), "mtime_ns": (-(2**63), 2**63 - 1), "etag": None}
         self.table: dict[str, Column] = {}
         for name, limits in bounds.items():
