@@ -68,15 +68,16 @@ def plan_reads(
         one = np.arange(2)
         return ReadPlan(one[:1], one, file, offset, np.where(length < 0, -1, offset + length))
     order = np.lexsort((offset, file)).astype(np.int64, copy=False)
+    by_file = np.asarray(file, np.int64)[order]
+    start = np.asarray(offset, np.int64)[order]
     new = np.ones(len(order), bool)
-    new[1:] = np.diff(file[order]) != 0
-    same_start = ~new[1:] & (np.diff(offset[order]) == 0)
+    np.not_equal(by_file[1:], by_file[:-1], out=new[1:])
+    same_start = (start[1:] == start[:-1]) & ~new[1:]
     repeats = bool(same_start.any())
     if repeats:
         keys = (length, offset, file) if kind is None else (kind, length, offset, file)
         order = np.lexsort(keys).astype(np.int64, copy=False)
-    file = np.asarray(file, np.int64)[order]
-    start = np.asarray(offset, np.int64)[order]
+    file = by_file
     length = np.asarray(length, np.int64)[order]
     if len(order) == 0:
         return ReadPlan(order, np.zeros(1, np.int64), file, start, start)
