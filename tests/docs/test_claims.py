@@ -94,6 +94,34 @@ def test_refused_to_be_joined(tmp_path, first, second, named):
     assert "a.h5" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        ({"fillvalue": 1.0, **MISSING}, {"fillvalue": 2.0, **MISSING}, "f4"),
+        ({"attrs": {"scale_factor": 0.5}}, {"attrs": {"scale_factor": 0.25}}, "f8"),
+        ({"attrs": {"add_offset": 1.0}}, {}, "f8"),
+        ({"attrs": {"_FillValue": 1.0}}, {"attrs": {"_FillValue": 2.0}}, "f4"),
+        ({}, {"start": 0, "file_attrs": {"units": "hours since 2000-01-02"}}, "f4"),
+    ],
+)
+def test_joined_on_request(tmp_path, first, second, kind):
+    paths = pair(tmp_path, first, second)
+    joined = vz.virtualize(paths, "time", harmonize=True)
+    parts = []
+    for path in paths:
+        with h5py.File(path) as file:
+            air = file["air"]
+            values = air[...].astype(kind)
+            values[values == air.attrs.get("_FillValue", np.nan)] = np.nan
+            parts.append(values * air.attrs.get("scale_factor", 1) + air.attrs.get("add_offset", 0))
+    assert joined["air"].dtype == kind
+    np.testing.assert_array_equal(joined["air"][...], np.concatenate(parts))
+    hours = joined["time"][...]
+    assert (
+        np.ptp(hours) == 23 * (1 if hours.dtype.kind == "f" else 3600 * 10**9) or "start" in second
+    )
+
+
 def read(path, name="a"):
     return vz.open(path)[name][...]
 

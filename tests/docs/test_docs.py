@@ -90,4 +90,4 @@ def test_the_readme_has_two_commands():
     commands = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert [command.count("\n") for command in commands] == [1, 1]
     assert commands[0].strip().endswith("virtualzarr demo")
-    assert commands[1].strip().endswith("pytest")
+    assert commands[1].strip().endswith("pytest -n auto")
