@@ -28,6 +28,7 @@ from virtualzarr.formats.kerchunk.scan import Opened, open_references
 from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.opening import open as open_node
+from virtualzarr.publish import native
 from virtualzarr.publish.copying import renamed
 from virtualzarr.publish.plan import FORMS, Form, Plan, make_plan
 from virtualzarr.publish.preview import Preview, planned
@@ -66,7 +67,8 @@ def append(
     Parameters
     ----------
     target : path or str
-        A reference file, a folder of references in Parquet, or an Icechunk repository.
+        A reference file, a folder of references in Parquet, an Icechunk repository, or a hierarchy
+        in the native form.
     paths : path, URL, or several of them
         As for `virtualize`.
     concat_dim : str
@@ -103,7 +105,9 @@ def append(
     Readers see the references before or after: a JSON file is replaced by another; in Parquet, the
     last record files and new ones are replaced first, which hold what they held and more, and the
     metadata last. Where the dimension is not the first axis of an array, all its references have
-    other places in the files, and the folder is replaced. In Icechunk it is one commit.
+    other places in the files, and the folder is replaced. In Icechunk it is one commit. In the
+    native form the new references are stored beside the old ones, and then named by the metadata;
+    nothing that is there is read or written but the end of each array.
 
     Examples
     --------
@@ -112,8 +116,13 @@ def append(
     if duplicates not in ("raise", "skip"):
         raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
     uri, before = _place(target), _state(target)
-    opened = _opened(uri, storage_options, allowed)
     files = find_files(paths, storage_options)
+    if detect(uri, storage_options) == "zarr":
+        groups = scan_files(files, format, on_error, parallel, storage_options, progress)
+        options = {"combine_attrs": "override", **options}
+        access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
+        return _append_native(uri, groups, concat_dim, duplicates, dry_run, access, options)
+    opened = _opened(uri, storage_options, allowed)
     groups = scan_files(files, format, on_error, parallel, storage_options, progress)
     known = {source.uri: source for source in sources_of(opened.node)}
     fresh = [
@@ -136,6 +145,26 @@ def append(
         plan, uri, form, [], relative=opened.relative, **options,
         **(_kept_cells(opened, plan) if form.name == "icechunk" else _kept(opened, plan)),
     )  # fmt: skip
+
+
+def _append_native(
+    uri: str,
+    groups: Sequence[Group],
+    dim: str,
+    duplicates: str,
+    dry_run: bool,
+    access: dict[str, Any],
+    options: dict[str, Any],
+) -> PublishReport | Preview | None:
+    """Add to a hierarchy in the native form, of which only the end is looked at."""
+    new = [group if has_dimension(group, dim) else stack([group], dim=dim) for group in groups]
+    fresh = native.not_there(uri, new, dim, duplicates, **access)
+    if not fresh:
+        return None
+    addition: Any = concat(fresh, dim=dim, **options) if len(fresh) > 1 else fresh[0]
+    if dry_run:
+        return planned(addition, uri, FORMS["native"], None)
+    return native.append(uri, addition, dim, **access, **options)
 
 
 def _place(target: Any) -> str:

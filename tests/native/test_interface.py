@@ -72,6 +72,23 @@ def test_converted_to_other_forms_and_back(tmp_path, files):
         np.testing.assert_array_equal(found[...], np.concatenate(data[:2]))
 
 
+def test_copied_to_plain_zarr_and_within_the_hierarchy(tmp_path, files):
+    paths, data = files
+    vz.virtualize(paths[:2], concat_dim="time").publish(tmp_path / "x.zarr")
+    group, expected = vz.open(tmp_path / "x.zarr", mode="r+"), np.concatenate(data[:2])
+    group["air"][3, 1] = expected[3, 1] = -5
+    vz.copy(vz.open(tmp_path / "x.zarr"), tmp_path / "plain")
+    plain = vz.open(tmp_path / "plain")["air"]
+    assert not plain.is_virtual
+    assert plain.metadata.storage_transformers == ()
+    group.copy("air", "other")
+    group.move("other", "deep/other")
+    for found in (plain, vz.open(tmp_path / "x.zarr")["deep/other"]):
+        np.testing.assert_array_equal(found[...], expected)
+    group.delete("deep/other")
+    assert "deep/other" not in vz.open(tmp_path / "x.zarr")
+
+
 def test_the_command_line(tmp_path, files, capsys):
     paths, data = files
     target = str(tmp_path / "x.zarr")

@@ -586,7 +586,7 @@ class Array:
             "Chunks": self.chunk_source if self.is_virtual else f"{self.nchunks} cells in a store",
             "Bytes": f"{self.nbytes:,}",
         }
-        if self.is_virtual:
+        if self.is_virtual and self._store is None:
             odd = unusual_chunks(self.metadata, self.manifest)
             if odd:
                 rows["Unusual"] = "; ".join(f"{count:,} {reason}" for reason, count in odd.items())

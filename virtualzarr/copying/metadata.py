@@ -81,7 +81,7 @@ def changed(array: Array, zarr_format: int, options: CopyOptions) -> Change:
         What is asked for cannot be had, or has no exact form in the Zarr format.
     """
     old = array.metadata
-    base = old
+    base = old.replace(storage_transformers=())
     if array.is_virtual and own_codecs(old) is not None:
         base = base.replace(pipeline=plain_pipeline(old))
     if "fill_value" in options:

@@ -231,6 +231,7 @@ class Column:
         self.values: NDArray[Any] | None = None
         self.name = ""
         self._array: Array | None = None
+        self._chunks: tuple[int, ...] | None = None
         self._owner: Hashable = None
         with member(kind):
             if kind == "constant":
@@ -293,7 +294,9 @@ class Column:
     @property
     def chunks(self) -> tuple[int, ...] | None:
         """Cells along each axis of a chunk of the stored array; None for other columns."""
-        return self.array.chunks[: self.ndim] if self.name else None
+        if self._chunks is None and self.name:
+            self._chunks = self.array.chunks[: self.ndim]
+        return self._chunks
 
     def take(self, cells: Int64, found: Mapping[tuple[int, ...], Cells]) -> NDArray[Any]:
         """Return the column's entries of some cells.
