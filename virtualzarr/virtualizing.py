@@ -100,6 +100,7 @@ def virtualize(
     --------
     >>> virtualize("archive/air-*.nc", concat_dim="time")  # doctest: +SKIP
     <Group: 4 members>
+    >>> from virtualzarr import from_filename
     >>> day = from_filename(r"(\\d{8})", "%Y%m%d")
     >>> virtualize("archive/*.tif", "time", coordinate=day)  # doctest: +SKIP
     <Group: 2 members>
