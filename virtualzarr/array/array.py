@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from virtualzarr.metadata.transformers import transformer
 from virtualzarr.stores import Store
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.store import read_only
+
+if TYPE_CHECKING:
+    from virtualzarr.array.lazy import Lazy
 
 
 class Array:
@@ -553,6 +556,13 @@ class Array:
     def blocks(self) -> Indexer:
         """Indexing by cells of the grid instead of elements."""
         return Indexer(self, "block")
+
+    @property
+    def lazy(self) -> Lazy:
+        """Operations that read nothing, such as ``a.lazy[2:, 0]``; each returns an `Array`."""
+        from virtualzarr.array.lazy import Lazy
+
+        return Lazy(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:

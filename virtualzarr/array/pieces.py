@@ -112,7 +112,8 @@ class Pieces:
         """
         edge = edge or int(axis.runs()[0].max(initial=0)) or max(before, after, 1)
         head, tail = _cut(before, edge)[::-1], _cut(after, edge)
-        kept = Axis(axis.extent, *axis.runs(clipped=bool(after)))
+        edges, counts = axis.runs(clipped=bool(after))
+        kept = Axis(axis.extent, edges[: axis.ncells], counts[: axis.ncells])
         edges = np.concatenate([head, kept.edge(np.arange(kept.ncells)), tail])
         if after:
             edges[-1] = edge

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -53,21 +53,31 @@ class Piece:
     lattice: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     gather: NDArray[np.int64] | None = None
 
-    def run(self, file: ByteFile, offset: int, dtype: np.dtype[Any], out: NDArray[Any]) -> None:
-        """Read the bytes of a block that begins at `offset`, and place them."""
+    def run(
+        self,
+        file: ByteFile,
+        offset: int,
+        dtype: np.dtype[Any],
+        out: NDArray[Any],
+        undo: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+    ) -> None:
+        """Read bytes of a block that begins at `offset`, and place what `undo` makes of them."""
         start, stop = offset + self.start, offset + self.stop
         if self.lattice is None:
             data = file.read(start, stop)
-            out[self.target] = np.frombuffer(data, dtype)[self.gather]
+            elements = np.frombuffer(data, dtype)[self.gather]
+            out[self.target] = elements if undo is None else undo(elements)
             return
         view = out[self.target] if self.target else out
-        if view.flags.c_contiguous and view.dtype == dtype and view.nbytes == stop - start:
+        verbatim = undo is None and view.dtype == dtype
+        if verbatim and view.flags.c_contiguous and view.nbytes == stop - start:
             # As many bytes as elements: they lie in the file as they do in memory.
             file.read_into(start, view.reshape(-1).view(np.uint8).data)
             return
         shape, strides = self.lattice
         data = file.read(start, stop)
-        view[...] = np.ndarray(shape, dtype, buffer=data, strides=strides)
+        elements = np.ndarray(shape, dtype, buffer=data, strides=strides)
+        view[...] = elements if undo is None else undo(elements)
 
 
 def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) -> list[Piece]:

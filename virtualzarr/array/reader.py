@@ -20,6 +20,7 @@ from virtualzarr.array.kept import Keep, Kept
 from virtualzarr.array.pools import Task, run
 from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
 from virtualzarr.codecs import BlockCodec
+from virtualzarr.codecs.lattice import Lattice
 from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,
@@ -233,10 +234,10 @@ class _Request:
         rest = np.arange(len(self.located)) if self.keep is None else self._not_kept(self.keep)
         if not len(rest):
             return tasks
-        large = [codec.raw is not None and codec.nbytes > SPLIT_BYTES for codec, _ in self.codecs]
+        large = [codec.lattice and codec.lattice.nbytes > SPLIT_BYTES for codec, _ in self.codecs]
         if any(large):
             # Where the length is not known, only reading all of it tells whether it is right.
-            split = np.array(large)[self.kind] & (self.located.length >= 0)
+            split = np.array(large, bool)[self.kind] & (self.located.length >= 0)
             if self.kept is not None:
                 split &= ~self.kept.wanted()
             split = split[rest]
@@ -253,7 +254,7 @@ class _Request:
         again = self._same_as_next(rest[plan.order]) if plan.repeats else None
         if len(plan) == 1:
             return [*tasks, _Batch(self, plan, rest, 0, 1, again)]
-        sizes = np.array([min(codec.nbytes, 2**40) for codec, _ in self.codecs])[self.kind[rest]]
+        sizes = np.array([min(codec.largest, 2**40) for codec, _ in self.codecs])[self.kind[rest]]
         sizes = sizes[plan.order]
         if again is not None:
             sizes[again] = 0
@@ -380,11 +381,11 @@ class _Request:
     def _raw_tasks(self, i: int) -> list[Task]:
         """Cut the reading of one uncompressed block into pieces."""
         codec, shape = self.codecs[self.kind[i]]
-        assert codec.raw is not None
-        dtype, order = codec.raw
+        lattice = codec.lattice
+        assert lattice is not None
         length = int(self.located.length[i])
-        if length != codec.nbytes:
-            raise CodecError(f"the chunk has {length} bytes, the block needs {codec.nbytes}").at(
+        if length != lattice.nbytes:
+            raise CodecError(f"the chunk has {length} bytes, the block needs {lattice.nbytes}").at(
                 **self._place(i)
             )
         chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
@@ -393,24 +394,26 @@ class _Request:
         # Index arrays give no view of the output: such pieces go through a block of their own.
         out = self.work[out_sel] if out_sel else self.work
         finish = None if _is_plain(out_sel) else partial(self.work.__setitem__, out_sel, out)
-        block = RawBlock(tuple(shape[axis] for axis in order), dtype)
-        select = [chunk_sel[axis] for axis in order]
+        block = RawBlock(lattice.shape, lattice.dtype)
         if isinstance(self.projection, PointProjection):
             points = [np.arange(*s.indices(n)) if isinstance(s, slice) else s
-                      for s, n in zip(select, block.shape, strict=True)]  # fmt: skip
+                      for s, n in zip(chunk_sel, shape, strict=True)]  # fmt: skip
+            points = [np.arange(s.start, s.stop) if isinstance(s, slice) else s
+                      for s in lattice.stored(points)]  # fmt: skip
             pieces = split_points(block, points, self.gap, self.limit)
-            return [_Raw(self, i, pieces, dtype, out, finish)]
-        out = out.transpose(order)
+            return [_Raw(self, i, pieces, lattice, out, finish)]
+        out, select = lattice.arranged(out, chunk_sel), lattice.stored(chunk_sel)
         if finish is not None or not _is_plain(chunk_sel):
             flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
-            return [_Raw(self, i, split_box(block, flat, self.gap, self.limit), dtype, out, finish)]
+            pieces = split_box(block, flat, self.gap, self.limit)
+            return [_Raw(self, i, pieces, lattice, out, finish)]
         bounds = tuple((s.start, s.stop, s.step) for s in select)
         groups, cost = _split_slices(block, bounds, self.gap, self.limit, self.remote)
         self.cost += cost
         if self.located.again is not None:
             # All of it from one version of the file.
             groups = [list(chain.from_iterable(groups))]
-        return [_Raw(self, i, pieces, dtype, out, None) for pieces in groups]
+        return [_Raw(self, i, pieces, lattice, out, None) for pieces in groups]
 
 
 @lru_cache(maxsize=256)
@@ -434,17 +437,18 @@ class _Raw:
     request: _Request
     i: int
     pieces: list[Piece]
-    dtype: np.dtype[Any]
+    lattice: Lattice
     out: NDArray[Any]
     finish: Task | None
 
     def __call__(self) -> None:
         located = self.request.located
         offset = int(located.offset[self.i])
+        undo = self.lattice.decoded if self.lattice.undo else None
         try:
             with located.files(int(located.file[self.i])).opened() as file:
                 for piece in self.pieces:
-                    piece.run(file, offset, self.dtype, self.out)
+                    piece.run(file, offset, self.lattice.dtype, self.out, undo)
         except SourceNotFoundError as error:
             _absent(self.request, self.i, error, lambda: self.out.fill(self.request.fill))
         except SourceChangedError as error:
@@ -546,7 +550,7 @@ def _absent(request: _Request, i: int, error: SourceNotFoundError, fill: Task) -
 
 def _most(codec: BlockCodec) -> int:
     """Return how many bytes a chunk of a block may have: codecs add little where they fail."""
-    return 2**62 if codec.dtype.hasobject else min(8 * codec.nbytes + 2**24, 2**62)
+    return 2**62 if codec.dtype.hasobject else min(8 * codec.largest + 2**24, 2**62)
 
 
 def _shift(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ...]:

@@ -143,6 +143,8 @@ class _Recutting:
 
     def manifest(self) -> Manifest:
         """Return the new manifest."""
+        if not self.old.ncells or 0 in self.shape:
+            return Manifest.missing(self.shape)
         columns = {
             name: self._taken(getattr(self.old, name))
             for name in ("source", "offset", "length", "decoder", "origin")

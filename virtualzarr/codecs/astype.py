@@ -19,6 +19,8 @@ class AsType(ArrayArray):
     error. For what `cast_value` does not cast: complex numbers, texts, times, and casts that lose.
     """
 
+    elementwise = True
+
     def validate(self) -> None:
         """Check the members."""
         if "data_type" not in self.configuration or set(self.configuration) - _MEMBERS:

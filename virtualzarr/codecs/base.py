@@ -156,6 +156,8 @@ class ArrayArray(Codec):
     """A codec from array to array."""
 
     kind = "array_array"
+    # Each element is decoded on its own, wherever it is in the block.
+    elementwise: ClassVar[bool] = False
 
     def encoded(self, spec: Spec) -> Spec:
         """Return the spec of the encoded array."""

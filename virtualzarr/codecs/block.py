@@ -30,6 +30,7 @@ from virtualzarr.codecs.base import (
     view_of,
 )
 from virtualzarr.codecs.byteorder import Bytes, byte_positions, native
+from virtualzarr.codecs.lattice import Lattice, lattice_of
 from virtualzarr.codecs.scratch import scratch, scratch_views
 from virtualzarr.codecs.shuffle import Shuffle
 from virtualzarr.codecs.transpose import Transpose, inverse
@@ -55,6 +56,11 @@ class BlockCodec:
     raw : (numpy.dtype, tuple of int) or None
         Set when the encoded bytes are just the elements: their dtype as stored, and the order of
         their axes (axis ``i`` of what is stored is axis ``order[i]`` of the block).
+    lattice : Lattice or None
+        Set when the encoded bytes are elements of which the block takes some, or which are
+        converted one by one; always set with `raw`.
+    largest : int
+        Bytes of the block, or of what it is taken from if that is more.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class BlockCodec:
             spec = spec._replace(fill=self._encoded_fill(fill))
         self._serializer.check_edges([[length] for length in spec.shape])
         self._inner = spec
+        self.largest = max(self.nbytes, spec.nbytes)
         self._plan()
 
     def _encoded_fill(self, fill: Any) -> Any:
@@ -92,13 +99,16 @@ class BlockCodec:
     def _plan(self) -> None:
         """Choose how to decode."""
         self.raw: tuple[np.dtype[Any], tuple[int, ...]] | None = None
+        self.lattice: Lattice | None = None
         steps = [(c, s) for c, s in self._filters if not c.identity(s)]
         self._undo = steps[::-1]
-        self._plain = (
-            isinstance(self._serializer, Bytes)
-            and self._serializer.verbatim(self._inner.dtype)
-            and all(isinstance(codec, Transpose) for codec, _ in steps)
+        verbatim = isinstance(self._serializer, Bytes) and self._serializer.verbatim(
+            self._inner.dtype
         )
+        self._plain = verbatim and all(isinstance(codec, Transpose) for codec, _ in steps)
+        if isinstance(self._serializer, Bytes) and verbatim and not self._bytes:
+            stored = self._serializer.stored(self._inner.dtype)
+            self.lattice = lattice_of(steps, stored, self._inner.shape)
         sizes = self._sizes()
         chain = [
             (codec, size)
@@ -144,7 +154,7 @@ class BlockCodec:
         return sizes
 
     def _step(self, codec: BytesBytes, size: int | None) -> Step:
-        limit = UNSIZED_LIMIT if self.dtype.hasobject else 4 * self.nbytes + SLACK
+        limit = UNSIZED_LIMIT if self.dtype.hasobject else 4 * self.largest + SLACK
         limit = max([limit, *(codec.longest for codec in self._bytes)])
         decode = codec.decode
         return lambda data: decode(data, size, limit)

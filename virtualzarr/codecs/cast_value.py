@@ -26,6 +26,8 @@ class CastValue(ArrayArray):
     `scalar_map` are mapped before anything else; NaN there means every NaN.
     """
 
+    elementwise = True
+
     def validate(self) -> None:
         """Check the members."""
         fields = self.configuration

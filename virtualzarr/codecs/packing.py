@@ -21,6 +21,8 @@ class Unpack(ArrayArray):
     dtype of the arithmetic; and `fill`, the stored fill value. For reading only.
     """
 
+    elementwise = True
+
     def validate(self) -> None:
         """Check the members."""
         fields = self.configuration

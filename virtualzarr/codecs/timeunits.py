@@ -24,6 +24,8 @@ class TimeUnits(ArrayArray):
     product cut to an integer, as xarray decodes times to nanoseconds. For reading only.
     """
 
+    elementwise = True
+
     def validate(self) -> None:
         """Check the members."""
         fields = self.configuration

@@ -70,13 +70,14 @@ class Affine:
 
     def __getitem__(self, index: Any) -> NDArray[np.int64]:
         index = index if isinstance(index, tuple) else (index,)
-        boxed = bool(index) and all(isinstance(part, slice) for part in index)
+        # Next to a slice, lists of cells are along their own axes, as `np.ix_` has them.
+        boxed = any(isinstance(part, slice) for part in index)
         total: Any = np.int64(self.base)
         for axis, (part, count, stride) in enumerate(
             zip(index, self.shape, self.strides, strict=True)
         ):
             steps = np.arange(*part.indices(count)) if isinstance(part, slice) else part
-            if boxed:
+            if boxed and steps.ndim == 1:
                 steps = steps.reshape((-1,) + (1,) * (len(self.shape) - axis - 1))
             total = total + steps * np.int64(stride)
         return np.asarray(total, dtype=np.int64)
