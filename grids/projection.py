@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, product, repeat
 from typing import Any, NamedTuple
 
@@ -135,6 +135,9 @@ class Pieces(NamedTuple):
     edge: list[int]
 
 
+_PART, _EDGE = range(3), range(3, 4)  # fields of `Pieces`
+
+
 class AxisProjection(ABC):
     """The part of a box projection along one axis.
 
@@ -158,6 +161,13 @@ class AxisProjection(ABC):
         if isinstance(self.cells, slice):
             return self.cells.start + positions * self.cells.step
         return self.cells[positions]
+
+    def listed(self) -> Iterable[int]:
+        """Return the touched cells as Python's integers."""
+        cells = self.cells
+        if isinstance(cells, slice):
+            return range(cells.start, cells.stop, cells.step)
+        return cells.tolist()
 
     def pieces(self, positions: Int64 | None = None) -> Pieces:
         """Return what happens to the touched cells, or to those at some positions among them."""
@@ -185,16 +195,16 @@ class StridedProjection(AxisProjection):
     def __init__(self, axis: Axis, item: Strided) -> None:
         self.axis = axis
         self.item = item
-        self.cells = _strided_cells(axis, item)
-        if isinstance(self.cells, slice):
-            self.count = len(range(self.cells.start, self.cells.stop, self.cells.step))
+        self.cells = cells = _strided_cells(axis, item)
+        if isinstance(cells, slice):
+            self.count = -(-(cells.stop - cells.start) // cells.step)
         else:
-            self.count = len(self.cells)
+            self.count = len(cells)
 
     def _pieces(self, positions: Int64 | None) -> Pieces:
         if positions is None:
             if isinstance(self.cells, slice) and self.count <= FEW:
-                return self._few_pieces(range(self.cells.start, self.cells.stop, self.cells.step))
+                return self._few_pieces(self.listed())
             positions = np.arange(self.count)
         first, step, count = self.item.start, self.item.step, self.item.count
         cells = self.cell_at(positions)
@@ -212,13 +222,14 @@ class StridedProjection(AxisProjection):
             edges.tolist(),
         )
 
-    def _few_pieces(self, cells: range) -> Pieces:
+    def _few_pieces(self, cells: Iterable[int]) -> Pieces:
         """Do the same without numpy, for a box that touches few cells along the axis."""
         first, step, count = self.item.start, self.item.step, self.item.count
+        axis = self.axis
         pieces = Pieces([], [], [], [])
         for cell in cells:
-            start, edge = self.axis.start(cell), self.axis.edge(cell)
-            length = min(edge, self.axis.extent - start)
+            start, edge = axis.start(cell), axis.edge(cell)
+            length = min(edge, axis.extent - start)
             lo = max(-((first - start) // step), 0)
             hi = min(-((first - start - length) // step), count)
             inside = first + lo * step - start
@@ -278,28 +289,34 @@ class BoxProjection(Projection):
 
     def __init__(self, axes: tuple[Axis, ...], box: Box) -> None:
         self.shape = box.shape
-        self.work_shape = tuple(item.count for item in box.items)
+        self.work_shape = tuple([item.count for item in box.items])
         self._finish = box.finish
-        self._items = box.items
-        self._grid_axes = axes
-        self._axes: tuple[AxisProjection, ...] | None = None
-
-    @property
-    def axes(self) -> tuple[AxisProjection, ...]:
-        """The projection along each axis, made when first asked for."""
-        if self._axes is None:
-            self._axes = tuple(
-                StridedProjection(axis, item)
-                if isinstance(item, Strided)
-                else IndexedProjection(axis, item)
-                for axis, item in zip(self._grid_axes, self._items, strict=True)
-            )
-        return self._axes
+        self._meshed = sum([type(item) is Indexed for item in box.items]) > 1
+        self.axes: tuple[AxisProjection, ...] = tuple([
+            StridedProjection(axis, item)
+            if isinstance(item, Strided)
+            else IndexedProjection(axis, item)
+            for axis, item in zip(axes, box.items, strict=True)
+        ])  # fmt: skip
+        self._cell_shape = tuple([axis.count for axis in self.axes])
+        self._count = math.prod(self._cell_shape)
 
     @property
     def cell_shape(self) -> tuple[int, ...]:
         """How many cells are touched along each axis."""
-        return tuple(axis.count for axis in self.axes)
+        return self._cell_shape
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _is_every(self, indices: ArrayLike | None) -> bool:
+        """Tell whether all touched cells are asked for, in order: then nothing is to be picked."""
+        if indices is None:
+            return True
+        chosen, count = np.asarray(indices), self._count
+        if len(chosen) != count or count > BATCH:
+            return False
+        return count == 1 or bool((chosen == np.arange(count)).all())
 
     @property
     def grid_index(self) -> tuple[Any, ...]:
@@ -309,7 +326,11 @@ class BoxProjection(Projection):
     def cells(self, indices: ArrayLike | None = None) -> Int64:
         """Return the coordinates of touched cells; see `Projection.cells`."""
         ndim, shape = len(self.axes), self.cell_shape
-        if indices is None:
+        every, count = self._is_every(indices), self._count
+        if every and count <= FEW:
+            found = list(product(*[axis.listed() for axis in self.axes]))
+            return np.array(found, np.int64).reshape(count, ndim)
+        if every:
             cells = np.empty((*shape, ndim), np.int64)
             for i, axis in enumerate(self.axes):
                 column = axis.cell_at(np.arange(axis.count))
@@ -326,8 +347,8 @@ class BoxProjection(Projection):
         """Iterate over the parts; see `Projection.parts`."""
         if indices is None and max(self.cell_shape, default=0) > BATCH:
             return chain.from_iterable(map(self.parts, self._batches()))
-        inside, where, complete, _ = self._columns(indices)
-        if sum(isinstance(item, Indexed) for item in self._items) > 1:
+        inside, where, complete = self._columns(indices, _PART)
+        if self._meshed:
             inside, where = map(mesh, inside), map(mesh, where)
         return zip(inside, where, map(all, complete), strict=True)
 
@@ -335,27 +356,25 @@ class BoxProjection(Projection):
         """Iterate over the declared shapes; see `Projection.block_shapes`."""
         if indices is None and max(self.cell_shape, default=0) > BATCH:
             return chain.from_iterable(map(self.block_shapes, self._batches()))
-        return self._columns(indices)[3]
+        return self._columns(indices, _EDGE)[0]
 
     def _batches(self) -> Iterator[Int64]:
         total = math.prod(self.cell_shape)
         return (np.arange(lo, min(lo + BATCH, total)) for lo in range(0, total, BATCH))
 
-    def _columns(self, indices: ArrayLike | None) -> list[Iterator[tuple[Any, ...]]]:
-        """Return, for each field of `Pieces`, an iterator over tuples with an entry per axis."""
-        if indices is None:
+    def _columns(self, indices: ArrayLike | None, fields: range) -> list[Iterator[tuple[Any, ...]]]:
+        """Return, for some fields of `Pieces`, an iterator over tuples with an entry per axis."""
+        if self._is_every(indices):
             pieces = [axis.pieces() for axis in self.axes]
-            return [product(*(piece[field] for piece in pieces)) for field in range(4)]
-        return self._picked(np.asarray(indices, np.int64))
-
-    def _picked(self, indices: Int64) -> list[Iterator[tuple[Any, ...]]]:
+            return [product(*[piece[field] for piece in pieces]) for field in fields]
+        indices = np.asarray(indices, np.int64)
         if not self.axes:
-            return [repeat((), len(indices)) for _ in range(4)]
+            return [repeat((), len(indices)) for _ in fields]
         columns = np.unravel_index(indices, self.cell_shape)
         found = [axis.picked(at) for axis, at in zip(self.axes, columns, strict=True)]
         return [
             zip(*(map(pieces[field].__getitem__, at) for pieces, at in found), strict=True)
-            for field in range(4)
+            for field in fields
         ]
 
     def finish(self, work: NDArray[Any]) -> NDArray[Any]:

@@ -12,8 +12,10 @@ from grids.axis import Axis, Int64, show
 
 Mode = Literal["basic", "orthogonal", "coordinate", "mask", "block"]
 
+_PLAIN = frozenset({int, slice})
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)  # not frozen: that takes twice as long to make
 class Strided:
     """The indices `start`, `start + step`, ... of one axis, `count` of them; `step` is positive."""
 
@@ -34,7 +36,7 @@ class Indexed:
         return len(self.index)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Box:
     """One `Strided` or `Indexed` per axis; `finish` indexes the box into the result's `shape`."""
 
@@ -75,7 +77,10 @@ def resolve(selection: Any, axes: tuple[Axis, ...], mode: Mode = "basic") -> Box
     entries = selection if isinstance(selection, tuple) else (selection,)
     if mode == "block":
         return _blocks(entries, axes)
-    shape = tuple(axis.extent for axis in axes)
+    shape = tuple([axis.extent for axis in axes])
+    if mode in ("basic", "orthogonal") and _PLAIN.issuperset(map(type, entries)):
+        # The commonest selection, which needs no more looking at.
+        return _box(_spread(list(entries), len(shape)), shape)
     if mode == "mask":
         return _mask(_lone_mask(entries), shape)
     if mode == "coordinate":
@@ -135,6 +140,8 @@ def _plain(entry: Any) -> Any:
 
 def _spread(entries: list[Any], ndim: int) -> list[Any]:
     """Put full slices for the ellipsis (kept before them) and for axes that are not mentioned."""
+    if len(entries) == ndim and _PLAIN.issuperset(map(type, entries)):
+        return entries
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if used > ndim:
         _fail(f"too many indices: the array has {ndim} axes, but {used} were indexed")
@@ -151,7 +158,7 @@ def _strided(entry: slice, size: int, axis: int) -> tuple[Strided, bool]:
         start, stop, step = entry.indices(size)
     except (TypeError, ValueError) as error:
         raise IndexError(f"bad slice {show(entry)} for axis {axis}: {error}") from None
-    count = len(range(start, stop, step))
+    count = max(stop - start, 0) if step == 1 else len(range(start, stop, step))
     if count < 2:
         return Strided(start if count else 0, 1, count), False
     if step < 0:
