@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
 
 _MEMBERS = {"data_type", "lossy"}
 
@@ -18,6 +17,8 @@ class AsType(ArrayArray):
     Unless `lossy` is set, an element that is not the same number, text or time afterwards is an
     error. For what `cast_value` does not cast: complex numbers, texts, times, and casts that lose.
     """
+
+    in_v2 = False
 
     elementwise = True
 
@@ -72,7 +73,3 @@ class AsType(ArrayArray):
             wrong = block[~same].reshape(-1)[0]
             raise self.failed(f"{wrong!r} is not the same as {dtype}")
         return cast
-
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(f"codec {self.name} has no v2 form")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from virtualzarr.errors import CodecError
+from virtualzarr.errors import CodecError, UnsupportedError
 
 Block: TypeAlias = npt.NDArray[Any]
 Buffer: TypeAlias = Any  # bytes, memoryview or a flat uint8 array
@@ -75,6 +75,8 @@ class Codec:
     decoding_fields: ClassVar[tuple[str, ...] | None] = None
     # A v2 document names it as its compressor when it comes last.
     compressor: ClassVar[bool] = False
+    # v2 documents can name it.
+    in_v2: ClassVar[bool] = True
 
     def __init__(self, name: str, configuration: Mapping[str, Any] | None = None) -> None:
         self.name = name
@@ -98,6 +100,10 @@ class Codec:
     def wrong_size(self, got: int, need: int) -> CodecError:
         """Return the error for a decoded size that does not fit the block."""
         return self.failed(f"decoded {got} bytes, the block needs {need}")
+
+    def read_only(self) -> UnsupportedError:
+        """Return the error for encoding by a codec that only decodes."""
+        return UnsupportedError(f"the codec {self.name} is for reading only")
 
     @cached_property
     def _identity(self) -> Hashable:
@@ -143,7 +149,15 @@ class Codec:
         return {"name": self.name, "configuration": jsonable(self.configuration)}
 
     def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
-        """Return the v2 configuration at a place where the array is as `spec` says."""
+        """Return the v2 configuration at a place where the array is as `spec` says.
+
+        Raises
+        ------
+        UnsupportedError
+            There is none.
+        """
+        if not self.in_v2:
+            raise UnsupportedError(f"codec {self.name} has no v2 form")
         return {"id": self.v2_id, **jsonable(self.configuration)}
 
 
@@ -184,7 +198,7 @@ class ArrayArray(Codec):
 
     def encode(self, block: Block, spec: Spec) -> Block:
         """Return the encoded form of `block`, which is as `spec` says."""
-        raise NotImplementedError
+        raise self.read_only()
 
     def identity(self, spec: Spec) -> bool:
         """Whether decoding returns its input."""
@@ -211,7 +225,7 @@ class ArrayBytes(Codec):
 
     def encode(self, block: Block, spec: Spec) -> Buffer:
         """Return the bytes of `block`."""
-        raise NotImplementedError
+        raise self.read_only()
 
 
 class BytesBytes(Codec):
@@ -249,7 +263,7 @@ class BytesBytes(Codec):
 
     def encode(self, data: Buffer) -> Buffer:
         """Return the encoded bytes."""
-        raise NotImplementedError
+        raise self.read_only()
 
 
 def nbytes_of(data: Buffer) -> int:

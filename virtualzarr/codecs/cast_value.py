@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
 from virtualzarr.codecs.numbers import NARROW, narrow, number_of
 from virtualzarr.codecs.rounding import OUT_OF_RANGE, ROUNDINGS, cast
 from virtualzarr.codecs.scalars import number_from_json
-from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
+from virtualzarr.errors import CodecError, MetadataError
 
 _PLAIN = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 _PLAIN += ["float16", "float32", "float64"]
@@ -25,6 +25,8 @@ class CastValue(ArrayArray):
     says; what is out of range is an error, or clamped or wrapped as `out_of_range` says. Values in
     `scalar_map` are mapped before anything else; NaN there means every NaN.
     """
+
+    in_v2 = False
 
     elementwise = True
 
@@ -141,10 +143,6 @@ class CastValue(ArrayArray):
         maps = (self.configuration.get("scalar_map") or {}).get("decode", ())
         beyond = self.configuration.get("out_of_range")
         return ("CastValue", self.dtype.name, self._rounding, beyond, repr(list(maps)))
-
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
-        """Raise UnsupportedError."""
-        raise UnsupportedError("codec cast_value has no v2 form")
 
 
 def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Endian, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1, nbytes_of
 from virtualzarr.codecs.byteorder import native
 from virtualzarr.errors import UnsupportedError
 
@@ -17,6 +17,8 @@ class Constant(ArrayBytes):
     For reading only: an array has it for chunks that were never written in an input of another
     fill value.
     """
+
+    in_v2 = False
 
     def validate(self) -> None:
         """Check that nothing is configured."""
@@ -36,14 +38,6 @@ class Constant(ArrayBytes):
         stored = spec.dtype.newbyteorder("<")
         element = np.ndarray((), stored, as_u1(data).copy()).astype(spec.dtype)
         return np.broadcast_to(element, spec.shape)
-
-    def encode(self, block: Block, spec: Spec) -> Buffer:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(f"the codec {self.name} is for reading only")
-
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(f"codec {self.name} has no v2 form")
 
 
 def constant_bytes(value: Any, dtype: np.dtype[Any]) -> bytes:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
 
 _MEMBERS = {"data_type", "view", "masks", "calculated", "scale_factor", "add_offset", "fill"}
 
@@ -20,6 +19,8 @@ class Unpack(ArrayArray):
     is stored; `view`, the dtype it is looked at as (``_Unsigned``); `masks`; `calculated`, the
     dtype of the arithmetic; and `fill`, the stored fill value. For reading only.
     """
+
+    in_v2 = False
 
     elementwise = True
 
@@ -75,14 +76,6 @@ class Unpack(ArrayArray):
     def stored_fill(self, fill: Any, spec: Spec) -> Any:
         """Return the fill value of what is stored."""
         return self.configuration.get("fill", 0)
-
-    def encode(self, block: Block, spec: Spec) -> Block:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(f"the codec {self.name} is for reading only")
-
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(f"codec {self.name} has no v2 form")
 
 
 def equal_scalars(numbers: Iterable[float], dtype: np.dtype[Any]) -> list[Any]:

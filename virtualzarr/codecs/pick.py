@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
 
 
 class _View(ArrayArray):
     """What all have in common: the elements are those that are stored."""
+
+    in_v2 = False
 
     def encoded_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype."""
@@ -35,14 +36,6 @@ class _View(ArrayArray):
         """Check that the block has the axis."""
         self.encoded(spec)
         return self
-
-    def encode(self, block: Block, spec: Spec) -> Block:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(f"the codec {self.name} is for reading only")
-
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(f"codec {self.name} has no v2 form")
 
     def _integers(self, members: Mapping[str, int]) -> None:
         """Check that just these members are there, each an integer of at least its least value."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
 
 
 class Reshape(ArrayArray):
@@ -17,6 +16,8 @@ class Reshape(ArrayArray):
 
     Source: zarr-extensions, codecs/reshape.
     """
+
+    in_v2 = False
 
     def validate(self) -> None:
         """Check the form of the shape."""
@@ -90,10 +91,6 @@ class Reshape(ArrayArray):
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
         """Return the shape."""
         return ("Reshape", repr(self.configuration["shape"]))
-
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
-        """Raise UnsupportedError."""
-        raise UnsupportedError("codec reshape has no v2 form")
 
 
 def _is_index(value: Any) -> bool:

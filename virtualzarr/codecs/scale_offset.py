@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
 from virtualzarr.codecs.numbers import is_narrow, limits, number_of, plain_integers
 from virtualzarr.codecs.rounding import cast
 from virtualzarr.codecs.scalars import number_from_json
-from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
+from virtualzarr.errors import CodecError, MetadataError
 
 
 class ScaleOffset(ArrayArray):
@@ -20,6 +20,8 @@ class ScaleOffset(ArrayArray):
     the dtype cannot hold is an error: an integer out of range or a quotient that is none, a float
     that overflows.
     """
+
+    in_v2 = False
 
     def validate(self) -> None:
         """Check the members; their values depend on the dtype."""
@@ -124,10 +126,6 @@ class ScaleOffset(ArrayArray):
         spec = Spec((1,), dtype)
         self.resolved(spec)
         return self.encode(np.array([fill], dtype), spec)[0]
-
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
-        """Raise UnsupportedError."""
-        raise UnsupportedError("codec scale_offset has no v2 form")
 
 
 def _calculated(a: Any, operation: str, b: Any) -> Any:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
+from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
 from virtualzarr.codecs.packing import equal_scalars
-from virtualzarr.errors import UnsupportedError
 
 _MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}
 NAT = np.iinfo(np.int64).min
@@ -23,6 +22,8 @@ class TimeUnits(ArrayArray):
     calendars agree; and `fill`, the stored fill value. Floats are multiplied as such, and the
     product cut to an integer, as xarray decodes times to nanoseconds. For reading only.
     """
+
+    in_v2 = False
 
     elementwise = True
 
@@ -94,11 +95,3 @@ class TimeUnits(ArrayArray):
     def stored_fill(self, fill: Any, spec: Spec) -> Any:
         """Return the fill value of what is stored."""
         return self.configuration.get("fill", 0)
-
-    def encode(self, block: Block, spec: Spec) -> Block:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(f"the codec {self.name} is for reading only")
-
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(f"codec {self.name} has no v2 form")
