@@ -58,7 +58,7 @@ class RegularGrid(SeparableGrid):
     @property
     def chunk_shape(self) -> tuple[int, ...]:
         """The shape of every cell."""
-        return tuple([int(axis.uniform or 0) for axis in self.axes])
+        return tuple([axis._edge or int(axis.uniform or 0) for axis in self.axes])
 
     def with_axes(self, axes: Sequence[Axis]) -> RegularGrid:
         """Return a regular grid with other axes, each of which must be representable as bare."""

@@ -181,12 +181,18 @@ class StoreChunks:
         """Find the chunks of the cells that a projection touches, without looking for them yet."""
         cells = projection.cells()
         every = np.arange(len(cells))
-        nothing = np.broadcast_to(np.int64(0), every.shape)
+        nothing = np.zeros(len(cells), np.int64)
+        first: list[ByteFile] = []
 
         def file(row: int) -> ByteFile:
             # One by one when they are needed: keys take far more memory than cells.
+            if not row and first:
+                return first[0]
             key = self.keys(cells[row : row + 1])[0]
-            return self.store.file(key) or AbsentFile(key)
+            found = self.store.file(key) or AbsentFile(key)
+            if not row:
+                first.append(found)  # it is asked for more than once
+            return found
 
         read_small: Any = getattr(self.store, "small", None)
 

@@ -188,10 +188,11 @@ class _Request:
     def _check_lengths(self) -> None:
         """Refuse absurd lengths before memory is taken for them."""
         self.most = [_most(codec) for codec, _ in self.codecs]
-        limits = np.array(self.most, dtype=np.int64)
-        absurd = np.flatnonzero(self.located.length > limits[self.kind])
-        if len(absurd):
-            i = int(absurd[0])
+        alone = len(self.most) == 1
+        limits = self.most[0] if alone else np.array(self.most, dtype=np.int64)[self.kind]
+        absurd = self.located.length > limits
+        if absurd.any():
+            i = int(absurd.argmax())
             raise CodecError(
                 f"the reference claims {self.located.length[i]} bytes for a block of "
                 f"{self.codecs[self.kind[i]][0].nbytes}"
@@ -311,13 +312,20 @@ class _Request:
         """Put chunks that are in memory where they belong, and return all others."""
         self.kept = keep(self.located, [codec for codec, _ in self.codecs], self.kind)
         blocks = self.kept.found()
-        hits = [i for i, block in enumerate(blocks) if block is not None]
-        parts = self.projection.parts(self.located.cell[hits])
+        lost = [i for i, block in enumerate(blocks) if block is None]
+        if len(lost) == len(blocks):
+            return np.array(lost, np.int64)
+        hits: Sequence[int] = range(len(blocks))
+        cells = self.located.cell
+        if lost:
+            hits = [i for i, block in enumerate(blocks) if block is not None]
+            cells = cells[hits]
+        parts = self.projection.parts(cells)
         for i, (chunk_sel, out_sel, _) in zip(hits, parts, strict=True):
             if self.located.origin is not None:
                 chunk_sel = _shift(chunk_sel, self.located.origin[i])
             self.work[out_sel] = blocks[i][chunk_sel]  # type: ignore[index]
-        return np.array([i for i, block in enumerate(blocks) if block is None], np.int64)
+        return np.array(lost, np.int64)
 
     def decoded(self, i: int, kind: int, data: Buffer) -> NDArray[Any] | None:
         """Return the block of a chunk, which serves others, too; None if there is little to do."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
+from grids import BoxProjection, ChunkGrid, Projection, RegularGrid, SeparableGrid
 from grids.grouping import grouped, rank
 from grids.selection import Box, Strided, resolve
 from virtualzarr.array.cache import FileCache, Origin, PinnedFile, is_settled, local_version
@@ -180,7 +180,7 @@ class ShardedChunks:
         self, projection: Projection, cell: list[int], where: Int64, since: float
     ) -> Located:
         """Do the same for one sub-chunk: the commonest request, where every microsecond shows."""
-        entry, shape, origin = 0, [0] * len(cell), [slice(0)] * len(cell)
+        entry, shape, origin = 0, [0] * len(cell), [0] * len(cell)
         for i in self.codec.order:
             axis, edge = self.grid.axes[i], self.codec.chunk_shape[i]
             at = cell[i] * edge
@@ -188,8 +188,8 @@ class ShardedChunks:
             length, start = axis.edge(found), axis.start(found)
             entry = entry * (length // edge) + (at - start) // edge
             shape[i] = length
-            origin[i] = slice(start, start + 1)
-        located = self._shards(self.grid.project(tuple(origin)), since)
+            origin[i] = start
+        located = self._shards(_lone(self.grid, origin), since)
         reader = _Reader(located, [self.codec.shard(shape)] * len(located), since)
         index = reader.index(0) if len(located) else None
         if index is None or index.offset[entry] < 0:
@@ -224,8 +224,14 @@ def _projection(grid: SeparableGrid, cells: Int64) -> Projection:
     """Return a projection that touches some cells, which are distinct and in C order."""
     origins = grid.cell_origins(cells)
     if len(cells) == 1:
-        return grid.project(tuple(slice(i, i + 1) for i in origins[0].tolist()))
+        return _lone(grid, origins[0].tolist())
     return grid.project(tuple(origins.T), "coordinate")
+
+
+def _lone(grid: SeparableGrid, origin: list[int]) -> Projection:
+    """Return a projection that touches the cell with some origin."""
+    items = tuple([Strided(start, 1, 1) for start in origin])
+    return BoxProjection(grid.axes, Box(items, (1,) * len(items), None))
 
 
 @dataclass
