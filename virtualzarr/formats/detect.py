@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.kerchunk.folder import is_folder
+from virtualzarr.formats.registry import FORMATS, Format, known, named, plugins
 from virtualzarr.group import Group
 from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
 from virtualzarr.stores.icechunks import is_repository
 
 HEAD_BYTES = 4096
 
-FORMATS: dict[str, str] = {
-    "hdf5": "virtualzarr.formats.hdf5",
-    "tiff": "virtualzarr.formats.tiff",
-    "kerchunk": "virtualzarr.formats.kerchunk",
-    "icechunk": "virtualzarr.formats.icechunk",
-    "zarr": "virtualzarr.formats.zarr",
-}
-"""Modules by the name of the format they scan."""
-
-_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_HDF5 = b"\x89HDF\r\n\x1a\n"
-
-Scanner = Callable[..., Group]
-
 
 def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> str:
-    """Tell the format of a file or directory.
+    """Tell the format of a file or directory: by its content, or else by its name.
 
     Returns
     -------
     str
-        A name in `FORMATS`.
+        The name of the format.
 
     Raises
     ------
@@ -44,6 +30,13 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
         If there is nothing to read.
     UnsupportedError
         If no format fits; the message says what was tried.
+
+    Examples
+    --------
+    >>> Path("empty.nc").write_bytes(b"CDF\\1" + bytes(28))
+    32
+    >>> detect("empty.nc")
+    'netcdf3'
     """
     uri = resolve_uri(path_or_url)
     if is_folder(uri):
@@ -52,19 +45,41 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
         return "icechunk"
     if _is_zarr(uri, storage_options):
         return "zarr"
-    head = _head(uri, storage_options)
-    if head.startswith(_TIFF):
-        return "tiff"
-    # HDF5's signature lies at 0, or behind a user block of 512 bytes, 1024, 2048, ...
-    if any(head[start : start + 8] == _HDF5 for start in (0, 512, 1024, 2048)):
-        return "hdf5"
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        return "kerchunk"
+    head, name = _head(uri, storage_options), _file_name(uri)
+    found = _by_content(head, FORMATS) or _by_content(head, plugins()) or _by_name(name, known())
+    if found is not None:
+        return found
+    formats = known()
+    called = [each for each in formats if name.endswith(formats[each].extensions)]
+    hint = f", though its name is that of {' or '.join(called)}" if called else ""
     raise UnsupportedError(
-        f"the first bytes, {bytes(head[:8])!r}, are of no known format "
-        f"(tried {', '.join(FORMATS)}); force one with format=",
+        f"the first bytes, {bytes(head[:8])!r}, are of no known format{hint} "
+        f"(tried {', '.join(formats)}); force one with format=",
         file=uri,
     )
+
+
+def _by_content(head: bytes, formats: Mapping[str, Format]) -> str | None:
+    for name, each in formats.items():
+        if each.matches is not None and each.matches(head):
+            return name
+    return None
+
+
+def _by_name(file: str, formats: Mapping[str, Format]) -> str | None:
+    """Go by the name of a file, if its content cannot say what it is.
+
+    What begins otherwise than it must is no such file, whatever it is called.
+    """
+    for name, each in formats.items():
+        if each.matches is None and file.endswith(each.extensions):
+            return name
+    return None
+
+
+def _file_name(uri: str) -> str:
+    """Return what a file is called, in lower case, without the query of a URL."""
+    return (uri.split("?")[0] if is_url(uri) else uri).rstrip("/").lower()
 
 
 def scan(
@@ -81,7 +96,7 @@ def scan(
     ----------
     path_or_url : path or str
     format : str, optional
-        One of `FORMATS`; by default it is detected.
+        By default it is detected.
     on_error : {"raise", "warn"}
         What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
         note it in the group's `refused`.
@@ -93,17 +108,14 @@ def scan(
 
     Examples
     --------
-    >>> scan("notes.txt", format="notes")
+    >>> scan("notes.txt", format="notes")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    virtualzarr.errors.UnsupportedError: no format is called 'notes'; there are hdf5, tiff, \
-kerchunk, icechunk, zarr
+    virtualzarr.errors.UnsupportedError: no format is called 'notes'; there are hdf5, netcdf3, ...
     """
     if on_error not in ("raise", "warn"):
         raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
     name = format or detect(path_or_url, storage_options)
-    if name not in FORMATS:
-        raise UnsupportedError(f"no format is called {name!r}; there are {', '.join(FORMATS)}")
-    scanner: Scanner = import_module(FORMATS[name]).scan
+    scanner: Any = named(name).load()
     limits = {"allowed": allowed} if name in ("kerchunk", "icechunk") else {}
     return scanner(path_or_url, on_error=on_error, storage_options=storage_options, **limits)
 
@@ -113,7 +125,7 @@ def _is_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> bool:
     from virtualzarr.stores import open_store
 
     # A file's own content decides; asking a server for keys below it would only cost requests.
-    if is_url(uri) and uri.rstrip("/").rsplit(".", 1)[-1] in ("nc", "h5", "hdf5", "tif", "json"):
+    if is_url(uri) and any(_file_name(uri).endswith(each.extensions) for each in FORMATS.values()):
         return False
     return is_hierarchy(open_store(uri, storage_options))
 

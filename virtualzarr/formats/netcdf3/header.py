@@ -1,0 +1,174 @@
+"""The header of a netCDF3 file: dimensions, attributes, and where each variable begins."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.headers import HeaderReader
+
+_DIMENSIONS, _VARIABLES, _ATTRIBUTES = 10, 11, 12
+
+TYPES = dict(enumerate(("i1", "S1", "i2", "i4", "f4", "f8", "u1", "u2", "u4", "i8", "u8"), start=1))
+"""numpy's types by the numbers of netCDF's."""
+
+_STREAMING = {4: 2**32 - 1, 8: 2**64 - 1}
+_MOST = 2**62
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable, as the header has it.
+
+    Attributes
+    ----------
+    dimensions : tuple of int
+        Numbers of its dimensions.
+    attributes : dict
+        Text as bytes, numbers as arrays.
+    dtype : numpy dtype
+        Big-endian, as stored.
+    begin : int
+        Where its values begin; those of its first record.
+    """
+
+    name: str
+    dimensions: tuple[int, ...]
+    attributes: dict[str, Any]
+    dtype: np.dtype[Any]
+    begin: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the header of a file says.
+
+    Attributes
+    ----------
+    nrecords : int or None
+        Records in the file; None if whoever wrote it did not know (it was streamed).
+    dimensions : list of (str, int)
+        Names and lengths; the length of the record dimension is 0.
+    nbytes : int
+        Bytes of the header itself.
+    """
+
+    nrecords: int | None
+    dimensions: list[tuple[str, int]]
+    attributes: dict[str, Any]
+    variables: list[Variable]
+    nbytes: int
+
+
+def read_header(file: HeaderReader) -> Header:
+    """Read the header of a netCDF3 file.
+
+    Source: the NetCDF File Format Specifications, classic format.
+
+    Raises
+    ------
+    SourceError
+        If it is damaged, or the file ends within it.
+    UnsupportedError
+        If it is of another version.
+    """
+    magic = file.take(4)
+    if magic[:3] != b"CDF":
+        raise SourceError(f"the file begins with {magic!r}: it is not netCDF3")
+    if magic[3] not in (1, 2, 5):
+        raise UnsupportedError(f"version {magic[3]} of netCDF3; known are 1, 2 and 5")
+    return _Parser(file, magic[3]).header()
+
+
+class _Parser:
+    """Reads the parts of a header in order."""
+
+    def __init__(self, file: HeaderReader, version: int) -> None:
+        self.file = file
+        self.count_bytes = 8 if version == 5 else 4
+        self.offset_bytes = 4 if version == 1 else 8
+
+    def header(self) -> Header:
+        nrecords: int | None = self._unsigned(self.count_bytes)
+        if nrecords == _STREAMING[self.count_bytes]:
+            nrecords = None
+        dimensions = [
+            (self._name(), self._count()) for _ in self._list(_DIMENSIONS, "dimensions", 2)
+        ]
+        attributes = self._attributes()
+        variables = [self._variable(dimensions) for _ in self._list(_VARIABLES, "variables", 5)]
+        return Header(nrecords, dimensions, attributes, variables, self.file.position)
+
+    def _unsigned(self, nbytes: int) -> int:
+        return int.from_bytes(self.file.take(nbytes), "big")
+
+    def _count(self) -> int:
+        value = self._unsigned(self.count_bytes)
+        if value > _MOST:
+            raise SourceError(f"the netCDF header has a length of {value}")
+        return value
+
+    def _list(self, tag: int, what: str, least: int) -> range:
+        """Read how long a list is, each item of which takes at least `least` numbers."""
+        found, count = self._unsigned(4), self._count()
+        if found != tag and (found or count):
+            raise SourceError(f"the netCDF header has the tag {found} where its {what} begin")
+        self.file.check(count * least * 4)
+        return range(count)
+
+    def _name(self) -> str:
+        # Some writers count the zero that ends names in C.
+        raw = self._padded(self._count()).split(b"\0")[0]
+        try:
+            # As the netCDF library does, so that names are equal that look alike.
+            return unicodedata.normalize("NFC", raw.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise SourceError(f"a name in the netCDF header is not UTF-8: {raw[:40]!r}") from error
+
+    def _padded(self, nbytes: int) -> bytes:
+        raw = self.file.take(nbytes)
+        self.file.take(-nbytes % 4)
+        return raw
+
+    def _dtype(self) -> np.dtype[Any]:
+        number = self._unsigned(4)
+        if number not in TYPES:
+            raise SourceError(f"the netCDF header has the data type {number}, which there is not")
+        return np.dtype(TYPES[number]).newbyteorder(">")
+
+    def _attributes(self) -> dict[str, Any]:
+        attributes: dict[str, Any] = {}
+        for _ in self._list(_ATTRIBUTES, "attributes", 3):
+            name, dtype = self._name(), self._dtype()
+            raw = self._padded(self._count() * dtype.itemsize)
+            if dtype.kind == "S":
+                attributes[name] = raw
+            else:
+                attributes[name] = np.frombuffer(raw, dtype).astype(dtype.newbyteorder("="))
+        return attributes
+
+    def _variable(self, dimensions: list[tuple[str, int]]) -> Variable:
+        name, ndim = self._name(), self._count()
+        self.file.check(ndim * self.count_bytes)
+        numbers = tuple(self._count() for _ in range(ndim))
+        for number in numbers:
+            if number >= len(dimensions):
+                raise SourceError(f"there is no dimension {number}", variable=name)
+        attributes, dtype = self._attributes(), self._dtype()
+        # Sizes of variables do not always fit in the header: all readers work them out.
+        self._unsigned(self.count_bytes)
+        begin = self._unsigned(self.offset_bytes)
+        if any(not dimensions[number][1] for number in numbers[1:]):
+            raise SourceError("the record dimension is not the first", variable=name)
+        return Variable(name, numbers, attributes, dtype, begin)
+
+
+def row_bytes(variable: Variable, dimensions: list[tuple[str, int]]) -> int:
+    """Return the bytes of a variable, or of one record of it, without what fills them up."""
+    lengths = (dimensions[number][1] or 1 for number in variable.dimensions)
+    return math.prod(lengths) * variable.dtype.itemsize

@@ -1,0 +1,185 @@
+"""A netCDF3 file as a group: variables, and records at even distances."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from grids import RegularGrid
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
+from virtualzarr.formats.headers import HeaderReader
+from virtualzarr.formats.netcdf3.header import Header, Variable, read_header, row_bytes
+from virtualzarr.group import Group
+from virtualzarr.manifest import Affine, Manifest, Source, Sources
+from virtualzarr.metadata import ArrayMetadata, check_name, json_attributes
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Scan a netCDF3 file.
+
+    A variable without records is one chunk; so is one whose records follow one another, because
+    no other variable has any. Otherwise each record is a chunk.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+    on_error : {"raise", "warn"}
+        What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
+        note it in the group's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        If there is no such file, or it is truncated or damaged.
+    """
+    source = Source.of_file(path_or_url, storage_options)
+    try:
+        return _Scan(read_header(HeaderReader(source)), source, on_error).group()
+    except VirtualZarrError as error:
+        raise error.at(file=source.uri) from error.__cause__
+
+
+class _Scan:
+    """The scan of one file whose header was read."""
+
+    def __init__(self, header: Header, source: Source, on_error: str) -> None:
+        self.header = header
+        self.source = source
+        self.on_error = on_error
+        self.refused: dict[str, str] = {}
+        records = [variable for variable in header.variables if self._has_records(variable)]
+        self._check_begins()
+        self.record_bytes = _record_bytes([self._row_bytes(each) for each in records], records)
+        self.nrecords = header.nrecords
+        if self.nrecords is None:
+            self.nrecords = self._streamed(records)
+
+    def group(self) -> Group:
+        members: dict[str, Array | Group] = {}
+        for variable in self.header.variables:
+            try:
+                check_name(variable.name, 2)
+                if variable.name in members:
+                    raise SourceError("another variable has the same name")
+                members[variable.name] = self._array(variable)
+            except VirtualZarrError as error:
+                self._refuse(variable.name, error)
+        return Group(json_attributes(self.header.attributes), members, refused=self.refused)
+
+    def _refuse(self, name: str, error: VirtualZarrError) -> None:
+        error.at(file=self.source.uri, variable=name)
+        if self.on_error == "raise":
+            raise error
+        self.refused[name] = error.message
+        warnings.warn(f"could not be virtualized: {error}", RefusedWarning, stacklevel=2)
+
+    def _has_records(self, variable: Variable) -> bool:
+        numbers = variable.dimensions
+        return bool(numbers) and not self.header.dimensions[numbers[0]][1]
+
+    def _row_bytes(self, variable: Variable) -> int:
+        return row_bytes(variable, self.header.dimensions)
+
+    def _check_begins(self) -> None:
+        """Refuse a file whose variables, or the first records of them, lie over one another.
+
+        Then offsets are wrong, and it is not known which.
+        """
+        end, last = self.header.nbytes, "the header"
+        for variable in sorted(self.header.variables, key=lambda variable: variable.begin):
+            if variable.begin < end:
+                raise SourceError(
+                    f"the values begin at byte {variable.begin}, which is within {last}",
+                    variable=variable.name,
+                )
+            end, last = variable.begin + self._row_bytes(variable), f"variable {variable.name!r}"
+
+    def _streamed(self, records: list[Variable]) -> int:
+        """Count the records of a file whose header does not say how many there are."""
+        if not records:
+            return 0
+        ends = (variable.begin + self._row_bytes(variable) for variable in records)
+        left = (self.source.size or 0) - max(ends)
+        return left // self.record_bytes + 1 if left >= 0 else 0
+
+    def _array(self, variable: Variable) -> Array:
+        shape = self._shape(variable)
+        # Records that follow one another are one piece, as are values without records.
+        row = self._row_bytes(variable)
+        apart = self._has_records(variable) and row != self.record_bytes
+        edges = (1, *shape[1:]) if apart else tuple(max(length, 1) for length in shape)
+        metadata = ArrayMetadata(
+            shape=shape,
+            dtype=variable.dtype.newbyteorder("="),
+            grid=RegularGrid(shape, edges),
+            pipeline=_pipeline(variable.dtype),
+            fill_value=np.zeros((), variable.dtype.newbyteorder("="))[()],
+            dimension_names=tuple(self.header.dimensions[n][0] for n in variable.dimensions),
+            attributes=json_attributes(variable.attributes),
+        )
+        manifest = self._manifest(variable, metadata, row if apart else None)
+        return Array.virtual(metadata, manifest, variable.name)
+
+    def _shape(self, variable: Variable) -> tuple[int, ...]:
+        """Return the shape of a variable that a file may have."""
+        if self._row_bytes(variable) >= 2**62:
+            raise SourceError("a record has more bytes than a file can have")
+        nrecords = self.nrecords or 0
+        if self._has_records(variable) and nrecords > (self.source.size or 0):
+            raise SourceError(
+                f"there are {nrecords} records, but the file ends at {self.source.size}"
+            )
+        return tuple(self.header.dimensions[n][1] or nrecords for n in variable.dimensions)
+
+    def _manifest(self, variable: Variable, metadata: ArrayMetadata, row: int | None) -> Manifest:
+        """Say where a variable lies: in one piece, or in records of `row` bytes."""
+        cells = metadata.grid.grid_shape
+        if not metadata.size:
+            return Manifest.missing(cells)
+        step = metadata.nbytes if row is None else self.record_bytes
+        length = metadata.nbytes if row is None else row
+        self._check_place(variable, (cells[0] - 1) * step + length if cells else length)
+        if row is None:
+            return Manifest.single(self.source, variable.begin, length, metadata.ndim)
+        strides = (step, *(0 for _ in cells[1:]))
+        offset = Affine(cells, variable.begin, strides)
+        return Manifest(cells, Sources([self.source]), 0, offset, length)
+
+    def _check_place(self, variable: Variable, nbytes: int) -> None:
+        begin, end, size = variable.begin, variable.begin + nbytes, self.source.size or 0
+        if end > size:
+            raise SourceError(
+                f"the values lie at bytes {begin} to {end}, but the file ends at {size}; it is "
+                "truncated or damaged"
+            )
+
+
+def _record_bytes(rows: list[int], records: list[Variable]) -> int:
+    """Return the bytes from one record to the next.
+
+    The part of each variable is filled up to a multiple of four bytes, but not if it is the only
+    one: then its records follow one another.
+    """
+    if len(rows) == 1:
+        return rows[0]
+    return sum(row + -row % 4 for row in rows)
+
+
+def _pipeline(dtype: np.dtype[Any]) -> Pipeline:
+    return Pipeline([make("bytes", endian="big") if dtype.itemsize > 1 else make("bytes")])

@@ -1,0 +1,155 @@
+"""The formats by name: what their files begin with or are called, and what scans them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol
+
+from virtualzarr.errors import RefusedWarning, UnsupportedError
+
+ENTRY_POINTS = "virtualzarr.formats"
+
+
+class Scanner(Protocol):
+    """Makes a group of virtual arrays of a file; see `virtualzarr.formats.scan`."""
+
+    def __call__(
+        self, path_or_url: Any, *, on_error: str, storage_options: Mapping[str, Any] | None
+    ) -> Any:
+        """Return the `Group` of a file."""
+        ...
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    Parameters
+    ----------
+    scanner : callable or str
+        What scans its files, or the module that has it as `scan`, imported when it is needed.
+    matches : callable, optional
+        Tells from the first `HEAD_BYTES` of a file whether it is one.
+    extensions : tuple of str
+        What names of files end with, in lower case: used where no content is known.
+    """
+
+    scanner: Scanner | str
+    matches: Callable[[bytes], bool] | None = None
+    extensions: tuple[str, ...] = ()
+
+    def load(self) -> Scanner:
+        """Return what scans files of the format."""
+        if isinstance(self.scanner, str):
+            scanner: Scanner = import_module(self.scanner).scan
+            return scanner
+        return self.scanner
+
+
+def begins(*signatures: bytes) -> Callable[[bytes], bool]:
+    """Return what tells whether a file begins with one of some signatures.
+
+    Examples
+    --------
+    >>> begins(b"II*", b"MM")(b"MM and so on")
+    True
+    """
+    return lambda head: head.startswith(signatures)
+
+
+def _is_hdf5(head: bytes) -> bool:
+    # The signature lies at 0, or behind a user block of 512 bytes, 1024, 2048, ...
+    return any(head.startswith(b"\x89HDF\r\n\x1a\n", start) for start in (0, 512, 1024, 2048))
+
+
+def _is_json(head: bytes) -> bool:
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+
+
+_HERE = "virtualzarr.formats"
+
+FORMATS: dict[str, Format] = {
+    "hdf5": Format(f"{_HERE}.hdf5", _is_hdf5, (".h5", ".hdf5", ".hdf", ".he5", ".nc4")),
+    "netcdf3": Format(
+        f"{_HERE}.netcdf3", begins(b"CDF\x01", b"CDF\x02", b"CDF\x05"), (".nc", ".nc3", ".cdf")
+    ),
+    "tiff": Format(
+        f"{_HERE}.tiff", begins(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), (".tif", ".tiff")
+    ),
+    "kerchunk": Format(f"{_HERE}.kerchunk", _is_json, (".json", ".parq", ".parquet")),
+    "icechunk": Format(f"{_HERE}.icechunk"),
+    "zarr": Format(f"{_HERE}.zarr"),
+}
+"""The formats of this package, and those that were registered."""
+
+
+def register(
+    name: str,
+    scanner: Scanner | str,
+    *,
+    matches: Callable[[bytes], bool] | None = None,
+    extensions: tuple[str, ...] = (),
+) -> None:
+    """Make a format known.
+
+    Packages do it without being imported by an entry point of the group ``virtualzarr.formats``,
+    named as the format, that loads a `Format`, or a module or class with `scan` and, if it can tell
+    its files, `matches` and `extensions`.
+
+    Parameters
+    ----------
+    name : str
+        What `format=` says to force it.
+    scanner, matches, extensions
+        As in `Format`.
+    """
+    FORMATS[name] = Format(scanner, matches, extensions)
+
+
+def known() -> dict[str, Format]:
+    """Return all formats by name: plug-ins, those of this package, and registered ones."""
+    return plugins() | FORMATS
+
+
+def named(name: str) -> Format:
+    """Return the format of a name.
+
+    Raises
+    ------
+    UnsupportedError
+        There is none.
+    """
+    found = FORMATS.get(name) or known().get(name)
+    if found is None:
+        raise UnsupportedError(f"no format is called {name!r}; there are {', '.join(known())}")
+    return found
+
+
+@cache
+def plugins() -> dict[str, Format]:
+    """Return the formats of other packages, which are imported now.
+
+    Warns
+    -----
+    RefusedWarning
+        A package cannot be imported: its formats are not known.
+    """
+    from importlib.metadata import entry_points
+
+    found = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = entry.load()
+        except Exception as error:  # of a package that concerns few files
+            why = f"the format {entry.name!r} cannot be loaded from {entry.value}: {error!r}"
+            warnings.warn(why, RefusedWarning, stacklevel=2)
+            continue
+        if not isinstance(loaded, Format):
+            extensions = tuple(getattr(loaded, "extensions", ()))
+            loaded = Format(loaded.scan, getattr(loaded, "matches", None), extensions)
+        found[entry.name] = loaded
+    return found
