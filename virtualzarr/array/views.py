@@ -21,7 +21,7 @@ from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.codecs.widen import narrowed_pipeline, widened_pipeline
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata import zero_of
@@ -393,9 +393,19 @@ def filled(array: Array, pieces: Sequence[Pieces | None], fill_value: Any = None
     pipelines = [made.metadata.pipeline, *(d.pipeline for d in made.manifest.decoders)]
     complete = array.manifest.nrefs == array.manifest.ncells and array.fill_missing
     shards = any(pipeline.serializer.needs_fill for pipeline in pipelines)
-    if complete and not shards and array.metadata.zarr_format == 3:
+    storable = _storable(made.metadata.pipeline, value, array.dtype)
+    if complete and storable and not shards and array.metadata.zarr_format == 3:
         return _with(made, made.manifest, fill_value=value)
     return _with(made, _constant(made, np.broadcast_to(nowhere, made.manifest.shape), value))
+
+
+def _storable(pipeline: Pipeline, value: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether an array with such codecs may declare a fill value."""
+    try:
+        pipeline.check_fill(value, dtype)
+    except CodecError:
+        return False
+    return True
 
 
 def _element(value: Any, dtype: np.dtype[Any]) -> Any:

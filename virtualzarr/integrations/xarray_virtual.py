@@ -1,0 +1,252 @@
+"""Datasets over virtual arrays: opened, worked on with xarray, and published again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from xarray import Variable
+
+from virtualzarr.array import Array
+from virtualzarr.array.references import as_virtual
+from virtualzarr.codecs import Codec, Pipeline
+from virtualzarr.codecs.base import ArrayArray, Spec
+from virtualzarr.codecs.packing import Unpack
+from virtualzarr.combine.meaning import PACKING, Packing, recoded
+from virtualzarr.creation import create_array
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.group import Group
+from virtualzarr.integrations.xarray import VirtualzarrBackend, _open
+from virtualzarr.integrations.xarray_duck import DuckArray, virtual_values
+from virtualzarr.manifest import Decoder
+from virtualzarr.metadata import TypedFloat, json_attributes
+from virtualzarr.metadata.fill import same_fill
+
+if TYPE_CHECKING:
+    from virtualzarr.publish import PublishReport
+
+MEANING = ("units", "calendar", "positive", "flag_values", "flag_masks", "flag_meanings")
+"""Attributes of decoded variables by which equal numbers mean different things."""
+
+
+def open_virtual_dataset(
+    target: Any,
+    *,
+    group: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    on_error: str = "warn",
+    check: bool = True,
+    **decoding: Any,
+) -> xr.Dataset:
+    """Open a dataset whose variables xarray selects from, joins and pads without reading them.
+
+    Parameters
+    ----------
+    target : str, path, Group or Array
+        Anything `virtualzarr.open` takes, or what it returns.
+    group : str, optional
+        Path of the group within the hierarchy.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+    on_error : "warn" or "raise"
+        What to do about variables that cannot be virtualized.
+    check : bool
+        Whether joining variables is an error that differ in attributes such as ``units``, by which
+        equal numbers mean different things. xarray itself does not look at them.
+    **decoding
+        `mask_and_scale`, `decode_times`, `drop_variables` and so on: as for `xarray.open_dataset`.
+
+    Returns
+    -------
+    xarray.Dataset
+        Its variables are decoded as xarray does: packed numbers are unpacked chunk by chunk when
+        they are read. ``isel``, ``sel``, ``concat``, ``combine_by_coords``, ``merge``,
+        ``reindex``, ``align``, ``pad``, ``shift``, ``roll``, ``transpose``, ``expand_dims``,
+        ``broadcast``, ``astype`` and ``where`` with a mask along axes read nothing but indexes.
+        All else, and ``load``, reads what it needs. Index coordinates are in memory. Times and
+        texts that have to be decoded are lazy as in ``xarray.open_dataset``: joining reads them.
+
+    See Also
+    --------
+    to_group : the way back, to publish what was made.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> from virtualzarr.integrations.xarray_virtual import open_virtual_dataset, to_group
+    >>> a = vz.create_array({}, shape=(4, 6), chunks=(2, 6), dtype="f4", dimension_names=("y", "x"))
+    >>> ds = open_virtual_dataset(vz.Group({}, {"a": a}))
+    >>> both = xr.concat([ds, ds.isel(y=slice(2))], dim="y")
+    >>> to_group(both)["a"]
+    <Array a (6, 6) float32, 3 chunks, virtual>
+    """
+    node = _open(target, storage_options, on_error, group)
+    if isinstance(node, Array):
+        node = Group({}, {node.name or "data": node})
+    opened: Any = node  # which xarray hands to the engine as it is
+    dataset = xr.open_dataset(opened, engine=VirtualzarrBackend, on_error=on_error, **decoding)
+    masked = decoding.get("mask_and_scale", decoding.get("decode_cf", True))
+    coordinates: dict[Any, Variable] = {}
+    variables: dict[Any, Variable] = {}
+    for name, variable in dataset.variables.items():
+        if name in dataset.xindexes:
+            continue
+        wanted = masked.get(name, True) if isinstance(masked, Mapping) else masked
+        duck = _duck(node[str(name)], variable, unpack=wanted is not False, check=check)
+        if duck is not None:
+            made = Variable(variable.dims, duck, variable.attrs, variable.encoding, fastpath=True)
+            (coordinates if name in dataset.coords else variables)[name] = made
+    return dataset.assign_coords(coordinates).assign(variables)
+
+
+def _duck(array: Any, variable: Variable, *, unpack: bool, check: bool) -> DuckArray | None:
+    """Return a variable's elements, decoded; None if that takes more than unpacking numbers."""
+    try:
+        bare = virtual_values(array)
+    except UnsupportedError:
+        return None
+    packed = None
+    masks = {"_FillValue", "missing_value"} & variable.encoding.keys()
+    if unpack and array.dtype.kind in "iuf" and array.dtype.names is None:
+        packing = Packing.of(array)
+        codec = packing.codec(array, packing.calculated)
+        if codec is not None:
+            packed = _packed_attributes(array)
+            bare = recoded(bare, codec, dtype=packing.calculated)
+    elif unpack and masks:
+        return None
+    if bare.dtype != variable.dtype or bare.shape != variable.shape:
+        return None
+    names = (*MEANING, *PACKING) if check else ()
+    meaning = {name: variable.attrs[name] for name in names if name in variable.attrs}
+    return DuckArray(bare, meaning, packed)
+
+
+def _packed_attributes(array: Array) -> dict[str, Any]:
+    """Return the attributes by which the stored numbers are unpacked."""
+    attributes = {name: array.attrs[name] for name in PACKING if name in array.attrs}
+    if array.metadata.zarr_format == 2 and array.fill_value is not None:
+        attributes.setdefault("_FillValue", array.fill_value)
+    return attributes
+
+
+# -- the way back ---------------------------------------------------------------------------------
+
+
+def to_group(dataset: xr.Dataset) -> Group:
+    """Return a dataset as a group that can be published or kept.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        Variables that are virtual stay references, as they are stored: packed numbers are packed
+        again, unless inputs were joined that are packed in different ways. All others are encoded
+        by xarray and kept in memory.
+
+    Returns
+    -------
+    Group
+        Also as ``dataset.vz.to_group()``.
+    """
+    variables, attributes = xr.conventions.encode_dataset_coordinates(dataset)
+    members = {str(name): _array(str(name), variable) for name, variable in variables.items()}
+    return Group(json_attributes(_typed(attributes)), members)
+
+
+def _array(name: str, variable: Variable) -> Array:
+    data = variable._data
+    if not isinstance(data, DuckArray):
+        return _inline(name, xr.conventions.encode_cf_variable(variable, name=name))
+    attributes = _typed(variable.attrs)
+    array = data.array
+    stored = None if data.packed is None else _repacked(array)
+    if stored is not None:
+        array, attributes = stored, {**attributes, **(data.packed or {})}
+    return _named(array, name, variable.dims, attributes)
+
+
+def _named(array: Array, name: str, dims: Any, attributes: Mapping[str, Any]) -> Array:
+    metadata = array.metadata.replace(
+        attributes=json_attributes(attributes), dimension_names=tuple(map(str, dims))
+    )
+    made = Array.virtual(metadata, array.manifest, name)
+    made.fill_missing = array.fill_missing
+    return made
+
+
+def _inline(name: str, variable: Variable) -> Array:
+    """Return a variable's elements as an array over bytes in memory."""
+    values = variable.values
+    dtype: Any = "str" if values.dtype.kind in "OU" else values.dtype
+    array = create_array({}, shape=values.shape, dtype=dtype, chunks=values.shape or ())
+    array[...] = values
+    return _named(as_virtual(array), name, variable.dims, _typed(variable.attrs))
+
+
+def _typed(attributes: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return attributes with numbers that remember their dtype."""
+
+    def typed(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return [typed(item) for item in value] if value.ndim else typed(value[()])
+        if isinstance(value, np.floating) and value.dtype.itemsize in (2, 4, 8):
+            return TypedFloat.of(value)
+        return value.item() if isinstance(value, np.generic) else value
+
+    return {str(name): typed(value) for name, value in attributes.items()}
+
+
+def _repacked(array: Array) -> Array | None:
+    """Return an array of the numbers that are stored, None if not all are packed alike."""
+    metadata, manifest = array.metadata, array.manifest
+    codec = next((c for c in metadata.pipeline.codecs if isinstance(c, Unpack)), None)
+    if codec is None or any(codec not in d.pipeline.codecs for d in manifest.decoders):
+        return None
+    dtype = np.dtype(codec.configuration["data_type"])
+    fill = _stored_fill(codec, metadata.fill_value, metadata.dtype)
+    if fill is None:
+        return None
+    made = Array.virtual(
+        metadata.replace(
+            dtype=dtype, fill_value=fill, pipeline=_without(metadata.pipeline, codec), extra={}
+        ),
+        manifest.replace(
+            decoders=[Decoder(_without(d.pipeline, codec), d.shape) for d in manifest.decoders]
+        ),
+        array.path,
+    )
+    made.fill_missing = array.fill_missing
+    return made
+
+
+def _without(pipeline: Pipeline, codec: Codec) -> Pipeline:
+    return Pipeline(one for one in pipeline.codecs if one != codec)
+
+
+def _stored_fill(codec: ArrayArray, fill: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a stored number that is unpacked to the fill value, None if none is known."""
+    stored = np.dtype(codec.configuration["data_type"])
+    known = [codec.configuration.get("fill", 0), *codec.configuration.get("masks", ())]
+    for number in known:
+        element = np.array([number], stored)
+        if same_fill(codec.decode(element, Spec((1,), dtype))[0], fill):
+            return element[0]
+    return None
+
+
+@xr.register_dataset_accessor("vz")  # type: ignore[no-untyped-call]
+class Accessor:
+    """What datasets of virtual arrays can do besides: ``dataset.vz``."""
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._dataset = dataset
+
+    def to_group(self) -> Group:
+        """Return the dataset as a group; see `to_group`."""
+        return to_group(self._dataset)
+
+    def publish(self, path: Any, **options: Any) -> PublishReport:
+        """Write a reference file that other tools open; see `Group.publish`."""
+        return to_group(self._dataset).publish(path, **options)
