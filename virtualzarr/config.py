@@ -29,6 +29,9 @@ class Config:
     recheck_cached_metadata, recheck_cached_data : bool, "always", "open", "never" or float
         When arrays look whether what is kept in memory still is what is stored, for those that
         were not opened with bounds of their own: see `open_array`.
+    inline_bytes : int
+        Values that cannot be referenced are copied when a file is scanned, up to this many bytes
+        for each variable; larger ones are refused.
     verify_sources : bool
         Whether a source must still have the size and modification time it had when scanned.
     sync_files : bool
@@ -52,6 +55,7 @@ class Config:
     chunk_cache_bytes: int = 0
     recheck_cached_metadata: bool | float | Literal["always", "open", "never"] = "open"
     recheck_cached_data: bool | float | Literal["always", "open", "never"] = True
+    inline_bytes: int = 64 * 1024 * 1024
     verify_sources: bool = True
     sync_files: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -61,11 +62,29 @@ def _fields(ours: Any, theirs: Any) -> str | None:
 
 def _objects(ours: Any, theirs: Any) -> str | None:
     for index, (mine, other) in enumerate(zip(ours.flat, theirs.flat, strict=True)):
+        if isinstance(mine, np.ndarray) and isinstance(other, np.ndarray):
+            found = difference(mine, other)
+            if found:
+                return f"element {index}: {found}"
+            continue
+        if isinstance(other, np.ndarray | np.void) and isinstance(mine, str):
+            mine, other = json.loads(mine), _listed(other)
         mine = mine.encode() if isinstance(mine, str) else mine
         other = other.encode() if isinstance(other, str) else other
         if mine != other:
             return f"element {index}: {mine!r}, not {other!r}"
     return None
+
+
+def _listed(value: Any) -> Any:
+    """Return arrays as lists, records as dicts, and bytes as text."""
+    if isinstance(value, np.ndarray):
+        return [_listed(item) for item in value] if value.ndim else _listed(value[()])
+    if isinstance(value, np.void):
+        return {name: _listed(value[name]) for name in value.dtype.names or ()}
+    if isinstance(value, bytes):
+        return value.decode()
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _bits(values: Any) -> bytes:

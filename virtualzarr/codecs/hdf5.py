@@ -17,7 +17,7 @@ from virtualzarr.errors import UnsupportedError
 _AT_ONCE = 1 << 16
 
 
-class _Filter(BytesBytes):
+class Filter(BytesBytes):
     """A filter with a list of parameters."""
 
     needed = 0
@@ -44,7 +44,7 @@ def _is_u4(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
 
 
-class Bitshuffle(_Filter):
+class Bitshuffle(Filter):
     """HDF5 filter 32008 (``virtualzarr.hdf5_bitshuffle``): bits of equal weight together.
 
     Parameters: version, version, bytes of an element, elements of a block (0: as many as make
@@ -120,7 +120,7 @@ class Bitshuffle(_Filter):
             raise self.failed(error) from error
 
 
-class ScaleOffset(_Filter):
+class ScaleOffset(Filter):
     """HDF5 filter 6 (``virtualzarr.hdf5_scaleoffset``): numbers as offsets from the least, packed.
 
     Parameters, as HDF5's `H5Zscaleoffset.c` keeps them: kind of scale (0 decimal digits of

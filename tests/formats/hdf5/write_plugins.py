@@ -30,15 +30,47 @@ def cases():
     made["bitshuffle-blocks"] = hdf5plugin.Bitshuffle(nelems=8, cname="lz4")
     made |= {"lz4": hdf5plugin.LZ4(), "lz4-blocks": hdf5plugin.LZ4(nbytes=16)}
     made |= {"zstd": hdf5plugin.Zstd(), "zstd-negative": hdf5plugin.Zstd(clevel=-3)}
-    made |= {"bzip2": hdf5plugin.BZip2(), "zfp": hdf5plugin.Zfp(), "sz3": hdf5plugin.SZ3()}
+    made |= {"bzip2": hdf5plugin.BZip2()}
     return made
+
+
+def lossy():
+    """Return dtype and options, by name, of filters that lose digits."""
+    made = {"sz3": hdf5plugin.SZ3(absolute=0.1), "sz": hdf5plugin.SZ(absolute=0.1)}
+    made["sperr"] = hdf5plugin.Sperr(absolute=0.1)
+    cases = {name: ("<f4", options) for name, options in made.items()}
+    modes = {"rate": {"rate": 8}, "precision": {"precision": 12}, "accuracy": {"accuracy": 0.5},
+             "reversible": {"reversible": True},
+             "expert": {"minbits": 1, "maxbits": 16658, "maxprec": 20, "minexp": -10}}  # fmt: skip
+    for name, mode in modes.items():
+        for dtype in ("<f4", ">f4", "<f8", "<i4", ">i8"):
+            if mode != {"accuracy": 0.5} or np.dtype(dtype).kind == "f":
+                cases[f"zfp-{name}-{dtype[1:]}-{dtype[0] == '<'}"] = dtype, hdf5plugin.Zfp(**mode)
+    for dtype in ("u1", "<u2"):
+        cases[f"fcidecomp-{dtype[-2:]}"] = dtype, hdf5plugin.FciDecomp()
+    for dtype in ("<f4", ">i2", "u1"):
+        for name, options in (("plain", {}), ("shuffle", {"filters": 1}), ("bits", {"filters": 2})):
+            cases[f"blosc2-{name}-{np.dtype(dtype).name}"] = dtype, hdf5plugin.Blosc2(**options)
+    return cases
+
+
+def write_lossy(folder):
+    """Write the files, and what h5py reads from them."""
+    for name, (dtype, options) in lossy().items():
+        path = Path(folder, f"lossy-{name}.h5")
+        image = name.startswith("fcidecomp")  # which leaves small chunks as they are
+        shape, chunks = ((70, 100), (32, 40)) if image else (SHAPE, CHUNKS)
+        with h5py.File(path, "w") as file:
+            made = file.create_dataset("x", shape, dtype, chunks=chunks, **options)
+            made[...] = np.arange(7000).reshape(shape) % 60 if image else values(dtype)
+        with h5py.File(path) as file:
+            np.save(path.with_suffix(".npy"), file["x"][...])
 
 
 if __name__ == "__main__":
     for name, options in cases().items():
         for dtype in ("<f4", ">i2", "u1"):
-            if name in ("zfp", "sz3") and dtype != "<f4":
-                continue
             with h5py.File(Path(sys.argv[1], f"{name}-{np.dtype(dtype).name}.h5"), "w") as file:
                 made = file.create_dataset("x", SHAPE, dtype, chunks=CHUNKS, **options)
                 made[...] = values(dtype)
+    write_lossy(sys.argv[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,18 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import RegularGrid
-from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.base import BytesBytes
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import header
+from virtualzarr.formats.hdf5 import header, inlined
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
 from virtualzarr.formats.hdf5.header import ChunkLayout, Filter, HeaderBytes
 from virtualzarr.formats.hdf5.index import ChunkIndex, read_chunk_index
-from virtualzarr.formats.hdf5.types import ElementType, element_type, split_endian
+from virtualzarr.formats.hdf5.types import ElementType, element_type
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import STRING
 
-_MAX_TEXT = 64 << 20
 # h5py passes on no more parameters of a filter than this.
 _H5PY_PARAMETERS = 16
 
@@ -57,18 +56,23 @@ class _Dataset:
     space: Any
     source: Source
     element: ElementType
-    dtype: np.dtype[Any]
-    endian: str | None
     shape: tuple[int, ...]
 
     def decoding(self, filters: Sequence[Filter] = ()) -> FilterPipeline:
-        return filter_pipeline(self.element, self.endian, filters)
+        return filter_pipeline(self.element, filters)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements as stored."""
+        return math.prod(self.shape) * self.element.itemsize
 
 
 _Stored = tuple[RegularGrid, Manifest, Pipeline]
 
 
-def read_values(dsid: Any, address: int, source: Source, file: HeaderBytes) -> Values:
+def read_values(
+    dsid: Any, address: int, source: Source, file: HeaderBytes, names: Mapping[int, str]
+) -> Values:
     """Find out how the values of a dataset lie.
 
     Parameters
@@ -80,6 +84,8 @@ def read_values(dsid: Any, address: int, source: Source, file: HeaderBytes) -> V
         The file, as manifests name it.
     file : HeaderBytes
         The file, to read the object header from.
+    names : mapping
+        Path of each object of the file by address: what references are replaced by.
 
     Raises
     ------
@@ -99,12 +105,13 @@ def read_values(dsid: Any, address: int, source: Source, file: HeaderBytes) -> V
     if dcpl.get_external_count():
         raise UnsupportedError("the values are in external files, which are not supported")
     element = element_type(dsid.get_type())
-    dtype, endian = (STRING, None) if element.text else split_endian(element.stored)
     shape = space.get_simple_extent_dims() + element.inner
-    dataset = _Dataset(dsid, dcpl, space, source, element, dtype, endian, shape)
+    dataset = _Dataset(dsid, dcpl, space, source, element, shape)
+    if element.elsewhere:
+        return _copied(dataset, names)
     grid, manifest, pipeline = _stored(dataset, layout, address, file)
     fill = _fill_value(dataset, manifest.nrefs < manifest.ncells)
-    return Values(shape, dtype, grid, manifest, pipeline, fill, element.labels)
+    return Values(shape, element.dtype, grid, manifest, pipeline, fill, element.labels)
 
 
 def _stored(dataset: _Dataset, layout: int, address: int, file: HeaderBytes) -> _Stored:
@@ -112,8 +119,6 @@ def _stored(dataset: _Dataset, layout: int, address: int, file: HeaderBytes) -> 
 
     if 0 in dataset.shape:
         return _nothing(dataset)
-    if dataset.element.text:
-        return _text(dataset)
     if layout == h5d.COMPACT:
         return _compact(dataset)
     if layout == h5d.CONTIGUOUS:
@@ -137,7 +142,7 @@ def _compact(dataset: _Dataset) -> _Stored:
     """Keep the values here: they lie inside the object header, wherever HDF5 moves that."""
     from h5py import h5s
 
-    raw = np.zeros(math.prod(dataset.shape) * dataset.element.stored.itemsize, np.uint8)
+    raw = np.zeros(dataset.nbytes, np.uint8)
     # With the dataset's own type for the memory, HDF5 converts nothing.
     dataset.dsid.read(h5s.ALL, h5s.ALL, raw, mtype=dataset.dsid.get_type())
     pipeline = dataset.decoding().pipeline
@@ -155,7 +160,7 @@ def _contiguous(dataset: _Dataset) -> _Stored:
     pipeline = dataset.decoding().pipeline
     if dsid.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
         return _whole(dataset), Manifest.missing((1,) * ndim), pipeline
-    nbytes = math.prod(dataset.shape) * dataset.element.stored.itemsize
+    nbytes = dataset.nbytes
     offset, stored = dsid.get_offset(), dsid.get_storage_size()
     if offset is None or stored < nbytes:
         raise SourceError(f"{stored} bytes are stored, {nbytes} are needed")
@@ -222,7 +227,7 @@ def _decoders(
     index: ChunkIndex, mask: NDArray[np.uint32] | None, decoding: FilterPipeline
 ) -> tuple[Pipeline, tuple[Decoder, ...], NDArray[np.int32] | None]:
     """Return the pipeline to declare, and decoders for the chunks that need another."""
-    if mask is None or not decoding.steps:
+    if mask is None or not decoding.filters:
         return decoding.pipeline, (), None
     stored = index.source >= 0
     mask = np.where(stored, mask & np.uint32(decoding.all_skipped), 0)
@@ -235,26 +240,16 @@ def _decoders(
     return decoding.pipeline, decoders, decoder
 
 
-def _text(dataset: _Dataset) -> _Stored:
-    """Keep variable-length strings here: their bytes lie in heaps between other things."""
-    from h5py import h5s, h5t
-
-    count, ndim = math.prod(dataset.shape), len(dataset.shape)
-    if count * 16 > _MAX_TEXT:
-        raise UnsupportedError(f"{count} variable-length strings are too many to copy")
-    tid = dataset.dsid.get_type()
-    values = np.empty(dataset.shape, tid.dtype)
-    dataset.dsid.read(h5s.ALL, h5s.ALL, values, mtype=h5t.py_create(tid.dtype))
-    try:
-        text = [item.decode("utf-8") for item in values.reshape(-1)]
-    except UnicodeDecodeError as error:
-        raise UnsupportedError(f"a variable-length string is not UTF-8: {error}") from error
-    block = np.array(text, dtype=object).reshape(dataset.shape)
-    pipeline = Pipeline([make("vlen-utf8")])
-    data = pipeline.for_block(dataset.shape, STRING).encode(block)
-    if len(data) > _MAX_TEXT:
-        raise UnsupportedError(f"{len(data)} bytes of strings are too many to copy")
-    return _whole(dataset), Manifest.inline(bytes(data), ndim), pipeline
+def _copied(dataset: _Dataset, names: Mapping[int, str]) -> Values:
+    """Keep values here that lie in heaps between other things."""
+    dtype, shape, data, pipeline = inlined.read(dataset.dsid, names)
+    grid = RegularGrid(shape, [max(n, 1) for n in shape])
+    if 0 in shape:
+        manifest = Manifest.missing(grid.grid_shape)
+    else:
+        manifest = Manifest.inline(data, len(shape))
+    fill = "" if dtype == STRING else None if dtype.hasobject else np.zeros((), dtype)[()]
+    return Values(shape, dtype, grid, manifest, pipeline, fill)
 
 
 def _fill_value(dataset: _Dataset, needed: bool) -> Any:
@@ -266,21 +261,22 @@ def _fill_value(dataset: _Dataset, needed: bool) -> Any:
     from h5py import h5d
 
     dcpl, element = dataset.dcpl, dataset.element
-    if element.text:
-        return ""
-    zero = np.zeros((), dataset.dtype)[()]
+    zero = np.zeros((), element.dtype)[()]
     if dcpl.get_fill_time() == h5d.FILL_TIME_NEVER:
         return zero
     if dcpl.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
         return zero
-    values = np.zeros((), dataset.dsid.dtype)
+    try:
+        values = np.zeros((), dataset.dsid.dtype)
+    except TypeError:  # h5py has no such type
+        values = np.zeros((), element.dtype)
     try:
         dcpl.get_fill_value(values)
     except (TypeError, ValueError, OSError, RuntimeError) as error:
         if needed:
             raise UnsupportedError(f"the fill value cannot be read: {error}") from error
         return zero
-    values = values.reshape(-1).astype(dataset.dtype)
+    values = values.reshape(-1).astype(element.dtype)
     if needed and any(item.tobytes() != values[0].tobytes() for item in values):
         raise UnsupportedError("the fill value is a list of different numbers")
     return values[0]

@@ -5,97 +5,125 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.codecs.base import BytesBytes
+from virtualzarr.codecs.hdf5_chunk import PLUGINS, available, filters_message
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.formats.hdf5.header import Filter
-from virtualzarr.formats.hdf5.types import ElementType, StringField
+from virtualzarr.formats.hdf5.types import ElementType
 
-# Registered filters without a codec here, so that messages can name them.
-_NAMES = {
-    5: "nbit", 32002: "mafisc", 32005: "apax", 32006: "cbf",
-    32009: "spdp", 32010: "lpc-rice", 32011: "ccsds-123", 32012: "jpeg-ls",
-    32013: "zfp", 32014: "fpzip", 32016: "b3d", 32017: "sz", 32018: "fcidecomp", 32019: "jpeg",
-    32020: "vbz", 32021: "fapec", 32024: "sz3", 32025: "delta-rice", 32026: "blosc2",
-    32027: "flac", 32028: "sperr", 32029: "trpx", 32030: "ffmpeg", 32031: "j2k", 32033: "htj2k",
+# Registered filters, so that messages can name them.
+_NAMES = PLUGINS | {
+    4: "szip", 5: "nbit", 6: "scaleoffset", 305: "lzo", 32000: "lzf", 32002: "mafisc",
+    32005: "apax", 32006: "cbf", 32009: "spdp", 32010: "lpc-rice", 32011: "ccsds-123",
+    32012: "jpeg-ls", 32014: "fpzip", 32016: "b3d", 32019: "jpeg", 32020: "vbz", 32021: "fapec",
+    32025: "delta-rice", 32027: "flac", 32029: "trpx", 32030: "ffmpeg", 32031: "j2k",
 }  # fmt: skip
 _BLOSC = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_SOME_ELEMENTS = 1 << 10
 
 
 @dataclass(frozen=True)
 class FilterPipeline:
-    """The codecs of a dataset, and which of them each filter became.
+    """The codecs of a dataset, and those of chunks that skipped some of its filters.
 
     Parameters
     ----------
-    pipeline : Pipeline
-    steps : tuple of tuple of int
-        For each filter, the places of its codecs in the pipeline.
+    element : ElementType
+    filters : tuple of Filter
     """
 
-    pipeline: Pipeline
-    steps: tuple[tuple[int, ...], ...] = ()
+    element: ElementType
+    filters: tuple[Filter, ...] = ()
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The codecs of a chunk that skipped no filter."""
+        return _pipeline(self.element, self.filters)
 
     def masked(self, mask: int) -> Pipeline:
         """Return the codecs of a chunk for which the filters in `mask` were skipped."""
-        skipped = [place for k, step in enumerate(self.steps) if mask >> k & 1 for place in step]
-        return self.pipeline.without(*skipped) if skipped else self.pipeline
+        kept = [step for k, step in enumerate(self.filters) if not mask >> k & 1]
+        return _pipeline(self.element, tuple(kept))
 
     @property
     def all_skipped(self) -> int:
         """The mask that skips every filter."""
-        return (1 << len(self.steps)) - 1
+        return (1 << len(self.filters)) - 1
 
 
-def filter_pipeline(
-    element: ElementType, endian: str | None, filters: Sequence[Filter]
-) -> FilterPipeline:
+def filter_pipeline(element: ElementType, filters: Sequence[Filter] = ()) -> FilterPipeline:
     """Translate a filter pipeline.
 
-    HDF5 applies its filters in order when writing, as a codec chain does: `bytes` comes first.
+    HDF5 applies its filters in order when writing, as a codec chain does. Filters that have no
+    codec of their own are left to the HDF5 library, with those applied before that change sizes.
 
     Raises
     ------
     UnsupportedError
-        If a filter has no codec that decodes the same bytes.
+        If the HDF5 library has no such filter, either.
     """
-    return _pipeline(element.stored.itemsize, element.strings, endian, tuple(filters))
+    found = FilterPipeline(element, tuple(filters))
+    found.pipeline  # noqa: B018  (raises)
+    return found
 
 
 @lru_cache(256)
-def _pipeline(
-    itemsize: int,
-    strings: tuple[StringField, ...],
-    endian: str | None,
-    filters: tuple[Filter, ...],
-) -> FilterPipeline:
-    codecs = [make("bytes", endian=endian) if endian else make("bytes")]
-    if strings:
-        fields = [[part.offset, part.size, part.padding] for part in strings]
-        codecs.append(make("virtualzarr.strings", itemsize=itemsize, fields=fields))
-    steps = []
-    for step in filters:
-        made = _codecs(step, itemsize)
-        steps.append(tuple(range(len(codecs), len(codecs) + len(made))))
-        codecs += made
-    return FilterPipeline(Pipeline(codecs), tuple(steps))
+def _pipeline(element: ElementType, filters: tuple[Filter, ...]) -> Pipeline:
+    """Return the codecs of filters that were applied in this order."""
+    parts: list[list[Codec]] = []
+    starts: list[int] = []  # the first filter of each part
+    # The bytes before each part; None where they depend on the data.
+    sizes: list[int | None] = [_SOME_ELEMENTS * element.itemsize]
+    for k, step in enumerate(filters):
+        made, start = _direct(step, element), k
+        if made is None:
+            # What the library is to decode must have a known size: it does the rest, too.
+            while sizes[-1] is None:
+                start = starts.pop()
+                parts.pop()
+                sizes.pop()
+            made = [_universal(filters[start : k + 1])]
+        size = sizes[-1]
+        for codec in made:
+            assert isinstance(codec, BytesBytes)
+            size = codec.encoded_size(size)
+        parts.append(made)
+        starts.append(start)
+        sizes.append(size)
+    return Pipeline([*element.codecs, *(codec for made in parts for codec in made)])
 
 
-def _codecs(step: Filter, itemsize: int) -> list[Codec]:
-    """Return the codecs of one filter; none for one that is undone by doing nothing."""
+def _direct(step: Filter, element: ElementType) -> list[Codec] | None:
+    """Return the codecs of one filter, none of them if nothing needs to be done.
+
+    None for a filter that only the HDF5 library undoes.
+    """
     translate = _TRANSLATIONS.get(step.number)
     if translate is None:
-        name = _NAMES.get(step.number) or step.name or "unknown"
-        raise UnsupportedError(f"HDF5 filter {step.number} ({name}) is not supported")
+        return None
     try:
-        return translate(step.values, itemsize)
-    except (CodecError, MetadataError) as error:
-        raise UnsupportedError(f"HDF5 filter {step.number}: {error.message}") from error
-    except IndexError as error:
-        raise UnsupportedError(
-            f"HDF5 filter {step.number} ({step.name}) has too few parameters: {step.values}"
-        ) from error
+        return translate(step.values, element.itemsize)
+    except (CodecError, MetadataError, IndexError):
+        return None  # parameters nobody has seen: the library knows better
+
+
+def _universal(filters: Sequence[Filter]) -> Codec:
+    for step in filters:
+        # What hdf5plugin brings is referenced also where it is not installed.
+        if step.number not in PLUGINS and not available(step.number):
+            name = _NAMES.get(step.number) or step.name or "unknown"
+            raise UnsupportedError(
+                f"HDF5 filter {step.number} ({name}) is not supported: the HDF5 library does not "
+                "find it, either"
+            )
+    entries = [(step.number, step.name, step.values) for step in filters]
+    try:
+        return make("virtualzarr.hdf5_chunk", filters=filters_message(entries))
+    except CodecError as error:
+        numbers = [step.number for step in filters]
+        raise UnsupportedError(f"HDF5 filters {numbers}: {error.message}") from error
 
 
 def _deflate(values: Sequence[int], itemsize: int) -> list[Codec]:
@@ -127,8 +155,6 @@ def _lzf(values: Sequence[int], itemsize: int) -> list[Codec]:
 
 def _blosc(values: Sequence[int], itemsize: int) -> list[Codec]:
     compressor = values[6] if len(values) > 6 else 0
-    if compressor >= len(_BLOSC):
-        raise UnsupportedError(f"HDF5 filter 32001 (blosc) with compressor {compressor}")
     shuffle = values[5] if len(values) > 5 else 1
     options = {
         "cname": _BLOSC[compressor],
@@ -151,9 +177,17 @@ def _zstd(values: Sequence[int], itemsize: int) -> list[Codec]:
 
 
 def _nbit(values: Sequence[int], itemsize: int) -> list[Codec]:
-    if not values[1]:
-        raise UnsupportedError("HDF5 filter 5 (nbit) is not supported")
-    return []  # the type fills its bytes: nothing was packed
+    if values[1]:
+        return []  # the type fills its bytes: nothing was packed
+    return [make("virtualzarr.hdf5_nbit", parameters=list(values))]
+
+
+def _zfp(values: Sequence[int], itemsize: int) -> list[Codec]:
+    return [make("virtualzarr.hdf5_zfp", parameters=list(values))]
+
+
+def _fcidecomp(values: Sequence[int], itemsize: int) -> list[Codec]:
+    return [make("virtualzarr.hdf5_jpegls", parameters=list(values))]
 
 
 def _scaleoffset(values: Sequence[int], itemsize: int) -> list[Codec]:
@@ -173,7 +207,7 @@ def _nothing(values: Sequence[int], itemsize: int) -> list[Codec]:
     return []
 
 
-_TRANSLATIONS: dict[int, Callable[[Sequence[int], int], list[Any]]] = {
+_TRANSLATIONS: dict[int, Callable[[Sequence[int], int], list[Codec] | None]] = {
     1: _deflate,
     2: _shuffle,
     3: _fletcher32,
@@ -186,7 +220,9 @@ _TRANSLATIONS: dict[int, Callable[[Sequence[int], int], list[Any]]] = {
     32001: _blosc,
     32004: _lz4,
     32008: _bitshuffle,
+    32013: _zfp,
     32015: _zstd,
+    32018: _fcidecomp,
     32022: _nothing,
     32023: _nothing,
 }

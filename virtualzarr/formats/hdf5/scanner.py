@@ -189,7 +189,7 @@ class _Scan:
                 self._note_scale(node, attributes)
             if dimensions.is_only_dimension(attributes):
                 return None
-            values = read_values(dsid, node.address, self.file.source, self.file.bytes)
+            values = read_values(dsid, node.address, self.file.source, self.file.bytes, self.paths)
         except VirtualZarrError as error:
             self._refuse(node.path, error)
         except _H5PY_ERRORS as error:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.codecs.hdf5_chunk import is_flat, type_message, type_of
+from virtualzarr.errors import CodecError, UnsupportedError
 
 _MAX_DEPTH = 16
 _MAX_STRINGS = 4096
@@ -38,23 +41,30 @@ class ElementType:
 
     Parameters
     ----------
-    stored : numpy dtype
-        As the bytes lie in the file, with byte orders, field offsets and padding.
+    dtype : numpy dtype
+        To declare: native where the elements are plain.
+    itemsize : int
+        Bytes of one element as stored.
+    codecs : tuple of Codec
+        What makes elements of the stored bytes, before any filter.
     inner : tuple of int
         Dimensions of an array type: further, innermost axes of the dataset.
-    strings : tuple of StringField
-        Strings that need to be cleaned after decoding.
     labels : dict
         Names of the values of an enumeration.
-    text : bool
-        Variable-length strings, whose bytes lie elsewhere; `stored` is then no help.
+    elsewhere : bool
+        The elements point to where their values lie; the other members then say nothing.
     """
 
-    stored: np.dtype[Any]
+    dtype: np.dtype[Any]
+    itemsize: int
+    codecs: tuple[Codec, ...]
     inner: tuple[int, ...] = ()
-    strings: tuple[StringField, ...] = ()
-    labels: dict[str, int] = field(default_factory=dict)
-    text: bool = False
+    labels: dict[str, int] = field(default_factory=dict, compare=False)
+    elsewhere: bool = False
+
+
+class _OddTypeError(UnsupportedError):
+    """No numpy dtype has the same bytes, but the HDF5 library may convert them."""
 
 
 def element_type(tid: Any) -> ElementType:
@@ -67,20 +77,74 @@ def element_type(tid: Any) -> ElementType:
     Raises
     ------
     UnsupportedError
-        If no numpy dtype has the same elements in the same bytes; the message says why.
+        If the elements cannot be had exactly; the message says why.
     """
-    from h5py import h5t
+    return _element_type(type_message(tid))
 
-    if isinstance(tid, h5t.TypeStringID) and tid.is_variable_str():
-        return ElementType(np.dtype(object), text=True)
+
+@lru_cache(1024)
+def _element_type(message: str) -> ElementType:
+    tid = type_of(message)
+    if not is_flat(tid):
+        return ElementType(np.dtype(object), tid.get_size(), (make("bytes"),), elsewhere=True)
     try:
         stored, strings = _describe(tid, 0)
-        base, inner = stored.subdtype or (stored, ())
+    except _OddTypeError as error:
+        return _converted(tid, error)
     except (ValueError, TypeError) as error:
         raise UnsupportedError(f"numpy cannot hold this HDF5 datatype: {error}") from error
-    strings = [part for part in strings if part.offset < base.itemsize]
+    base, inner = stored.subdtype or (stored, ())
+    dtype, endian = split_endian(base)
+    codecs = [make("bytes", endian=endian) if endian else make("bytes")]
+    fields = [[s.offset, s.size, s.padding] for s in strings if s.offset < base.itemsize]
+    if fields:
+        codecs.append(make("virtualzarr.strings", itemsize=base.itemsize, fields=fields))
     labels = {} if base == np.bool_ else _labels(tid)
-    return ElementType(base, tuple(inner), tuple(strings), labels)
+    return ElementType(dtype, base.itemsize, tuple(codecs), tuple(inner), labels)
+
+
+def _converted(tid: Any, reason: UnsupportedError) -> ElementType:
+    """Leave it to the HDF5 library to make of the elements what h5py makes of them."""
+    from h5py import h5t
+
+    inner: tuple[int, ...] = ()
+    while isinstance(tid, h5t.TypeArrayID):
+        inner += tuple(tid.get_array_dims())
+        tid = tid.get_super()
+    try:
+        dtype = _value_dtype(tid, 0)
+        codec = make("virtualzarr.hdf5_type", datatype=type_message(tid))
+        # One element of zeros shows whether there is a conversion.
+        Pipeline([codec]).for_block((1,), dtype).decode(bytes(tid.get_size()))
+    except (CodecError, TypeError, ValueError, KeyError) as error:
+        raise reason from error
+    return ElementType(dtype, tid.get_size(), (codec,), inner, _labels(tid))
+
+
+def _value_dtype(tid: Any, depth: int) -> np.dtype[Any]:
+    """Return the dtype that h5py reads a type as; where it has none, one that holds all values."""
+    from h5py import h5t
+
+    if depth > _MAX_DEPTH:
+        raise UnsupportedError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
+    try:
+        return np.dtype(tid.dtype.newbyteorder("="))
+    except (TypeError, KeyError):
+        if isinstance(tid, h5t.TypeFloatID):  # VAX byte order
+            _, _, exponent, _, mantissa = tid.get_fields()
+            if exponent < 11 and mantissa < 53:
+                return np.dtype("f8")
+        if isinstance(tid, h5t.TypeIntegerID) and tid.get_size() < 8:
+            kind = "u" if tid.get_sign() == h5t.SGN_NONE else "i"
+            return np.dtype(f"{kind}{4 if tid.get_size() < 4 else 8}")
+        if isinstance(tid, h5t.TypeArrayID):
+            return np.dtype((_value_dtype(tid.get_super(), depth + 1), tid.get_array_dims()))
+        if not isinstance(tid, h5t.TypeCompoundID):
+            raise TypeError("numpy has no such type") from None
+    members = range(tid.get_nmembers())
+    names = [tid.get_member_name(k).decode("utf-8", "replace") for k in members]
+    inside = [_value_dtype(tid.get_member_type(k), depth + 1) for k in members]
+    return np.dtype(list(zip(names, inside, strict=True)))
 
 
 def _describe(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
@@ -109,29 +173,8 @@ def _describe(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
     if hasattr(h5t, "TypeComplexID") and isinstance(tid, h5t.TypeComplexID):
         part = _float(tid.get_super())
         return np.dtype(f"{part.str[0]}c{2 * part.itemsize}"), []
-    raise UnsupportedError(f"HDF5 {_class_name(tid)} are not supported: {_why_not(tid)}")
-
-
-def _class_name(tid: Any) -> str:
-    from h5py import h5t
-
-    names = {
-        h5t.VLEN: "variable-length sequences",
-        h5t.STRING: "variable-length strings inside other types",
-        h5t.REFERENCE: "references",
-        h5t.TIME: "times",
-    }
-    return names.get(tid.get_class(), f"datatypes of class {tid.get_class()}")
-
-
-def _why_not(tid: Any) -> str:
-    from h5py import h5t
-
-    if tid.get_class() in (h5t.VLEN, h5t.STRING):
-        return "they lie in the file's global heap, not in the chunks"
-    if tid.get_class() == h5t.REFERENCE:
-        return "they are addresses inside the file"
-    return "numpy has no such type"
+    what = "times" if tid.get_class() == h5t.TIME else f"types of class {tid.get_class()}"
+    raise UnsupportedError(f"HDF5 {what} are not supported: numpy has no such type")
 
 
 def _integer(tid: Any) -> np.dtype[Any]:
@@ -139,7 +182,7 @@ def _integer(tid: Any) -> np.dtype[Any]:
 
     size = tid.get_size()
     if size not in (1, 2, 4, 8) or tid.get_precision() != 8 * size or tid.get_offset() != 0:
-        raise UnsupportedError(
+        raise _OddTypeError(
             f"HDF5 integer of {tid.get_precision()} bits at bit {tid.get_offset()} of "
             f"{size} bytes is not supported"
         )
@@ -152,7 +195,7 @@ def _order(tid: Any) -> str:
 
     order = tid.get_order()
     if order not in (h5t.ORDER_LE, h5t.ORDER_BE):
-        raise UnsupportedError("HDF5 numbers in VAX byte order are not supported")
+        raise _OddTypeError("HDF5 numbers in VAX byte order are not supported")
     return "<" if order == h5t.ORDER_LE else ">"
 
 
@@ -163,7 +206,7 @@ def _float(tid: Any) -> np.dtype[Any]:
         for order, name in (("<", "LE"), (">", "BE")):
             if tid.equal(getattr(h5t, f"IEEE_F{bits}{name}")):
                 return np.dtype(f"{order}f{bits // 8}")
-    raise UnsupportedError(
+    raise _OddTypeError(
         f"HDF5 float of {tid.get_precision()} bits in {tid.get_size()} bytes is not an IEEE "
         "float of 16, 32 or 64 bits"
     )
@@ -176,7 +219,7 @@ def _bitfield(tid: Any) -> np.dtype[Any]:
         for order, name in (("<", "LE"), (">", "BE")):
             if tid.equal(getattr(h5t, f"STD_B{bits}{name}")):
                 return np.dtype(f"{order}u{bits // 8}")
-    raise UnsupportedError(f"HDF5 bitfield in {tid.get_size()} bytes does not fill its bytes")
+    raise _OddTypeError(f"HDF5 bitfield in {tid.get_size()} bytes does not fill its bytes")
 
 
 def _opaque(tid: Any) -> np.dtype[Any]:
@@ -193,8 +236,6 @@ def _opaque(tid: Any) -> np.dtype[Any]:
 def _string(tid: Any) -> tuple[np.dtype[Any], list[StringField]]:
     from h5py import h5t
 
-    if tid.is_variable_str():
-        raise UnsupportedError(f"HDF5 {_class_name(tid)} are not supported: {_why_not(tid)}")
     size, padding = tid.get_size(), tid.get_strpad()
     if padding == h5t.STR_NULLPAD or (padding == h5t.STR_NULLTERM and size == 1):
         return np.dtype(f"S{size}"), []
@@ -227,7 +268,7 @@ def _compound(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
         try:
             dtype, inside = _describe(tid.get_member_type(index), depth + 1)
         except UnsupportedError as error:
-            raise UnsupportedError(f"field {name!r}: {error.message}") from error
+            raise type(error)(f"field {name!r}: {error.message}") from error
         names.append(name)
         formats.append(dtype)
         offsets.append(offset)
@@ -242,7 +283,7 @@ def _complex(formats: list[np.dtype[Any]], offsets: list[int], size: int) -> np.
     """Return the complex dtype of a compound that h5py takes for complex numbers."""
     part = formats[0]
     if formats != [part, part] or offsets != [0, part.itemsize] or size != 2 * part.itemsize:
-        raise UnsupportedError("HDF5 compound of a complex number has padding or mixed byte orders")
+        raise _OddTypeError("HDF5 compound of a complex number has padding or mixed byte orders")
     return np.dtype(f"{part.str[0]}c{2 * part.itemsize}")
 
 

@@ -1,0 +1,311 @@
+"""Values of HDF5 datasets that cannot be referenced, read at the scan and kept in the manifest."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.config import config
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.formats.hdf5.types import split_endian
+from virtualzarr.metadata import STRING
+
+_POINTER = 16  # bytes of an element that points to a heap
+_AT_ONCE = 4096
+_MOST_BLOCKS = 10_000
+
+Values = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+def read(dsid: Any, names: Mapping[int, str]) -> tuple[np.dtype[Any], Shape, bytes, Pipeline]:
+    """Read a dataset with variable-length elements or references in it.
+
+    Strings become text, references the path of what they point to; references to a region, and
+    sequences of anything but numbers, text in JSON. Of a compound the fields become that, as text
+    of fixed length; sequences of numbers there are JSON, too.
+
+    Parameters
+    ----------
+    dsid : h5py.h5d.DatasetID
+    names : mapping
+        Path of each object of the file by address.
+
+    Returns
+    -------
+    dtype, shape, data, pipeline
+        What to declare, and the values as one chunk.
+
+    Raises
+    ------
+    UnsupportedError
+        If the values take more than `config.inline_bytes`, or have no such form.
+    """
+    tid = dsid.get_type()
+    values = _read(dsid, tid, dsid.get_space().get_simple_extent_dims())
+    shape = values.shape  # with the axes of an array type
+    reader = _Plain(dsid, names)
+    numbers = _sequence(tid)
+    if numbers is not None:
+        values = _native(values, numbers)
+        dtype = np.dtype(object)
+        pipeline = Pipeline([make("numcodecs.vlen-array", dtype=numbers.str)])
+    elif values.dtype.names is None:
+        dtype, pipeline = STRING, Pipeline([make("vlen-utf8")])
+        values = reader.texts(values)
+    else:
+        values = reader.plain(values)
+        dtype, endian = split_endian(values.dtype)
+        pipeline = Pipeline([make("bytes", endian=endian) if endian else make("bytes")])
+    data = b""
+    if values.size:
+        check_size(values.nbytes)
+        data = pipeline.for_block(shape, dtype).encode(values)
+        check_size(len(data))
+    return dtype, shape, data, pipeline
+
+
+def check_size(nbytes: int) -> None:
+    """Refuse to keep too much in memory."""
+    if nbytes > config.inline_bytes:
+        raise UnsupportedError(
+            f"{nbytes} bytes are too many to copy into the manifest; "
+            "virtualzarr.config.inline_bytes is the most"
+        )
+
+
+def _read(dsid: Any, tid: Any, shape: Shape) -> Values:
+    """Read all values, a few at a time so that it is noticed soon when they are too many."""
+    from h5py import h5s, h5t
+
+    check_size(math.prod(shape) * min(tid.get_size(), _POINTER))
+    try:
+        dtype = tid.dtype
+    except TypeError as error:
+        raise UnsupportedError(f"h5py cannot read this HDF5 datatype: {error}") from error
+    memory = h5t.py_create(dtype)
+    values = np.zeros(shape, dtype)
+    check_size(values.nbytes)
+    if not shape:
+        dsid.read(h5s.ALL, h5s.ALL, values, mtype=memory)
+        return _mended(values, dtype)
+    total = 0
+    for part in _slabs(shape):
+        lengths = tuple(s.stop - s.start for s in part)
+        space = dsid.get_space()
+        space.select_hyperslab(tuple(s.start for s in part), lengths)
+        block = np.zeros(lengths, dtype)
+        dsid.read(h5s.create_simple(lengths), space, block, mtype=memory)
+        total += _nbytes(block)
+        check_size(total)
+        values[part] = block
+    return _mended(values, dtype)
+
+
+def _slabs(shape: Shape) -> Iterator[tuple[slice, ...]]:
+    """Yield selections of a bounded number of elements that cover a shape."""
+    if not math.prod(shape):
+        return
+    inner = math.prod(shape[1:])
+    if inner <= _AT_ONCE or len(shape) == 1:
+        step = max(1, _AT_ONCE // inner)
+        for start in range(0, shape[0], step):
+            rest = tuple(slice(0, n) for n in shape[1:])
+            yield (slice(start, min(start + step, shape[0])), *rest)
+        return
+    for start in range(shape[0]):
+        for rest in _slabs(shape[1:]):
+            yield (slice(start, start + 1), *rest)
+
+
+def _nbytes(values: Any) -> int:
+    """Return the bytes of all that objects hold."""
+    if values.dtype.names is not None:
+        return sum(_nbytes(values[name]) for name in values.dtype.names)
+    if values.dtype.kind != "O":
+        return int(values.nbytes)
+    total = 0
+    for item in values.flat:
+        if isinstance(item, np.ndarray):
+            total += _nbytes(item)
+        elif isinstance(item, bytes | str):
+            total += len(item)
+        total += _POINTER
+    return total
+
+
+def _mended(values: Values, dtype: np.dtype[Any]) -> Values:
+    """Return what was read with sequences of big-endian numbers as they are.
+
+    h5py 3.16 takes their bytes for native ones.
+    """
+    import h5py
+
+    dtype = dtype.base
+    for name in dtype.names or ():
+        if dtype[name].hasobject:
+            values[name] = _mended(values[name], dtype[name])
+    base = h5py.check_vlen_dtype(dtype)
+    if base is None:
+        return values
+    for k, item in enumerate(values.flat):
+        if not isinstance(item, np.ndarray):
+            continue
+        if item.dtype.names is not None and ">" in str(item.dtype.descr) + str(base.descr):
+            raise UnsupportedError("variable-length sequences of big-endian compounds")
+        if base.kind == "O":
+            values.flat[k] = _mended(item, base)
+        elif base.byteorder == ">" and _misread():
+            values.flat[k] = item.view(item.dtype.newbyteorder(">"))
+    return values
+
+
+@cache
+def _misread() -> bool:
+    """Whether this version of h5py takes the bytes of big-endian sequences for native ones."""
+    import h5py
+
+    with h5py.File("x", "w", driver="core", backing_store=False) as file:
+        made = file.create_dataset("x", (1,), h5py.vlen_dtype(np.dtype(">i2")))
+        made[0] = np.array([1], "<i2")
+        return bool(made[0][0] != 1)
+
+
+def _sequence(tid: Any) -> np.dtype[Any] | None:
+    """Return the dtype of the elements of sequences of numbers; None for all other types."""
+    from h5py import h5t
+
+    while isinstance(tid, h5t.TypeArrayID):
+        tid = tid.get_super()
+    if not isinstance(tid, h5t.TypeVlenID):
+        return None
+    try:
+        dtype = tid.get_super().dtype
+    except TypeError:
+        return None
+    return np.dtype(dtype.str) if dtype.kind in "biufc" and dtype.subdtype is None else None
+
+
+def _native(values: Values, dtype: np.dtype[Any]) -> Values:
+    """Return sequences as arrays of one dtype; what was never written is empty."""
+    out = np.empty(values.shape, object)
+    for k, item in enumerate(values.flat):
+        out.flat[k] = item if isinstance(item, np.ndarray) else np.empty(0, dtype)
+    return out
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """Makes text of the objects that h5py reads.
+
+    Parameters
+    ----------
+    oid : h5py ObjectID
+        Of the dataset.
+    names : mapping
+        Path of each object of the file by address.
+    """
+
+    oid: Any
+    names: Mapping[int, str]
+
+    def plain(self, values: Values) -> Values:
+        """Return an array without objects: they become text of fixed length."""
+        if values.dtype.names is None:
+            if values.dtype.kind != "O":
+                return values
+            texts = self.texts(values)
+            longest = max((len(text) for text in texts.flat), default=0)
+            check_size(4 * longest * texts.size)
+            return texts.astype(f"<U{max(longest, 1)}")
+        fields = {name: self.plain(values[name]) for name in values.dtype.names}
+        ndim = values.ndim
+        inner = {name: part.shape[ndim:] for name, part in fields.items()}
+        dtype = np.dtype([(name, part.dtype, inner[name]) for name, part in fields.items()])
+        out = np.zeros(values.shape, dtype)
+        for name, part in fields.items():
+            out[name] = part
+        return out
+
+    def texts(self, values: Values) -> Values:
+        """Return an array of text."""
+        out = np.empty(values.shape, object)
+        for k, item in enumerate(values.flat):
+            out.flat[k] = self._text(item)
+        return out
+
+    def _text(self, item: Any) -> str:
+        value = self._value(item)
+        return value if isinstance(value, str) else json.dumps(value)
+
+    def _value(self, item: Any) -> Any:
+        """Return an element as JSON values."""
+        from h5py import h5r
+
+        if isinstance(item, h5r.RegionReference):
+            return json.dumps(self._region(item))
+        if isinstance(item, h5r.Reference):
+            return self._path(item)
+        if isinstance(item, np.ndarray):
+            return [self._value(part) for part in item]
+        if isinstance(item, np.void) and item.dtype.names is not None:
+            return {name: self._value(item[name]) for name in item.dtype.names}
+        if isinstance(item, bytes):
+            try:
+                return item.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise UnsupportedError(f"a variable-length string is not UTF-8: {error}") from error
+        value = item.item() if isinstance(item, np.generic) else item
+        if isinstance(value, complex):
+            return [value.real, value.imag]
+        if isinstance(value, int | float | str):
+            return value
+        raise UnsupportedError(f"{type(item).__name__} inside variable-length data")
+
+    def _path(self, reference: Any) -> str:
+        """Return the path of what a reference points to, "" if it points to nothing."""
+        from h5py import h5i, h5o, h5r
+
+        if not reference:
+            return ""
+        try:
+            target = h5r.dereference(reference, self.oid)
+            address = h5o.get_info(target).addr
+        except (ValueError, RuntimeError, OSError, KeyError, TypeError, AttributeError) as error:
+            raise UnsupportedError("a reference points to what is not there") from error
+        if address in self.names:
+            return f"/{self.names[address]}"
+        name: bytes = h5i.get_name(target) or b""
+        return name.decode("utf-8", "backslashreplace")
+
+    def _region(self, reference: Any) -> Any:
+        """Return a region as path and blocks (first and last corner) or points."""
+        from h5py import h5r, h5s
+
+        if not reference:
+            return None
+        path = self._path(reference)
+        try:
+            space = h5r.get_region(reference, self.oid)
+        except (ValueError, RuntimeError, OSError, KeyError) as error:
+            raise UnsupportedError("a reference points to a region that is not there") from error
+        kind = space.get_select_type()
+        if kind == h5s.SEL_ALL:
+            return {"path": path}
+        if kind == h5s.SEL_NONE:
+            return {"path": path, "points": []}
+        if kind == h5s.SEL_POINTS:
+            if space.get_select_elem_npoints() > _MOST_BLOCKS:
+                raise UnsupportedError("a reference points to too many elements")
+            return {"path": path, "points": space.get_select_elem_pointlist().tolist()}
+        if space.get_select_hyper_nblocks() > _MOST_BLOCKS:
+            raise UnsupportedError("a reference points to too many blocks")
+        return {"path": path, "blocks": space.get_select_hyper_blocklist().tolist()}
