@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     )
     from virtualzarr.copying import copy
     from virtualzarr.creation import create_array, open_array
+    from virtualzarr.formats.raw import virtualize_raw
     from virtualzarr.group import Group
     from virtualzarr.growing import append, check, convert, rename
+    from virtualzarr.integrations.xarray_virtual import open_virtual_dataset
     from virtualzarr.manifest import Manifest
     from virtualzarr.nodes import create_group, open_group
     from virtualzarr.opening import open
@@ -62,10 +64,12 @@ _HOMES = {
     "open": "virtualzarr.opening",
     "open_array": "virtualzarr.creation",
     "open_group": "virtualzarr.nodes",
+    "open_virtual_dataset": "virtualzarr.integrations.xarray_virtual",
     "rename": "virtualzarr.growing",
     "split_chunks": "virtualzarr.array",
     "stack": "virtualzarr.combine",
     "virtualize": "virtualzarr.virtualizing",
+    "virtualize_raw": "virtualzarr.formats.raw",
 }
 
 __all__ = [
@@ -92,10 +96,12 @@ __all__ = [
     "open",
     "open_array",
     "open_group",
+    "open_virtual_dataset",
     "rename",
     "split_chunks",
     "stack",
     "virtualize",
+    "virtualize_raw",
 ]
 
 

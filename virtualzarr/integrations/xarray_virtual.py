@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
-from xarray import Variable
+
+from virtualzarr.errors import MissingDependencyError, UnsupportedError
+
+try:
+    import xarray as xr
+    from xarray import Variable
+except ImportError as error:
+    raise MissingDependencyError(
+        "virtual datasets need xarray: pip install 'virtualzarr[xarray]'"
+    ) from error
 
 from virtualzarr.array import Array
 from virtualzarr.array.references import as_virtual
@@ -16,7 +24,6 @@ from virtualzarr.codecs.base import ArrayArray, Spec
 from virtualzarr.codecs.packing import Unpack
 from virtualzarr.combine.meaning import PACKING, Packing, recoded
 from virtualzarr.creation import create_array
-from virtualzarr.errors import UnsupportedError
 from virtualzarr.group import Group
 from virtualzarr.integrations.xarray import VirtualzarrBackend, _open
 from virtualzarr.integrations.xarray_duck import DuckArray, virtual_values
