@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -70,6 +71,24 @@ def _is_json(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
 
 
+def _is_npy(head: bytes) -> bool:
+    # A zip archive is one of arrays if its first member is.
+    member = head[30 : 30 + int.from_bytes(head[26:28], "little")]
+    return head.startswith(b"\x93NUMPY") or (
+        head.startswith(b"PK\x03\x04") and member.endswith(b".npy")
+    )
+
+
+def _is_nifti(head: bytes) -> bool:
+    if head.startswith(b"\x1f\x8b"):
+        # Known, so that it is refused by name.
+        try:
+            head = zlib.decompressobj(31).decompress(head, 540)
+        except zlib.error:
+            return False
+    return head[344:348] in (b"n+1\0", b"ni1\0") or head[4:8] in (b"n+2\0", b"ni2\0")
+
+
 _HERE = "virtualzarr.formats"
 
 FORMATS: dict[str, Format] = {
@@ -80,6 +99,9 @@ FORMATS: dict[str, Format] = {
     "tiff": Format(
         f"{_HERE}.tiff", begins(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), (".tif", ".tiff")
     ),
+    "npy": Format(f"{_HERE}.npy", _is_npy, (".npy", ".npz")),
+    "nifti": Format(f"{_HERE}.nifti", _is_nifti, (".nii", ".nii.gz")),
+    "envi": Format(f"{_HERE}.envi", begins(b"ENVI"), (".hdr",)),
     "kerchunk": Format(f"{_HERE}.kerchunk", _is_json, (".json", ".parq", ".parquet")),
     "icechunk": Format(f"{_HERE}.icechunk"),
     "zarr": Format(f"{_HERE}.zarr"),

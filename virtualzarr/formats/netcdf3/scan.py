@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,10 +9,11 @@ import numpy as np
 
 from grids import RegularGrid
 from virtualzarr.array import Array
-from virtualzarr.codecs import Pipeline, make
-from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
+from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.netcdf3.header import Header, Variable, read_header, row_bytes
+from virtualzarr.formats.plain import LIMIT, plain_pipeline
+from virtualzarr.formats.refusals import Refusals
 from virtualzarr.group import Group
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, check_name, json_attributes
@@ -61,8 +61,7 @@ class _Scan:
     def __init__(self, header: Header, source: Source, on_error: str) -> None:
         self.header = header
         self.source = source
-        self.on_error = on_error
-        self.refused: dict[str, str] = {}
+        self.refusals = Refusals(source, on_error)
         records = [variable for variable in header.variables if self._has_records(variable)]
         self._check_begins()
         self.record_bytes = _record_bytes([self._row_bytes(each) for each in records], records)
@@ -73,21 +72,13 @@ class _Scan:
     def group(self) -> Group:
         members: dict[str, Array | Group] = {}
         for variable in self.header.variables:
-            try:
+            with self.refusals.of(variable.name):
                 check_name(variable.name, 2)
                 if variable.name in members:
                     raise SourceError("another variable has the same name")
                 members[variable.name] = self._array(variable)
-            except VirtualZarrError as error:
-                self._refuse(variable.name, error)
-        return Group(json_attributes(self.header.attributes), members, refused=self.refused)
-
-    def _refuse(self, name: str, error: VirtualZarrError) -> None:
-        error.at(file=self.source.uri, variable=name)
-        if self.on_error == "raise":
-            raise error
-        self.refused[name] = error.message
-        warnings.warn(f"could not be virtualized: {error}", RefusedWarning, stacklevel=2)
+        attributes = json_attributes(self.header.attributes)
+        return Group(attributes, members, refused=self.refusals.reasons)
 
     def _has_records(self, variable: Variable) -> bool:
         numbers = variable.dimensions
@@ -128,7 +119,7 @@ class _Scan:
             shape=shape,
             dtype=variable.dtype.newbyteorder("="),
             grid=RegularGrid(shape, edges),
-            pipeline=_pipeline(variable.dtype),
+            pipeline=plain_pipeline(variable.dtype),
             fill_value=np.zeros((), variable.dtype.newbyteorder("="))[()],
             dimension_names=tuple(self.header.dimensions[n][0] for n in variable.dimensions),
             attributes=json_attributes(variable.attributes),
@@ -138,7 +129,7 @@ class _Scan:
 
     def _shape(self, variable: Variable) -> tuple[int, ...]:
         """Return the shape of a variable that a file may have."""
-        if self._row_bytes(variable) >= 2**62:
+        if self._row_bytes(variable) >= LIMIT:
             raise SourceError("a record has more bytes than a file can have")
         nrecords = self.nrecords or 0
         if self._has_records(variable) and nrecords > (self.source.size or 0):
@@ -179,7 +170,3 @@ def _record_bytes(rows: list[int], records: list[Variable]) -> int:
     if len(rows) == 1:
         return rows[0]
     return sum(row + -row % 4 for row in rows)
-
-
-def _pipeline(dtype: np.dtype[Any]) -> Pipeline:
-    return Pipeline([make("bytes", endian="big") if dtype.itemsize > 1 else make("bytes")])

@@ -1,0 +1,188 @@
+"""NIfTI-1 and NIfTI-2 images: a binary header, and values in order F."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.headers import HeaderReader
+from virtualzarr.formats.plain import fortran, plain_array
+from virtualzarr.formats.siblings import first_there, split_name
+from virtualzarr.group import Group
+from virtualzarr.manifest import Source
+from virtualzarr.metadata import json_attributes
+
+_TYPES: dict[int, Any] = {
+    2: "u1", 4: "i2", 8: "i4", 16: "f4", 32: "c8", 64: "f8", 256: "i1", 512: "u2", 768: "u4",
+    1024: "i8", 1280: "u8", 1792: "c16",
+    128: [("R", "u1"), ("G", "u1"), ("B", "u1")],
+    2304: [("R", "u1"), ("G", "u1"), ("B", "u1"), ("A", "u1")],
+}  # fmt: skip
+_NAMES = {1: "binary", 1536: "float128", 2048: "complex256"}
+_SIZES = {348: 1, 540: 2}
+Order = Literal["<", ">"]
+_GZIP = b"\x1f\x8b"
+
+# Name, type and count of the members of both headers that are used here, and where they are.
+_FIELDS = {
+    1: {
+        "magic": ("S4", 344), "dim": ("8i2", 40), "datatype": ("i2", 70), "pixdim": ("8f4", 76),
+        "vox_offset": ("f4", 108), "scl_slope": ("f4", 112), "scl_inter": ("f4", 116),
+        "xyzt_units": ("u1", 123), "descrip": ("S80", 148), "qform_code": ("i2", 252),
+        "sform_code": ("i2", 254), "quatern": ("3f4", 256), "qoffset": ("3f4", 268),
+        "srow": ("(3,4)f4", 280), "intent_code": ("i2", 68), "intent_name": ("S16", 328),
+    },
+    2: {
+        "magic": ("S8", 4), "dim": ("8i8", 16), "datatype": ("i2", 12), "pixdim": ("8f8", 104),
+        "vox_offset": ("i8", 168), "scl_slope": ("f8", 176), "scl_inter": ("f8", 184),
+        "xyzt_units": ("i4", 500), "descrip": ("S80", 240), "qform_code": ("i4", 344),
+        "sform_code": ("i4", 348), "quatern": ("3f8", 352), "qoffset": ("3f8", 376),
+        "srow": ("(3,4)f8", 400), "intent_code": ("i4", 504), "intent_name": ("S16", 508),
+    },
+}  # fmt: skip
+_DESCRIPTIVE = (
+    "descrip", "xyzt_units", "intent_code", "intent_name", "qform_code", "sform_code", "quatern",
+    "qoffset", "srow",
+)  # fmt: skip
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Scan a NIfTI image into a group with the array ``data`` of dimensions x, y, z, t, ...
+
+    The array holds the numbers as they are stored. Slope and intercept, if there are, are in the
+    attributes `scale_factor` and `add_offset`, which is how xarray decodes to what nibabel gives.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+        Of a ``.nii`` file, or of the header ``.hdr`` with an ``.img`` beside it.
+    on_error : {"raise", "warn"}
+        There is only one array: if it cannot be virtualized, that is an error either way.
+    storage_options : mapping, optional
+        How fsspec opens URLs.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        If a file is missing, truncated or damaged.
+    UnsupportedError
+        If the file is compressed, or of a type that Zarr has not.
+    """
+    source = Source.of_file(path_or_url, storage_options)
+    try:
+        header = _header(HeaderReader(source))
+        image = source
+        if not header.single:
+            stem, _, query = split_name(path_or_url)
+            beside = [f"{stem}{extension}{query}" for extension in (".img", ".IMG")]
+            image = first_there(beside, "the image of the NIfTI header", storage_options)
+        shape = header.shape
+        array = plain_array(
+            image, header.offset, header.dtype, shape, axes=fortran(len(shape)), path="data",
+            dimension_names=tuple("xyztuvw"[: len(shape)]), attributes=header.attributes(),
+        )  # fmt: skip
+    except VirtualZarrError as error:
+        raise error.at(file=source.uri) from error.__cause__
+    return Group({}, {"data": array})
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The members of a header, as numpy values."""
+
+    version: int
+    order: Order
+    fields: dict[str, Any]
+
+    @property
+    def single(self) -> bool:
+        """Whether the values are in the same file."""
+        return bytes(self.fields["magic"])[1:2] == b"+"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        dim = self.fields["dim"].tolist()
+        if not 0 <= dim[0] <= 7 or min(dim[1 : dim[0] + 1], default=0) < 0:
+            raise SourceError(f"the NIfTI header has the dimensions {dim}")
+        return tuple(dim[1 : dim[0] + 1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        code = int(self.fields["datatype"])
+        if code not in _TYPES:
+            raise UnsupportedError(f"NIfTI data type {code} ({_NAMES.get(code, 'not known')})")
+        return np.dtype(_TYPES[code]).newbyteorder(self.order)
+
+    @property
+    def offset(self) -> int:
+        offset = float(self.fields["vox_offset"])
+        least = (352, 544)[self.version - 1] if self.single else 0
+        if not (math.isfinite(offset) and offset >= least and offset == int(offset)):
+            raise SourceError(f"the NIfTI header says that the values begin at {offset}")
+        return int(self.fields["vox_offset"])
+
+    def attributes(self) -> dict[str, Any]:
+        """Return how numbers are to be scaled, and where in space they are."""
+        slope, inter = float(self.fields["scl_slope"]), float(self.fields["scl_inter"])
+        found: dict[str, Any] = {}
+        if math.isfinite(slope) and slope != 0:
+            if not math.isfinite(inter):
+                raise SourceError(f"the NIfTI header has the slope {slope}, but intercept {inter}")
+            if self.dtype.names is None and (slope, inter) != (1, 0):
+                found |= {"scale_factor": np.float64(slope), "add_offset": np.float64(inter)}
+        ndim = int(self.fields["dim"][0])
+        found |= {"pixdim": self.fields["pixdim"][1 : ndim + 1].astype("f8")}
+        found |= {name: _plain(self.fields[name]) for name in _DESCRIPTIVE}
+        return json_attributes({name: value for name, value in found.items() if _says(value)})
+
+
+def _header(file: HeaderReader) -> _Header:
+    first = file.take(4)
+    if first[:2] == _GZIP:
+        raise UnsupportedError(
+            "the NIfTI file is compressed with gzip, so that its values have no place in it; "
+            "decompress it (gunzip)"
+        )
+    for order in get_args(Order):
+        size = int(np.frombuffer(first, f"{order}i4")[0])
+        version = _SIZES.get(size)
+        if version is not None:
+            raw = first + file.take(size - 4)
+            return _Header(version, order, _members(raw, version, order))
+    raise SourceError(f"the file begins with {first!r}: it is no NIfTI image")
+
+
+def _members(raw: bytes, version: int, order: Order) -> dict[str, Any]:
+    fields = {}
+    for name, (form, at) in _FIELDS[version].items():
+        dtype = np.dtype(form)
+        value = np.ndarray((), dtype.newbyteorder(order), raw, at)[()]
+        fields[name] = raw[at : at + dtype.itemsize] if dtype.kind == "S" else value
+    if fields["magic"][:4] not in (b"n+%d\0" % version, b"ni%d\0" % version):
+        raise SourceError(f"the NIfTI header has the magic {fields['magic']!r}")
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.split(b"\0")[0]
+    return np.asarray(value).astype("f8") if np.asarray(value).dtype.kind == "f" else value
+
+
+def _says(value: Any) -> bool:
+    """Tell whether a member says anything: most are zero, or empty, in most files."""
+    return bool(value) if isinstance(value, bytes) else bool(np.any(value))

@@ -1,0 +1,170 @@
+"""numpy's files: one array (NPY), or several in a zip archive (NPZ)."""
+
+from __future__ import annotations
+
+import ast
+import io
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.headers import HeaderReader, byte_file
+from virtualzarr.formats.plain import check_place, fortran, plain_array
+from virtualzarr.formats.refusals import Refusals
+from virtualzarr.group import Group
+from virtualzarr.manifest import Source
+from virtualzarr.metadata import check_name
+
+MAGIC = b"\x93NUMPY"
+NAME = "data"
+"""What the array of an NPY file is called, which has no name."""
+
+_HEADER_LIMIT = 64 * 1024
+_ZIP = b"PK\x03\x04"
+_ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOFError, RuntimeError)
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Scan an NPY file into a group with the array ``data``, or an NPZ file into one of all arrays.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+    on_error : {"raise", "warn"}
+        What to do about an array that cannot be virtualized.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        If there is no such file, or it is truncated or damaged.
+    UnsupportedError
+        If an array is compressed, or holds Python objects.
+    """
+    source = Source.of_file(path_or_url, storage_options)
+    refusals = Refusals(source, on_error)
+    try:
+        if HeaderReader(source).take(4) == _ZIP:
+            return _archive(source, refusals)
+        members: dict[str, Array | Group] = {}
+        with refusals.of(NAME):
+            members[NAME] = _array(HeaderReader(source), source, NAME)
+        return Group({}, members, refused=refusals.reasons)
+    except VirtualZarrError as error:
+        raise error.at(file=source.uri) from error.__cause__
+
+
+def _array(file: HeaderReader, source: Source, path: str, size: int | None = None) -> Array:
+    """Return the array whose header begins where the file is; it has `size` bytes with the header.
+
+    Source: numpy.lib.format.
+    """
+    start = file.position
+    magic = file.take(8)
+    if magic[:6] != MAGIC or magic[6] not in (1, 2, 3):
+        raise SourceError(f"the bytes {magic!r} begin no NPY array of a known version")
+    length = int.from_bytes(file.take(2 if magic[6] == 1 else 4), "little")
+    if length > _HEADER_LIMIT:
+        raise SourceError(f"an NPY header of {length} bytes")
+    dtype, shape, order = _parsed(file.take(length), "utf-8" if magic[6] > 2 else "latin-1")
+    if size is not None:
+        ending = Source(source.uri, size=start + size)
+        check_place(ending, file.position, shape, dtype)
+    axes = fortran(len(shape)) if order else None
+    return plain_array(source, file.position, dtype, shape, axes=axes, path=path)
+
+
+def _parsed(raw: bytes, encoding: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    try:
+        header = ast.literal_eval(raw.decode(encoding).strip())
+        dtype = np.lib.format.descr_to_dtype(header["descr"])
+        shape, order = tuple(header["shape"]), header["fortran_order"]
+        if not isinstance(order, bool) or any(type(length) is not int for length in shape):
+            raise TypeError("not what numpy writes")
+    except Exception as error:  # anything may be in there
+        raise SourceError(f"the NPY header is damaged: {raw[:200]!r}") from error
+    return dtype, shape, order
+
+
+def _archive(source: Source, refusals: Refusals) -> Group:
+    try:
+        with zipfile.ZipFile(io.BufferedReader(_Seekable(source), 64 * 1024)) as archive:
+            entries = archive.infolist()
+    except _ZIP_ERRORS as error:
+        raise SourceError(f"the zip archive cannot be read: {error}") from error
+    members: dict[str, Array | Group] = {}
+    for entry in entries:
+        name = entry.filename.removesuffix(".npy")
+        with refusals.of(name):
+            _check_entry(entry, name)
+            if name in members:
+                raise SourceError("another array has the same name")
+            file = HeaderReader(source, entry.header_offset)
+            local = file.take(30)
+            if local[:4] != _ZIP:
+                raise SourceError("the zip archive's directory points to no member")
+            lengths = (int.from_bytes(local[at : at + 2], "little") for at in (26, 28))
+            file.take(sum(lengths))
+            members[name] = _array(file, source, name, entry.file_size)
+    return Group({}, members, refused=refusals.reasons)
+
+
+def _check_entry(entry: zipfile.ZipInfo, name: str) -> None:
+    """Refuse members that are no uncompressed NPY files."""
+    check_name(name, 2)
+    if name == entry.filename:
+        raise UnsupportedError("the member of the archive is no .npy file")
+    if entry.flag_bits & 1:
+        raise UnsupportedError("the member of the archive is encrypted")
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise UnsupportedError(
+            "the member of the archive is compressed (numpy.savez_compressed), so that its values "
+            "have no place in the file; save it with numpy.savez"
+        )
+    if entry.compress_size != entry.file_size:
+        raise SourceError("the zip archive's directory is damaged")
+
+
+class _Seekable(io.RawIOBase):
+    """A source as a file object, which is what zipfile reads."""
+
+    def __init__(self, source: Source) -> None:
+        self._file, self._size, self._at = byte_file(source), source.size or 0, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        at = offset + (0, self._at, self._size)[whence]
+        if at < 0:
+            raise ValueError("before the beginning of the file")
+        self._at = at
+        return at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        count = max(0, min(len(view), self._size - self._at))
+        if count:
+            self._file.read_into(self._at, view[:count])
+        self._at += count
+        return count

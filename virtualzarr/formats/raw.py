@@ -1,0 +1,109 @@
+"""Raw binary files, which are described by whoever opens them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.plain import check_dtype, fortran, plain_array
+from virtualzarr.group import Group
+from virtualzarr.manifest import Source
+
+
+def virtualize_raw(
+    path_or_url: Any,
+    dtype: Any,
+    shape: Sequence[int],
+    *,
+    offset: int = 0,
+    order: str | Sequence[int] = "C",
+    name: str = "data",
+    dims: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Open a file of plain numbers as a group with one array, whose only chunk lies in the file.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+    dtype : dtype-like
+        As stored, with the byte order: ``">f4"`` is big-endian.
+    shape : sequence of int
+        One length may be -1: as many as there are.
+    offset : int
+        Bytes before the first element.
+    order : {"C", "F"} or sequence of int
+        How the elements follow one another: the last axis fastest, or the first; or the array's
+        axes in the order they are stored, slowest first.
+    name : str
+        Of the array.
+    dims : sequence of str or None, optional
+        Names of its dimensions.
+    attributes : mapping, optional
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        There is no such file, it is too short, or -1 is no whole number.
+    UnsupportedError
+        Elements of such a type cannot be referenced.
+    ValueError
+        The description contradicts itself.
+
+    Examples
+    --------
+    >>> _ = open("ramp.bin", "wb").write(bytes(4) + bytes(range(6)))
+    >>> group = virtualize_raw("ramp.bin", "u1", (-1, 2), offset=4, order="F", dims=("y", "x"))
+    >>> group["data"][:].tolist()
+    [[0, 3], [1, 4], [2, 5]]
+    """
+    source = Source.of_file(path_or_url, storage_options)
+    dtype, lengths = np.dtype(dtype), [operator.index(length) for length in shape]
+    check_dtype(dtype)
+    if min(lengths, default=0) < -1 or lengths.count(-1) > 1 or offset < 0:
+        raise ValueError(f"a shape {tuple(shape)} at {offset}")
+    if -1 in lengths:
+        lengths[lengths.index(-1)] = _rest(source, offset, dtype, lengths)
+    axes = _axes(order, len(lengths))
+    array = plain_array(
+        source, offset, dtype, lengths, axes=axes, path=name,
+        dimension_names=dims, attributes=attributes,
+    )  # fmt: skip
+    return Group({}, {name: array})
+
+
+def _rest(source: Source, offset: int, dtype: np.dtype[Any], lengths: Sequence[int]) -> int:
+    """Return the length that uses the file up."""
+    row = math.prod(length for length in lengths if length != -1) * dtype.itemsize
+    if source.size is None:
+        raise SourceError("the server does not say how long the file is", file=source.uri)
+    count, left = divmod(source.size - offset, row) if row else (0, 0)
+    if left or count < 0:
+        raise SourceError(
+            f"the {source.size - offset} bytes from {offset} on are no whole number of rows of "
+            f"{row} bytes",
+            file=source.uri,
+        )
+    return count
+
+
+def _axes(order: str | Sequence[int], ndim: int) -> Sequence[int] | None:
+    if order == "C":
+        return None
+    if order == "F":
+        return fortran(ndim)
+    if isinstance(order, str) or sorted(order) != list(range(ndim)):
+        raise ValueError(f"order is 'C', 'F' or a permutation of {ndim} axes, not {order!r}")
+    return order

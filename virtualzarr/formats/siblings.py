@@ -1,0 +1,46 @@
+"""Files beside a file: headers and values that are kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from virtualzarr.errors import SourceNotFoundError
+from virtualzarr.manifest import Source
+from virtualzarr.stores.files import is_url, resolve_uri
+
+
+def split_name(path_or_url: Any) -> tuple[str, str, str]:
+    """Return the path of a file without its extension, the extension, and the query of a URL.
+
+    Examples
+    --------
+    >>> split_name("https://host/a.b/scene.hdr?key=1")
+    ('https://host/a.b/scene', '.hdr', '?key=1')
+    """
+    uri = resolve_uri(path_or_url)
+    path, mark, query = uri.partition("?") if is_url(uri) else (uri, "", "")
+    folder, _, name = path.rpartition("/")
+    stem, dot, extension = name.rpartition(".")
+    if not stem:
+        return path, "", mark + query
+    return f"{folder}/{stem}", dot + extension, mark + query
+
+
+def first_there(
+    candidates: Iterable[str], what: str, storage_options: Mapping[str, Any] | None = None
+) -> Source:
+    """Return the first of some files that is there.
+
+    Raises
+    ------
+    SourceNotFoundError
+        None is.
+    """
+    tried = []
+    for candidate in candidates:
+        try:
+            return Source.of_file(candidate, storage_options)
+        except SourceNotFoundError:
+            tried.append(candidate.rpartition("/")[2])
+    raise SourceNotFoundError(f"{what} is missing; tried {', '.join(tried)} in the same folder")
