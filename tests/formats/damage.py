@@ -41,7 +41,7 @@ def flip_everywhere(
 ) -> None:
     """Check that a flipped bit gives a clear error, or something that can be read."""
     raw = path.read_bytes()
-    for place in range(start, stop, step):
+    for place in range(start, min(stop, len(raw)), step):
         for bit in (0, 3, 7):
             damaged = bytearray(raw)
             damaged[place] ^= 1 << bit
