@@ -112,7 +112,7 @@ def cast(draw, array, values):
 OPERATIONS = [basic, basic, orthogonal, transpose, broadcast, expand, pad, reindex, cast]
 
 
-@settings(COMMON, max_examples=100)
+@settings(COMMON, max_examples=60)
 @given(st.data(), st.sampled_from(sorted(MAKERS)), st.booleans())
 def test_any_operations_in_any_order(data, maker, small):
     shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3), label="shape"))
@@ -264,6 +264,13 @@ class TestReferences:
         expected = values[1:, 1:]
         for selection in [(3,), (slice(None), 4), (slice(None, None, -2), slice(1, None, 3))]:
             np.testing.assert_array_equal(joined.lazy[selection][...], expected[selection])
+
+    def test_scalars_of_larger_blocks_become_arrays_again(self):
+        array = virtual_array(numbers((2, 2)), 2, pipeline=ZLIB)
+        made = array.lazy[1, 0].lazy[None, None].lazy.broadcast_to((3, 2))
+        np.testing.assert_array_equal(made[...], np.full((3, 2), 3))
+        made = array.lazy[0, 1:].lazy[0].lazy[None].lazy.broadcast_to((2,))
+        np.testing.assert_array_equal(made[...], [2, 2])
 
     def test_shards(self):
         values = numbers((8, 8))

@@ -11,8 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_array
+from tests.combine.test_meaning import packed
 from virtualzarr import Group
+from virtualzarr.array import reader
 from virtualzarr.errors import MismatchError
+from virtualzarr.metadata import json_attributes
 
 xr = pytest.importorskip("xarray")
 duck = pytest.importorskip("virtualzarr.integrations.xarray_duck")
@@ -193,6 +196,26 @@ def test_any_program_without_reading(data):
             ours = program(ours)
         assert virtual(ours) or not unread, operation.__name__
         check(ours, theirs)
+
+
+@settings(COMMON, max_examples=60)
+@given(packed(), st.sampled_from([2, 3]), st.sampled_from([RAW, BIG, ZLIB]))
+def test_any_packing(case, zarr_format, pipeline):
+    values, attributes = case
+    array = virtual_array(
+        values, 2, pipeline=pipeline, dims=("x",), attrs=json_attributes(attributes), path="v",
+        zarr_format=zarr_format, fill_value=values.dtype.type(2),
+    )  # fmt: skip
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "SPLIT_BYTES", 0)  # what is stored as it is is read by parts
+        warnings.simplefilter("ignore")
+        ours = open_virtual_dataset(array)
+        theirs = xr.open_dataset(array, engine=VirtualzarrBackend)
+        check(ours.isel(x=slice(1, None)), theirs.isel(x=slice(1, None)))
+        again = xr.open_dataset(to_group(ours), engine=VirtualzarrBackend)
+        np.testing.assert_array_equal(again["v"].values, theirs["v"].values)
+        assert again["v"].dtype == theirs["v"].dtype
+    assert isinstance(ours["v"].variable._data, duck.DuckArray)
 
 
 MINIMAL = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}

@@ -268,7 +268,10 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
         return Pipeline([make("virtualzarr.repeat", axis=axis), *pipeline.codecs])
 
     decoders = [
-        Decoder(wide(d.pipeline), d.shape and (*d.shape[:axis], edge, *d.shape[axis:]))
+        Decoder(
+            wide(d.pipeline),
+            None if d.shape is None else (*d.shape[:axis], edge, *d.shape[axis:]),
+        )
         for d in manifest.decoders
     ]
     names = metadata.dimension_names
@@ -328,7 +331,10 @@ def transposed(array: Array, axes: Sequence[int]) -> Array:
         return None if column is None else column.transpose(axes)
 
     decoders = [
-        Decoder(_turned(d.pipeline, order), d.shape and tuple(d.shape[axis] for axis in axes))
+        Decoder(
+            _turned(d.pipeline, order),
+            None if d.shape is None else tuple(d.shape[axis] for axis in axes),
+        )
         for d in manifest.decoders
     ]
     origin = manifest.origin
@@ -418,15 +424,16 @@ def _element(value: Any, dtype: np.dtype[Any]) -> Any:
     """
     if dtype.hasobject:
         return value
+    if dtype.kind in "mM" and np.asarray(value).dtype.kind in "mM" and np.isnat(value):
+        return np.array("NaT", dtype)[()]
     try:
         with np.errstate(all="ignore"):
             element = np.asarray(value).astype(dtype)[()]
             same = bool(element == value) or bool(element != element and value != value)
-            missing = dtype.kind in "mM" and bool(np.isnat(element))
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{value!r} is no {dtype}: {error}") from error
     rounded = dtype.kind in "fc" and np.asarray(value).dtype.kind in "iufc"
-    if not (same or missing or rounded):
+    if not (same or rounded):
         raise ValueError(f"{value!r} is no {dtype}; convert the array with astype first")
     return element
 
