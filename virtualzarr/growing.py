@@ -269,7 +269,8 @@ def _adapted(old: Group, new: Group) -> Group:
         elif isinstance(node, Array) and isinstance(other, Array) and node.dtype == other.dtype:
             manifest = node.manifest
             if node.metadata.fill_value is None and manifest.nrefs == manifest.ncells:
-                metadata = node.metadata.replace(fill_value=other.metadata.fill_value)
+                metadata = node.metadata.as_format(3)  # where no value means missing data
+                metadata = metadata.replace(fill_value=other.metadata.fill_value)
                 node = Array.virtual(metadata, manifest, node.path)
         members[name] = node
     return Group(old.attrs, members, old.path, old.refused)

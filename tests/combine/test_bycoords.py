@@ -182,6 +182,50 @@ def test_coordinates_must_be_sorted(t: list[float]) -> None:
         vz.combine_by_coords([odd, row(5, 7)])
 
 
+def test_coordinates_that_are_missing_have_no_place() -> None:
+    first = group(t=(("t",), np.array([-9, 1]), {"_FillValue": -9}))
+    with pytest.raises(MismatchError, match="missing somewhere"):
+        vz.combine_by_coords([first, group(t=(("t",), np.array([2, 3]), {"_FillValue": -9}))])
+
+
+def test_unsigned_coordinates_are_put_in_their_order() -> None:
+    spans = [(130, 132), (126, 128)]
+    parts = [
+        group(
+            t=(("t",), np.arange(*span).astype("u1").view("i1"), {"_Unsigned": "true"}),
+            v=(("t",), np.arange(*span) * 1.0),
+        )
+        for span in spans
+    ]
+    joined = vz.combine_by_coords(parts, gaps="fill")
+    assert joined["t"][...].view("u1").tolist() == list(range(126, 132))
+    np.testing.assert_array_equal(joined["v"][...], [126, 127, np.nan, np.nan, 130, 131])
+    assert vz.concat(parts[::-1], dim="t")["v"][...].tolist() == [126, 127, 130, 131]
+
+
+@pytest.mark.parametrize("dims", [None, ["t"]])
+@pytest.mark.parametrize("gaps", ["allow", "fill"])
+def test_inputs_without_any_coordinates_add_nothing(dims: Any, gaps: str) -> None:
+    for parts in ([row(2, 4), row(0, 0), row(0, 2)], [row(0, 0), row(0, 4)], [row(0, 4)]):
+        joined = vz.combine_by_coords(parts, dims, gaps=gaps)
+        assert joined["v"][...].tolist() == [0, 10, 20, 30]
+    assert vz.combine_by_coords([row(0, 0), row(3, 3)], dims, gaps=gaps)["v"].shape == (0,)
+    with pytest.raises(MismatchError, match="values in"):
+        vz.combine_by_coords([row(0, 2, z=((), 1)), row(0, 0, z=((), 2))], dims, gaps=gaps)
+
+
+def test_a_tile_without_any_coordinates_lies_beside_others() -> None:
+    def tile(t: int, n: int, x: int) -> Group:
+        return group(
+            t=(("t",), np.arange(t, t + n)), x=(("x",), [x]), v=(("t", "x"), np.full((n, 1), t + x))
+        )
+
+    parts = [tile(1, 1, 0), tile(0, 0, 10), tile(0, 1, 0), tile(0, 1, 10), tile(1, 1, 10)]
+    assert vz.combine_by_coords(parts)["v"][...].tolist() == [[0, 10], [1, 11]]
+    with pytest.raises(MismatchError, match="no input beside it"):
+        vz.combine_by_coords([*parts, tile(0, 0, 20)], missing="fill")
+
+
 def test_what_runs_the_other_way_is_found() -> None:
     back = group(t=(("t",), [9, 8]), v=(("t",), [0.0, 0]))
     with pytest.raises(MismatchError, match="falls in"):
@@ -219,6 +263,12 @@ def test_what_is_filled_is_what_readers_take_for_missing() -> None:
     parts[1] = row(2, 4, n=(("t",), np.array([7, 8], "i2")))
     with pytest.raises(MismatchError, match="no _FillValue"):
         vz.concat(parts, dim="t", missing="fill")
+
+
+def test_marks_that_no_element_can_be_are_not_put_in() -> None:
+    there = group(t=(("t",), [0]), v=(("t",), np.array([1], "i2"), {"missing_value": -99999}))
+    with pytest.raises(MismatchError, match="no _FillValue"):
+        vz.concat([there, group(t=(("t",), [1]))], dim="t", missing="fill")
 
 
 def test_groups_that_are_not_everywhere_are_filled() -> None:

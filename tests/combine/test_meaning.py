@@ -283,3 +283,60 @@ def test_packed_arrays_are_joined_along_an_axis() -> None:
     assert joined.attrs == {"units": "m"}
     assert joined.chunks == ((2, 1, 2, 1), (2,))
     np.testing.assert_array_equal(vz.stack(arrays, harmonize=True)[0], first)
+
+
+def test_equal_numbers_of_other_precision_are_found() -> None:
+    packed = np.array([1, 2], "i2")
+    arrays = [
+        virtual(packed, {"scale_factor": kind(np.float32(0.1))}) for kind in (np.float32, float)
+    ]
+    with pytest.raises(MismatchError, match="dtype of scale_factor"):
+        vz.concat(arrays)
+    check_like_xarray([(packed, {"scale_factor": np.float32(0.1)}),
+                       (packed, {"scale_factor": float(np.float32(0.1))})])  # fmt: skip
+
+
+def test_attributes_that_give_meaning_are_kept_where_others_are_dropped() -> None:
+    attributes = {"scale_factor": 0.5, "_FillValue": 3, "units": "K", "history": "h"}
+    array = virtual_array(numbers((3, 2), "i2"), attrs=attributes)
+    del attributes["history"]
+    assert vz.concat([array, array], combine_attrs="drop").attrs == attributes
+    group = Group({"title": "t"}, {"x": array})
+    joined = vz.stack([group, group], dim="t", combine_attrs="drop")
+    assert (joined.attrs, joined["x"].attrs) == ({}, attributes)
+
+
+def test_one_mask_said_in_two_ways() -> None:
+    check_like_xarray(
+        [
+            (np.array([1, -1], "i2"), {"_FillValue": np.int16(-1)}),
+            (np.array([-1, 2], "i2"), {"missing_value": np.int16(-1)}),
+        ]
+    )
+    parts = [
+        virtual_array(np.array([1, -1], "i2"), attrs={name: -1})
+        for name in ("_FillValue", "missing_value")
+    ]
+    np.testing.assert_array_equal(vz.concat(parts, harmonize=True)[...], [1, np.nan] * 2)
+
+
+@pytest.mark.parametrize("fill", [0, 3])
+def test_fill_values_of_zarr_v2_are_masks(fill: int) -> None:
+    values = np.array([0, 3], "i2")
+    arrays = [virtual_array(values, fill_value=fill, zarr_format=n) for n in (2, 3)]
+    with pytest.raises(MismatchError, match="of Zarr v2, where"):
+        vz.concat(arrays)
+    joined = vz.concat(arrays, harmonize=True)
+    expected = [*np.where(values == fill, np.nan, values), *values]
+    np.testing.assert_array_equal(joined[...], expected)
+
+
+def test_unpacked_arrays_of_bytes_have_a_native_form(tmp_path: Any) -> None:
+    arrays = [virtual_array(np.array([1, 2], "i1"), attrs={"scale_factor": s}) for s in (0.5, 0.25)]
+    pipeline = Pipeline([make("bytes")])
+    arrays = [
+        Array.virtual(array.metadata.replace(pipeline=pipeline), array.manifest, "v")
+        for array in arrays
+    ]
+    Group({}, {"v": vz.concat(arrays, harmonize=True)}).publish(tmp_path / "v.zarr")
+    assert vz.open(tmp_path / "v.zarr")["v"][...].tolist() == [0.5, 1, 0.25, 0.5]

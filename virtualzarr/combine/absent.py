@@ -11,6 +11,7 @@ import grids
 from grids import Axis
 from virtualzarr.array import Array
 from virtualzarr.array.recut import axes_of
+from virtualzarr.codecs.packing import equal_scalars
 from virtualzarr.combine.meaning import masks_of
 from virtualzarr.errors import MismatchError
 from virtualzarr.group import Group
@@ -77,8 +78,8 @@ def missing_value(array: Array) -> Any:
     MismatchError
         There is none.
     """
-    if masks := masks_of(array):
-        return array.dtype.type(masks[0])
+    if masks := equal_scalars(masks_of(array), array.dtype):
+        return masks[0]
     if array.dtype.kind in "fc":
         return array.dtype.type(np.nan)
     if array.dtype.kind in "mM":

@@ -57,7 +57,8 @@ def concat(
         own input's fill value. What results is what xarray decodes from each input.
     combine_attrs : {"drop_conflicts", "override", "no_conflicts", "identical", "drop"}, optional
         Of other attributes with several values, none is kept; all are the first input's; different
-        values are an error; so are attributes that only some have; none is kept of any.
+        values are an error; so are attributes that only some have; none is kept of any, but for
+        those that give numbers their meaning.
     dtype : dtype-like, optional
         Of arrays: what all values are cast to, whatever is lost. By default, one that has all
         values of all inputs: float64 for int32 and float32, the longest text, the finest time.

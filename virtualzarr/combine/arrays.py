@@ -285,13 +285,14 @@ def _common_format(arrays: Sequence[Array], problems: Problems, variable: str) -
         return formats[0]
     for index, array in enumerate(arrays):
         fill = array.fill_value
-        means = formats[index] == 2 and fill is not None and array.dtype.kind in "iufcmM"
-        if means and fill == fill and fill != zero_of(array.dtype):
+        means = formats[index] == 2 and fill is not None and "_FillValue" not in array.attrs
+        if means and array.dtype.kind in "iufcmM" and fill == fill:
             problems.add(
                 variable,
                 index,
                 f"{problems.labels[index]} is of Zarr v2, where {fill!r} means missing data, "
-                f"{problems.labels[formats.index(3)]} of v3, where it does not",
+                f"{problems.labels[formats.index(3)]} of v3, where it does not; "
+                "harmonize=True makes them NaN",
             )
     return 3
 

@@ -42,7 +42,7 @@ def differing_meaning(
     mine: Mapping[str, Any], its: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield name and both values of each attribute in `MEANING` that differs."""
-    if mine == its:
+    if mine == its and not any(name in mine for name in _FLOATS):
         return
     for name in MEANING:
         if (name in mine) != (name in its) or not same_value(mine.get(name), its.get(name)):
@@ -71,7 +71,8 @@ def combined_attributes(
     attributes : sequence of mapping
     policy : {"drop_conflicts", "override", "no_conflicts", "identical", "drop"}
         Of attributes with several values, none is kept; all are the first input's; different values
-        are an error; so are attributes that only some have; none is kept of any.
+        are an error; so are attributes that only some have; none is kept of any, but for those
+        that give numbers their meaning (`MEANING`).
 
     Raises
     ------
@@ -84,9 +85,9 @@ def combined_attributes(
     >>> combined_attributes(days), combined_attributes(days, "override")
     ({'title': 'air', 'level': 2}, {'title': 'air', 'history': 'a'})
     """
-    if policy == "drop":
-        return {}
     first = dict(attributes[0])
+    if policy == "drop":
+        return {name: value for name, value in first.items() if name in MEANING}
     if policy == "override" or all(others == first for others in attributes[1:]):
         return first
     combined, conflicts = first, set[str]()

@@ -21,11 +21,15 @@ from virtualzarr.combine.coordinates import inline_array
 from virtualzarr.combine.merging import merge_labelled
 from virtualzarr.combine.options import JoinOptions, Options
 from virtualzarr.combine.problems import Labels, Problems
+from virtualzarr.combine.values import is_missing, meant
 from virtualzarr.errors import MismatchError
 from virtualzarr.group import Group
 
 OVERLAPS = ("raise", "first", "last")
 GAPS = ("allow", "raise", "fill")
+NOWHERE = -1
+"""The rank of what has no coordinates, where others have some."""
+
 FILLED = 1_000_000
 """At most so many coordinates are put into gaps."""
 
@@ -91,7 +95,7 @@ def combine_labelled(
             raise ValueError(f"{name} is one of {known}, not {value!r}")
     places = [_Places.along(dim, groups, labels, options) for dim in dims or _shared(groups)]
     if dims is None:
-        places = [place for place in places if len(place.coordinates) > 1]
+        places = [place for place in places if len(set(place.rank)) > 1]
         if not places:
             if len(groups) == 1:
                 return groups[0]
@@ -169,14 +173,14 @@ class _Places:
             for what, mine, its in differing_meaning(array.attrs, arrays[0].attrs):
                 problems.differ(dim, index, 0, f"attribute {what}", repr(mine), repr(its))
         problems.check(f"order by {dim}")
-        values = [array.read() for array in arrays]
+        values = [meant(array.read(), array) for array in arrays]
         distinct: dict[tuple[Any, ...], int] = {}
         keys = [(len(own), own.dtype.str, own.tobytes()) for own in values]
         for index, key in enumerate(keys):
             distinct.setdefault(key, index)
         for index in distinct.values():
-            _check_sorted(values[index], dim, labels, index)
-        owners = [index for index in distinct.values() if len(values[index])]
+            _check_sorted(values[index], arrays[index], labels, index)
+        owners = [index for index in distinct.values() if len(values[index])] or [0]
         made = cls(dim, [values[index] for index in owners], [], arrays[0], labels)
         if made.falling and any(_direction(values[index]) > 0 for index in owners):
             odd = next(index for index in owners if _direction(values[index]) < 0)
@@ -185,10 +189,11 @@ class _Places:
                 file=labels.file(odd),
                 variable=dim,
             )
-        owners.sort(key=lambda index: values[index][0], reverse=made.falling)
+        if len(owners) > 1:
+            owners.sort(key=lambda index: values[index][0], reverse=made.falling)
         order = {keys[index]: rank for rank, index in enumerate(owners)}
         made.coordinates = [values[index] for index in owners]
-        made.rank = [order.get(key, 0) for key in keys]
+        made.rank = [order.get(key, NOWHERE) for key in keys]
         made.kept = [(0, len(own)) for own in made.coordinates]
         made.before = [own[:0] for own in made.coordinates]
         return made
@@ -252,6 +257,8 @@ class _Places:
     def trimmed(self, group: Group, index: int) -> Group:
         """Return a group with the part of it that is kept."""
         rank = self.rank[index]
+        if rank == NOWHERE:
+            return group
         start, stop = self.kept[rank]
         if (start, stop) == (0, len(self.coordinates[rank])):
             return group
@@ -259,7 +266,7 @@ class _Places:
 
     def find_gaps(self, how: str) -> None:
         """Find out what has to be put before each to fill a gap."""
-        if how == "allow":
+        if how == "allow" or not any(map(len, self.coordinates)):
             return
         parts = [_wide(self.part(rank)) for rank in range(len(self.coordinates))]
         steps = [np.unique(np.diff(part)) for part in parts if len(part) > 1]
@@ -293,7 +300,7 @@ class _Places:
         if count > FILLED:
             raise self.error(rank, f"the gap in {self.dim} has {count:,} coordinates, too many")
         between = first + steps[0] * np.arange(1, count + 1)
-        return between.astype(self.coordinates[rank].dtype)
+        return between.astype(self.coordinates[rank].dtype).view(self.model.dtype)
 
 
 def _wide(values: NDArray[Any]) -> NDArray[Any]:
@@ -305,14 +312,14 @@ def _direction(values: NDArray[Any]) -> int:
     return 0 if len(values) < 2 else 1 if values[1] > values[0] else -1
 
 
-def _check_sorted(values: NDArray[Any], dim: str, labels: Labels, index: int) -> None:
+def _check_sorted(values: NDArray[Any], array: Array, labels: Labels, index: int) -> None:
     falling = _direction(values) < 0
     steps = values[:-1] > values[1:] if falling else values[1:] > values[:-1]
-    if not steps.all() or (values != values).any():
+    if not steps.all() or is_missing(values.view(array.dtype), array).any():
         raise MismatchError(
-            f"{dim} in {labels[index]} is not sorted, repeats, or is missing somewhere",
+            f"{array.name} in {labels[index]} is not sorted, repeats, or is missing somewhere",
             file=labels.file(index),
-            variable=dim,
+            variable=array.name,
         )
 
 
@@ -350,6 +357,7 @@ def _laid_out(
     found: dict[Position, list[int]] = {}
     for index in range(len(groups)):
         found.setdefault(tuple(place.rank[index] for place in places), []).append(index)
+    groups = _with_empty(groups, found, places, labels, options)
     laid: dict[Position, Group] = {}
     shape = [len(place.coordinates) for place in places]
     for position in product(*map(range, shape)):
@@ -377,6 +385,44 @@ def _laid_out(
     return laid
 
 
+def _with_empty(
+    groups: Sequence[Group],
+    found: dict[Position, list[int]],
+    places: Sequence[_Places],
+    labels: Labels,
+    options: Options,
+) -> Sequence[Group]:
+    """Put groups without coordinates along a dimension behind others, which hold their values.
+
+    They add none, but what else is in them must agree.
+    """
+    made = list(groups)
+    for position in [position for position in found if NOWHERE in position]:
+        empty = found.pop(position)
+        dims = [place.dim for place, rank in zip(places, position, strict=True) if rank == NOWHERE]
+        beside = (
+            other
+            for other in found
+            if NOWHERE not in other
+            and all(a in (b, NOWHERE) for a, b in zip(position, other, strict=True))
+        )
+        other = next(beside, None)
+        if len(dims) > 1 or other is None:
+            raise MismatchError(
+                f"{labels[empty[0]]} has no coordinates along {' and '.join(dims)}, and there is "
+                "no input beside it",
+                file=labels.file(empty[0]),
+                variable=dims[0],
+            )
+        first = found[other][0]
+        problems = Problems(labels.of([first, *empty]))
+        parts = [groups[i] for i in empty]
+        joined = concat_labelled([made[first], *parts], None, dims[0], problems, options)
+        assert isinstance(joined, Group)
+        made[first] = joined
+    return made
+
+
 def _empty(model: Group, places: Sequence[_Places], position: Position) -> Group:
     """Return a group of missing values at a position that no input has."""
     parts = {place.dim: place.part(rank) for place, rank in zip(places, position, strict=True)}
@@ -386,7 +432,8 @@ def _empty(model: Group, places: Sequence[_Places], position: Position) -> Group
         node = model[name]
         if name in parts and isinstance(node, Array):
             place = next(place for place in places if place.dim == name)
-            members[name] = inline_array(parts[name], (name,), place.model.attrs, name)
+            stored = parts[name].view(place.model.dtype)
+            members[name] = inline_array(stored, (name,), place.model.attrs, name)
         elif _has_any(node, lengths):
             members[name] = absent_node(node, lengths)
         else:

@@ -56,6 +56,7 @@ def recoded(array: Array, codec: Codec | None, **changes: Any) -> Array:
     metadata, manifest = array.metadata, array.manifest
     if codec is None:
         return _with_metadata(array, metadata.replace(**changes))
+    metadata = metadata.as_format(3)  # What the fill value of v2 masks is masked already.
     dtype = np.dtype(changes.get("dtype", metadata.dtype))
     if "fill_value" not in changes:
         changes["fill_value"] = _decoded_fill(array, codec, dtype)
@@ -117,7 +118,7 @@ class Packing:
         Source: CF conventions 1.11, sections 2.5.1 and 8.1; the dtypes are those of xarray.
         """
         attributes, dtype = array.attrs, array.dtype
-        view = _view(attributes, dtype)
+        view = unsigned_view(attributes, dtype)
         masks = masks_of(array, view)
         scale, offset = (_scalar(attributes.get(name)) for name in ("scale_factor", "add_offset"))
         seen = view or dtype
@@ -171,7 +172,8 @@ def _scalar(value: Any) -> Any:
     return value.scalar if isinstance(value, TypedFloat) else np.asarray(value)[()]
 
 
-def _view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+def unsigned_view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return as what stored integers are looked at (``_Unsigned``); None for what they are."""
     unsigned = attributes.get("_Unsigned")
     if dtype.kind == "i" and unsigned == "true":
         return np.dtype(f"u{dtype.itemsize}")
@@ -233,7 +235,11 @@ def _unpacked(arrays: Sequence[Array]) -> list[Array] | None:
     packings = [Packing.of(array) for array in arrays]
     first = packings[0]
     scaled = any(p.scale_factor is not None or p.add_offset is not None for p in packings)
-    alike = all(same_value(list(p.meaning), list(first.meaning)) for p in packings)
+    said = [{name: array.attrs.get(name) for name in PACKING} for array in arrays]
+    alike = all(
+        same_value(list(packing.meaning), list(first.meaning)) and same_value(words, said[0])
+        for packing, words in zip(packings, said, strict=True)
+    )
     if alike and not (scaled and len({array.dtype for array in arrays}) > 1):
         return None
     dtype = np.result_type(*(packing.calculated for packing in packings))

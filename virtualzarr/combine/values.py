@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
+from virtualzarr.codecs.packing import equal_scalars
 from virtualzarr.combine.agree import differences
+from virtualzarr.combine.meaning import unsigned_view
 from virtualzarr.combine.problems import Problems
 from virtualzarr.config import config
 from virtualzarr.metadata import decode_fill_attribute
@@ -142,7 +144,7 @@ def check_order(arrays: Sequence[Array], problems: Problems, variable: str) -> N
     if arrays[0].dtype.kind not in "iufmM":
         return
     runs = [
-        _Run(index, present)
+        _Run(index, meant(present, arrays[index]))
         for index, values in enumerate(read_each(arrays))
         if len(present := _present(np.atleast_1d(values), arrays[index]))
     ]
@@ -176,18 +178,30 @@ def _beyond(before: _Run, after: _Run, direction: int) -> bool:
     return bool(after.values.max() < before.values.min())
 
 
+def meant(values: NDArray[Any], array: Array) -> NDArray[Any]:
+    """Return stored values of an array in the order they mean, which `_Unsigned` may change."""
+    view = unsigned_view(array.attrs, values.dtype)
+    return values if view is None else values.view(view)
+
+
 def _present(values: NDArray[Any], array: Array) -> NDArray[Any]:
     """Return the values that are not missing."""
-    keep = np.ones(len(values), bool)
-    if values.dtype.kind in "fmM":
-        keep &= values == values
-    for name in ("_FillValue", "missing_value"):
-        absent = array.attrs.get(name)
-        if name == "_FillValue" and absent is not None:
-            absent = decode_fill_attribute(absent, array.dtype)
-        if isinstance(absent, int | float) and values.dtype.kind in "iuf":
-            keep &= values != values.dtype.type(absent)
-    return values[keep]
+    return values[~is_missing(values, array)]
+
+
+def is_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
+    """Tell which stored values of an array mean that there is none."""
+    missing = values != values
+    if values.dtype.kind in "iuf":
+        for name in ("_FillValue", "missing_value"):
+            absent = array.attrs.get(name)
+            if name == "_FillValue" and isinstance(absent, str):
+                absent = decode_fill_attribute(absent, array.dtype)
+            marks = absent if isinstance(absent, list) else [absent]
+            numbers: list[Any] = [n for n in marks if isinstance(n, int | float | np.number)]
+            for mark in equal_scalars(numbers, values.dtype):
+                missing |= values == mark
+    return np.asarray(missing)
 
 
 def _range(run: _Run, arrays: Sequence[Array]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 import grids
 from virtualzarr.codecs import Pipeline, codec_from_v3
+from virtualzarr.codecs.base import ArrayArray
 from virtualzarr.codecs.byteorder import has_order
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
@@ -57,7 +58,7 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
         with member("codecs"):
             pipeline = _pipeline(document["codecs"])
             codecs = pipeline.to_v3(len(shape))
-            _check_endian(codecs, document["data_type"], dtype)
+            _check_endian(codecs, document["data_type"], _stored_dtype(pipeline, dtype))
         with member("chunk_grid"):
             grid = _grid(document["chunk_grid"], shape, codecs)
         with member("chunk_key_encoding"):
@@ -143,6 +144,14 @@ def _endian(codecs: list[dict[str, Any]]) -> str | None:
 
 def _inner_chunks(codecs: list[dict[str, Any]]) -> list[int]:
     return (_configured(codecs, "sharding_indexed") or {}).get("chunk_shape", [])
+
+
+def _stored_dtype(pipeline: Pipeline, dtype: np.dtype) -> np.dtype:
+    """Return the dtype of what codecs from array to array leave to be made bytes."""
+    for codec in pipeline.codecs:
+        if isinstance(codec, ArrayArray):
+            dtype = codec.encoded_dtype(dtype)
+    return dtype
 
 
 def _check_endian(codecs: list[dict[str, Any]], data_type: Any, dtype: np.dtype) -> None:
