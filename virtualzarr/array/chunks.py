@@ -28,7 +28,7 @@ FILES = 4096
 """So many files of a manifest are kept ready; each takes far more memory than its references."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Located:
     """The chunks that one request needs, as columns with one entry for each chunk.
 

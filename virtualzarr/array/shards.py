@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,6 +112,7 @@ class ShardedChunks:
         self.grid = grid
         self.codec = codec
         self.caching = caching
+        self._place = lru_cache(maxsize=256)(partial(_place, grid, codec))
 
     def locate(self, projection: Projection) -> Located:
         """Find the sub-chunks that a projection touches, by the indexes of their shards."""
@@ -180,17 +181,13 @@ class ShardedChunks:
         self, projection: Projection, cell: list[int], where: Int64, since: float
     ) -> Located:
         """Do the same for one sub-chunk: the commonest request, where every microsecond shows."""
-        entry, shape, origin = 0, [0] * len(cell), [0] * len(cell)
+        cuts = zip(self.grid.axes, cell, self.codec.chunk_shape, strict=True)
+        place = self._place(*[axis.cell_of(i * edge) for axis, i, edge in cuts])
+        entry = 0
         for i in self.codec.order:
-            axis, edge = self.grid.axes[i], self.codec.chunk_shape[i]
-            at = cell[i] * edge
-            found = axis.cell_of(at)
-            length, start = axis.edge(found), axis.start(found)
-            entry = entry * (length // edge) + (at - start) // edge
-            shape[i] = length
-            origin[i] = start
-        located = self._shards(_lone(self.grid, origin), since)
-        reader = _Reader(located, [self.codec.shard(shape)] * len(located), since)
+            entry = entry * place.counts[i] + cell[i] - place.first[i]
+        located = self._shards(place.projection, since)
+        reader = _Reader(located, [place.shard] * len(located), since)
         index = reader.index(0) if len(located) else None
         if index is None or index.offset[entry] < 0:
             nothing = where[:0]
@@ -228,10 +225,29 @@ def _projection(grid: SeparableGrid, cells: Int64) -> Projection:
     return grid.project(tuple(origins.T), "coordinate")
 
 
-def _lone(grid: SeparableGrid, origin: list[int]) -> Projection:
+def _lone(grid: SeparableGrid, origin: Sequence[int]) -> Projection:
     """Return a projection that touches the cell with some origin."""
     items = tuple([Strided(start, 1, 1) for start in origin])
     return BoxProjection(grid.axes, Box(items, (1,) * len(items), None))
+
+
+class _Place(NamedTuple):
+    """Where the sub-chunks of one shard are: how many along each axis, and the first of them."""
+
+    projection: Projection
+    shard: Shard
+    counts: list[int]
+    first: list[int]
+
+
+def _place(grid: SeparableGrid, codec: Sharding, *cell: int) -> _Place:
+    shape, origin, edges = grid.cell_shape(cell), grid.cell_origin(cell), codec.chunk_shape
+    return _Place(
+        _lone(grid, origin),
+        codec.shard(shape),
+        [length // edge for length, edge in zip(shape, edges, strict=True)],
+        [start // edge for start, edge in zip(origin, edges, strict=True)],
+    )
 
 
 @dataclass

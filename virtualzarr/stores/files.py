@@ -201,9 +201,9 @@ class LocalFile:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise _irregular(self.uri, found.st_mode)
-            if self.facts is not None:
-                now = FileFacts(found.st_size, found.st_mtime_ns)
-                _check_unchanged(self.uri, self.facts, now)
+            facts, now = self.facts, (found.st_size, found.st_mtime_ns)
+            if facts is not None and (facts.size, facts.mtime_ns) != now:
+                _check_unchanged(self.uri, facts, FileFacts(*now))
         except BaseException:
             os.close(descriptor)
             raise

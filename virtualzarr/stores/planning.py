@@ -66,7 +66,8 @@ def plan_reads(
     if len(file) == 1:
         # Reading one chunk is the commonest request, and the one where every microsecond shows.
         one = np.arange(2)
-        return ReadPlan(one[:1], one, file, offset, np.where(length < 0, -1, offset + length))
+        stop = offset + length if length[0] >= 0 else one[:1] - 1
+        return ReadPlan(one[:1], one, file, offset, stop)
     order = np.lexsort((offset, file)).astype(np.int64, copy=False)
     by_file = np.asarray(file, np.int64)[order]
     start = np.asarray(offset, np.int64)[order]
