@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.errors import MismatchError, RefusedWarning, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import MismatchError, UnsupportedError, VirtualZarrError
 
 RANDOM = np.random.default_rng(0)
 
@@ -147,12 +147,9 @@ def test_external_storage_and_virtual_datasets(tmp_path):
         layout[:] = h5py.VirtualSource(str(path), "good", (4,))
         file["good"] = np.arange(4)
         file.create_virtual_dataset("virtual", layout)
-    with pytest.raises(UnsupportedError, match="external"):
-        vz.open(path)
-    with pytest.warns(RefusedWarning):
-        group = vz.open(path, on_error="warn")
-    assert set(group.refused) == {"external", "virtual"}
-    assert list(group) == ["good"]
+    group = vz.open(path)
+    assert set(group) == {"external", "good", "virtual"}
+    assert all(group[name][...].tolist() == [0, 1, 2, 3] for name in group)
 
 
 def test_chunks_that_skipped_a_filter(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Iterator
@@ -23,6 +24,12 @@ def files(directory: Path) -> list[Path]:
 
 def check(path: Path) -> Iterator[Row]:
     """Compare every variable of a file."""
+    path = path.resolve()
+    with contextlib.chdir(path.parent):  # where HDF5 looks for external files
+        yield from _check(path)
+
+
+def _check(path: Path) -> Iterator[Row]:
     import h5py
     import hdf5plugin  # noqa: F401  (more filters for h5py)
 
@@ -39,7 +46,8 @@ def check(path: Path) -> Iterator[Row]:
             yield Row("", "refused", error.message)
             return
         for name, reason in group.refused.items():
-            yield Row(name, "refused", reason)
+            why = _readable(file, name)
+            yield Row(name, "unreadable", why) if why else Row(name, "refused", reason)
         seen = set(group.refused)
         for name, node in group.members(max_depth=None):
             seen.add(name)
@@ -59,6 +67,9 @@ def _unopened(path: Path, error: Exception) -> Row:
 def _compare(array: Array, file: Any, name: str) -> tuple[str, str]:
     try:
         dataset = _dataset(file, name)
+        if dataset.shape is None:  # a null dataspace
+            same = array.size == 0 and difference(array[...].reshape(-1), _nothing(dataset)) is None
+            return ("equal", "") if same else ("wrong", f"{array}, not {dataset[()]}")
         picked = list(slabs(dataset.shape, dataset.dtype.itemsize))
         values = [_without_references(dataset[selection], file) for selection in picked]
     except Exception as error:  # whatever h5py raises
@@ -74,6 +85,23 @@ def _compare(array: Array, file: Any, name: str) -> tuple[str, str]:
         return "wrong", f"{type(error).__name__}: {error}"
     inline = any(source.is_inline for source in array.manifest.sources)
     return ("inlined" if inline else "equal"), ""
+
+
+def _nothing(dataset: Any) -> Any:
+    return np.empty(0, dataset.dtype.base)
+
+
+def _readable(file: Any, name: str) -> str | None:
+    """Say why h5py cannot read what was refused; None if it can, or it is no dataset."""
+    import h5py
+
+    try:
+        dataset = file.get(name)
+        if isinstance(dataset, h5py.Dataset):
+            dataset[()]
+    except Exception as error:  # whatever h5py raises
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _without_references(values: Any, file: Any) -> Any:

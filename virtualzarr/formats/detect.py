@@ -103,8 +103,9 @@ def scan(
     storage_options : mapping, optional
         How fsspec opens a URL.
     allowed : str or iterable of str, optional
-        Places that a reference file may reach: folders, or URLs up to a ``/``. Other formats reach
-        nothing but themselves, or files beside them.
+        Places that a reference file may reach, or an HDF5 file whose values are in other files:
+        folders, or URLs up to a ``/``. By default, HDF5 reaches files beside it and in folders
+        there; other formats always.
 
     Examples
     --------
@@ -116,7 +117,7 @@ def scan(
         raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
     name = format or detect(path_or_url, storage_options)
     scanner: Any = named(name).load()
-    limits = {"allowed": allowed} if name in ("kerchunk", "icechunk") else {}
+    limits = {"allowed": allowed} if name in ("kerchunk", "icechunk", "hdf5") else {}
     return scanner(path_or_url, on_error=on_error, storage_options=storage_options, **limits)
 
 

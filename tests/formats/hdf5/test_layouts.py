@@ -156,29 +156,8 @@ def test_empty_scalar_and_null(tmp_path, libver):
         file.create_dataset("empty", (0, 3), "i4", maxshape=(None, 3), chunks=(4, 3))
         file.create_dataset("flat", (3, 0), "i4")
         file.create_dataset("strings", (0,), h5py.string_dtype())
-        file.create_dataset("null", data=h5py.Empty("f8"))
-    with pytest.warns(RefusedWarning, match=r"null dataspace.*a\.h5, variable null"):
-        group = scan(path, on_error="warn")
-    assert_same(path, group)
+    group = assert_same(path)
     assert group["scalar"][()] == 2.5
-    assert group.refused.keys() == {"null"}
-    with pytest.raises(UnsupportedError, match="null dataspace"):
-        scan(path)
-
-
-def test_external_storage_and_virtual_datasets_are_refused(tmp_path):
-    path = tmp_path / "a.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("good", data=DATA)
-        file.create_dataset("external", (4,), "i4", external=[(tmp_path / "x.bin", 0, 16)])
-        layout = h5py.VirtualLayout((6, 7), "i4")
-        layout[...] = h5py.VirtualSource(path, "good", (6, 7))
-        file.create_virtual_dataset("virtual", layout)
-    with pytest.warns(RefusedWarning):
-        group = scan(path, on_error="warn")
-    assert_same(path, group)
-    assert "external files" in group.refused["external"]
-    assert "virtual datasets" in group.refused["virtual"]
 
 
 def test_large_and_almost_empty_grid_is_refused(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,15 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import RegularGrid
-from virtualzarr.codecs import Pipeline
+from grids.grid import SeparableGrid
+from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.base import BytesBytes
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import header, inlined
+from virtualzarr.formats.hdf5 import external, header, inlined, virtual
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
 from virtualzarr.formats.hdf5.header import ChunkLayout, Filter, HeaderBytes
 from virtualzarr.formats.hdf5.index import ChunkIndex, read_chunk_index
+from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.types import ElementType, element_type
-from virtualzarr.manifest import Decoder, Manifest, Source, Sources
+from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.metadata import STRING
 
 # h5py passes on no more parameters of a filter than this.
@@ -40,7 +42,7 @@ class Values:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    grid: RegularGrid
+    grid: SeparableGrid
     manifest: Manifest
     pipeline: Pipeline
     fill_value: Any
@@ -54,7 +56,7 @@ class _Dataset:
     dsid: Any
     dcpl: Any
     space: Any
-    source: Source
+    near: Surroundings
     element: ElementType
     shape: tuple[int, ...]
 
@@ -67,12 +69,10 @@ class _Dataset:
         return math.prod(self.shape) * self.element.itemsize
 
 
-_Stored = tuple[RegularGrid, Manifest, Pipeline]
+_Stored = tuple[SeparableGrid, Manifest, Pipeline]
 
 
-def read_values(
-    dsid: Any, address: int, source: Source, file: HeaderBytes, names: Mapping[int, str]
-) -> Values:
+def read_values(dsid: Any, address: int, near: Surroundings) -> Values:
     """Find out how the values of a dataset lie.
 
     Parameters
@@ -80,51 +80,55 @@ def read_values(
     dsid : h5py.h5d.DatasetID
     address : int
         Of its object header.
-    source : Source
-        The file, as manifests name it.
-    file : HeaderBytes
-        The file, to read the object header from.
-    names : mapping
-        Path of each object of the file by address: what references are replaced by.
+    near : Surroundings
+        The file it is in.
 
     Raises
     ------
     UnsupportedError
         If the values cannot be referenced exactly; the message says why.
+    AccessError
+        If they are in a file that may not be reached.
     SourceError
         If the file contradicts itself.
     """
-    from h5py import h5d, h5s
-
     dcpl, space = dsid.get_create_plist(), dsid.get_space()
-    layout = dcpl.get_layout()
-    if space.get_simple_extent_type() == h5s.NULL:
-        raise UnsupportedError("the dataset has a null dataspace: no shape and no values")
-    if layout == h5d.VIRTUAL:
-        raise UnsupportedError("virtual datasets are not supported; scan the files it is made of")
-    if dcpl.get_external_count():
-        raise UnsupportedError("the values are in external files, which are not supported")
     element = element_type(dsid.get_type())
-    shape = space.get_simple_extent_dims() + element.inner
-    dataset = _Dataset(dsid, dcpl, space, source, element, shape)
+    extents = space.get_simple_extent_dims()
+    if extents is None:  # a null dataspace: no axes, and no values
+        return _no_values(element)
+    dataset = _Dataset(dsid, dcpl, space, near, element, extents + element.inner)
     if element.elsewhere:
-        return _copied(dataset, names)
-    grid, manifest, pipeline = _stored(dataset, layout, address, file)
+        return _copied(dataset)
+    grid, manifest, pipeline = _stored(dataset, address)
     fill = _fill_value(dataset, manifest.nrefs < manifest.ncells)
-    return Values(shape, element.dtype, grid, manifest, pipeline, fill, element.labels)
+    return Values(dataset.shape, element.dtype, grid, manifest, pipeline, fill, element.labels)
 
 
-def _stored(dataset: _Dataset, layout: int, address: int, file: HeaderBytes) -> _Stored:
+def _no_values(element: ElementType) -> Values:
+    """Return the values of a null dataspace: one axis without elements."""
+    dtype, pipeline = element.dtype, Pipeline(element.codecs)
+    fill: Any = np.zeros((), dtype)[()]
+    if element.elsewhere:
+        dtype, pipeline, fill = STRING, Pipeline([make("vlen-utf8")]), ""
+    manifest = Manifest.missing((0,))
+    return Values((0,), dtype, RegularGrid((0,), (1,)), manifest, pipeline, fill, element.labels)
+
+
+def _stored(dataset: _Dataset, address: int) -> _Stored:
     from h5py import h5d
 
+    layout = dataset.dcpl.get_layout()
     if 0 in dataset.shape:
         return _nothing(dataset)
     if layout == h5d.COMPACT:
         return _compact(dataset)
     if layout == h5d.CONTIGUOUS:
-        return _contiguous(dataset)
+        return _external(dataset) if dataset.dcpl.get_external_count() else _contiguous(dataset)
     if layout == h5d.CHUNKED:
-        return _chunked(dataset, address, file)
+        return _chunked(dataset, address)
+    if layout == h5d.VIRTUAL:
+        return _virtual(dataset)
     raise UnsupportedError(f"HDF5 storage layout {layout} is not known")
 
 
@@ -140,6 +144,11 @@ def _nothing(dataset: _Dataset) -> _Stored:
 
 def _compact(dataset: _Dataset) -> _Stored:
     """Keep the values here: they lie inside the object header, wherever HDF5 moves that."""
+    return _read(dataset)
+
+
+def _read(dataset: _Dataset) -> _Stored:
+    """Read the values as they are stored, and keep them here."""
     from h5py import h5s
 
     raw = np.zeros(dataset.nbytes, np.uint8)
@@ -164,12 +173,50 @@ def _contiguous(dataset: _Dataset) -> _Stored:
     offset, stored = dsid.get_offset(), dsid.get_storage_size()
     if offset is None or stored < nbytes:
         raise SourceError(f"{stored} bytes are stored, {nbytes} are needed")
-    return _whole(dataset), Manifest.single(dataset.source, offset, nbytes, ndim), pipeline
+    return (
+        _whole(dataset),
+        Manifest.single(dataset.near.file.source, offset, nbytes, ndim),
+        pipeline,
+    )
 
 
-def _chunked(dataset: _Dataset, address: int, file: HeaderBytes) -> _Stored:
+def _external(dataset: _Dataset) -> _Stored:
+    parts = external.segments(dataset.dcpl, dataset.nbytes, dataset.near)
+    grid, manifest = external.lay(parts, dataset.shape, dataset.element.itemsize)
+    return grid, manifest, dataset.decoding().pipeline
+
+
+def _virtual(dataset: _Dataset) -> _Stored:
+    """Put references to the sources together, or else read what HDF5 makes of them."""
+    near, element, dcpl = dataset.near, dataset.element, dataset.dcpl
+    extents = dataset.space.get_simple_extent_dims()
+    fill = np.asarray(_fill_value(dataset, True), element.dtype).tobytes()
+    try:
+        found = virtual.pieces(dcpl, extents, near, element, fill)
+        return virtual.assemble(found, dataset.shape, dataset.decoding().pipeline)
+    except virtual.Unaligned as reason:
+        _check_sources(dataset)
+        try:
+            inlined.check_size(dataset.nbytes)
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"references cannot stand for the virtual dataset ({reason}): {error.message}"
+            ) from None
+        return _read(dataset)
+
+
+def _check_sources(dataset: _Dataset) -> None:
+    """Make sure that HDF5 may open what a virtual dataset is made of."""
+    for index in range(dataset.dcpl.get_virtual_count()):
+        name = dataset.dcpl.get_virtual_filename(index)
+        name = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+        if name != ".":
+            dataset.near.check(name)
+
+
+def _chunked(dataset: _Dataset, address: int) -> _Stored:
     element = dataset.element
-    layout, filters = _header(dataset, address, file)
+    layout, filters = _header(dataset, address, dataset.near.file.bytes)
     decoding = dataset.decoding(filters)
     chunk = dataset.dcpl.get_chunk()
     grid = RegularGrid(dataset.shape, chunk + element.inner)
@@ -182,7 +229,7 @@ def _chunked(dataset: _Dataset, address: int, file: HeaderBytes) -> _Stored:
     pipeline, decoders, decoder = _decoders(index, mask, decoding)
     manifest = Manifest(
         grid.grid_shape,
-        Sources([dataset.source]),
+        Sources([dataset.near.file.source]),
         index.source,
         index.offset,
         index.length,
@@ -240,9 +287,15 @@ def _decoders(
     return decoding.pipeline, decoders, decoder
 
 
-def _copied(dataset: _Dataset, names: Mapping[int, str]) -> Values:
+def _copied(dataset: _Dataset) -> Values:
     """Keep values here that lie in heaps between other things."""
-    dtype, shape, data, pipeline = inlined.read(dataset.dsid, names)
+    from h5py import h5d
+
+    if dataset.dcpl.get_layout() == h5d.VIRTUAL:
+        _check_sources(dataset)
+    if dataset.dcpl.get_external_count():
+        raise UnsupportedError("variable-length values in external files")
+    dtype, shape, data, pipeline = inlined.read(dataset.dsid, dataset.near.names)
     grid = RegularGrid(shape, [max(n, 1) for n in shape])
     if 0 in shape:
         manifest = Manifest.missing(grid.grid_shape)

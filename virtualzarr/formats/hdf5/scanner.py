@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,12 @@ from virtualzarr.formats.hdf5 import dimensions
 from virtualzarr.formats.hdf5.attributes import AttributeReader, Attributes
 from virtualzarr.formats.hdf5.dataset import Values, read_values
 from virtualzarr.formats.hdf5.header import HeaderBytes
+from virtualzarr.formats.hdf5.surroundings import OpenFile, Surroundings
 from virtualzarr.formats.hdf5.walk import Node, Walker
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import filesystem, is_url
 
 _REMOTE_BLOCK = 256 * 1024
@@ -32,6 +35,7 @@ def scan(
     *,
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
 ) -> Group:
     """Scan an HDF5 or netCDF4 file.
 
@@ -43,11 +47,14 @@ def scan(
         out and note it in the group's `refused`.
     storage_options : mapping, optional
         How fsspec opens a URL.
+    allowed : str or iterable of str, optional
+        Places where external files and the sources of virtual datasets may be: folders, or URLs up
+        to a ``/``; by default, the folder of the file and what is below it.
 
     Returns
     -------
     Group
-        Nothing is copied but compact datasets and variable-length strings.
+        Nothing is copied but compact datasets, values of variable length, and references.
 
     Raises
     ------
@@ -57,21 +64,17 @@ def scan(
         If something in it cannot be virtualized and `on_error` is "raise".
     """
     with _opened(path_or_url, storage_options) as file:
+        home = file.source.uri
+        folder = home.rpartition("/")[0] if is_url(home) else os.path.dirname(home)
+        access = Access(home, folder if allowed is None else allowed, storage_options)
         try:
-            return _Scan(file, on_error).run()
+            return _Scan(file, on_error, access).run()
         except VirtualZarrError as error:
             raise error.at(file=file.source.uri) from error.__cause__
 
 
-@dataclass(frozen=True)
-class _OpenFile:
-    fid: Any
-    source: Source
-    bytes: HeaderBytes
-
-
 @contextmanager
-def _opened(path_or_url: Any, storage_options: Mapping[str, Any] | None) -> Iterator[_OpenFile]:
+def _opened(path_or_url: Any, storage_options: Mapping[str, Any] | None) -> Iterator[OpenFile]:
     import h5py
 
     source = Source.of_file(path_or_url, storage_options)
@@ -88,7 +91,7 @@ def _opened(path_or_url: Any, storage_options: Mapping[str, Any] | None) -> Iter
         with file:
             plist = file.id.get_create_plist()
             sizes = plist.get_sizes()
-            yield _OpenFile(file.id, source, HeaderBytes(read, plist.get_userblock(), *sizes))
+            yield OpenFile(file.id, source, HeaderBytes(read, plist.get_userblock(), *sizes))
 
 
 @contextmanager
@@ -127,7 +130,12 @@ class _Contents:
 class _Scan:
     """One scan of one open file."""
 
-    def __init__(self, file: _OpenFile, on_error: str) -> None:
+    def __init__(
+        self,
+        file: OpenFile,
+        on_error: str,
+        access: Access,
+    ) -> None:
         self.file = file
         self.on_error = on_error
         self.refused: dict[str, str] = {}
@@ -138,6 +146,12 @@ class _Scan:
         for node in self.root.walk():
             self.paths.setdefault(node.address, node.path)
         self.attributes = AttributeReader(self.paths)
+        self.near = Surroundings(
+            file,
+            access,
+            lambda uri: _opened(uri, access.options_of(uri)),
+            self.paths,
+        )
 
     def run(self) -> Group:
         contents = self._group(self.root)
@@ -189,7 +203,7 @@ class _Scan:
                 self._note_scale(node, attributes)
             if dimensions.is_only_dimension(attributes):
                 return None
-            values = read_values(dsid, node.address, self.file.source, self.file.bytes, self.paths)
+            values = read_values(dsid, node.address, self.near)
         except VirtualZarrError as error:
             self._refuse(node.path, error)
         except _H5PY_ERRORS as error:

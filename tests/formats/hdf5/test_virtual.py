@@ -1,0 +1,246 @@
+"""Virtual datasets: references into the files they are made of, or copies, or a refusal."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fidelity.compare import difference
+from tests.formats.hdf5.helpers import assert_same, scan_all
+from virtualzarr import config
+from virtualzarr.errors import AccessError, UnsupportedError
+from virtualzarr.formats import scan as scan_any
+from virtualzarr.formats.hdf5 import scan
+
+UNLIMITED = h5py.h5s.UNLIMITED
+
+
+def source(path, data, **options):
+    """Write a file with a dataset."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=data, **options)
+    return h5py.VirtualSource(str(path.name), "x", np.shape(data), maxshape=options.get("maxshape"))
+
+
+def virtual(path, layout, fillvalue=None):
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_virtual_dataset("x", layout, fillvalue=fillvalue)
+
+
+def is_copied(array):
+    return any(source.is_inline for source in array.manifest.sources)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (2, 5), "compression": 1}, {"chunks": (4, 3)}])
+def test_files_one_after_another(tmp_path, options):
+    path = tmp_path / "v.h5"
+    layout = h5py.VirtualLayout((12, 6), "<f4")
+    for k in range(3):
+        data = np.arange(24, dtype="<f4").reshape(4, 6) + 100 * k
+        layout[4 * k : 4 * k + 4] = source(tmp_path / f"{k}.h5", data, **options)
+    virtual(path, layout)
+    array = assert_same(path)["x"]
+    assert not is_copied(array)
+    assert [Path(s.uri).name for s in array.manifest.sources] == ["0.h5", "1.h5", "2.h5"]
+    assert array.manifest.canonical is True or np.all(array.manifest.canonical)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_files_as_a_new_axis(tmp_path, rank):
+    """Sources with an axis of one are referenced; those with an axis less are copied."""
+    path = tmp_path / "v.h5"
+    layout = h5py.VirtualLayout((3, 10), "<i4")
+    for k in range(3):
+        data = np.arange(10, dtype="<i4").reshape((1, 10)[-rank:]) + k
+        made = source(tmp_path / f"{k}.h5", data, chunks=(1, 4)[-rank:])
+        layout[k : k + 1] = made
+    virtual(path, layout)
+    assert is_copied(assert_same(path)["x"]) == (rank == 1)
+
+
+def test_gaps_missing_files_and_missing_datasets_are_fill(tmp_path):
+    path = tmp_path / "v.h5"
+    layout = h5py.VirtualLayout((20,), "<i4")
+    layout[2:6] = source(tmp_path / "a.h5", np.arange(4, dtype="<i4"))
+    gone = source(tmp_path / "b.h5", np.arange(4, dtype="<i4"))
+    (tmp_path / "b.h5").unlink()
+    layout[8:12] = gone
+    source(tmp_path / "c.h5", np.arange(4, dtype="<i4"))
+    layout[12:16] = h5py.VirtualSource("c.h5", "nothing", (4,))
+    virtual(path, layout, fillvalue=-5)
+    array = assert_same(path)["x"]
+    assert not is_copied(array)
+    assert array[...].tolist() == [-5] * 2 + [0, 1, 2, 3] + [-5] * 14
+
+
+def test_datasets_of_the_same_file_and_of_other_virtual_ones(tmp_path):
+    path = tmp_path / "v.h5"
+    layout = h5py.VirtualLayout((8,), "<i4")
+    layout[:4] = h5py.VirtualSource(".", "own", (4,))
+    layout[4:] = h5py.VirtualSource("inner.h5", "x", (4,))
+    inner = h5py.VirtualLayout((4,), "<i4")
+    inner[:2] = h5py.VirtualSource("deep.h5", "x", (4,))[1:3]
+    inner[2:] = h5py.VirtualSource("deep.h5", "x", (4,))[2:4]
+    virtual(tmp_path / "inner.h5", inner)
+    source(tmp_path / "deep.h5", np.arange(10, 14, dtype="<i4"), chunks=(3,))
+    with h5py.File(path, "w", libver="latest") as file:
+        file["own"] = np.arange(4, dtype="<i4")
+        file.create_virtual_dataset("x", layout)
+    array = assert_same(path)["x"]
+    assert not is_copied(array)
+    assert array[...].tolist() == [0, 1, 2, 3, 11, 12, 12, 13]
+
+
+def test_a_virtual_dataset_of_itself(tmp_path):
+    path = tmp_path / "v.h5"
+    layout = h5py.VirtualLayout((4,), "<i4")
+    layout[:] = h5py.VirtualSource(".", "x", (4,))
+    virtual(path, layout)
+    with pytest.raises(UnsupportedError, match="nested"):
+        scan(path)
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_patterns_of_names(tmp_path, blocks):
+    path = tmp_path / "v.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        dcpl.set_fill_value(np.array(-1, "<i4"))
+        inside = h5py.h5s.create_simple((0, 4), (UNLIMITED, 4))
+        inside.select_hyperslab((1, 0), (UNLIMITED, 1), (3, 1), (2, 4))
+        outside = h5py.h5s.create_simple((2, 4))
+        dcpl.set_virtual(inside, b"part%%-%b.h5", b"x", outside)
+        space = h5py.h5s.create_simple((0, 4), (UNLIMITED, 4))
+        h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, space, dcpl)
+    for k in range(blocks):
+        data = np.arange(8, dtype="<i4").reshape(2, 4) + 10 * k
+        source(tmp_path / f"part%-{k}.h5", data, chunks=(1, 4), compression=1)
+    array = assert_same(path)["x"]
+    assert array.shape == (3 * blocks, 4)
+    assert not is_copied(array)
+
+
+@pytest.mark.parametrize("counts", [(3, 3, 3), (3, 2, 1), (1, 1, 0)])
+def test_interleaved_files_that_grow(tmp_path, counts):
+    """Frames of several detectors take turns, without end; some are behind."""
+    path = tmp_path / "v.h5"
+    layout = h5py.VirtualLayout((3, 2, 2), "<i2", maxshape=(None, 2, 2))
+    for k, count in enumerate(counts):
+        data = np.arange(4 * count, dtype="<i2").reshape(count, 2, 2) + 100 * k
+        made = source(tmp_path / f"{k}.h5", data, chunks=(2, 2, 2), maxshape=(None, 2, 2))
+        made = h5py.VirtualSource(f"{k}.h5", "x", (1, 2, 2), maxshape=(None, 2, 2))
+        layout[k:UNLIMITED:3] = made[0:UNLIMITED]
+    virtual(path, layout, fillvalue=-9)
+    array = assert_same(path)["x"]
+    assert not is_copied(array)
+
+
+@st.composite
+def axis_pairs(draw, extents):
+    """Draw selections of equal length along each axis of two datasets."""
+    inside, outside = [], []
+    for mine, theirs in extents:
+        n = draw(st.integers(1, min(mine, theirs)))
+        pair = []
+        for extent in (mine, theirs):
+            step = draw(st.integers(1, max(1, (extent - 1) // n)))
+            start = draw(st.integers(0, extent - 1 - (n - 1) * step))
+            pair.append(slice(start, start + (n - 1) * step + 1, step))
+        inside.append(pair[0])
+        outside.append(pair[1])
+    return tuple(inside), tuple(outside)
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_any_selections(data):
+    folder = Path(tempfile.mkdtemp())
+    try:
+        shape = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
+        layout = h5py.VirtualLayout(shape, "<i4")
+        taken = np.zeros(shape, bool)
+        for k in range(data.draw(st.integers(0, 3))):
+            theirs = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
+            chunks = data.draw(st.none() | st.tuples(*(st.integers(1, n) for n in theirs)))
+            inside, outside = data.draw(axis_pairs(list(zip(shape, theirs, strict=True))))
+            values = np.arange(np.prod(theirs), dtype="<i4").reshape(theirs) + 100 * k
+            made = source(folder / f"{k}.h5", values, chunks=chunks, compression=chunks and 1)
+            if not taken[inside].any():
+                layout[inside] = made[outside]
+                taken[inside] = True
+        virtual(folder / "v.h5", layout, fillvalue=-1)
+        array = scan_all(folder / "v.h5")["x"]
+        assert not is_copied(array)
+        with h5py.File(folder / "v.h5") as file:
+            assert difference(array[...], file["x"][...]) is None
+            assert difference(array[1::2, :-1], file["x"][1::2, :-1]) is None
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("how", ["type", "fill", "shape"])
+def test_what_references_cannot_say_is_copied(tmp_path, how, monkeypatch):
+    path = tmp_path / "v.h5"
+    layout = h5py.VirtualLayout((4, 6), "<i4")
+    data = np.arange(24, dtype="<i4").reshape(4, 6)
+    if how == "type":
+        layout[:] = source(tmp_path / "a.h5", data.astype("<i2"))
+    elif how == "shape":
+        layout[:] = source(tmp_path / "a.h5", data.reshape(6, 4))
+    else:
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file.create_dataset("x", (4, 6), "<i4", chunks=(2, 6), fillvalue=7)[:2] = 1
+        layout[:] = h5py.VirtualSource("a.h5", "x", (4, 6))
+    virtual(path, layout)
+    assert is_copied(assert_same(path)["x"])
+    monkeypatch.setattr(config, "inline_bytes", 90)
+    with pytest.raises(UnsupportedError, match=r"references cannot stand.*inline_bytes"):
+        scan(path)
+
+
+def test_strings_and_array_types(tmp_path):
+    path = tmp_path / "v.h5"
+    texts = np.array([b"a", b"bcd", b""], "S4")
+    layout = h5py.VirtualLayout((6,), "S4")
+    layout[:3] = source(tmp_path / "a.h5", texts)
+    layout[3:] = source(tmp_path / "b.h5", texts, chunks=(2,))
+    virtual(path, layout)
+    assert not is_copied(assert_same(path)["x"])
+
+
+def test_values_of_variable_length(tmp_path):
+    path = tmp_path / "v.h5"
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=["a", "bc"], dtype=h5py.string_dtype())
+    layout = h5py.VirtualLayout((2,), h5py.string_dtype())
+    layout[:] = h5py.VirtualSource("a.h5", "x", (2,))
+    virtual(path, layout)
+    assert assert_same(path)["x"][...].tolist() == ["a", "bc"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "text", "irregular"])
+@pytest.mark.parametrize("name", ["absolute", "up", "link"])
+def test_other_folders_are_out_of_reach_unless_allowed(tmp_path, name, kind):
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    dtype = h5py.string_dtype() if kind == "text" else np.dtype("<i2" if kind == "plain" else "<i4")
+    with h5py.File(outside / "a.h5", "w") as file:
+        file.create_dataset("x", data=["1", "2"] if kind == "text" else [1, 2],
+                            dtype="<i2" if kind == "irregular" else dtype)  # fmt: skip
+    (inside / "link.h5").symlink_to(outside / "a.h5")
+    names = {"absolute": str(outside / "a.h5"), "up": "../outside/a.h5", "link": "link.h5"}
+    layout = h5py.VirtualLayout((2,), dtype)
+    layout[:] = h5py.VirtualSource(names[name], "x", (2,))
+    virtual(inside / "v.h5", layout)
+    with pytest.raises(AccessError, match="allowed"):
+        scan(inside / "v.h5")
+    group = scan_any(inside / "v.h5", allowed=[str(inside), str(outside)])
+    assert_same(inside / "v.h5", group)

@@ -1,0 +1,88 @@
+"""Contiguous values that an HDF5 file keeps in other files (external storage)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from grids import RectilinearGrid, RegularGrid
+from grids.grid import SeparableGrid
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.inlined import check_size
+from virtualzarr.formats.hdf5.surroundings import Surroundings
+from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.stores.files import LocalFile, RemoteFile, is_url
+
+_UNLIMITED = (1 << 64) - 1
+
+Segment = tuple[Source, int, int]
+"""A file, the first byte in it, and how many are for the dataset."""
+
+
+def segments(dcpl: Any, nbytes: int, near: Surroundings) -> list[Segment]:
+    """Return the pieces of files that together hold a dataset.
+
+    Raises
+    ------
+    SourceError
+        If they hold too little, or one is not there.
+    AccessError
+        If one may not be reached.
+    """
+    found: list[Segment] = []
+    left = nbytes
+    for index in range(dcpl.get_external_count()):
+        raw, offset, size = dcpl.get_external(index)
+        if not left:
+            break
+        # No size means as much as there is to come.
+        length = left if size in (0, _UNLIMITED) else min(int(size), left)
+        found.append((near.external(raw.decode("utf-8", "replace")), int(offset), length))
+        left -= length
+    if left:
+        raise SourceError(f"external files hold {nbytes - left} bytes, {nbytes} are needed")
+    return found
+
+
+def lay(
+    parts: list[Segment], shape: tuple[int, ...], itemsize: int
+) -> tuple[SeparableGrid, Manifest]:
+    """Return the grid and the references of values in pieces, one cell for each piece.
+
+    They are copied where a piece ends within a row, or a file is too short: HDF5 reads zeros there.
+    """
+    ndim = len(shape)
+    whole = RegularGrid(shape, shape)
+    short = any((s.size or 0) < offset + length for s, offset, length in parts)
+    if len(parts) == 1 and not short:
+        return whole, Manifest.single(*parts[0], ndim)
+    row = math.prod(shape[1:]) * itemsize
+    if short or not shape or any(length % row for _, _, length in parts):
+        check_size(math.prod(shape) * itemsize)
+        return whole, Manifest.inline(b"".join(map(_read, parts)), ndim)
+    edges = [length // row for _, _, length in parts]
+    grid: SeparableGrid = RectilinearGrid(shape, [edges, *([n] for n in shape[1:])])
+    if len(set(edges)) == 1:
+        grid = RegularGrid(shape, (edges[0], *shape[1:]))
+    rows: dict[Source, int] = {}
+    source = [rows.setdefault(part[0], len(rows)) for part in parts]
+    columns = (source, [part[1] for part in parts], [part[2] for part in parts])
+    cells = grid.grid_shape
+    first, offset, length = (np.array(column, np.int64).reshape(cells) for column in columns)
+    return grid, Manifest(cells, Sources(rows), first, offset, length)
+
+
+def _read(part: Segment) -> bytes:
+    """Return the bytes of a piece, and zeros for what the file does not have."""
+    source, offset, length = part
+    size = source.size or 0
+    stop = min(offset + length, size)
+    if offset >= stop:
+        return bytes(length)
+    if is_url(source.uri):
+        data = RemoteFile(source.uri, source.storage_options).read(offset, stop)
+    else:
+        data = LocalFile(source.uri).read(offset, stop)
+    return bytes(data).ljust(length, b"\0")

@@ -1,0 +1,141 @@
+"""What of an HDF5 file its datasets need beside their own header: other objects, other files."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from virtualzarr.errors import SourceNotFoundError, UnsupportedError
+from virtualzarr.formats.hdf5.header import HeaderBytes
+from virtualzarr.manifest import Source
+from virtualzarr.stores.access import Access
+from virtualzarr.stores.files import is_url
+
+_MAX_DEPTH = 8
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """An open file.
+
+    Parameters
+    ----------
+    fid : h5py.h5f.FileID
+    source : Source
+        The file, as manifests name it.
+    bytes : HeaderBytes
+        To read object headers from.
+    """
+
+    fid: Any
+    source: Source
+    bytes: HeaderBytes
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The file that a dataset lies in.
+
+    Parameters
+    ----------
+    file : OpenFile
+    access : Access
+        Which other files it may reach.
+    open : callable
+        Opens another file: takes its URI.
+    names : mapping
+        Path of each object of the file by address: what references are replaced by.
+    depth : int
+        Through how many virtual datasets the file was reached.
+    """
+
+    file: OpenFile
+    access: Access
+    open: Callable[[str], AbstractContextManager[OpenFile]]
+    names: Mapping[int, str] = field(default_factory=dict)
+    depth: int = 0
+
+    def within(self, file: OpenFile) -> Surroundings:
+        """Return the surroundings in a file that a virtual dataset of this one names."""
+        if self.depth >= _MAX_DEPTH:
+            raise UnsupportedError(f"virtual datasets are nested more than {_MAX_DEPTH} deep")
+        return replace(self, file=file, names={}, depth=self.depth + 1)
+
+    def beside(self, name: str) -> Source | None:
+        """Return a file that a virtual dataset names; None where there is none.
+
+        As HDF5 does, relative names are looked for in ``HDF5_VDS_PREFIX``, beside the file, and in
+        the current folder; absolute ones that are not there beside the file.
+
+        Raises
+        ------
+        AccessError
+            If it may not be reached.
+        """
+        home = self.file.source.uri
+        if is_url(home):
+            return self._source(name)
+        folder = os.path.dirname(home)
+        places = [*_prefixes("HDF5_VDS_PREFIX", folder), folder, os.getcwd()]
+        if os.path.isabs(name):
+            places = ["", *places]
+            name = name if os.path.exists(name) else os.path.basename(name)
+        for place in places:
+            path = os.path.join(place, name)
+            if os.path.isfile(path):
+                return self._source(path)
+        return None
+
+    def check(self, name: str) -> None:
+        """Make sure that wherever HDF5 would look for a name is allowed.
+
+        Raises
+        ------
+        AccessError
+            If it is not.
+        UnsupportedError
+            If the file is a URL: HDF5 itself opens no other.
+        """
+        home = self.file.source.uri
+        if is_url(home):
+            raise UnsupportedError("HDF5 cannot read a virtual dataset of a file at a URL")
+        folder = os.path.dirname(home)
+        for place in [*_prefixes("HDF5_VDS_PREFIX", folder), folder, os.getcwd()]:
+            for part in (name, os.path.basename(name)):
+                path = os.path.join(place, part)
+                if place == folder or os.path.exists(path):
+                    self.access.source_of(path)
+
+    def external(self, name: str) -> Source:
+        """Return a file that holds values.
+
+        Raises
+        ------
+        AccessError
+            If it may not be reached.
+        SourceError
+            If it is not there.
+        """
+        for prefix in _prefixes("HDF5_EXTFILE_PREFIX", posixpath.dirname(self.file.source.uri)):
+            name = os.path.join(prefix, name)
+        found = self._source(name)
+        if found is None:
+            raise SourceNotFoundError(f"there is no external file {name!r}")
+        return found
+
+    def _source(self, name: str) -> Source | None:
+        uri = self.access.source_of(name)
+        try:
+            return Source.of_file(uri, self.access.options_of(uri))
+        except SourceNotFoundError:
+            return None
+
+
+def _prefixes(variable: str, origin: str) -> list[str]:
+    """Return the folders that an environment variable of HDF5 names."""
+    found = os.environ.get(variable, "").split(":" if variable == "HDF5_VDS_PREFIX" else "\0")
+    return [part.replace("${ORIGIN}", origin) for part in found if part not in ("", ".")]
