@@ -10,6 +10,8 @@ import numpy as np
 from tests.fidelity.compare import difference
 from virtualzarr.array import Array
 from virtualzarr.formats.hdf5 import scan
+from virtualzarr.formats.hdf5.objects import Objects
+from virtualzarr.formats.hdf5.source import MappedFile, PageCache
 
 
 def scan_all(path):
@@ -41,3 +43,13 @@ def low_level(file, name, shape, tid, *, maxshape=None, **properties):
     space = h5py.h5s.create_simple(shape, maxshape)
     dsid = h5py.h5d.create(file.id, name.encode(), tid, space, dcpl)
     return h5py.Dataset(dsid)
+
+
+def objects_of(path):
+    """Read the objects of a local file, without h5py."""
+    return Objects(MappedFile(str(path)))
+
+
+def source_of(raw):
+    """Return bytes as a file elsewhere, whose `rounds` and `requests` are counted."""
+    return PageCache(lambda ranges: [raw[start:stop] for start, stop in ranges], len(raw))

@@ -7,21 +7,18 @@ import struct
 import h5py
 import pytest
 
+from tests.formats.hdf5.helpers import objects_of, source_of
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import header
-from virtualzarr.formats.hdf5.header import ChunkLayout, Filter, HeaderBytes
+from virtualzarr.formats.hdf5.header import Filter
+from virtualzarr.formats.hdf5.layouts import layout
+from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.superblock import Superblock
 
 
-def of_file(path):
-    raw = path.read_bytes()
-    with h5py.File(path) as file:
-        plist = file.id.get_create_plist()
-        sizes, base = plist.get_sizes(), plist.get_userblock()
-    return HeaderBytes(lambda offset, length: raw[offset : offset + length], base, *sizes)
-
-
-def of_bytes(raw):
-    return HeaderBytes(lambda offset, length: raw[offset : offset + length], 0, 8, 8)
+def read(raw):
+    (found,) = source_of(raw).run([header.read(Superblock(0, size=len(raw)), 0)])
+    return found
 
 
 @pytest.mark.parametrize("block", [0, 512])
@@ -42,10 +39,13 @@ def test_layouts_and_filters_of_real_headers(tmp_path, libver, options, index, b
         made = file.create_dataset("x", (8, 8), "i4", **options)
         made.attrs.update({f"a{k}": k for k in range(30)})
         address = h5py.h5o.get_info(made.id).addr
-    found = header.find(of_file(path), address, header.LAYOUT, header.FILTERS)
-    assert header.chunk_layout(found[header.LAYOUT]) == ChunkLayout(index)
-    filters = header.filters(found[header.FILTERS])
+    found = objects_of(path)[address]
+    assert found.kind == "dataset"
+    assert (found.layout.index, found.layout.chunk) == (index, options["chunks"])
+    assert found.layout.itemsize == 4
+    filters = header.pipeline(found.header.messages[header.FILTERS])
     assert [(step.number, step.values) for step in filters] == [(2, (4,)), (1, (4,))]
+    assert [one.name for one in found.attributes] == sorted(f"a{k}" for k in range(30))
 
 
 def test_filters_with_many_parameters(tmp_path):
@@ -53,8 +53,7 @@ def test_filters_with_many_parameters(tmp_path):
     with h5py.File(path, "w") as file:
         made = file.create_dataset("x", (8,), "i4", chunks=(4,), scaleoffset=0)
         address = h5py.h5o.get_info(made.id).addr
-    found = header.find(of_file(path), address, header.FILTERS)
-    (step,) = header.filters(found[header.FILTERS])
+    (step,) = header.pipeline(objects_of(path)[address].header.messages[header.FILTERS])
     assert (step.number, len(step.values)) == (6, 20)
 
 
@@ -63,18 +62,18 @@ def test_both_versions_of_the_filter_message():
     first = (
         bytes([1, 1]) + bytes(6) + struct.pack("<HHHH", 32000, 8, 1, 3) + b"lzf\0".ljust(8, b"\0")
     )
-    assert header.filters(first + values + bytes(4)) == [Filter(32000, "lzf", (7, 8, 9))]
+    assert header.pipeline(first + values + bytes(4)) == (Filter(32000, "lzf", (7, 8, 9)),)
     second = bytes([2, 2]) + struct.pack("<HHH", 2, 0, 0) + struct.pack("<HHHH", 32000, 4, 1, 3)
-    assert header.filters(second + b"lzf\0" + values) == [
+    assert header.pipeline(second + b"lzf\0" + values) == (
         Filter(2, "", ()), Filter(32000, "lzf", (7, 8, 9)),
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "raw",
     [
-        b"",
-        b"OHDR",
+        b"\0",
+        b"OHDR\x02",
         b"\x01" + bytes(3) + struct.pack("<III", 1, 1 << 31, 0),
         b"\x01" + bytes(3) + struct.pack("<III", 1, 16, 0),
         b"\x07" + bytes(30),
@@ -83,35 +82,60 @@ def test_both_versions_of_the_filter_message():
     ],
 )
 def test_broken_headers(raw):
-    with pytest.raises(SourceError):
-        header.find(of_bytes(raw), 0, header.LAYOUT)
+    with pytest.raises((SourceError, Unknown)):
+        read(raw)
 
 
 def test_continuations_in_a_circle_end():
     body = struct.pack("<HHB3x", 0x10, 16, 0) + struct.pack("<QQ", 16, 24)
     raw = b"\x01" + bytes(3) + struct.pack("<III", 1, 24, 0) + body
     with pytest.raises(SourceError, match="more than 4096 blocks"):
-        header.find(of_bytes(raw), 0, header.LAYOUT)
+        read(raw)
+
+
+@pytest.mark.parametrize("flags", [0, 0x80])
+def test_messages_that_must_be_known(flags):
+    raw = b"\x01" + bytes(3) + struct.pack("<III", 1, 8, 0) + struct.pack("<HHB3x", 99, 0, flags)
+    if flags:
+        with pytest.raises(Unknown, match="message 99"):
+            read(raw)
+    else:
+        assert read(raw).messages == {99: b""}
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
         b"\x04",
         b"\x04\x02\x00\x02\x01",
-        b"\x09" + bytes(20),
-        bytes([4, 2, 0, 1, 1, 8, 77]),
         bytes([4, 2, 0, 255, 255]),
+        bytes([3, 2, 3]) + bytes(8),
+        bytes([3, 2, 1]) + bytes(12),
+        bytes([3, 0, 9, 0]) + bytes(8),
+        bytes([1, 2, 2]) + bytes(20),
     ],
 )
 def test_broken_layout_messages(body):
-    with pytest.raises(SourceError, match="layout message"):
-        header.chunk_layout(body)
+    with pytest.raises(SourceError):
+        layout(body, Superblock(0))
 
 
-@pytest.mark.parametrize("body", [b"", b"\x02", b"\x02\x01", b"\x03\x01" + bytes(20),
-                                  b"\x02\x01" + struct.pack("<HHH", 1, 0, 60000)])  # fmt: skip
+@pytest.mark.parametrize(
+    "body", [b"\x09" + bytes(20), bytes([4, 2, 0, 2, 1, 8, 8, 77]) + bytes(20), b"\x03\x07"]
+)
+def test_unknown_layout_messages(body):
+    with pytest.raises(Unknown, match=r"layout|chunk index"):
+        layout(body, Superblock(0))
+
+
+@pytest.mark.parametrize(
+    "body", [b"\x02\x01", b"\x01\x01" + bytes(9), b"\x02\x01" + struct.pack("<HHH", 1, 0, 60000)]
+)
 def test_broken_filter_messages(body):
     with pytest.raises(SourceError, match="filter message"):
-        header.filters(body)
+        header.pipeline(body)
+
+
+def test_unknown_filter_messages():
+    with pytest.raises(Unknown, match="filter message version 3"):
+        header.pipeline(b"\x03\x01" + bytes(20))

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.hdf5.datatype import (
+    ARRAY,
+    REFERENCE,
+    SEQUENCE,
+    STRING,
+    base,
+    checked,
+    decoded,
+    dimensions,
+    is_text,
+    kind,
+    memory,
+    size,
+)
+from virtualzarr.formats.hdf5.header import ATTRIBUTE_INFO, SPACE, TYPE, ObjectHeader, shared
+from virtualzarr.formats.hdf5.heaps import GlobalHeap
+from virtualzarr.formats.hdf5.links import dense
+from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.space import space
+from virtualzarr.formats.hdf5.superblock import Superblock
 from virtualzarr.metadata import json_attributes
 
 # Bookkeeping of the HDF5 dimension scales and of netCDF4, no part of what users wrote.
@@ -23,6 +46,10 @@ _OF_SCALES = ("CLASS", "NAME")
 
 _H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, MemoryError)
 _MAX_BYTES = 1 << 26
+_MAX_DEPTH = 16
+_DENSE_RECORDS = 8
+_UNKNOWN = object()
+_HEAD = struct.Struct("<BBHHH")
 
 Complain = Callable[[str, str], None]
 
@@ -53,7 +80,7 @@ class Address(int):
 
 
 class AttributeReader:
-    """Reads attributes; remembers what it found out about each HDF5 datatype.
+    """Shows attributes to users, and reads with h5py those that only it can read.
 
     Parameters
     ----------
@@ -65,40 +92,74 @@ class AttributeReader:
         self.names = names
         self._kinds: dict[bytes, _Kind] = {}
 
+    def show(
+        self, found: Sequence[Found], complain: Complain, opened: Callable[[str, str], Any]
+    ) -> Attributes:
+        """Return what was found as users see it.
+
+        Parameters
+        ----------
+        found : sequence of Found
+        complain : callable
+            Called with the name and the reason for each attribute that cannot be read.
+        opened : callable
+            Gets the name of an attribute and why h5py is asked for it; returns the object as h5py
+            has it.
+        """
+        attributes = Attributes()
+        for one in found:
+            value = one.value
+            if isinstance(value, Unknown):
+                value = self._asked(one.name, opened(one.name, value.message))
+            if isinstance(value, VirtualZarrError):
+                complain(one.name, value.message)
+            elif one.name in _HIDDEN:
+                attributes.hidden[one.name] = value
+            elif isinstance(value, list | Address):
+                attributes.shown |= json_attributes({one.name: _named(value, self.names)})
+            else:
+                shown = one.json() if value is one.value else Found(one.name, value).json()
+                if shown is not _UNKNOWN:
+                    attributes.shown[one.name] = shown
+        if attributes.shown.get("CLASS") == "DIMENSION_SCALE":
+            shown = attributes.shown
+            attributes.hidden.update({name: shown.pop(name, "") for name in _OF_SCALES})
+        return attributes
+
     def read(self, oid: Any, complain: Complain) -> Attributes:
-        """Read the attributes of an object.
+        """Read the attributes of an object with h5py, as users see them."""
+        return self.show(self.listed(oid), complain, lambda name, reason: oid)
+
+    def listed(self, oid: Any) -> list[Found]:
+        """Read all attributes of an object with h5py.
 
         Parameters
         ----------
         oid : h5py ObjectID
-        complain : callable
-            Called with the name and the reason for each attribute that cannot be read.
         """
         from h5py import h5a
 
-        found = Attributes()
-        wanted: dict[str, Any] = {}
+        found = []
         for index in range(h5a.get_num_attrs(oid)):
             name = f"number {index}"
             try:
                 aid = h5a.open(oid, index=index)
                 name = aid.name.decode("utf-8", "backslashreplace")
-                if name == "REFERENCE_LIST":  # who uses a scale: long, and its users say it, too
-                    continue
-                value = self._value(aid)
+                value = None if name == "REFERENCE_LIST" else self._value(aid)
             except UnsupportedError as error:
-                complain(name, error.message)
+                value = error
             except _H5PY_ERRORS as error:
-                complain(name, f"h5py cannot read it: {error}")
-            else:
-                if name in _HIDDEN:
-                    found.hidden[name] = value
-                else:
-                    wanted[name] = _named(value, self.names)
-        found.shown = json_attributes(wanted)
-        if found.shown.get("CLASS") == "DIMENSION_SCALE":
-            found.hidden.update({name: found.shown.pop(name, "") for name in _OF_SCALES})
+                value = UnsupportedError(f"h5py cannot read it: {error}")
+            if name != "REFERENCE_LIST":
+                found.append(Found(name, value))
         return found
+
+    def _asked(self, name: str, oid: Any) -> Any:
+        """Return the value of one attribute that h5py reads, or why it cannot."""
+        for found in self.listed(oid):
+            if found.name == name:
+                return found.value
+        return UnsupportedError("h5py has no such attribute")
 
     def _value(self, aid: Any) -> Any:
         """Read one attribute as numpy values; references become `Address`."""
@@ -179,3 +240,208 @@ def _named(value: Any, names: Mapping[int, str]) -> Any:
     if isinstance(value, Address):
         return f"/{names[value]}" if value in names else ""
     return value
+
+
+@dataclass
+class Found:
+    """An attribute as the file has it.
+
+    Parameters
+    ----------
+    name : str
+    value : object
+        As `AttributeReader` reads values, or the error that prevented it.
+    """
+
+    name: str
+    value: Any
+    _json: Any = _UNKNOWN
+
+    def json(self) -> Any:
+        """Return the value as JSON; `_UNKNOWN` if it has no such form, which warns."""
+        if type(self.value) is bytes:  # the most frequent, and often the only of its kind
+            try:
+                return self.value.rstrip(b"\0").decode("utf-8")
+            except UnicodeDecodeError:
+                pass
+        if self._json is _UNKNOWN:
+            self._json = json_attributes({self.name: self.value}).get(self.name, _UNKNOWN)
+        return _copy(self._json)
+
+
+def _copy(value: Any) -> Any:
+    """Return JSON of which nothing is shared: the same message is often that of many objects."""
+    if type(value) is list:
+        return [_copy(item) for item in value]
+    if type(value) is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    return value
+
+
+def read(
+    superblock: Superblock, heap: GlobalHeap, header: ObjectHeader
+) -> Generator[Any, Any, list[Found]]:
+    """Read the attributes of an object, by name.
+
+    HDF5 file format specification, sections IV.A.2.m and IV.A.2.v.
+
+    Raises
+    ------
+    SourceError, Unknown
+        If they cannot be listed; what one of them lacks is its value.
+    """
+    messages = header.attributes
+    info = header.messages.get(ATTRIBUTE_INFO)
+    if info is not None:
+        messages = messages + (yield from _dense(superblock, info))
+    found = []
+    for message in messages:
+        known = heap.attributes.get(message)
+        if known is None:
+            known = heap.attributes[message] = yield from _attribute(superblock, heap, message)
+        found.append(known)
+    found.sort(key=_by_name)
+    return [one for _, one in found if one.name != "REFERENCE_LIST"]
+
+
+def _by_name(found: tuple[bytes, Found]) -> bytes:
+    return found[0]
+
+
+def _dense(superblock: Superblock, info: bytes) -> Generator[Any, Any, list[bytes]]:
+    if len(info) < 2 or info[0] != 0:
+        raise Unknown("attribute info message of another version")
+    at = 4 if info[1] & 1 else 2
+    heap = superblock.address(info, at)
+    if heap == superblock.undefined:
+        return []
+    tree = superblock.address(info, at + superblock.address_size)
+    return (yield from dense(superblock, heap, tree, _DENSE_RECORDS, 0))
+
+
+def _attribute(
+    superblock: Superblock, heap: GlobalHeap, message: bytes
+) -> Generator[Any, Any, tuple[bytes, Found]]:
+    """Read an attribute message, versions 1 to 3."""
+    if len(message) < 9:
+        raise SourceError("an attribute message ends early")
+    version, flags, *lengths = _HEAD.unpack_from(message)
+    if version not in (1, 2, 3):
+        raise Unknown(f"attribute message version {version}")
+    at, parts = 9 if version == 3 else 8, []
+    for length in lengths:
+        parts.append(message[at : at + length])
+        at += -(-length // 8) * 8 if version == 1 else length
+    if at > len(message):
+        raise SourceError("an attribute message ends early")
+    name, datatype, extents = parts
+    name = name.split(b"\0")[0]
+    shown = name.decode("utf-8", "backslashreplace")
+    if shown == "REFERENCE_LIST":  # who uses a scale: long, and its users say it, too
+        return name, Found(shown, None)
+    try:
+        if version > 1 and flags & 1:
+            datatype = yield from shared(superblock, datatype, TYPE, 0)
+        if version > 1 and flags & 2:
+            extents = yield from shared(superblock, extents, SPACE, 0)
+        element, inner, width = _plan(datatype)
+        shape = space(extents, superblock.length_size).shape
+        value: Any
+        if shape is None:  # a null dataspace
+            value = "" if kind(element) == STRING or is_text(element) else []
+        else:
+            data, shape = message[at:], shape + inner
+            count = math.prod(shape)
+            if count * width > len(data):
+                raise SourceError(f"{count * width} bytes are needed, {len(data)} are stored")
+            # netCDF keeps every single value as a list of one.
+            shape = () if shape == (1,) else shape
+            if kind(element) in (SEQUENCE, REFERENCE):
+                value = _nested((yield from _pointed(heap, element, data, count)), shape)
+            else:
+                value = _flat(element, data, count).reshape(shape)
+    except VirtualZarrError as error:
+        value = error
+    return name, Found(shown, value)
+
+
+@lru_cache(4096)
+def _plan(datatype: bytes) -> tuple[bytes, tuple[int, ...], int]:
+    """Return the datatype of the elements of an array type, its dimensions, and their bytes."""
+    message = checked(datatype)
+    inner: tuple[int, ...] = ()
+    while kind(message) == ARRAY:
+        inner += dimensions(message)
+        message = base(message)
+    return message, inner, size(message)
+
+
+def _flat(message: bytes, data: bytes, count: int) -> NDArray[Any]:
+    _refuse(message)
+    try:
+        return memory(message).values(data, count)
+    except TypeError as error:
+        raise UnsupportedError(f"h5py cannot read it: {error}") from error
+
+
+@lru_cache(1024)
+def _refuse(message: bytes) -> None:
+    _refuse_unreadable(decoded(message))
+
+
+def _nested(values: list[Any], shape: tuple[int, ...]) -> Any:
+    if not shape:
+        return values[0]
+    if len(shape) == 1 or not values:
+        return values
+    step = math.prod(shape[1:])
+    return [_nested(values[k * step : (k + 1) * step], shape[1:]) for k in range(shape[0])]
+
+
+def _pointed(
+    heap: GlobalHeap, message: bytes, data: bytes, count: int, depth: int = 0
+) -> Generator[Any, Any, list[Any]]:
+    """Return elements that are references or lie in the global heap."""
+    superblock, width = heap.superblock, size(message)
+    wide = superblock.address_size
+    if kind(message) == REFERENCE:
+        if message[1] & 15 == 1:
+            raise UnsupportedError("region references are not supported")
+        if message[1] & 15 or width != wide:
+            raise Unknown("references of another kind")
+        addresses = [superblock.address(data, k * width) for k in range(count)]
+        return [Address(a if a and a != superblock.undefined else -1) for a in addresses]
+    if depth > _MAX_DEPTH:
+        raise UnsupportedError(f"its sequences are nested more than {_MAX_DEPTH} deep")
+    if width != 8 + wide:
+        raise SourceError(f"a sequence has {width} bytes")
+    values: list[Any] = []
+    inner, text = base(message), is_text(message)
+    for at in range(0, count * width, width):
+        length = int.from_bytes(data[at : at + 4], "little")
+        address = superblock.address(data, at + 4)
+        stored = b""
+        if length and address and address != superblock.undefined:
+            index = int.from_bytes(data[at + 4 + wide : at + width], "little")
+            known = heap.known(address, index)
+            stored = (yield from heap.get(address, index)) if known is None else known
+        else:
+            length = 0
+        if text:
+            values.append(stored[:length].split(b"\0")[0])
+        else:
+            values.append((yield from _sequence(heap, inner, length, stored, depth)))
+    return values
+
+
+def _sequence(
+    heap: GlobalHeap, message: bytes, length: int, data: bytes, depth: int
+) -> Generator[Any, Any, Any]:
+    element, dims, width = _plan(message)
+    shape = (length, *dims)
+    count = math.prod(shape)
+    if count * width > len(data):
+        raise SourceError(f"{count * width} bytes are needed, {len(data)} are stored")
+    if kind(element) not in (SEQUENCE, REFERENCE):
+        return _flat(element, data, count).reshape(shape)
+    return _nested((yield from _pointed(heap, element, data, count, depth + 1)), shape)

@@ -1,19 +1,295 @@
-"""What an HDF5 object header says beyond h5py: kind of index, unfiltered edges, all filters."""
+"""Object headers: the messages that say what an object is, and those that objects share."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.heaps import FractalHeap
+from virtualzarr.formats.hdf5.source import Buffer, Unknown, exactly
+from virtualzarr.formats.hdf5.superblock import Superblock
 
-LAYOUT = 0x08
-FILTERS = 0x0B
+SPACE, LINK_INFO, TYPE, OLD_FILL, FILL, LINK, EXTERNAL, LAYOUT = 1, 2, 3, 4, 5, 6, 7, 8
+FILTERS, ATTRIBUTE, SYMBOL_TABLE, ATTRIBUTE_INFO = 0x0B, 0x0C, 0x11, 0x15
 _CONTINUATION = 0x10
-_SHARED = 0x02
+_SHARED, _NEEDED = 0x02, 0x80
+# Kind 9 is none that files are meant to have.
+_KNOWN = frozenset(range(0x19)) - {9}
 _MAX_BLOCKS = 4096
 _MAX_BLOCK_BYTES = 1 << 24
+_MAX_SHARED = 8
+# Most headers are not longer; what is too much here saves another request where it is not.
+_GUESS = 512
+
+
+@dataclass
+class ObjectHeader:
+    """The messages of one object.
+
+    Parameters
+    ----------
+    address : int
+    messages : dict of int to bytes
+        The first of each kind.
+    links, attributes : list of bytes
+        All link and attribute messages.
+    """
+
+    address: int
+    messages: dict[int, bytes] = field(default_factory=dict)
+    links: list[bytes] = field(default_factory=list)
+    attributes: list[bytes] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """What the object is: "group", "dataset" or "type"."""
+        found = self.messages
+        if SYMBOL_TABLE in found or LINK_INFO in found:
+            return "group"
+        if TYPE in found and SPACE in found:
+            return "dataset"
+        if TYPE in found:
+            return "type"
+        raise SourceError(f"the object at {self.address} is neither group nor dataset nor type")
+
+
+_Message = tuple[int, int, bytes]
+
+
+def read(superblock: Superblock, address: int) -> Generator[Any, Any, ObjectHeader]:
+    """Read an object header with all that continues it.
+
+    HDF5 file format specification, section IV.A.1, versions 1 and 2.
+
+    Raises
+    ------
+    SourceError, Unknown
+    """
+    found = ObjectHeader(address)
+    messages = yield from _messages(superblock, address)
+    for kind, flags, body in messages:
+        if flags & _NEEDED and kind not in _KNOWN:
+            raise Unknown(f"message {kind}, which the object at {address} says must be known")
+        if kind == LINK:
+            found.links.append(body)
+            continue
+        if flags & _SHARED:
+            body = yield from shared(superblock, body, kind, 0)
+        if kind == ATTRIBUTE:
+            found.attributes.append(body)
+        else:
+            found.messages.setdefault(kind, body)
+    return found
+
+
+def _messages(superblock: Superblock, address: int) -> Generator[Any, Any, list[_Message]]:
+    data: Buffer = yield address, _GUESS
+    found: list[_Message] = []
+    if data[:4] == b"OHDR":
+        parse, blocks = yield from _first_v2(superblock, address, data, found)
+    elif len(data) >= 16 and data[0] == 1:
+        size = int.from_bytes(data[8:12], "little")
+        if size > len(data) - 16:
+            data = yield from exactly(address, 16 + size, "object header")
+        blocks = _parse_v1(superblock, data[16 : 16 + size], found)
+        parse = _parse_v1
+    else:
+        raise SourceError(f"there is no object header at {address}")
+    seen = 0
+    while blocks:
+        seen += len(blocks)
+        if seen > _MAX_BLOCKS:
+            raise SourceError(f"the object header at {address} has more than {_MAX_BLOCKS} blocks")
+        parts = yield blocks
+        wanted, blocks = blocks, []
+        for (place, length), part in zip(wanted, parts, strict=True):
+            if len(part) < length:
+                raise SourceError(f"the file ends inside an object header's block at {place}")
+            if parse is _parse_v1:
+                blocks += _parse_v1(superblock, part, found)
+            else:
+                blocks += _continued_v2(superblock, place, part, parse, found)
+    return found
+
+
+def _parse_v1(superblock: Superblock, block: Buffer, found: list[_Message]) -> list[Any]:
+    """Collect the messages of a block; return where the header goes on."""
+    block = bytes(block)
+    size, at, more = len(block), 0, []
+    unpack = _HEAD_V1.unpack_from
+    while at + 8 <= size:
+        kind, length, flags = unpack(block, at)
+        at += 8
+        if at + length > size:
+            raise SourceError("a message reaches over the end of its object header")
+        if kind == _CONTINUATION:
+            more.append(_continuation(superblock, block[at : at + length]))
+        elif kind:
+            found.append((kind, flags, block[at : at + length]))
+        at += length
+    return more
+
+
+_HEAD_V1 = struct.Struct("<HHB")
+_HEAD_V2 = struct.Struct("<BHB")
+
+
+def _first_v2(
+    superblock: Superblock, address: int, data: Buffer, found: list[_Message]
+) -> Generator[Any, Any, tuple[Any, list[Any]]]:
+    if len(data) < 8 or data[4] != 2:
+        raise Unknown("object header version other than 1 and 2")
+    flags = data[5]
+    start = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
+    width = 1 << (flags & 3)
+    size = int.from_bytes(data[start : start + width], "little")
+    start += width
+    if start + size + 4 > len(data):
+        data = yield from exactly(address, start + size + 4, "object header")
+    superblock.check(data[: start + size + 4], "object header", address)
+    head = 6 if flags & 4 else 4
+    return head, _parse_v2(superblock, data[start : start + size], head, found)
+
+
+def _continued_v2(
+    superblock: Superblock, place: int, block: Buffer, head: int, found: list[_Message]
+) -> list[Any]:
+    if block[:4] != b"OCHK" or len(block) < 8:
+        raise SourceError(f"no object header goes on at {place}")
+    superblock.check(block, "block of an object header", place)
+    return _parse_v2(superblock, block[4:-4], head, found)
+
+
+def _parse_v2(superblock: Superblock, block: Buffer, head: int, found: list[_Message]) -> list[Any]:
+    """Collect the messages of a block; return where the header goes on."""
+    block = bytes(block)
+    size, at, more = len(block), 0, []
+    unpack = _HEAD_V2.unpack_from
+    while at + head <= size:
+        kind, length, flags = unpack(block, at)
+        at += head
+        if at + length > size:
+            raise SourceError("a message reaches over the end of its object header")
+        if kind == _CONTINUATION:
+            more.append(_continuation(superblock, block[at : at + length]))
+        elif kind:
+            found.append((kind, flags, block[at : at + length]))
+        at += length
+    return more
+
+
+def _continuation(superblock: Superblock, body: bytes) -> tuple[int, int]:
+    address = superblock.address(body, 0)
+    length = superblock.length(body, superblock.address_size)
+    if address + length > superblock.size:
+        raise SourceError(f"an object header goes on outside the file, at {address}")
+    return address, length
+
+
+def shared(
+    superblock: Superblock, body: bytes, kind: int, depth: int
+) -> Generator[Any, Any, bytes]:
+    """Return the message that a shared message stands for.
+
+    HDF5 file format specification, section IV.A.2, "Shared Message", versions 1 to 3.
+
+    Raises
+    ------
+    SourceError, Unknown
+    """
+    version, way = body[:2] if len(body) > 1 else (0, 0)
+    if version not in (1, 2, 3):
+        raise Unknown(f"shared message version {version}")
+    if depth > _MAX_SHARED:
+        raise SourceError("a shared message leads to itself, or through too many others")
+    if version == 3 and way == 1:
+        return (yield from _from_heap(superblock, body[2:10], kind))
+    address = superblock.address(body, 8 + superblock.length_size if version == 1 else 2)
+    key = address, kind
+    if key not in superblock.committed:
+        for found, flags, inner in (yield from _messages(superblock, address)):
+            if found == kind:
+                if flags & _SHARED:
+                    inner = yield from shared(superblock, inner, kind, depth + 1)
+                superblock.committed[key] = inner
+                break
+        else:
+            raise SourceError(f"the object at {address} has no message of kind {kind} to share")
+    return superblock.committed[key]
+
+
+def _from_heap(superblock: Superblock, place: bytes, kind: int) -> Generator[Any, Any, bytes]:
+    """Find a message in the heap that the whole file shares."""
+    if superblock.shared_table is None:
+        raise SourceError("a message is shared through a table that the file does not have")
+    address, count = superblock.shared_table
+    wide = superblock.address_size
+    step = 14 + 2 * wide
+    table = yield from exactly(address, 8 + count * step, "table of shared messages")
+    if table[:4] != b"SMTB":
+        raise SourceError(f"there is no table of shared messages at {address}")
+    superblock.check(table, "table of shared messages", address)
+    for at in range(4, 4 + count * step, step):
+        if int.from_bytes(table[at + 2 : at + 4], "little") >> kind & 1:
+            heap = yield from FractalHeap.read(
+                superblock, superblock.address(table, at + 14 + wide)
+            )
+            return (yield from heap.get_all([place]))[0]
+    raise SourceError(f"the table of shared messages has no heap for kind {kind}")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One step of a filter pipeline: its registered number, its name and its parameters."""
+
+    number: int
+    name: str
+    values: tuple[int, ...]
+
+
+@lru_cache(4096)
+def pipeline(body: bytes) -> tuple[Filter, ...]:
+    """Read the filter pipeline message.
+
+    HDF5 file format specification, section IV.A.2.l.
+
+    Raises
+    ------
+    SourceError
+        If the message ends early.
+    Unknown
+        If its version is not known.
+    """
+    version, count = body[:2] if len(body) > 1 else (0, 0)
+    if version not in (1, 2):
+        raise Unknown(f"filter message version {version}")
+    at = 8 if version == 1 else 2
+    found = []
+    try:
+        for _ in range(count):
+            (number,) = struct.unpack_from("<H", body, at)
+            at += 2
+            length = 0
+            if version == 1 or number >= 256:
+                (length,) = struct.unpack_from("<H", body, at)
+                at += 2
+            _, nvalues = struct.unpack_from("<HH", body, at)
+            at += 4
+            name = body[at : at + length].split(b"\0")[0].decode("utf-8", "replace")
+            at += -(-length // 8) * 8 if version == 1 else length
+            values = struct.unpack_from(f"<{nvalues}I", body, at)
+            at += 4 * nvalues + (4 if version == 1 and nvalues % 2 else 0)
+            found.append(Filter(number, name, values))
+    except struct.error as error:
+        raise SourceError("the filter message ends early") from error
+    return tuple(found)
+
+
+# -- for what is read with h5py --------------------------------------------------------------------
 
 _INDEXES = {1: "single chunk", 2: "implicit", 3: "fixed array", 4: "extensible array",
             5: "B-tree v2"}  # fmt: skip
@@ -70,15 +346,6 @@ class ChunkLayout:
     raw_edges: bool = False
 
 
-@dataclass(frozen=True)
-class Filter:
-    """One step of a filter pipeline: its registered number, its name and its parameters."""
-
-    number: int
-    name: str
-    values: tuple[int, ...]
-
-
 def messages(file: HeaderBytes, address: int) -> Iterator[tuple[int, int, bytes]]:
     """Yield (type, flags, body) of the messages of the object header at `address`.
 
@@ -91,14 +358,14 @@ def messages(file: HeaderBytes, address: int) -> Iterator[tuple[int, int, bytes]
     """
     prefix = file.at(address, 6)
     if prefix[:4] == b"OHDR":
-        yield from _messages_v2(file, address, prefix)
+        yield from _of_messages_v2(file, address, prefix)
     elif prefix[0] == 1:
-        yield from _messages_v1(file, address)
+        yield from _of_messages_v1(file, address)
     else:
         raise SourceError(f"there is no object header at {address}")
 
 
-def _messages_v1(file: HeaderBytes, address: int) -> Iterator[tuple[int, int, bytes]]:
+def _of_messages_v1(file: HeaderBytes, address: int) -> Iterator[tuple[int, int, bytes]]:
     blocks = [(address + 16, *struct.unpack_from("<I", file.at(address + 8, 4)))]
     for count, (start, size) in enumerate(blocks):
         _limit(count)
@@ -109,12 +376,12 @@ def _messages_v1(file: HeaderBytes, address: int) -> Iterator[tuple[int, int, by
             body = block[at + 8 : at + 8 + length]
             at += 8 + length
             if kind == _CONTINUATION:
-                blocks.append(_continuation(file, body))
+                blocks.append(_of_continuation(file, body))
             else:
                 yield kind, flags, body
 
 
-def _messages_v2(
+def _of_messages_v2(
     file: HeaderBytes, address: int, prefix: bytes
 ) -> Iterator[tuple[int, int, bytes]]:
     flags = prefix[5]
@@ -132,13 +399,13 @@ def _messages_v2(
             body = block[at + head : at + head + length]
             at += head + length
             if kind == _CONTINUATION:
-                place, extent = _continuation(file, body)
+                place, extent = _of_continuation(file, body)
                 blocks.append((place + 4, extent - 8))
             else:
                 yield kind, flags, body
 
 
-def _continuation(file: HeaderBytes, body: bytes) -> tuple[int, int]:
+def _of_continuation(file: HeaderBytes, body: bytes) -> tuple[int, int]:
     split = file.address_size
     return (
         int.from_bytes(body[:split], "little"),
@@ -177,38 +444,8 @@ def chunk_layout(body: bytes) -> ChunkLayout:
 
 
 def filters(body: bytes) -> list[Filter]:
-    """Read the filter pipeline message.
-
-    HDF5 file format specification, section IV.A.2.l.
-
-    Raises
-    ------
-    SourceError
-        If the message ends early or has a version that is not known.
-    """
-    version, count = body[:2] if len(body) > 1 else (0, 0)
-    if version not in (1, 2):
-        raise SourceError(f"the filter message has version {version}, which is not known")
-    at = 8 if version == 1 else 2
-    found = []
-    try:
-        for _ in range(count):
-            (number,) = struct.unpack_from("<H", body, at)
-            at += 2
-            length = 0
-            if version == 1 or number >= 256:
-                (length,) = struct.unpack_from("<H", body, at)
-                at += 2
-            _, nvalues = struct.unpack_from("<HH", body, at)
-            at += 4
-            name = body[at : at + length].split(b"\0")[0].decode("utf-8", "replace")
-            at += -(-length // 8) * 8 if version == 1 else length
-            values = struct.unpack_from(f"<{nvalues}I", body, at)
-            at += 4 * nvalues + (4 if version == 1 and nvalues % 2 else 0)
-            found.append(Filter(number, name, values))
-    except struct.error as error:
-        raise SourceError("the filter message ends early") from error
-    return found
+    """Read the filter pipeline message."""
+    return list(pipeline(body))
 
 
 def find(file: HeaderBytes, address: int, *kinds: int) -> dict[int, bytes]:

@@ -1,0 +1,74 @@
+"""Checksums, against those that the HDF5 library wrote."""
+
+from __future__ import annotations
+
+import struct
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats.hdf5.helpers import objects_of
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.checksum import _one, checksums, wrong_rows
+
+
+def test_known_values():
+    # Of the algorithm's own test program.
+    assert checksums([b"Four score and seven years ago"]) == [0x17770551]
+    assert checksums([b""]) == [0xDEADBEEF]
+
+
+def test_the_library_wrote_the_same(tmp_path):
+    path = tmp_path / "a.h5"
+    h5py.File(path, "w", libver="latest").close()
+    head = path.read_bytes()[:48]
+    assert struct.unpack("<I", head[44:]) == tuple(checksums([head[:44]]))
+
+
+@given(st.lists(st.binary(max_size=80), max_size=60))
+def test_many_at_once_are_as_one_by_one(blocks):
+    assert checksums(blocks) == [_one(block) for block in blocks]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=9), st.data())
+def test_rows_that_are_wrong(blocks, data):
+    rows = np.full((len(blocks), 40), 77, np.uint8)
+    ends = []
+    for row, block in zip(rows, blocks, strict=True):
+        raw = block + struct.pack("<I", _one(block))
+        row[: len(raw)] = np.frombuffer(raw, np.uint8)
+        ends.append(len(raw))
+    assert wrong_rows(rows, np.array(ends)).tolist() == []
+    broken = data.draw(st.integers(0, len(blocks) - 1))
+    rows[broken, data.draw(st.integers(0, ends[broken] - 1))] ^= 1
+    assert wrong_rows(rows, np.array(ends)).tolist() == [broken]
+
+
+def test_only_what_is_damaged_is_lost(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        for name in "abc":
+            file.create_dataset(name, data=[1, 2, 3])
+        addresses = {name: h5py.h5o.get_info(file[name].id).addr for name in "abc"}
+    raw = bytearray(path.read_bytes())
+    raw[addresses["b"] + 12] ^= 1
+    path.write_bytes(raw)
+    objects = objects_of(path)
+    found = {name: objects[address].header for name, address in addresses.items()}
+    assert isinstance(found["b"], SourceError)
+    assert "checksum" in found["b"].message
+    assert found["a"].kind == found["c"].kind == "dataset"
+
+
+@pytest.mark.parametrize("place", [20, 36, 44])
+def test_a_damaged_superblock(tmp_path, place):
+    path = tmp_path / "a.h5"
+    h5py.File(path, "w", libver="latest").close()
+    raw = bytearray(path.read_bytes())
+    raw[place] ^= 64
+    path.write_bytes(raw)
+    with pytest.raises(SourceError, match="superblock at 0 is damaged"):
+        objects_of(path)

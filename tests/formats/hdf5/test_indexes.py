@@ -1,0 +1,212 @@
+"""Every chunk index, chunk by chunk, against the HDF5 library and against what was written."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats.hdf5.helpers import low_level, objects_of, source_of
+from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.hdf5.indexes import columns
+from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Listed, Numbered, dense
+from virtualzarr.formats.hdf5.objects import Objects
+
+
+def read_index(path):
+    """Return the columns of the dataset "x", and its layout."""
+    with h5py.File(path) as file:
+        address = h5py.h5o.get_info(file["x"].id).addr
+    found = objects_of(path)[address]
+    return found.index, found.layout
+
+
+def written(path, cells, chunk, *, shape, maxshape=None, filtered=False, libver="latest"):
+    """Write chunks of random bytes, check what the columns say of them, return the kind of index.
+
+    The bytes where a chunk is said to be tell whether that is right: h5py's own list of chunks is
+    not always.
+    """
+    random = np.random.default_rng(0)
+    options = {"shuffle": True, "compression": "gzip"} if filtered else {}
+    expected = {}
+    with h5py.File(path, "w", libver=libver) as file:
+        made = file.create_dataset("x", shape, "u1", chunks=chunk, maxshape=maxshape, **options)
+        for cell in cells:
+            corner = tuple(k * edge for k, edge in zip(cell, chunk, strict=True))
+            size = int(random.integers(1, 300)) if filtered else math.prod(chunk)
+            mask = int(random.integers(0, 4)) if filtered else 0
+            expected[cell] = random.bytes(size), mask
+            made.id.write_direct_chunk(corner, expected[cell][0], mask)
+    index, layout = read_index(path)
+    raw = path.read_bytes()
+    found = {}
+    for cell in [] if index is None else map(tuple, np.argwhere(index.source == 0).tolist()):
+        start, size = int(index.offset[cell]), int(index.length[cell])
+        mask = 0 if index.mask is None else int(index.mask[cell])
+        found[cell] = raw[start : start + size], mask
+    assert found == expected
+    return layout.index
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a.h5"
+
+
+ALL = list(itertools.product(range(5), range(7)))
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("cells", [ALL, ALL[::-1], ALL[3:20:5], ALL[:1], []])
+@pytest.mark.parametrize(
+    ("libver", "maxshape", "kind"),
+    [
+        ("earliest", None, "B-tree v1"),
+        ("earliest", (None, None), "B-tree v1"),
+        ("v110", None, "fixed array"),
+        ("latest", (80, 90), "fixed array"),
+        ("v110", (None, 14), "extensible array"),
+        ("latest", (None, 20), "extensible array"),
+        ("latest", (20, None), "extensible array"),
+        ("latest", (None, None), "B-tree v2"),
+    ],
+)
+def test_each_index(path, libver, maxshape, kind, cells, filtered):
+    found = written(path, cells, (4, 2), shape=(20, 14), maxshape=maxshape, filtered=filtered,
+                    libver=libver)  # fmt: skip
+    assert found == kind
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("cells", [[(0, 0)], []])
+def test_single_chunk(path, cells, filtered):
+    assert written(path, cells, (4, 2), shape=(4, 2), filtered=filtered) == "single chunk"
+
+
+@pytest.mark.parametrize("maxshape", [None, (9, 9, 9)])
+def test_implicit_index(path, maxshape):
+    data = np.arange(5 * 6 * 7, dtype="<i2").reshape(5, 6, 7)
+    with h5py.File(path, "w", libver="latest") as file:
+        made = low_level(file, "x", (5, 6, 7), h5py.h5t.STD_I16LE, maxshape=maxshape,
+                         chunk=((2, 4, 3),), alloc_time=h5py.h5d.ALLOC_TIME_EARLY)  # fmt: skip
+        made[...] = data
+    index, layout = read_index(path)
+    assert layout.index == "implicit"
+    raw = path.read_bytes()
+    for cell in np.ndindex(index.source.shape):
+        start = int(index.offset[cell])
+        block = np.frombuffer(raw, "<i2", 24, start).reshape(2, 4, 3)
+        part = data[tuple(slice(k * n, (k + 1) * n) for k, n in zip(cell, (2, 4, 3), strict=True))]
+        assert np.array_equal(block[tuple(map(slice, part.shape))], part)
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize(
+    ("count", "maxshape", "libver", "kind"),
+    [
+        (70, None, "earliest", "B-tree v1"),  # two levels
+        (5000, None, "earliest", "B-tree v1"),  # three levels
+        (5000, None, "latest", "fixed array"),  # pages of 1024
+        (1024, None, "latest", "fixed array"),
+        (2048, None, "latest", "fixed array"),
+        (90_000, (None,), "latest", "extensible array"),  # data blocks with pages
+        (2000, (None, None), "latest", "B-tree v2"),  # two levels
+    ],
+)
+def test_large_indexes_with_gaps(path, count, maxshape, libver, kind, filtered):
+    """Chunks here and there, and some next to each other: not all parts of an index exist."""
+    random = np.random.default_rng(count)
+    some = {*random.choice(count, min(count, 500), replace=False).tolist(), 0, count - 1}
+    cells = [(k,) for k in sorted(some | set(range(count // 3, min(count // 3 + 60, count))))]
+    shape, chunk = (count,), (1,)
+    if maxshape is not None and len(maxshape) == 2:
+        cells = [(k, k % 3) for (k,) in cells]
+        shape, chunk = (count, 3), (1, 1)
+    found = written(path, cells, chunk, shape=shape, maxshape=maxshape, filtered=filtered,
+                    libver=libver)  # fmt: skip
+    assert found == kind
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+
+def chunks(*addresses):
+    address = np.array(addresses, np.int64)
+    return Chunks(address, np.full(len(address), 10), 0)
+
+
+def test_listed_chunks_must_be_distinct_and_within():
+    grids = Grids.of((4,), (8,), (1,))
+    cells = np.array([[0], [2]])
+    found = dense(Listed(cells, chunks(50, 60)), grids, 100, 1000)
+    assert found.offset.tolist() == [1050, 0, 1060, 0]
+    assert found.length.tolist() == [10, 0, 10, 0]
+    assert found.source.tolist() == [0, -1, 0, -1]
+    with pytest.raises(SourceError, match="twice"):
+        dense(Listed(np.array([[0], [0]]), chunks(50, 60)), grids, 100, 0)
+    with pytest.raises(SourceError, match="ends at byte 101"):
+        dense(Listed(cells, chunks(50, 91)), grids, 100, 0)
+    with pytest.raises(SourceError, match="cannot have"):
+        dense(Listed(np.array([[0], [8]]), chunks(50, 60)), grids, 100, 0)
+    # Beyond the present extent: it was larger once.
+    assert dense(Listed(np.array([[0], [7]]), chunks(50, 60)), grids, 100, 0).source.sum() == -3
+    with pytest.raises(SourceError, match="cannot be"):
+        dense(Listed(cells, chunks(50, -1)), grids, 100, 0)
+
+
+def test_a_large_and_empty_grid_is_refused(monkeypatch):
+    monkeypatch.setattr(columns, "DENSE_CELLS", 100)
+    grids = Grids.of((10, 100), (10, None), (1, 1))
+    with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
+        dense(Listed(np.array([[0, 0], [9, 99]]), chunks(5, 6)), grids, 100, 0)
+    with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
+        dense(Numbered([(0, chunks(5)), (700, chunks(6))], 1), grids, 100, 0)
+
+
+@given(st.integers(1, 3), st.data())
+def test_numbers_are_cells(ndim, data):
+    """Chunks that are numbered, with any axis first, are where counting puts them."""
+    now = tuple(data.draw(st.integers(1, 4)) for _ in range(ndim))
+    most = [n + data.draw(st.integers(0, 2)) for n in now]
+    axis = data.draw(st.integers(0, ndim - 1))
+    order = [axis, *(k for k in range(ndim) if k != axis)]
+    cells = list(itertools.product(*[range(most[k]) for k in order]))
+    start = data.draw(st.integers(0, len(cells) - 1))
+    stop = data.draw(st.integers(start, len(cells)))
+    cut = data.draw(st.integers(start, stop))
+    runs = [(start, chunks(*range(start, cut))), (cut, chunks(*range(cut, stop)))]
+    limits = list(most)
+    limits[axis] = None
+    with pytest.MonkeyPatch.context() as patch:
+        if data.draw(st.booleans()):  # the way of sparse arrays
+            patch.setattr(columns, "_whole", lambda found, grids: None)
+        found = dense(Numbered(runs, axis), Grids(now, tuple(limits)), 10_000, 7)
+    expected = {}
+    for number, cell in enumerate(cells):
+        place = tuple(cell[order.index(k)] for k in range(ndim))
+        if start <= number < stop and all(k < n for k, n in zip(place, now, strict=True)):
+            expected[place] = number + 7
+    if found is None:
+        assert not expected
+    else:
+        stored = map(tuple, np.argwhere(found.source == 0).tolist())
+        assert {cell: int(found.offset[cell]) for cell in stored} == expected
+
+
+def test_indexes_through_rounds(path):
+    """The same parsers get what they need from a file elsewhere, a level at a time."""
+    written(path, [(k,) for k in range(5000)], (1,), shape=(5000,), libver="earliest")
+    raw = path.read_bytes()
+    source = source_of(raw)
+    with h5py.File(path) as file:
+        address = h5py.h5o.get_info(file["x"].id).addr
+    far = Objects(source)[address].index
+    near, _ = read_index(path)
+    assert np.array_equal(far.offset, near.offset)
+    assert source.rounds <= 4

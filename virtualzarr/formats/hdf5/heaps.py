@@ -1,0 +1,265 @@
+"""The heaps of HDF5: local (names of links), global (variable-length values), fractal."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Generator
+from typing import Any
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.btree import records
+from virtualzarr.formats.hdf5.source import Buffer, Unknown, exactly
+from virtualzarr.formats.hdf5.superblock import Superblock
+
+_GLOBAL_GUESS = 4096
+_MAX_BLOCKS = 1 << 20
+_MAX_ROWS = 64
+
+
+def local(superblock: Superblock, address: int) -> Generator[Any, Any, bytes]:
+    """Return the data of a local heap.
+
+    HDF5 file format specification, section III.D.
+
+    Raises
+    ------
+    SourceError
+    """
+    width = superblock.length_size
+    length = 8 + 2 * width + superblock.address_size
+    header = yield from exactly(address, length, "local heap")
+    if header[:4] != b"HEAP" or header[4] != 0:
+        raise SourceError(f"there is no local heap at {address}")
+    size, place = superblock.length(header, 8), superblock.address(header, 8 + 2 * width)
+    if size > superblock.size:
+        raise SourceError(f"the local heap at {address} does not fit into the file")
+    data = yield from exactly(place, size, "data of a local heap")
+    return bytes(data)
+
+
+def text(heap: bytes, at: int) -> bytes:
+    """Return a text of a local heap, which ends with a NUL.
+
+    Raises
+    ------
+    SourceError
+    """
+    end = heap.find(b"\0", at) if at < len(heap) else -1
+    if end < 0:
+        raise SourceError("a name lies outside its local heap")
+    return heap[at:end]
+
+
+class GlobalHeap:
+    """The global heap: collections of objects, each read once.
+
+    HDF5 file format specification, section III.E. What was made of attribute messages, which lead
+    there, is kept here, too: `attributes`.
+    """
+
+    def __init__(self, superblock: Superblock) -> None:
+        self.superblock = superblock
+        self.attributes: dict[bytes, Any] = {}
+        self._collections: dict[int, tuple[Buffer, dict[int, tuple[int, int]]]] = {}
+
+    def known(self, address: int, index: int) -> bytes | None:
+        """Return an object of a collection that was read already."""
+        collection = self._collections.get(address)
+        if collection is None or index not in collection[1]:
+            return None
+        start, stop = collection[1][index]
+        return bytes(collection[0][start:stop])
+
+    def get(self, address: int, index: int) -> Generator[Any, Any, bytes]:
+        """Return an object.
+
+        Raises
+        ------
+        SourceError
+            If there is none.
+        """
+        if address not in self._collections:
+            self._collections[address] = yield from self._read(address)
+        data, places = self._collections[address]
+        if index not in places:
+            raise SourceError(f"the global heap at {address} has no object {index}")
+        start, stop = places[index]
+        return bytes(data[start:stop])
+
+    def _read(self, address: int) -> Generator[Any, Any, Any]:
+        width = self.superblock.length_size
+        data: Buffer = yield address, _GLOBAL_GUESS
+        if data[:4] != b"GCOL" or len(data) < 8 + width:
+            raise SourceError(f"there is no global heap at {address}")
+        size = self.superblock.length(data, 8)
+        if size > self.superblock.size:
+            raise SourceError(f"the global heap at {address} does not fit into the file")
+        if size > len(data):
+            data = yield from exactly(address, size, "global heap")
+        places, at = {}, 8 + width
+        while at + 8 + width <= size:
+            index = data[at] | data[at + 1] << 8
+            length = self.superblock.length(data, at + 8)
+            if index == 0:  # what follows is free
+                break
+            at += 8 + width
+            if at + length > size:
+                raise SourceError(f"an object reaches over the end of the global heap at {address}")
+            places[index] = at, at + length
+            at += -(-length // 8) * 8
+        return data, places
+
+
+class FractalHeap:
+    """A fractal heap: where links, attributes and shared messages lie when they are many.
+
+    HDF5 file format specification, section III.G.
+    """
+
+    def __init__(self, superblock: Superblock, address: int, header: Buffer) -> None:
+        wide, width = superblock.address_size, superblock.length_size
+        self.superblock, self.address = superblock, address
+        self.id_bytes, filters, self.flags, largest = struct.unpack_from("<HHBI", header, 5)
+        if filters:
+            raise Unknown("a fractal heap with filters")
+        self.huge_tree = superblock.address(header, 14 + width)
+        at = 14 + 2 * wide + 10 * width
+        (self.width,) = struct.unpack_from("<H", header, at)
+        self.start = superblock.length(header, at + 2)
+        self.most = superblock.length(header, at + 2 + width)
+        at += 2 + 2 * width
+        self.bits, _ = struct.unpack_from("<HH", header, at)
+        self.root = superblock.address(header, at + 4)
+        (self.rows,) = struct.unpack_from("<H", header, at + 4 + wide)
+        powers = all(n and n & (n - 1) == 0 for n in (self.width, self.start, self.most))
+        if not powers or self.most < self.start or self.bits > 64 or self.rows > _MAX_ROWS:
+            raise SourceError(f"the fractal heap at {address} has impossible parameters")
+        self.offset_bytes = -(-self.bits // 8)
+        exponent = self.most.bit_length() - 1
+        self.length_bytes = min(-(-exponent // 8), -(-max(largest.bit_length(), 1) // 8))
+        self.prefix = 5 + wide + self.offset_bytes
+        # Rows of direct blocks: all that are not longer than the longest.
+        self.direct_rows = exponent - (self.start.bit_length() - 1) + 2
+        self.blocks: list[tuple[int, int, int]] = []
+
+    @staticmethod
+    def read(superblock: Superblock, address: int) -> Generator[Any, Any, FractalHeap]:
+        """Read the header and where the blocks are. Raises SourceError, Unknown."""
+        known: dict[int, FractalHeap] = superblock.fractal_heaps
+        if address not in known:
+            length = 26 + 3 * superblock.address_size + 12 * superblock.length_size
+            header = yield from exactly(address, length, "fractal heap")
+            if header[:4] != b"FRHP" or header[4] != 0:
+                raise SourceError(f"there is no fractal heap at {address}")
+            heap = FractalHeap(superblock, address, header)
+            superblock.check(header, "fractal heap", address)
+            yield from heap._list()
+            known[address] = heap
+        return known[address]
+
+    def _list(self) -> Generator[Any, Any, None]:
+        """List the direct blocks: offset in the heap, address, size."""
+        undefined = self.superblock.undefined
+        if self.root == undefined:
+            return
+        if not self.rows:
+            self.blocks.append((0, self.root, self.start))
+            return
+        todo, seen = [(self.root, self.rows, 0)], 0
+        while todo:
+            lengths = [self.prefix + n * self.width * self.superblock.address_size + 4
+                       for _, n, _ in todo]  # fmt: skip
+            seen += len(todo)
+            if seen > _MAX_BLOCKS or max(lengths) > self.superblock.size:
+                raise SourceError(f"the fractal heap at {self.address} does not fit into the file")
+            parts = yield [(a, n) for (a, _, _), n in zip(todo, lengths, strict=True)]
+            wanted, todo = todo, []
+            for (address, rows, offset), length, data in zip(wanted, lengths, parts, strict=True):
+                if len(data) < length or data[:4] != b"FHIB":
+                    raise SourceError(f"there is no block of a fractal heap at {address}")
+                self.superblock.check(data, "indirect block of a fractal heap", address)
+                todo += self._children(data, rows, offset)
+        self.blocks.sort()
+
+    def _children(self, data: Buffer, rows: int, offset: int) -> list[tuple[int, int, int]]:
+        """Note the direct blocks that an indirect block names; return the indirect ones."""
+        at, inner = self.prefix, []
+        for row in range(rows):
+            size = self.start << max(row - 1, 0)
+            for _ in range(self.width):
+                address = self.superblock.address(data, at)
+                at += self.superblock.address_size
+                if address != self.superblock.undefined:
+                    if row < self.direct_rows:
+                        self.blocks.append((offset, address, size))
+                    else:
+                        # An indirect block has the rows that make up its size, fewer than here.
+                        below = (size // (self.start * self.width)).bit_length()
+                        if not 0 < below < rows:
+                            raise SourceError(f"the fractal heap at {self.address} is no heap")
+                        inner.append((address, below, offset))
+                offset += size
+        return inner
+
+    def get_all(self, places: list[bytes]) -> Generator[Any, Any, list[bytes]]:
+        """Return the objects with these IDs.
+
+        Raises
+        ------
+        SourceError, Unknown
+        """
+        found: list[bytes | tuple[int, int]] = []
+        for place in places:
+            found.append((yield from self._locate(place)))
+        requests = [where for where in found if not isinstance(where, bytes)]
+        if sum(length for _, length in requests) > self.superblock.size:
+            raise SourceError(f"the objects of the fractal heap at {self.address} overlap")
+        read = iter((yield requests))
+        objects = [where if isinstance(where, bytes) else bytes(next(read)) for where in found]
+        for where, data in zip(found, objects, strict=True):
+            if not isinstance(where, bytes) and len(data) < where[1]:
+                raise SourceError(f"the file ends inside an object of the heap at {self.address}")
+        return objects
+
+    def _locate(self, place: bytes) -> Generator[Any, Any, bytes | tuple[int, int]]:
+        """Return address and length of an object, or the object itself if its ID holds it."""
+        if not place or place[0] >> 6:
+            raise Unknown("a fractal heap with IDs of another version")
+        kind = place[0] >> 4 & 3
+        if kind == 0:
+            return self._managed(place)
+        if kind == 1:
+            return (yield from self._huge(place))
+        if kind != 2:
+            raise Unknown("a fractal heap with IDs of another kind")
+        wide = self.id_bytes > 18
+        length = (place[0] & 15) + 1
+        if wide:
+            length = ((place[0] & 15) << 8 | place[1]) + 1
+        return place[1 + wide : 1 + wide + length]
+
+    def _managed(self, place: Buffer) -> tuple[int, int]:
+        split = 1 + self.offset_bytes
+        offset = int.from_bytes(place[1:split], "little")
+        length = int.from_bytes(place[split : split + self.length_bytes], "little")
+        found = bisect_right(self.blocks, offset, key=lambda block: block[0]) - 1
+        if found >= 0:
+            start, address, size = self.blocks[found]
+            if offset + length <= start + size:
+                return address + offset - start, length
+        raise SourceError(f"the fractal heap at {self.address} has no object at {offset}")
+
+    def _huge(self, place: Buffer) -> Generator[Any, Any, tuple[int, int]]:
+        """Find an object that is too large for the blocks of the heap."""
+        superblock = self.superblock
+        wide, width = superblock.address_size, superblock.length_size
+        if self.id_bytes >= 1 + wide + width:  # the ID itself says where it is
+            return superblock.address(place, 1), superblock.length(place, 1 + wide)
+        key = int.from_bytes(place[1 : 1 + min(width, self.id_bytes - 1)], "little")
+        _, rows = yield from records(superblock, self.huge_tree, (1,))
+        for row in rows:
+            raw = row.tobytes()
+            if superblock.length(raw, wide + width) == key:
+                return superblock.address(raw, 0), superblock.length(raw, wide)
+        raise SourceError(f"the fractal heap at {self.address} has no huge object {key}")

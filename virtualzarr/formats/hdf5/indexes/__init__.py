@@ -1,0 +1,73 @@
+"""The chunk indexes of HDF5, one module for each kind, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.indexes import (
+    btree1,
+    btree2,
+    extensible_array,
+    fixed_array,
+    implicit,
+    single,
+)
+from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, Few, Grids, Listed, Numbered, dense
+from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.superblock import Superblock
+
+__all__ = ["ChunkIndex", "Grids", "read"]
+
+_Reader = Callable[[Superblock, Layout, Grids], Generator[Any, Any, Listed | Numbered | Few]]
+_READERS: dict[str, _Reader] = {
+    "B-tree v1": btree1.read,
+    "single chunk": single.read,
+    "implicit": implicit.read,
+    "fixed array": fixed_array.read,
+    "extensible array": extensible_array.read,
+    "B-tree v2": btree2.read,
+}
+
+
+def read(
+    superblock: Superblock,
+    base: int,
+    layout: Layout,
+    shape: Sequence[int],
+    limits: Sequence[int | None],
+) -> Generator[Any, Any, ChunkIndex | None]:
+    """Read the chunk index of a dataset.
+
+    Parameters
+    ----------
+    superblock : Superblock
+    base : int
+        Byte of the file that address 0 is.
+    layout : Layout
+        Of class "chunked".
+    shape : sequence of int
+        The dataset's present extent.
+    limits : sequence of int or None
+        How far each axis can grow; None where without end.
+
+    Returns
+    -------
+    ChunkIndex or None
+        None when no chunk was ever written.
+
+    Raises
+    ------
+    SourceError
+        If the index is broken or reaches out of the file.
+    UnsupportedError
+        If the grid is large and almost empty.
+    """
+    if len(shape) != len(layout.chunk):
+        raise SourceError(f"chunks have {len(layout.chunk)} axes, the dataset {len(shape)}")
+    grids = Grids.of(shape, limits, layout.chunk)
+    if layout.address is None:
+        return None
+    found = yield from _READERS[layout.index](superblock, layout, grids)
+    return dense(found, grids, superblock.size, base)

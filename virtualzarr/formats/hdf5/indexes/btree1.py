@@ -1,0 +1,132 @@
+"""The v1 B-tree of chunks: what files have unless they were made for newer libraries."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.indexes.columns import Chunks, Few, Grids, Listed, cells_of
+from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.source import Buffer, Gather
+from virtualzarr.formats.hdf5.superblock import Superblock
+
+_SIGNATURE = int.from_bytes(b"TREE", "little")
+_CHUNKS = 1
+# Of a node with addresses of 8 bytes, before its entries.
+_HEAD = 24
+_FEW = 8
+
+
+@lru_cache(64)
+def _dtypes(rank: int, address_size: int) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Return the dtypes of a node's head, and of a key with the child that follows it."""
+    address = np.dtype(f"<{'i' if address_size == 8 else 'u'}{address_size}")
+    head = [("signature", "<u4"), ("type", "u1"), ("level", "u1"), ("count", "<u2"),
+            ("left", address), ("right", address)]  # fmt: skip
+    # The last of a corner's numbers belongs to the bytes of an element and is 0.
+    entry = [("size", "<u4"), ("mask", "<u4"), ("corner", "<i8", (rank + 1,)), ("child", address)]
+    return np.dtype(head), np.dtype(entry)
+
+
+class _Level:
+    """The nodes of one level, as one array of their bytes."""
+
+    def __init__(self, nodes: NDArray[np.uint8], room: int, dtypes: Any) -> None:
+        head, entry = dtypes
+        length = nodes.shape[1]
+        self.heads = np.ndarray((len(nodes),), head, nodes, strides=(length,))
+        self.entries = np.ndarray(
+            (len(nodes), room), entry, nodes, head.itemsize, (length, entry.itemsize)
+        )
+        self.used: NDArray[np.bool_] | None = None
+        if (self.heads["count"] < room).any():
+            self.used = np.arange(room) < self.heads["count"][:, None]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a field of all entries that are in use."""
+        column = self.entries[name]
+        if self.used is None:
+            return column.reshape(-1, *column.shape[2:])
+        return column[self.used]
+
+
+def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any, Any, Listed | Few]:
+    """Read the tree level by level. HDF5 file format specification, section III.A.1.
+
+    Raises
+    ------
+    SourceError
+        If a node is none, is met twice or is of the wrong level.
+    """
+    few = yield from _few(superblock, layout)
+    if few is not None:
+        return few
+    rank, room = len(layout.chunk), 2 * superblock.chunk_k
+    dtypes = _dtypes(rank, superblock.address_size)
+    head, entry = dtypes
+    length = head.itemsize + room * entry.itemsize
+    addresses: NDArray[Any] = np.array([layout.address], dtype=np.uint64).astype(np.int64)
+    expected = None
+    while True:
+        _check(addresses, superblock)
+        level = _Level((yield Gather(addresses, length)), room, dtypes)
+        heads = level.heads
+        found = int(heads["level"][0])
+        valid = (heads["signature"] == _SIGNATURE) & (heads["type"] == _CHUNKS)
+        valid &= heads["level"] == (found if expected is None else expected)
+        valid &= heads["count"] <= room
+        valid &= addresses + (head.itemsize + entry.itemsize * heads["count"].astype(np.int64)) <= (
+            superblock.size
+        )
+        if not valid.all():
+            wrong = int(addresses[np.flatnonzero(~valid)[0]])
+            raise SourceError(f"there is no node of level {expected} of a B-tree at {wrong}")
+        if found == 0:
+            return _listed(level, layout, rank)
+        addresses = level.column("child").astype(np.int64)
+        expected = found - 1
+        if not len(addresses):
+            raise SourceError("an inner node of a B-tree is empty")
+
+
+def _few(superblock: Superblock, layout: Layout) -> Generator[Any, Any, Few | None]:
+    """Read a tree that is one node of few entries, without numpy: most trees of a file are."""
+    assert layout.address is not None
+    if superblock.address_size != 8:
+        return None
+    entry = _entry(len(layout.chunk))
+    data: Buffer = yield layout.address, _HEAD + _FEW * entry.size
+    if len(data) < _HEAD or data[:6] != b"TREE\1\0":
+        return None
+    end = _HEAD + (data[6] | data[7] << 8) * entry.size
+    if end > len(data):
+        return None
+    return Few(list(entry.iter_unpack(data[_HEAD:end])), layout.chunk)
+
+
+@lru_cache(64)
+def _entry(rank: int) -> struct.Struct:
+    return struct.Struct(f"<II{rank + 1}QQ")
+
+
+def _check(addresses: NDArray[np.int64], superblock: Superblock) -> None:
+    if int(addresses.min()) < 0 or int(addresses.max()) >= superblock.size:
+        raise SourceError("a B-tree names a node outside the file")
+    if len(addresses) > 1 and (np.diff(np.sort(addresses)) == 0).any():
+        raise SourceError("a B-tree names a node twice")
+
+
+def _listed(level: _Level, layout: Layout, rank: int) -> Listed:
+    cells = cells_of(level.column("corner")[:, :rank], layout.chunk)
+    chunks = Chunks(
+        level.column("child").astype(np.int64),
+        level.column("size").astype(np.int64),
+        level.column("mask").astype(np.uint32),
+    )
+    return Listed(cells, chunks)

@@ -1,0 +1,398 @@
+"""Where the chunks of one dataset lie: what indexes list or number, as dense columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.errors import SourceError, UnsupportedError
+
+# A grid is kept densely. One that is nearly empty and larger than this is refused.
+DENSE_CELLS = 1 << 24
+CELLS_PER_CHUNK = 64
+_MAX_NUMBER = 1 << 62
+
+
+@dataclass
+class ChunkIndex:
+    """The stored chunks of a dataset, one entry for each cell of its grid.
+
+    Parameters
+    ----------
+    source : int32 array
+        0 where a chunk is stored, -1 where none is.
+    offset, length : int64 array
+        First byte in the file (the user block counted) and number of bytes.
+    mask : uint32 array, optional
+        Bit *i* says that filter *i* was skipped. None when no filter was skipped anywhere.
+    """
+
+    source: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    mask: NDArray[np.uint32] | None = None
+
+    @classmethod
+    def empty(cls, shape: int | tuple[int, ...]) -> ChunkIndex:
+        """Return columns without a chunk."""
+        offset, length = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        return cls(np.full(shape, -1, dtype=np.int32), offset, length)
+
+    def reshaped(self, shape: tuple[int, ...]) -> ChunkIndex:
+        """Return the columns in another shape."""
+        return ChunkIndex(
+            self.source.reshape(shape),
+            self.offset.reshape(shape),
+            self.length.reshape(shape),
+            None if self.mask is None else self.mask.reshape(shape),
+        )
+
+
+@dataclass(frozen=True)
+class Grids:
+    """How many chunks a dataset has along each axis, now and at most.
+
+    Parameters
+    ----------
+    now : tuple of int
+    most : tuple of int or None
+        None for an axis that grows without end.
+    """
+
+    now: tuple[int, ...]
+    most: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, shape: Sequence[int], limits: Sequence[int | None], chunk: Sequence[int]) -> Grids:
+        """Count the chunks."""
+        now = tuple([-(-n // edge) for n, edge in zip(shape, chunk, strict=True)])
+        most = [None if n is None else -(-n // e) for n, e in zip(limits, chunk, strict=True)]
+        return cls(now, tuple(most))
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of the present grid."""
+        return math.prod(self.now)
+
+
+@dataclass
+class Chunks:
+    """Chunks in some order.
+
+    Parameters
+    ----------
+    address : int64 array
+        Negative where none is stored.
+    size : int64 array or int
+        Bytes.
+    mask : uint32 array or int
+    """
+
+    address: NDArray[np.int64]
+    size: NDArray[np.int64] | int
+    mask: NDArray[np.uint32] | int
+
+
+@dataclass
+class Listed:
+    """Chunks that an index names by their place in the grid.
+
+    Parameters
+    ----------
+    cells : int64 array, shape (chunks, axes)
+    chunks : Chunks
+    """
+
+    cells: NDArray[np.int64]
+    chunks: Chunks
+
+
+@dataclass
+class Few:
+    """A few chunks: size, mask, corner (the last number means nothing) and address of each."""
+
+    records: list[tuple[int, ...]]
+    chunk: tuple[int, ...]
+
+
+@dataclass
+class Numbered:
+    """Chunks that an index numbers: through the largest grid there can be, one axis first.
+
+    Parameters
+    ----------
+    runs : list of (int, Chunks)
+        Chunks whose numbers follow each other, and the first of these numbers.
+    axis : int
+        The axis that changes slowest.
+    """
+
+    runs: list[tuple[int, Chunks]]
+    axis: int = 0
+
+
+def dense(found: Listed | Numbered | Few, grids: Grids, size: int, base: int) -> ChunkIndex | None:
+    """Return what an index holds as columns of the present grid; None if that is nothing.
+
+    Parameters
+    ----------
+    found : Listed, Numbered or Few
+    grids : Grids
+    size : int
+        Bytes of the file after address 0; all chunks must lie within.
+    base : int
+        Byte of the file that is address 0.
+
+    Raises
+    ------
+    SourceError
+        If a chunk lies outside the file or the grid, or is named twice.
+    UnsupportedError
+        If the grid is large and almost empty.
+    """
+    if isinstance(found, Few):
+        few = _few(found, grids, size, base)
+        if few is not None:
+            return few
+        found = _as_listed(found, len(grids.now))
+    if isinstance(found, Numbered):
+        whole = _whole(found, grids)
+        if whole is not None:
+            return _finished(whole, size, base)
+        found = _listed(found, grids)
+    cells, chunks = found.cells, found.chunks
+    if len(cells) and np.any(cells >= np.array(grids.now)):
+        cells, chunks = _inside(cells, chunks, grids)
+    columns = scatter(cells, chunks, grids)
+    return None if columns is None else _finished(columns, size, base)
+
+
+def _few(found: Few, grids: Grids, size: int, base: int) -> ChunkIndex | None:
+    """Place chunks that fill the grid, in its order; None where they do not."""
+    now, records = grids.now, found.records
+    if len(records) != math.prod(now):
+        return None
+    masks = 0
+    for record, corner in zip(records, _corners(now, found.chunk), strict=True):
+        if record[2:-2] != corner or record[-1] + record[0] > size:
+            return None
+        masks |= record[1]
+    return ChunkIndex(
+        np.zeros(now, np.int32),
+        np.array([record[-1] + base for record in records], np.int64).reshape(now),
+        np.array([record[0] for record in records], np.int64).reshape(now),
+        np.array([record[1] for record in records], np.uint32).reshape(now) if masks else None,
+    )
+
+
+@lru_cache(1024)
+def _corners(now: tuple[int, ...], chunk: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the first element of each chunk; grids are small here."""
+    return list(product(*[range(0, n * edge, edge) for n, edge in zip(now, chunk, strict=True)]))
+
+
+def _as_listed(found: Few, rank: int) -> Listed:
+    try:
+        table = np.array(found.records, np.int64).reshape(len(found.records), rank + 4)
+    except OverflowError as error:
+        raise SourceError("the chunk index holds an address or a place that cannot be") from error
+    size, masks, address = table[:, 0], table[:, 1], table[:, -1]
+    cells = cells_of(table[:, 2:-2], found.chunk)
+    return Listed(cells, Chunks(address, size, masks.astype(np.uint32)))
+
+
+def cells_of(corners: NDArray[np.int64], chunk: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the cells of chunks by their first elements.
+
+    Raises
+    ------
+    SourceError
+        If no chunk can start there.
+    """
+    cells = corners // chunk
+    if len(corners) and (int(corners.min()) < 0 or not np.array_equal(cells * chunk, corners)):
+        raise SourceError("the chunk index names a place where no chunk can be")
+    return cells
+
+
+def refuse_empty(stored: int, cells: int) -> None:
+    """Refuse a grid that is too large for the few chunks in it.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    if stored and cells > max(DENSE_CELLS, CELLS_PER_CHUNK * stored):
+        raise UnsupportedError(
+            f"only {stored} of {cells} chunks are stored; a grid that large and that empty is "
+            "not supported"
+        )
+
+
+def scatter(cells: NDArray[np.int64], chunks: Chunks, grids: Grids) -> ChunkIndex | None:
+    """Put chunks into columns, at cells that are inside the grid; addresses stay addresses.
+
+    Raises
+    ------
+    SourceError
+        If a cell is named twice.
+    UnsupportedError
+        If the grid is large and almost empty.
+    """
+    count = len(cells)
+    if not count:
+        return None
+    refuse_empty(count, grids.cells)
+    flat = _flat(cells, grids.now)
+    in_order = count == grids.cells and bool((flat == np.arange(count)).all())
+    if in_order and not isinstance(chunks.size, int) and not isinstance(chunks.mask, int):
+        mask = chunks.mask if chunks.mask.any() else None
+        columns = ChunkIndex(np.zeros(count, np.int32), chunks.address, chunks.size, mask)
+        return columns.reshaped(grids.now)
+    columns = ChunkIndex.empty(grids.cells)
+    columns.source[flat] = 0
+    if np.count_nonzero(columns.source == 0) != count:
+        raise SourceError("the chunk index names a chunk twice")
+    columns.offset[flat] = chunks.address
+    columns.length[flat] = chunks.size
+    if np.any(chunks.mask):
+        columns.mask = np.zeros(grids.cells, dtype=np.uint32)
+        columns.mask[flat] = chunks.mask
+    return columns.reshaped(grids.now)
+
+
+def _flat(cells: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    flat = cells[:, 0]
+    for axis in range(1, len(shape)):
+        flat = flat * shape[axis] + cells[:, axis]
+    return flat
+
+
+def _inside(
+    cells: NDArray[np.int64], chunks: Chunks, grids: Grids
+) -> tuple[NDArray[np.int64], Chunks]:
+    """Leave out chunks beyond the dataset's present extent, which it may have had."""
+    for axis, most in enumerate(grids.most):
+        if most is not None and (cells[:, axis] >= most).any():
+            raise SourceError("the chunk index names a chunk that the dataset cannot have")
+    return _picked(cells, chunks, np.all(cells < np.array(grids.now), axis=1))
+
+
+def _picked(
+    cells: NDArray[np.int64], chunks: Chunks, which: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], Chunks]:
+    size = chunks.size if isinstance(chunks.size, int) else chunks.size[which]
+    mask = chunks.mask if isinstance(chunks.mask, int) else chunks.mask[which]
+    return cells[which], Chunks(chunks.address[which], size, mask)
+
+
+def _strides(found: Numbered, grids: Grids) -> tuple[list[int], list[int]]:
+    """Return the axes as chunks are numbered, and the lengths of all but the first."""
+    axes = [found.axis, *(k for k in range(len(grids.now)) if k != found.axis)]
+    inner = [grids.most[k] for k in axes[1:]]
+    if None in inner:
+        raise SourceError("the chunk index is of a kind that this dataset cannot have")
+    return axes, [int(n) for n in inner if n is not None]
+
+
+def _whole(found: Numbered, grids: Grids) -> ChunkIndex | None:
+    """Take numbered chunks as one array; None where that would be large and almost empty."""
+    axes, inner = _strides(found, grids)
+    outer = grids.now[found.axis]
+    count = outer * math.prod(inner)
+    known = sum(len(chunks.address) for _, chunks in found.runs)
+    if count > max(DENSE_CELLS, CELLS_PER_CHUNK * known):
+        return None
+    chunks = _joined(found.runs, count)
+
+    def placed(column: NDArray[Any]) -> NDArray[Any]:
+        cut = column.reshape(outer, *inner)[tuple([slice(grids.now[k]) for k in axes])]
+        return np.moveaxis(cut, 0, found.axis)
+
+    address = placed(chunks.address)
+    size = np.broadcast_to(chunks.size, count) if isinstance(chunks.size, int) else chunks.size
+    mask = None if isinstance(chunks.mask, int) else placed(chunks.mask).astype(np.uint32)
+    source = np.where(address < 0, np.int32(-1), np.int32(0))
+    return ChunkIndex(source, address, placed(size), mask)
+
+
+def _joined(runs: list[tuple[int, Chunks]], count: int) -> Chunks:
+    """Return the chunks numbered from 0 to `count`."""
+    if len(runs) == 1 and runs[0][0] == 0 and len(runs[0][1].address) >= count:
+        chunks = runs[0][1]
+        size = chunks.size if isinstance(chunks.size, int) else chunks.size[:count]
+        mask = chunks.mask if isinstance(chunks.mask, int) else chunks.mask[:count]
+        return Chunks(chunks.address[:count], size, mask)
+    address = np.full(count, -1, dtype=np.int64)
+    size = _gathered([(start, chunks.size, len(chunks.address)) for start, chunks in runs], count)
+    mask = _gathered([(start, chunks.mask, len(chunks.address)) for start, chunks in runs], count)
+    for start, chunks in runs:
+        address[start : start + len(chunks.address)] = chunks.address[: max(count - start, 0)]
+    return Chunks(address, size, mask)
+
+
+def _gathered(runs: list[tuple[int, Any, int]], count: int) -> Any:
+    """Join columns of chunks; a number that all of them share stays a number."""
+    first = runs[0][1] if runs else 0
+    if all(isinstance(part, int) and part == first for _, part, _ in runs):
+        return first
+    whole = np.zeros(count, dtype=np.int64)
+    for start, part, length in runs:
+        length = max(min(length, count - start), 0)
+        whole[start : start + length] = part if isinstance(part, int) else part[:length]
+    return whole
+
+
+def _listed(found: Numbered, grids: Grids) -> Listed:
+    """Name numbered chunks by their places in the grid."""
+    axes, inner = _strides(found, grids)
+    last = max((start + len(chunks.address) for start, chunks in found.runs), default=0)
+    if last >= _MAX_NUMBER or math.prod(inner) >= _MAX_NUMBER:
+        raise UnsupportedError("the grid of chunks has more cells than can be numbered")
+    parts = []
+    for start, chunks in found.runs:
+        stored = np.flatnonzero(chunks.address >= 0)
+        size = chunks.size if isinstance(chunks.size, int) else chunks.size[stored]
+        mask = chunks.mask if isinstance(chunks.mask, int) else chunks.mask[stored]
+        full = np.broadcast_to(np.asarray(size, np.int64), stored.shape)
+        parts.append((stored + start, chunks.address[stored], full,
+                      np.broadcast_to(np.asarray(mask, np.uint32), stored.shape)))  # fmt: skip
+    if not parts:
+        return Listed(np.empty((0, len(axes)), np.int64), Chunks(np.empty(0, np.int64), 0, 0))
+    numbers, address, sizes, masks = (np.concatenate(column) for column in zip(*parts, strict=True))
+    cells = np.empty((len(numbers), len(axes)), dtype=np.int64)
+    for axis, length in zip(axes[:0:-1], inner[::-1], strict=True):
+        numbers, cells[:, axis] = np.divmod(numbers, length)
+    cells[:, found.axis] = numbers
+    return Listed(cells, Chunks(address, sizes, masks))
+
+
+def _finished(columns: ChunkIndex, size: int, base: int) -> ChunkIndex | None:
+    """Check that chunks lie within the file, and turn addresses to bytes of the file."""
+    address, length, source = columns.offset, columns.length, columns.source
+    if not address.size or int(source.max()) < 0:
+        return None
+    if int(address.max()) >= _MAX_NUMBER or int(length.max()) >= _MAX_NUMBER:
+        raise SourceError("a chunk lies outside the file")
+    if int(address.max()) + int(length.max()) > size:
+        ends = np.where(source == 0, address + length, 0)
+        if int(ends.max()) > size:
+            raise SourceError(f"a chunk ends at byte {int(ends.max())} of a file of {size}")
+    missing = source < 0 if int(source.min()) < 0 else None
+    if missing is not None:
+        address, length = np.where(missing, 0, address), np.where(missing, 0, length)
+    if int(length.min()) < 0 or int(address.min()) < 0:
+        raise SourceError("the chunk index holds an address or a length that cannot be")
+    if base:
+        address = address + (base if missing is None else np.where(missing, 0, base))
+    columns.offset = np.ascontiguousarray(address)
+    columns.length = np.ascontiguousarray(length)
+    columns.source = np.ascontiguousarray(source)
+    return columns

@@ -1,0 +1,90 @@
+"""The elements of fixed and extensible arrays, and of v2 B-trees: address, size, mask."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.indexes.columns import Chunks
+from virtualzarr.formats.hdf5.superblock import Superblock
+
+_MASK_BYTES = 4
+
+
+@lru_cache(64)
+def element(width: int, address_size: int, filtered: bool, axes: int = 0) -> np.dtype[Any]:
+    """Return the dtype of an element.
+
+    Parameters
+    ----------
+    width : int
+        Its bytes, of which the size takes what the others leave.
+    address_size : int
+    filtered : bool
+        Whether it holds a size and a mask.
+    axes : int
+        Numbers of 8 bytes at its end.
+
+    Raises
+    ------
+    SourceError
+        If the bytes are too few or too many.
+    """
+    place = width - 8 * axes
+    size = place - address_size - (_MASK_BYTES if filtered else 0)
+    if not (1 <= size <= 8 if filtered else size == 0):
+        raise SourceError(f"a chunk index has elements of {width} bytes")
+    kind = "i" if address_size == 8 else "u"
+    fields: dict[str, tuple[Any, int]] = {"address": (np.dtype(f"<{kind}{address_size}"), 0)}
+    if filtered:
+        number = np.dtype(f"<u{size}") if size in (1, 2, 4, 8) else np.dtype(("u1", (size,)))
+        fields["size"] = (number, address_size)
+        fields["mask"] = (np.dtype("<u4"), address_size + size)
+    if axes:
+        fields["cell"] = (np.dtype(("<i8", (axes,))), place)
+    return np.dtype(
+        {
+            "names": list(fields),
+            "formats": [dtype for dtype, _ in fields.values()],
+            "offsets": [offset for _, offset in fields.values()],
+            "itemsize": width,
+        }
+    )
+
+
+def chunks(elements: NDArray[Any], superblock: Superblock, size: int) -> Chunks:
+    """Return the columns of elements, which have any number of axes.
+
+    Parameters
+    ----------
+    elements : structured array
+    superblock : Superblock
+    size : int
+        Bytes of a chunk, where elements do not say.
+    """
+    address = elements["address"].astype(np.int64).reshape(-1)
+    if superblock.address_size < 8:
+        address[address == superblock.undefined] = -1
+    if "size" not in (elements.dtype.names or ()):
+        return Chunks(address, size, 0)
+    mask = elements["mask"]
+    # A copy of the masks is only needed if one is set, which is rare.
+    masks = mask.astype(np.uint32).reshape(-1) if mask.any() else 0
+    lengths = elements["size"]
+    wide = lengths.ndim > elements.ndim
+    return Chunks(
+        address, (_wide(lengths) if wide else lengths.astype(np.int64)).reshape(-1), masks
+    )
+
+
+def _wide(column: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return numbers whose bytes are the last axis."""
+    found = column[..., -1].astype(np.int64)
+    for k in range(column.shape[-1] - 2, -1, -1):
+        found <<= 8
+        found |= column[..., k]
+    return found

@@ -1,0 +1,92 @@
+"""The fixed array: the index of datasets that cannot grow without end."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
+from virtualzarr.formats.hdf5.indexes.elements import chunks, element
+from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
+from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.source import exactly
+from virtualzarr.formats.hdf5.superblock import Superblock
+
+_CHECKSUM = 4
+# Of a data block before its elements: signature, version, client; then the header's address.
+_PREFIX = 6
+
+
+def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any, Any, Numbered]:
+    """Read the array. HDF5 file format specification, section VII.C.
+
+    Raises
+    ------
+    SourceError
+        If a block is none or the file ends inside it.
+    """
+    sizes = superblock.address_size, superblock.length_size
+    assert layout.address is not None
+    header = yield from exactly(layout.address, 12 + sum(sizes), "header of a fixed array")
+    if header[:4] != b"FAHD" or header[4] != 0 or header[5] > 1:
+        raise SourceError(f"there is no fixed array at {layout.address}")
+    superblock.check(header, "fixed array", layout.address)
+    filtered, width, bits = header[5] == 1, header[6], header[7]
+    count, address = superblock.length(header, 8), superblock.address(header, 8 + sizes[1])
+    if address == superblock.undefined:
+        return Numbered([])
+    if bits > 40 or count * width > superblock.size:
+        raise SourceError(f"a fixed array of {count} elements does not fit into the file")
+    dtype = element(width, superblock.address_size, filtered)
+    prefix = _PREFIX + superblock.address_size
+    per_page = 1 << bits
+    paged = count > per_page
+    pages = -(-count // per_page) if paged else 0
+    bitmap = -(-pages // 8)
+    length = prefix + bitmap + _CHECKSUM + count * width + _CHECKSUM * pages
+    data = yield from exactly(address, length, "data block of a fixed array")
+    if data[:4] != b"FADB":
+        raise SourceError(f"there is no data block of a fixed array at {address}")
+    if not paged:
+        superblock.check(data, "data block of a fixed array", address)
+        found = np.ndarray((count,), dtype, data, prefix)
+        return Numbered([(0, chunks(found, superblock, chunk_bytes(layout)))])
+    start = prefix + bitmap + _CHECKSUM
+    superblock.check(data[:start], "data block of a fixed array", address)
+    full = count // per_page
+    step = per_page * width + _CHECKSUM
+    runs = [(0, np.ndarray((full, per_page), dtype, data, start, (step, width)))]
+    if count % per_page:
+        last = np.ndarray((1, count % per_page), dtype, data, start + full * step)
+        runs.append((full * per_page, last))
+    size = chunk_bytes(layout)
+    done = [(first, chunks(part, superblock, size)) for first, part in runs]
+    written = np.unpackbits(np.frombuffer(data, np.uint8, bitmap, prefix))[:pages]
+    for page in np.flatnonzero(written == 0).tolist():
+        _blank(done[page == full][1], 0 if page == full else page * per_page, per_page)
+    return Numbered([_one(done, count)] if len(done) > 1 else done)
+
+
+def _blank(part: Chunks, start: int, count: int) -> None:
+    """Forget the elements of a page that was never written: what lies there is no element."""
+    part.address[start : start + count] = -1
+    for column in (part.size, part.mask):
+        if not isinstance(column, int):
+            column[start : start + count] = 0
+
+
+def _one(runs: list[tuple[int, Chunks]], count: int) -> tuple[int, Chunks]:
+    """Join the full pages and the last."""
+    parts = [part for _, part in runs]
+
+    def joined(columns: list[Any]) -> Any:
+        if all(isinstance(column, int) for column in columns):
+            return columns[0]
+        full = [np.broadcast_to(c, p.address.shape) for c, p in zip(columns, parts, strict=True)]
+        return np.concatenate(full)
+
+    address = np.concatenate([part.address for part in parts])
+    return 0, Chunks(address, joined([p.size for p in parts]), joined([p.mask for p in parts]))

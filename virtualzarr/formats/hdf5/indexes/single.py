@@ -1,0 +1,22 @@
+"""The index of a dataset that is one chunk: the layout message itself."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
+from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
+from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.superblock import Superblock
+
+
+def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any, Any, Numbered]:
+    """Return the one chunk. HDF5 file format specification, section VII.A."""
+    yield from ()
+    size = chunk_bytes(layout) if layout.size is None else layout.size
+    address = np.array([layout.address], dtype=np.uint64).astype(np.int64)
+    mask = np.full(1, layout.mask, dtype=np.uint32) if layout.mask else 0
+    return Numbered([(0, Chunks(address, size, mask))])

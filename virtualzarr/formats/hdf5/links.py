@@ -1,0 +1,206 @@
+"""The links of groups, however they are stored."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5 import heaps
+from virtualzarr.formats.hdf5.btree import records
+from virtualzarr.formats.hdf5.header import LINK_INFO, SYMBOL_TABLE, ObjectHeader
+from virtualzarr.formats.hdf5.heaps import FractalHeap
+from virtualzarr.formats.hdf5.source import Buffer, Unknown
+from virtualzarr.formats.hdf5.superblock import Superblock
+
+# Bytes to ask for when a node's length is not known yet.
+_NODE = 1024
+_BY_NAME = 5
+_HARD, _SOFT, _EXTERNAL = 0, 1, 64
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link of a group.
+
+    Parameters
+    ----------
+    name : bytes
+    kind : {"hard", "soft", "external", "user-defined"}
+    address : int
+        Of the object header that a hard link leads to.
+    value : bytes
+        Path of a soft link; file and path of an external one, each ending with a NUL.
+    order : int
+        Of its creation, where the group keeps that.
+    """
+
+    name: bytes
+    kind: str
+    address: int = 0
+    value: bytes = b""
+    order: int = 0
+
+
+def read(superblock: Superblock, group: ObjectHeader) -> Generator[Any, Any, list[Link]]:
+    """Return the links of a group, in the order of creation if that is kept, else by name.
+
+    Raises
+    ------
+    SourceError, Unknown
+    """
+    found = group.messages
+    if LINK_INFO not in found:
+        links = yield from _symbols(superblock, found[SYMBOL_TABLE])
+        return sorted(links, key=lambda link: link.name)
+    info = found[LINK_INFO]
+    if len(info) < 2 or info[0] != 0:
+        raise Unknown("link info message of another version")
+    tracked = info[1] & 1
+    at = 10 if tracked else 2
+    heap, tree = (
+        superblock.address(info, at),
+        superblock.address(info, at + superblock.address_size),
+    )
+    messages = list(group.links)
+    if heap != superblock.undefined:
+        messages += yield from dense(superblock, heap, tree, _BY_NAME, 4)
+    links = [_link(superblock, message) for message in messages]
+    return sorted(links, key=lambda link: link.order if tracked else link.name)
+
+
+def dense(
+    superblock: Superblock, heap_at: int, tree_at: int, kind: int, start: int
+) -> Generator[Any, Any, list[bytes]]:
+    """Return messages that lie in a fractal heap, listed by a v2 B-tree.
+
+    Parameters
+    ----------
+    superblock : Superblock
+    heap_at, tree_at : int
+        Addresses.
+    kind : int
+        Of the tree's records.
+    start : int
+        Byte of a record where the heap's ID starts.
+
+    Raises
+    ------
+    SourceError, Unknown
+    """
+    heap = yield from FractalHeap.read(superblock, heap_at)
+    _, rows = yield from records(superblock, tree_at, (kind,))
+    if len(rows) and rows.shape[1] < start + heap.id_bytes:
+        raise SourceError(f"the records of the B-tree at {tree_at} are too short")
+    places = [row[start : start + heap.id_bytes].tobytes() for row in rows]
+    return (yield from heap.get_all(places))
+
+
+def _link(superblock: Superblock, body: bytes) -> Link:
+    """Read a link message. HDF5 file format specification, section IV.A.2.g."""
+    try:
+        if body[0] != 1:
+            raise Unknown(f"link message version {body[0]}")
+        flags, at, kind, order = body[1], 2, _HARD, 0
+        if flags & 8:
+            kind, at = body[at], at + 1
+        if flags & 4:
+            (order,) = struct.unpack_from("<q", body, at)
+            at += 8
+        if flags & 16:
+            at += 1
+        width = 1 << (flags & 3)
+        length = int.from_bytes(body[at : at + width], "little")
+        at += width
+        name = body[at : at + length]
+        at += length
+        if len(name) < length or not name:
+            raise SourceError("a link message ends inside the link's name")
+        if kind == _HARD:
+            return Link(name, "hard", superblock.address(body, at), order=order)
+        (length,) = struct.unpack_from("<H", body, at)
+        value = body[at + 2 : at + 2 + length]
+        if len(value) < length:
+            raise SourceError("a link message ends inside the link's value")
+    except (IndexError, struct.error) as error:
+        raise SourceError("a link message ends early") from error
+    if kind == _SOFT:
+        return Link(name, "soft", value=value, order=order)
+    if kind == _EXTERNAL:
+        return Link(name, "external", value=value[1:], order=order)
+    return Link(name, "user-defined", value=value, order=order)
+
+
+def _symbols(superblock: Superblock, message: bytes) -> Generator[Any, Any, list[Link]]:
+    """Read the symbol table of an old group, level by level.
+
+    HDF5 file format specification, sections III.A.1, III.B and III.C.
+    """
+    wide = superblock.address_size
+    tree = superblock.address(message, 0)
+    yield [(tree, _NODE), (superblock.address(message, wide), _NODE)]  # both in one round
+    heap = yield from heaps.local(superblock, superblock.address(message, wide))
+    addresses, seen, links = [tree], {tree}, []
+    level: int | None = None
+    # Below level 0 are the nodes of the symbol table.
+    while level is None or level >= 0:
+        nodes: list[Buffer] = yield [(address, _NODE) for address in addresses]
+        below: list[int] = []
+        for address, node in zip(addresses, nodes, strict=True):
+            found, children = yield from _children(superblock, address, node)
+            if level not in (None, found):
+                raise SourceError(f"the node at {address} is of another level of its B-tree")
+            level = found
+            below += children
+        if len(seen) + len(below) != len(seen | set(below)):
+            raise SourceError(f"the B-tree at {tree} names a node twice")
+        seen |= set(below)
+        addresses, level = below, (level or 0) - 1
+    nodes = yield [(address, _NODE) for address in addresses]
+    for address, node in zip(addresses, nodes, strict=True):
+        links += yield from _entries(superblock, heap, address, node)
+    return links
+
+
+def _children(
+    superblock: Superblock, address: int, node: Buffer
+) -> Generator[Any, Any, tuple[int, list[int]]]:
+    """Return the level of a node of a group's B-tree, and what is below it."""
+    wide, width = superblock.address_size, superblock.length_size
+    if node[:4] != b"TREE" or len(node) < 8 or node[4] != 0:
+        raise SourceError(f"there is no node of a group's B-tree at {address}")
+    count, start = int.from_bytes(node[6:8], "little"), 8 + 2 * wide + width
+    length = start + count * (wide + width)
+    if length > len(node):
+        node = yield address, length
+        if len(node) < length - width:
+            raise SourceError(f"the file ends inside the B-tree node at {address}")
+    step = wide + width
+    return node[5], [superblock.address(node, start + k * step) for k in range(count)]
+
+
+def _entries(
+    superblock: Superblock, heap: bytes, address: int, node: Buffer
+) -> Generator[Any, Any, list[Link]]:
+    """Read a symbol table node."""
+    wide = superblock.address_size
+    if node[:4] != b"SNOD":
+        raise SourceError(f"there is no symbol table node at {address}")
+    count, step = int.from_bytes(node[6:8], "little"), 2 * wide + 24
+    length = 8 + count * step
+    if length > len(node):
+        node = yield address, length
+        if len(node) < length:
+            raise SourceError(f"the file ends inside the symbol table node at {address}")
+    links = []
+    for at in range(8, length, step):
+        name = heaps.text(heap, superblock.address(node, at))
+        cached = int.from_bytes(node[at + 2 * wide : at + 2 * wide + 4], "little")
+        if cached == 2:
+            place = int.from_bytes(node[at + 2 * wide + 8 : at + 2 * wide + 12], "little")
+            links.append(Link(name, "soft", value=heaps.text(heap, place)))
+        else:
+            links.append(Link(name, "hard", superblock.address(node, at + wide)))
+    return links

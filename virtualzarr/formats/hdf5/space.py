@@ -1,0 +1,118 @@
+"""Dataspaces, fill values and filter pipelines: messages that need nothing but their own bytes."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.source import Unknown
+
+_MAX_RANK = 32
+_NULL = 2
+
+
+@dataclass(frozen=True)
+class Space:
+    """A dataspace.
+
+    Parameters
+    ----------
+    shape : tuple of int, optional
+        None for a null dataspace.
+    limits : tuple of int or None
+        How far each axis can grow; None where without end.
+    """
+
+    shape: tuple[int, ...] | None
+    limits: tuple[int | None, ...] = ()
+
+
+@lru_cache(4096)
+def space(body: bytes, length_size: int) -> Space:
+    """Read a dataspace message.
+
+    HDF5 file format specification, section IV.A.2.b, versions 1 and 2.
+
+    Raises
+    ------
+    SourceError, Unknown
+    """
+    if len(body) < 4:
+        raise SourceError("the dataspace message ends early")
+    version, rank, flags, kind = body[:4]
+    if version not in (1, 2):
+        raise Unknown(f"dataspace message version {version}")
+    if version == 2 and kind == _NULL:
+        return Space(None)
+    if rank > _MAX_RANK:
+        raise SourceError(f"the dataspace message claims {rank} axes")
+    start = 8 if version == 1 else 4
+    shape = _lengths(body, start, rank, length_size)
+    if not flags & 1:
+        return Space(shape, shape)
+    most = _lengths(body, start + rank * length_size, rank, length_size)
+    undefined = (1 << 8 * length_size) - 1
+    limits = tuple([None if n == undefined else n for n in most])
+    if any(limit is not None and limit < n for n, limit in zip(shape, limits, strict=True)):
+        raise SourceError("the dataspace message claims more than its own limits")
+    return Space(shape, limits)
+
+
+def _lengths(body: bytes, at: int, count: int, width: int) -> tuple[int, ...]:
+    if at + count * width > len(body):
+        raise SourceError("the dataspace message ends early")
+    if width == 8:
+        return struct.unpack_from(f"<{count}Q", body, at)
+    places = range(at, at + count * width, width)
+    return tuple([int.from_bytes(body[k : k + width], "little") for k in places])
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What is read where nothing was written.
+
+    Parameters
+    ----------
+    value : bytes, optional
+        One element as stored; None where the user gave none.
+    never : bool
+        Whether it is never written.
+    """
+
+    value: bytes | None = None
+    never: bool = False
+
+
+@lru_cache(4096)
+def fill(body: bytes | None, old: bytes | None) -> Fill:
+    """Read the fill value message, or the old one of files that have no other.
+
+    HDF5 file format specification, sections IV.A.2.e and IV.A.2.f, versions 1 to 3.
+
+    Raises
+    ------
+    SourceError, Unknown
+    """
+    try:
+        if body is None:
+            return Fill() if old is None else Fill(_sized(old, 0))
+        version = body[0]
+        if version in (1, 2):
+            defined = version == 1 or body[3]
+            return Fill(_sized(body, 4) if defined else None, body[2] == 1)
+        if version == 3:
+            flags = body[1]
+            return Fill(_sized(body, 2) if flags & 0x20 else None, flags >> 2 & 3 == 1)
+    except (struct.error, IndexError) as error:
+        raise SourceError("the fill value message ends early") from error
+    raise Unknown(f"fill value message version {version}")
+
+
+def _sized(body: bytes, at: int) -> bytes | None:
+    (size,) = struct.unpack_from("<i", body, at)
+    value = body[at + 4 : at + 4 + max(size, 0)]
+    if len(value) < size:
+        raise SourceError("the fill value message ends early")
+    return value if size > 0 else None

@@ -1,0 +1,207 @@
+"""The superblock: where addresses start, how wide they are, and where the root group lies."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.checksum import checksums, wrong_rows
+from virtualzarr.formats.hdf5.source import Buffer, Unknown, exactly
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_BTREE_K, _SHARED_TABLE, _FILE_SPACE = 0x13, 0x0F, 0x17
+_WIDTHS = (2, 4, 8)
+# Written by one process, or read by others meanwhile.
+_OPEN = 1 | 4
+
+
+@dataclass
+class Superblock:
+    """What the parsers of all other structures need to know about a file.
+
+    Parameters
+    ----------
+    root : int
+        Address of the root group's object header.
+    address_size, length_size : int
+        Bytes that an address and a length take.
+    extension : int, optional
+        Address of the superblock extension.
+    chunk_k : int
+        Half of the entries that a v1 B-tree node of chunks has room for.
+    shared_table : int, optional
+        Address of the table of messages that objects share, and the number of its indexes.
+    page : int
+        Length of the pages that metadata lie in; 0 where they do not.
+    size : int
+        Bytes of the file from the superblock on: nothing lies beyond.
+    strict : bool
+        Whether checksums are checked one by one, so that errors come where their cause is.
+    """
+
+    root: int
+    address_size: int = 8
+    length_size: int = 8
+    extension: int | None = None
+    chunk_k: int = 32
+    shared_table: tuple[int, int] | None = None
+    page: int = 0
+    size: int = 0
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        self.undefined = (1 << 8 * self.address_size) - 1
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what several parsers need and only one of them reads."""
+        self.committed: dict[tuple[int, int], bytes] = {}
+        self.fractal_heaps: dict[int, Any] = {}
+        self._unchecked: list[tuple[Buffer, str, int]] = []
+
+    def address(self, data: Buffer, at: int) -> int:
+        """Decode an address; the undefined one is `undefined`.
+
+        Raises
+        ------
+        SourceError
+            If the data end before.
+        """
+        raw = data[at : at + self.address_size]
+        if len(raw) < self.address_size:
+            raise SourceError("a structure ends inside an address")
+        return int.from_bytes(raw, "little")
+
+    def length(self, data: Buffer, at: int) -> int:
+        """Decode a length. Raises as `address` does."""
+        raw = data[at : at + self.length_size]
+        if len(raw) < self.length_size:
+            raise SourceError("a structure ends inside a length")
+        return int.from_bytes(raw, "little")
+
+    def check(self, data: Buffer, what: str, address: int) -> None:
+        """Take note of a structure whose last 4 bytes are the checksum of those before.
+
+        Raises
+        ------
+        SourceError
+            If it is wrong and `strict`; otherwise `verify` raises that later.
+        """
+        self._unchecked.append((data, what, address))
+        if self.strict:
+            self.verify()
+
+    def check_rows(
+        self, nodes: NDArray[np.uint8], ends: NDArray[np.int64], what: str, addresses: Any
+    ) -> None:
+        """Check structures in rows of bytes, each up to its end. Raises as `verify` does."""
+        if int(ends.max()) > nodes.shape[1]:
+            raise SourceError(f"a {what} holds more than fits into it")
+        wrong = wrong_rows(nodes, ends)
+        if len(wrong):
+            raise _damaged(what, int(addresses[wrong[0]]))
+
+    def verify(self) -> None:
+        """Check what was noted.
+
+        Raises
+        ------
+        SourceError
+            For the first structure that is not what was written.
+        """
+        unchecked, self._unchecked = self._unchecked, []
+        sums = checksums([data[:-4] for data, _, _ in unchecked])
+        for (data, what, address), found in zip(unchecked, sums, strict=True):
+            if int.from_bytes(data[-4:], "little") != found:
+                raise _damaged(what, address)
+
+    def extend(self, kind: int, body: Buffer) -> None:
+        """Take note of a message of the superblock extension."""
+        try:
+            if kind == _BTREE_K:
+                (self.chunk_k,) = struct.unpack_from("<H", body, 1)
+            elif kind == _SHARED_TABLE:
+                self.shared_table = self.address(body, 1), body[1 + self.address_size]
+            elif kind == _FILE_SPACE and body[0] == 1:
+                self.page = self.length(body, 3 + self.length_size)
+        except (struct.error, IndexError) as error:
+            raise SourceError("a message of the superblock extension ends early") from error
+
+
+def _damaged(what: str, address: int) -> SourceError:
+    return SourceError(f"the {what} at {address} is damaged: its checksum is another")
+
+
+def find(size: int) -> Generator[Any, Any, int]:
+    """Find where the superblock starts: at byte 0, 512, 1024, 2048, ...
+
+    Raises
+    ------
+    SourceError
+        If there is none.
+    """
+    place = 0
+    while place < size:
+        if (yield place, 8) == SIGNATURE:
+            return place
+        place = place * 2 or 512
+    raise SourceError("HDF5 cannot open the file: it has no superblock")
+
+
+def read(size: int) -> Generator[Any, Any, Superblock]:
+    """Read the superblock at address 0 of a file of `size` bytes.
+
+    HDF5 file format specification, section II.A, versions 0 to 3.
+
+    Raises
+    ------
+    SourceError, Unknown
+    """
+    head = yield from exactly(0, 24, "superblock")
+    version = head[8]
+    if version > 3:
+        raise Unknown(f"superblock version {version}")
+    at = 13 if version < 2 else 9
+    found = Superblock(0, head[at], head[at + 1], size=size)
+    if found.address_size not in _WIDTHS or found.length_size not in _WIDTHS:
+        raise Unknown(f"addresses of {found.address_size} and lengths of {found.length_size} bytes")
+    if version < 2:
+        end = yield from _old(found, version)
+    else:
+        width = found.address_size
+        data = yield from exactly(12, 4 * width, "superblock")
+        if version == 3 and head[11] & _OPEN:
+            raise SourceError(
+                "the file is marked as open for writing: a writer is at work or did not finish; "
+                "`h5clear --status` takes the mark away"
+            )
+        extension = found.address(data, width)
+        found.extension = None if extension == found.undefined else extension
+        end = found.address(data, 2 * width) - found.address(data, 0)
+        found.root = found.address(data, 3 * width)
+        whole = yield from exactly(0, 16 + 4 * width, "superblock")
+        found.check(whole, "superblock", 0)
+    if end > size:
+        raise SourceError(f"HDF5 cannot open the file: it was cut off at byte {size} of {end}")
+    return found
+
+
+def _old(found: Superblock, version: int) -> Generator[Any, Any, int]:
+    """Read the rest of versions 0 and 1; return where the file ends."""
+    width = found.address_size
+    start = 24 if version == 0 else 28
+    data = yield from exactly(16, start - 16 + 6 * width, "superblock")
+    if version == 1:
+        (found.chunk_k,) = struct.unpack_from("<H", data, 8)
+    # Base, free space, end of file and driver addresses come first, then the root's entry.
+    driver = found.address(data, start - 16 + 3 * width)
+    if driver != found.undefined:
+        raise Unknown("a file of several parts (driver information block)")
+    found.root = found.address(data, start - 16 + 5 * width)
+    return found.address(data, start - 16 + 2 * width) - found.address(data, start - 16)
