@@ -239,7 +239,9 @@ class TestHdf5:
         path = tmp_path / "a.h5"
         with h5py.File(path, "w") as file:
             file["good"] = np.arange(3)
-            file["odd"] = h5py.Empty("f4")  # a dataset without a shape
+            kind = h5py.h5t.create(h5py.h5t.OPAQUE, 3)
+            kind.set_tag(b"NUMPY:M8[s]")  # which has 8 bytes, not 3
+            h5py.h5d.create(file.id, b"odd", kind, h5py.h5s.create_simple((2,)))
         with pytest.warns(RefusedWarning, match="odd"):
             ds = xr.open_dataset(path, engine=ENGINE)
         assert list(ds.variables) == ["good"]
