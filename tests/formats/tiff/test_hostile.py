@@ -202,34 +202,9 @@ def test_lerc_in_big_endian_files_is_refused(tmp_path):
         scan(path)
 
 
-def test_complex_integers_are_refused(tmp_path):
-    path = tmp_path / "a.tif"
-    tifffile.imwrite(path, ramp("c8", (40, 50)), compression="zlib", metadata=None)
-    patch_tag(path, 339, 5)
-    with pytest.raises(UnsupportedError, match="TIFF complex integers of 64 bits"):
-        scan(path)
-
-
-def test_samples_of_different_sizes_are_refused(tmp_path):
-    path = tmp_path / "a.tif"
-    data = ramp("u1", (40, 50, 3))
-    tifffile.imwrite(path, data, photometric="rgb", compression="zlib", metadata=None)
-    patch_tag(path, 258, (5, 6, 5))
-    with pytest.raises(UnsupportedError, match=r"TIFF samples of different sizes \(5, 6, 5\)"):
-        scan(path)
-
-
 def test_unknown_planar_configurations_are_refused(tmp_path):
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, ramp("u1", (40, 50, 3)), photometric="rgb", metadata=None)
     patch_tag(path, 284, 3)
     with pytest.raises(UnsupportedError, match="TIFF planar configuration 3"):
-        scan(path)
-
-
-def test_predictors_of_packed_samples_are_refused(tmp_path):
-    path = tmp_path / "a.tif"
-    tifffile.imwrite(path, ramp("u2", (40, 48)), compression="zlib", predictor=True, metadata=None)
-    patch_tag(path, 258, 12)
-    with pytest.raises(UnsupportedError, match=r"predictor 2 \(HORIZONTAL\) on 12-bit samples"):
         scan(path)

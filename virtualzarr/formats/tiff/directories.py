@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.codecs.tiff_segment import jpeg_frame
 from virtualzarr.errors import UnsupportedError
+from virtualzarr.formats.tiff.layout import CONTIG, WIDTH, Segments
 
 _DECISIVE = (
     256,
@@ -46,6 +48,7 @@ _GUESS = 40
 
 _MAX_TAGS = 4096
 _MAX_VALUE = 4096
+_JPEG_HEAD = 1 << 16
 
 
 class Directories:
@@ -84,13 +87,13 @@ class Directories:
                     self._raw[offset], _ = self._read(file, offset)
         return [self._raw[offset] for offset in offsets]
 
-    def values(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes at some places, given as offset and length."""
+    def values(self, places: Sequence[tuple[int, int]], longest: int = _MAX_VALUE) -> list[bytes]:
+        """Return the bytes at some places, given as offset and length, up to a length."""
         values = []
         with _opened(self._file) as file:
             for offset, length in places:
                 file.seek(offset)
-                values.append(file.read(min(length, _MAX_VALUE)))
+                values.append(file.read(min(length, longest)))
         return values
 
     def _read(self, file: Any, offset: int) -> tuple[bytes, int]:
@@ -158,6 +161,38 @@ def check_alike(pages: Sequence[Any], keyframe: Any, directories_of: Any) -> Non
                     f"TIFF series whose pages are stored in different ways: page {page.index} has "
                     f"{_encoding(page)}, page {keyframe.index} has {_encoding(keyframe)}"
                 )
+
+
+def odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> bool:
+    """Whether the first or the last JPEG image of a series is not simply a strip or tile.
+
+    It is coded without loss, or has another size: tiles may be cut off at the edges of the page.
+
+    Parameters
+    ----------
+    pages : sequence of (tifffile.TiffPage, TiffFrame or None)
+    segments : Segments
+        Of each page.
+    directories_of : callable
+        Gives the `Directories` of a `tifffile.TiffFile`.
+    """
+    page = next((page for page in pages if page is not None), None)
+    if page is None:
+        return False
+    stored = zip(page.dataoffsets, page.databytecounts, strict=False)
+    present = [place for place, pair in enumerate(stored) if min(pair) > 0]
+    if not present:
+        return False
+    rows = np.broadcast_to(segments.rows[:, None], segments.counts[:CONTIG]).reshape(-1)
+    for place in {present[0], present[-1]} - set(range(rows.size, len(page.dataoffsets))):
+        where = (page.dataoffsets[place], page.databytecounts[place])
+        frame = jpeg_frame(directories_of(page.parent).values([where], _JPEG_HEAD)[0])
+        if frame is None:
+            continue
+        size = (int(rows[place]), segments.edges[WIDTH])
+        if frame.process not in (0, 1, 2) or (frame.rows, frame.columns) != size:
+            return True
+    return False
 
 
 def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[bytes]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.codecs.base import Spec
+from virtualzarr.codecs.tiff_segment import CODECS, JPEG, TiffSegment
 from virtualzarr.errors import UnsupportedError
+from virtualzarr.formats.tiff.layout import Segments
 
 _BYTES = {
     5: ("imagecodecs_lzw", {}),
@@ -21,7 +25,6 @@ _BYTES = {
 }
 """Compressions of bytes: what is inside is as in an uncompressed file."""
 
-_JPEG = (6, 7, 33007, 34892)
 _CODED = {
     2: "imagecodecs_ccittrle",
     3: "imagecodecs_ccittfax3",
@@ -55,7 +58,7 @@ _PREDICTORS = {
 
 
 def check_supported(page: Any) -> None:
-    """Refuse by name what tifffile does not decode, or what no codec here decodes alike.
+    """Refuse by name what tifffile does not decode.
 
     Raises
     ------
@@ -67,19 +70,23 @@ def check_supported(page: Any) -> None:
         )
     if page.planarconfig not in (1, 2):
         raise UnsupportedError(f"TIFF planar configuration {page.planarconfig}")
-    if page.jpegheader is not None:
-        raise UnsupportedError("TIFF of NDPI slides, whose JPEG tiles have no headers")
-    if page.is_subsampled and (page.compression not in _JPEG or page.planarconfig == 2):
+    if page.is_subsampled and (page.compression not in JPEG or page.planarconfig == 2):
         raise UnsupportedError("TIFF chroma subsampling without JPEG compression")
+    if page.predictor in (34892, 34893):
+        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)}")  # imagecodecs has none
     formats = page.tags.valueof(339)
     if isinstance(formats, tuple) and len(set(formats)) > 1:
         raise UnsupportedError(f"TIFF samples of different formats {formats}")
 
 
 def page_pipeline(
-    page: Any, axis: int | None, dtype: np.dtype[Any], tables: bytes | None
+    page: Any,
+    axis: int | None,
+    dtype: np.dtype[Any],
+    tables: bytes | None = None,
+    odd_jpeg: bool = False,
 ) -> Pipeline:
-    """Return the codecs of a page's strips or tiles.
+    """Return the codecs of a page's strips or tiles: those of their own, or else tifffile's.
 
     Parameters
     ----------
@@ -92,19 +99,44 @@ def page_pipeline(
         Of the array.
     tables : bytes or None
         JPEG tables of this page (tag 347).
+    odd_jpeg : bool
+        Whether the page's JPEG images are not simply the strips or tiles.
 
     Raises
     ------
     UnsupportedError
-        If tifffile's result cannot be had with the codecs at hand; the message names the feature.
+        If tifffile does not decode them; the message names the feature.
+    MissingDependencyError
+        If the installed imagecodecs lacks the decoder.
     """
+    try:
+        return _own_codecs(page, axis, dtype, tables, odd_jpeg)
+    except UnsupportedError as reason:
+        if int(page.compression) != 1 and int(page.compression) not in CODECS:
+            raise
+        segment = _segment(page, tables, odd_jpeg)
+        # Pages in one piece are read in strips of our choice.
+        edges = page.shaped if page.is_contiguous else Segments.of(page).edges
+        try:
+            segment.check(Spec(edges, dtype))
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{reason.message}: {error.message}") from error
+        return Pipeline([segment])
+
+
+def _own_codecs(
+    page: Any, axis: int | None, dtype: np.dtype[Any], tables: bytes | None, odd_jpeg: bool
+) -> Pipeline:
+    """Return codecs that others know, too, or raise `UnsupportedError`."""
     compression = int(page.compression)
-    if compression in _JPEG:
+    if compression in JPEG:
+        if odd_jpeg or page.jpegheader is not None:
+            raise UnsupportedError("TIFF of JPEG images that are not the strips or tiles")
         return Pipeline([_jpeg(page, tables)])
     if compression in _IMAGES:
         return Pipeline([_image(page)])
     if compression in _CODED:
-        chain = [_coded(page)]
+        chain = _coded(page, axis, dtype)
     else:
         chain = _predictor(page, axis, dtype)
         if not chain or chain[-1].kind == "array_array":
@@ -119,9 +151,54 @@ def page_pipeline(
     return Pipeline(chain)
 
 
+def _segment(page: Any, tables: bytes | None, odd_jpeg: bool) -> TiffSegment:
+    """Return the codec that hands strips or tiles to tifffile."""
+    separate = page.planarconfig == 2
+    samples = 1 if separate else int(page.shaped[-1])
+    tags: dict[int, Any] = {
+        258: page.bitspersample,
+        259: page.compression,
+        262: page.photometric,
+        266: page.fillorder,
+        277: samples,
+        284: page.planarconfig,
+        317: page.predictor,
+        338: page.extrasamples or None,
+        339: page.sampleformat,
+        530: page.subsampling,
+        **{code: page.tags.valueof(code) for code in (292, 65007, 65008, 65009)},
+    }
+    if page.is_tiled and not page.is_contiguous:
+        tags |= {322: page.tilewidth, 323: page.tilelength}
+        tags |= {32998: page.tiledepth} if page.tiledepth > 1 else {}
+        tags |= {256: page.imagewidth, 257: page.imagelength} if odd_jpeg else {}
+    else:
+        tags[256] = page.imagewidth
+    configuration: dict[str, Any] = {
+        "byteorder": page.parent.byteorder,
+        "tags": {str(code): _numbers(value) for code, value in tags.items() if value is not None},
+    }
+    if tables:
+        configuration["tags"]["347"] = base64.b64encode(tables).decode()
+    if page.jpegheader is not None:
+        configuration["jpegheader"] = base64.b64encode(page.jpegheader).decode()
+    if page.is_jfif:
+        configuration["jfif"] = True
+    codec = make("virtualzarr.tiff_segment", **configuration)
+    assert isinstance(codec, TiffSegment)
+    return codec
+
+
+def _numbers(value: Any) -> int | list[int]:
+    return [int(each) for each in value] if isinstance(value, (tuple, list)) else int(value)
+
+
 def row_bytes(page: Any) -> int:
     """Return the bytes of one uncompressed row of a strip or tile; packed rows end at a byte."""
     width = page.tilewidth if page.is_tiled else page.imagewidth
+    if isinstance(page.bitspersample, tuple):  # a pixel is packed in a number of 1, 2 or 4 bytes
+        bits = sum(page.bitspersample)
+        return int(width) * (1 if bits <= 8 else 2 if bits <= 16 else 4)
     return -(-int(width) * int(page.shaped[-1]) * int(page.bitspersample) // 8)
 
 
@@ -162,8 +239,6 @@ def _predictor(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]
 
 def _jpeg(page: Any, tables: bytes | None) -> Codec:
     """Return the JPEG codec with the tables and colour spaces that tifffile would use."""
-    if 28672 in page.tags:
-        raise UnsupportedError("TIFF of Sony raw images")
     stored, decoded = _jpeg_colours(page)
     configuration: dict[str, Any] = {}
     if tables:
@@ -192,19 +267,21 @@ def _jpeg_colours(page: Any) -> tuple[str | None, str | None]:
     return stored, decoded if page.planarconfig == 1 else "GRAYSCALE"
 
 
-def _coded(page: Any) -> Codec:
-    """Return the codec of bilevel fax data, or of LERC."""
+def _coded(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]:
+    """Return the codecs of bilevel fax data, which tifffile uses no predictor with, or of LERC."""
     compression = int(page.compression)
-    if page.predictor != 1:
-        raise UnsupportedError(
-            f"TIFF predictor {_named(page.predictor)} with compression {_named(page.compression)}"
-        )
-    if compression == 34887 and page.parent.byteorder == ">" and page.dtype.itemsize > 1:
+    if compression != 34887:
+        options = {"t4options": int(page.tags.valueof(292, 0))} if compression == 3 else {}
+        return [make(_CODED[compression], **options)]
+    if page.parent.byteorder == ">" and page.dtype.itemsize > 1:
         # LERC has its own byte order, but tifffile swaps once more.
         raise UnsupportedError("TIFF compression 34887 (LERC) in a big-endian file")
-    if compression == 3:
-        return make(_CODED[3], t4options=int(page.tags.valueof(292, 0)))
-    return make(_CODED[compression])
+    chain = _predictor(page, axis, dtype)
+    if chain and chain[-1].kind != "array_array":
+        raise UnsupportedError(
+            f"TIFF predictor {_named(page.predictor)} with compression 34887 (LERC)"
+        )
+    return [*chain, make(_CODED[34887])]
 
 
 def _image(page: Any) -> Codec:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 import grids
 from virtualzarr.array import Array
-from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.tiff_segment import JPEG
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
-from virtualzarr.formats.tiff.directories import check_alike
+from virtualzarr.formats.tiff.directories import check_alike, odd_jpeg
 from virtualzarr.formats.tiff.files import Files
 from virtualzarr.formats.tiff.layout import Layout, Segments, raw_runs, split_plane
 from virtualzarr.formats.tiff.pipeline import check_supported, page_pipeline, row_bytes
@@ -55,8 +56,8 @@ def series_array(series: Any, path: str, files: Files) -> Array:
     if series.transform is not None:
         raise UnsupportedError(f"TIFF series of kind {series.kind!r}, whose values are computed")
     shape = tuple(int(n) for n in series.shape)
-    if 0 in shape or 0 in page.shaped:
-        raise UnsupportedError(f"TIFF series without elements, of shape {shape}")
+    if page.dtype is not None and (0 in shape or 0 in page.shaped):
+        return _empty(series, shape, path)
     check_supported(page)
     dtype = np.dtype(series.dtype).newbyteorder("=")
     build = _contiguous if page.is_contiguous else _segmented
@@ -87,6 +88,23 @@ def dimension_names(axes: str) -> tuple[str, ...]:
     )
 
 
+def _empty(series: Any, shape: tuple[int, ...], path: str) -> Array:
+    """Return the array of a series whose pages have no elements."""
+    if 0 not in shape:  # tifffile does not give it the shape it announces, either
+        shape = (0,)
+    dtype = np.dtype(series.dtype).newbyteorder("=")
+    metadata = ArrayMetadata(
+        shape=shape,
+        dtype=dtype,
+        grid=grids.parse([max(1, n) for n in shape], shape),
+        pipeline=Pipeline([make("bytes", endian="little")]),
+        fill_value=dtype.type(0),
+        dimension_names=dimension_names(series.axes) if len(series.axes) == len(shape) else None,
+        attributes=page_attributes(series.keyframe),
+    )
+    return Array.virtual(metadata, Manifest.missing(metadata.grid.grid_shape), path=path)
+
+
 Parts = tuple[grids.ChunkGrid, Pipeline, Manifest]
 
 
@@ -112,7 +130,7 @@ def _contiguous(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files
     runs = raw_runs(segments, dtype.itemsize, RAW_CHUNK)
     grid = grids.parse(layout.chunks(runs), shape)
     offset, length = raw_columns(bases, layout, runs, dtype.itemsize)
-    pipeline = page_pipeline(page, layout.row_axis, dtype, None)
+    pipeline = page_pipeline(page, layout.row_axis, dtype)
     lead = (*shape[: layout.lead], *(1,) * (len(shape) - layout.lead))
     return grid, pipeline, Manifest(
         grid.grid_shape, sources, source.reshape(lead), offset, length
@@ -125,7 +143,8 @@ def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files:
     segments = Segments.of(page)
     layout = Layout.of(shape, segments)
     pages = _pages(series, layout, files)
-    pipelines, chosen = _pipelines(pages, page, layout.row_axis, dtype)
+    odd = int(page.compression) in JPEG and odd_jpeg(pages, segments, files.directories)
+    pipelines, chosen = _pipelines(pages, page, layout.row_axis, dtype, odd)
     offset, length = segment_columns(pages, math.prod(segments.counts))
     if page.compression == 1:
         length = clip_raw(length, segments.raw_bytes(row_bytes(page)))
@@ -179,7 +198,7 @@ def _sources(pages: Sequence[Any], files: Files) -> tuple[Sources, NDArray[np.in
 
 
 def _pipelines(
-    pages: Sequence[Any], keyframe: Any, axis: int | None, dtype: np.dtype[Any]
+    pages: Sequence[Any], keyframe: Any, axis: int | None, dtype: np.dtype[Any], odd: bool
 ) -> tuple[list[Pipeline], NDArray[np.int64]]:
     """Return the different codec chains of pages, and for each page its chain.
 
@@ -189,4 +208,4 @@ def _pipelines(
     chosen = np.array(
         [0 if page is None else tables.setdefault(page.jpegtables, len(tables)) for page in pages]
     )
-    return [page_pipeline(keyframe, axis, dtype, table) for table in tables], chosen
+    return [page_pipeline(keyframe, axis, dtype, table, odd) for table in tables], chosen
