@@ -72,6 +72,9 @@ class HeaderReader:
             raise SourceError(f"the file ends at {self.size}; it is truncated or damaged")
         if not self._start <= position <= self._start + len(self._data):
             self._start, self._data = position, b""
+        elif position > self.position:
+            # What was passed over is not kept, and how much is read at a time begins anew.
+            self._data, self._start = self._data[position - self._start :], position
         self.position = position
 
     def _grow(self, needed: int) -> None:

@@ -101,6 +101,7 @@ FORMATS: dict[str, Format] = {
     ),
     "npy": Format(f"{_HERE}.npy", _is_npy, (".npy", ".npz")),
     "nifti": Format(f"{_HERE}.nifti", _is_nifti, (".nii", ".nii.gz")),
+    "fits": Format(f"{_HERE}.fits", begins(b"SIMPLE  ="), (".fits", ".fit", ".fts")),
     "envi": Format(f"{_HERE}.envi", begins(b"ENVI"), (".hdr",)),
     "kerchunk": Format(f"{_HERE}.kerchunk", _is_json, (".json", ".parq", ".parquet")),
     "icechunk": Format(f"{_HERE}.icechunk"),

@@ -1,0 +1,105 @@
+"""The header of one part of a FITS file: cards of 80 characters, up to END."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.headers import HeaderReader
+
+BLOCK = 2880
+_CARD = 80
+_MOST = 16 * 1024 * 1024
+_STRING = re.compile(r"\s*'((?:[^']|'')*)'")
+_COMMENTARY = ("COMMENT", "HISTORY")
+
+Cards = dict[str, Any]
+"""Values by keyword, texts of comments joined by line breaks."""
+
+
+def read_cards(file: HeaderReader) -> Cards:
+    """Read a header, and leave the file where the values begin.
+
+    Source: FITS standard 4.0, section 4.
+
+    Raises
+    ------
+    SourceError
+        There is no END.
+    """
+    start = file.position
+    raw: list[bytes] = []
+    while True:
+        if file.position - start >= _MOST:
+            raise SourceError(f"the FITS header at byte {start} has no END")
+        block = file.take(BLOCK)
+        cards = [block[at : at + _CARD] for at in range(0, BLOCK, _CARD)]
+        ends = [number for number, card in enumerate(cards) if card.rstrip() == b"END"]
+        raw += cards[: ends[0]] if ends else cards
+        if ends:
+            return _values(card.decode("latin-1") for card in raw)
+
+
+def _values(cards: Iterator[str]) -> Cards:
+    found: Cards = {}
+    last = ""
+    for card in cards:
+        name = card[:8].rstrip()
+        if name in _COMMENTARY:
+            text = card[8:].rstrip()
+            found[name] = f"{found[name]}\n{text}" if name in found else text
+        elif name == "CONTINUE":
+            _go_on(found, last, card)
+        elif name == "HIERARCH" and "=" in card:
+            name, _, text = card[9:].partition("=")
+            last = name.strip()
+            found.setdefault(last, _value(text))
+        elif card[8:10] == "= ":
+            last = name
+            found.setdefault(name, _value(card[10:]))
+    return found
+
+
+def _go_on(found: Cards, name: str, card: str) -> None:
+    """Append the text of a CONTINUE card to the text before, if that ends with ``&``."""
+    text, more = found.get(name), _STRING.match(card[8:])
+    if isinstance(text, str) and text.endswith("&") and more:
+        found[name] = text[:-1] + more[1].replace("''", "'").rstrip()
+
+
+def _value(text: str) -> Any:
+    """Return what a card says; None where it says nothing.
+
+    Examples
+    --------
+    >>> [_value(text) for text in ("'it''s' / a text", "T", " 12 / twelve", "1.5D3", "")]
+    ["it's", True, 12, 1500.0, None]
+    """
+    string = _STRING.match(text)
+    if string:
+        return string[1].replace("''", "'").rstrip()
+    plain = text.partition("/")[0].strip()
+    if plain in ("T", "F"):
+        return plain == "T"
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", plain):
+        return int(plain)
+    try:
+        return float(plain.replace("D", "E").replace("d", "e")) if plain else None
+    except ValueError:
+        return plain
+
+
+def integer(cards: Cards, name: str, default: int | None = None, most: int = 2**62) -> int:
+    """Return a number that says how something is stored.
+
+    Raises
+    ------
+    SourceError
+        It is missing, negative (but BITPIX), or absurd.
+    """
+    value = cards.get(name, default)
+    if type(value) is not int or value > most or (value < 0 and name != "BITPIX"):
+        raise SourceError(f"the FITS header says {value!r} for {name}")
+    return value

@@ -1,0 +1,167 @@
+"""A FITS file as a group: the primary image, and a group for each extension."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.errors import MetadataError, SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.fits.header import BLOCK, Cards, integer, read_cards
+from virtualzarr.formats.fits.parts import image, item_dtype, lengths, table
+from virtualzarr.formats.headers import HeaderReader
+from virtualzarr.formats.refusals import Refusals
+from virtualzarr.group import Group
+from virtualzarr.manifest import Source
+from virtualzarr.metadata import check_name, json_attributes
+
+NAME = "data"
+"""What the values of every part are called."""
+
+_STRUCTURE = frozenset(
+    ("SIMPLE", "XTENSION", "BITPIX", "NAXIS", "EXTEND", "PCOUNT", "GCOUNT", "GROUPS", "TFIELDS",
+     "BSCALE", "BZERO", "BLANK")
+)  # fmt: skip
+_IMAGES = ("IMAGE", "IUEIMAGE")
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Scan a FITS file into a group with the primary image, and a group for each extension.
+
+    The values of each are the array ``data``: images with the axes ..., z, y and x, binary tables
+    as structured elements. Extensions are named as they are in the file, or after their number;
+    of several with one name, the version, or else the number, is appended. Headers are attributes.
+
+    Images are as they are stored: BSCALE, BZERO and BLANK are the attributes `scale_factor`,
+    `add_offset` and `_FillValue`, with which xarray decodes what astropy does. Columns of tables
+    are as they are stored, too: logical ones hold ``T`` and ``F``, and TSCAL and TZERO are not
+    applied.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+    on_error : {"raise", "warn"}
+        What to do about a part that cannot be virtualized: raise, or warn, leave its values out
+        and note it in the group's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        If there is no such file, or it is truncated or damaged.
+    UnsupportedError
+        If a part is a tile-compressed image, a table of text or with variable-length arrays, or
+        random groups.
+    """
+    source = Source.of_file(path_or_url, storage_options)
+    try:
+        return _Scan(source, Refusals(source, on_error)).group()
+    except VirtualZarrError as error:
+        raise error.at(file=source.uri) from error.__cause__
+
+
+class _Scan:
+    """The scan of one file."""
+
+    def __init__(self, source: Source, refusals: Refusals) -> None:
+        self.source = source
+        self.refusals = refusals
+        self.file = HeaderReader(source)
+
+    def group(self) -> Group:
+        if self.file.take(9) != b"SIMPLE  =":
+            raise SourceError("the file does not begin with SIMPLE: it is not FITS")
+        self.file.seek(0)
+        cards = read_cards(self.file)
+        members: dict[str, Array | Group] = {}
+        self._values(cards, NAME, members)
+        number = 1
+        # What follows the last extension is no part of the file's contents.
+        while self._follows():
+            with self.refusals.of(str(number)):
+                extension = read_cards(self.file)
+                name = _name(extension, number, members)
+                inner: dict[str, Array | Group] = {}
+                members[name] = Group(_attributes(extension), inner, name)
+                self._values(extension, f"{name}/{NAME}", inner)
+                number += 1
+                continue
+            break  # where the next one begins is not known
+        return Group(_attributes(cards), members, refused=self.refusals.reasons)
+
+    def _follows(self) -> bool:
+        start = self.file.position
+        left = self.file.size - start
+        head = self.file.take(min(left, 8))
+        self.file.seek(start)
+        # Of an extension that is cut off, too: it must not vanish.
+        return left > 0 and b"XTENSION".startswith(head)
+
+    def _values(self, cards: Cards, path: str, members: dict[str, Array | Group]) -> None:
+        """Add the values of a part to the members of its group, and go on behind them."""
+        offset, nbytes = self.file.position, _nbytes(cards)
+        with self.refusals.of(path):
+            if nbytes or 0 in lengths(cards):
+                array = _array(cards, self.source, offset, path)
+                if array is not None:
+                    members[NAME] = array
+        self.file.seek(min(self.file.size, offset + nbytes + -nbytes % BLOCK))
+
+
+def _nbytes(cards: Cards) -> int:
+    """Return the bytes of a part's values, without what fills up the last block."""
+    axes = lengths(cards)
+    if not axes:
+        return 0
+    if axes[0] == 0 and cards.get("GROUPS") is True:
+        axes = axes[1:]
+    each = integer(cards, "PCOUNT", 0) + math.prod(axes)
+    return item_dtype(cards).itemsize * integer(cards, "GCOUNT", 1) * each
+
+
+def _array(cards: Cards, source: Source, offset: int, path: str) -> Array | None:
+    kind = cards.get("XTENSION", "IMAGE")
+    if kind == "BINTABLE":
+        return table(cards, source, offset, path)
+    if kind not in _IMAGES:
+        raise UnsupportedError(f"FITS extensions of type {kind!r}")
+    if cards.get("GROUPS") is True and lengths(cards)[:1] == [0]:
+        raise UnsupportedError("random groups of FITS")
+    return image(cards, source, offset, path)
+
+
+def _attributes(cards: Cards) -> dict[str, Any]:
+    """Return what a header says besides how values are stored."""
+    said = {
+        name: value
+        for name, value in cards.items()
+        if value is not None
+        and name
+        and name not in _STRUCTURE
+        and not (name.startswith("NAXIS") and name[5:].isdigit())
+    }
+    return json_attributes(said)
+
+
+def _name(cards: Cards, number: int, taken: Mapping[str, Any]) -> str:
+    """Return a name for an extension that no other one has."""
+    name = cards.get("EXTNAME")
+    try:
+        name = check_name(name.strip() if isinstance(name, str) else "", 2)
+    except MetadataError:
+        name = str(number)
+    for candidate in (name, f"{name}_{cards.get('EXTVER', number)}", f"{name}_{number}"):
+        if candidate not in taken and "/" not in candidate:
+            return candidate
+    return str(number) if str(number) not in taken else f"extension {number}"
