@@ -80,6 +80,9 @@ def create_array(
     zarr_format : {3, 2}
     attributes : mapping, optional
     dimension_names : sequence of str or None, optional
+    dimension_units : sequence of str, number, (number, str) or None, optional
+        What one step along each dimension is, such as ``"4 nm"``; kept as an attribute of that
+        name, as TensorStore does.
     chunk_key_encoding : {"default", "v2"} or mapping, optional
     dimension_separator : {"/", "."}, optional
         What stands between the numbers in the keys of chunks.

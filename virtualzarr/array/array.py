@@ -33,6 +33,7 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.transformers import transformer
+from virtualzarr.metadata.units import dimension_units
 from virtualzarr.stores import Store
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.store import read_only
@@ -276,6 +277,11 @@ class Array:
     def dims(self) -> tuple[str | None, ...]:
         """Name of each axis, or None where it has none."""
         return self.metadata.dimension_names or (None,) * self.ndim
+
+    @property
+    def dimension_units(self) -> tuple[str | None, ...]:
+        """What one step along each axis is, such as ``"4 nm"``, where the attributes say so."""
+        return dimension_units(self.metadata.attributes, self.ndim)
 
     @property
     def name(self) -> str:
@@ -597,6 +603,9 @@ class Array:
             "Bytes": f"{self.nbytes:,}",
         }
         if self.is_virtual and self._store is None:
+            copied = sum(len(source.data or b"") for source in self.manifest.sources)
+            if copied:
+                rows["Copied"] = f"{copied:,} bytes, kept with the references"
             odd = unusual_chunks(self.metadata, self.manifest)
             if odd:
                 rows["Unusual"] = "; ".join(f"{count:,} {reason}" for reason, count in odd.items())

@@ -25,6 +25,7 @@ from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata import zero_of
+from virtualzarr.metadata.units import axis_members
 
 CELLS = 10_000_000
 """Nothing is cut into more cells than this, unless it has been before."""
@@ -231,11 +232,8 @@ def _fewer(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) -> A
         None if origin is None else np.delete(origin, axis, -1),
     )
     grid = simplest(_dropped(axes_of(array), axis))
-    names = array.metadata.dimension_names
-    names = None if names is None else _dropped(names, axis)
-    return _with(
-        array, tidied(made), shape=grid.shape, grid=grid, pipeline=pipeline, dimension_names=names
-    )
+    members = axis_members(array.metadata, _dropped(range(array.ndim), axis))
+    return _with(array, tidied(made), shape=grid.shape, grid=grid, pipeline=pipeline, **members)
 
 
 def _dropped(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
@@ -274,17 +272,14 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
         )
         for d in manifest.decoders
     ]
-    names = metadata.dimension_names
-    if dim is not None or names is not None:
-        names = names or (None,) * array.ndim
-        names = (*names[:axis], dim, *names[axis:])
+    order = (*range(axis), None, *range(axis, array.ndim))
     return _with(
         array,
         _wide(manifest, axis, grid.grid_shape, decoders),
         shape=grid.shape,
         grid=grid,
         pipeline=wide(metadata.pipeline),
-        dimension_names=names,
+        **axis_members(metadata, order, dim),
     )
 
 
@@ -350,7 +345,7 @@ def transposed(array: Array, axes: Sequence[int]) -> Array:
         turned(manifest.decoder),
         origin,
     )
-    own, names = axes_of(array), metadata.dimension_names
+    own = axes_of(array)
     grid = simplest([own[axis] for axis in axes])
     return _with(
         array,
@@ -358,7 +353,7 @@ def transposed(array: Array, axes: Sequence[int]) -> Array:
         shape=grid.shape,
         grid=grid,
         pipeline=_turned(metadata.pipeline, order),
-        dimension_names=None if names is None else tuple(names[axis] for axis in axes),
+        **axis_members(metadata, axes),
     )
 
 

@@ -34,6 +34,7 @@ from virtualzarr.combine.problems import Problems
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import zero_of
+from virtualzarr.metadata.units import axis_members
 
 DEFAULT = Options()
 
@@ -85,16 +86,14 @@ def stack_arrays(
                         for d in manifest.decoders]  # fmt: skip
             manifest = manifest.replace(decoders=decoders)
         manifests.append(manifest)
-    names = ours.dimension_names
-    if dim is not None or names is not None:
-        names = names or (None,) * ours.ndim
-        names = (*names[:axis], dim, *names[axis:])
+    order = (*range(axis), None, *range(axis, ours.ndim))
+    members = axis_members(ours.replace(attributes=agreed.attributes), order, dim)
     return agreed.array(
         Manifest.stack(manifests, axis),
         shape=grid.shape,
         grid=grid,
         pipeline=widened_pipeline(agreed.pipeline, axis, ours.ndim),
-        dimension_names=names,
+        **members,
     )
 
 
@@ -138,8 +137,7 @@ class _Agreed:
         """Return the joined array."""
         metadata = self.model.metadata.as_format(self.zarr_format).replace(
             fill_value=self.fill_value,
-            attributes=self.attributes,
-            **{"pipeline": self.pipeline, **changes},
+            **{"attributes": self.attributes, "pipeline": self.pipeline, **changes},
         )
         made = Array.virtual(metadata, manifest, self.arrays[0].path)
         made.fill_missing = all(array.fill_missing for array in self.arrays)

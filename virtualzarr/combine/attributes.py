@@ -13,7 +13,8 @@ from virtualzarr.metadata import TypedFloat
 MEANING = (
     *("scale_factor", "add_offset", "_Unsigned", "_Encoding", "dtype"),
     *("_FillValue", "missing_value", "valid_min", "valid_max", "valid_range"),
-    *("units", "calendar", "positive", "flag_values", "flag_masks", "flag_meanings"),
+    *("units", "dimension_units", "calendar", "positive"),
+    *("flag_values", "flag_masks", "flag_meanings"),
 )
 """Attributes that say what the stored numbers mean (CF conventions 1.11, sections 2, 3, 4 and 8).
 

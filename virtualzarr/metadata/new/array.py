@@ -20,6 +20,7 @@ from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata
 from virtualzarr.metadata.new import codecs
 from virtualzarr.metadata.new.grid import new_grid
+from virtualzarr.metadata.units import UNITS, dimension_units, unit_text
 
 
 class _Zero:
@@ -49,6 +50,7 @@ class ArrayWishes(TypedDict, total=False):
     zarr_format: int | None
     attributes: Mapping[str, Any] | None
     dimension_names: Sequence[str | None] | None
+    dimension_units: Sequence[Any] | None
     chunk_key_encoding: Any
     dimension_separator: str | None
     layout: ChunkLayout | Mapping[str, Any] | None
@@ -74,9 +76,19 @@ class Wishes:
     zarr_format: int | None = None
     attributes: Mapping[str, Any] | None = None
     dimension_names: Sequence[str | None] | None = None
+    dimension_units: Sequence[Any] | None = None
     chunk_key_encoding: Any = None
     dimension_separator: str | None = None
     layout: ChunkLayout | Mapping[str, Any] | None = None
+
+    def all_attributes(self, ndim: int) -> dict[str, Any]:
+        """Return the attributes as JSON values, units of dimensions among them."""
+        attributes: dict[str, Any] = plain_json(self.attributes or {})
+        if self.dimension_units is not None:
+            with member("dimension_units"):
+                attributes[UNITS] = [unit_text(plain_json(unit)) for unit in self.dimension_units]
+            dimension_units(attributes, ndim)
+        return attributes
 
     @property
     def shard_chunks(self) -> Any:
@@ -176,7 +188,7 @@ def new_array(wishes: Wishes) -> ArrayMetadata:
         pipeline=pipeline,
         fill_value=value,
         dimension_names=None if wishes.dimension_names is None else tuple(wishes.dimension_names),
-        attributes=plain_json(wishes.attributes or {}),
+        attributes=wishes.all_attributes(len(shape)),
         zarr_format=zarr_format,
         key_encoding=wishes.key_encoding(zarr_format),
     )

@@ -16,7 +16,7 @@ from virtualzarr.metadata.documents import same_json, short
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.model import ArrayMetadata
 from virtualzarr.metadata.new import codecs
-from virtualzarr.metadata.new.array import ZERO, Wishes, as_dtype, as_shape, plain_json
+from virtualzarr.metadata.new.array import ZERO, Wishes, as_dtype, as_shape
 from virtualzarr.metadata.new.grid import is_auto
 
 Difference = tuple[str, Any, Any]
@@ -80,7 +80,7 @@ def _basic(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
 
 
 def _attributes(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
-    for name, value in plain_json(wishes.attributes or {}).items():
+    for name, value in wishes.all_attributes(metadata.ndim).items():
         stored = metadata.attributes.get(name)
         if name not in metadata.attributes or not same_json(value, stored):
             yield f"attribute {name!r}", value, stored
