@@ -8,7 +8,7 @@ import pytest
 
 from tests.formats.hdf5.helpers import assert_same, low_level, scan_all
 from virtualzarr.errors import RefusedWarning, UnsupportedError
-from virtualzarr.formats.hdf5 import scan
+from virtualzarr.formats.hdf5 import dataset, scan
 
 PLAIN = [f"{order}{kind}{size}" for order in "<>" for kind in "iu" for size in (1, 2, 4, 8)]
 PLAIN += [f"{order}f{size}" for order in "<>" for size in (2, 4, 8)]
@@ -58,6 +58,28 @@ def test_string_paddings(tmp_path, padding, chunk):
         made = low_level(file, "x", (6,), tid, **chunk)
         made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(texts, "S8"), mtype=tid)
     assert_same(path)
+
+
+@pytest.mark.parametrize("padding", [h5py.h5t.STR_NULLTERM, h5py.h5t.STR_SPACEPAD])
+@pytest.mark.parametrize("chunk", [{}, {"chunk": ((3,),), "deflate": 1}])
+@pytest.mark.parametrize("clean", [True, False])
+def test_small_datasets_of_clean_strings_need_no_codec(
+    tmp_path, padding, chunk, clean, monkeypatch
+):
+    path = tmp_path / "a.h5"
+    tid = h5py.h5t.C_S1.copy()
+    tid.set_size(4)
+    tid.set_strpad(padding)
+    dirty = b"ab\0c" if padding == h5py.h5t.STR_NULLTERM else b"ab  "
+    values = np.array([b"ab", b"abcd", b"ab" if clean else dirty, b""], "S4")
+    with h5py.File(path, "w") as file:
+        made = low_level(file, "x", (4,), tid, **chunk)
+        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=tid)
+    names = [codec.name for codec in assert_same(path)["x"].metadata.pipeline.codecs]
+    assert ("virtualzarr.strings" in names) == (not clean)
+    monkeypatch.setattr(dataset, "_LOOKED_AT", 15)
+    names = [codec.name for codec in assert_same(path)["x"].metadata.pipeline.codecs]
+    assert "virtualzarr.strings" in names
 
 
 def test_padded_strings_inside_other_types(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,10 @@ from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.types import ElementType, element_type
 from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.metadata import STRING
+from virtualzarr.stores.files import is_url
 
+# Strings of datasets up to this size are looked at.
+_LOOKED_AT = 1 << 18
 # h5py passes on no more parameters of a filter than this.
 _H5PY_PARAMETERS = 16
 
@@ -100,6 +103,8 @@ def read_values(dsid: Any, address: int, near: Surroundings) -> Values:
     dataset = _Dataset(dsid, dcpl, space, near, element, extents + element.inner)
     if element.elsewhere:
         return _copied(dataset)
+    if len(element.codecs) > 1 and _is_clean(dataset):
+        dataset = replace(dataset, element=replace(element, codecs=element.codecs[:1]))
     grid, manifest, pipeline = _stored(dataset, address)
     fill = _fill_value(dataset, manifest.nrefs < manifest.ncells)
     return Values(dataset.shape, element.dtype, grid, manifest, pipeline, fill, element.labels)
@@ -122,7 +127,7 @@ def _stored(dataset: _Dataset, address: int) -> _Stored:
     if 0 in dataset.shape:
         return _nothing(dataset)
     if layout == h5d.COMPACT:
-        return _compact(dataset)
+        return _read(dataset)  # they lie inside the object header, wherever HDF5 moves that
     if layout == h5d.CONTIGUOUS:
         return _external(dataset) if dataset.dcpl.get_external_count() else _contiguous(dataset)
     if layout == h5d.CHUNKED:
@@ -142,24 +147,11 @@ def _nothing(dataset: _Dataset) -> _Stored:
     return grid, Manifest.missing(grid.grid_shape), dataset.decoding().pipeline
 
 
-def _compact(dataset: _Dataset) -> _Stored:
-    """Keep the values here: they lie inside the object header, wherever HDF5 moves that."""
-    return _read(dataset)
-
-
 def _read(dataset: _Dataset) -> _Stored:
-    """Read the values as they are stored, and keep them here."""
-    from h5py import h5s
-
-    raw = np.zeros(dataset.nbytes, np.uint8)
-    # With the dataset's own type for the memory, HDF5 converts nothing.
-    dataset.dsid.read(h5s.ALL, h5s.ALL, raw, mtype=dataset.dsid.get_type())
-    pipeline = dataset.decoding().pipeline
-    for codec in pipeline.codecs[1:]:  # strings are cleaned now: that spares the codec
-        assert isinstance(codec, BytesBytes)
-        raw = np.asarray(codec.decode(raw, raw.size, raw.size))
+    """Keep the values here, strings cleaned: that spares the codec."""
+    raw = _cleaned(dataset.element, _raw(dataset))
     manifest = Manifest.inline(raw.tobytes(), len(dataset.shape))
-    return _whole(dataset), manifest, Pipeline(pipeline.codecs[:1])
+    return _whole(dataset), manifest, Pipeline(dataset.element.codecs[:1])
 
 
 def _contiguous(dataset: _Dataset) -> _Stored:
@@ -178,6 +170,43 @@ def _contiguous(dataset: _Dataset) -> _Stored:
         Manifest.single(dataset.near.file.source, offset, nbytes, ndim),
         pipeline,
     )
+
+
+def _is_clean(dataset: _Dataset) -> bool:
+    """Whether all strings of a small local dataset are padded as numpy's are.
+
+    They then need no codec that other readers do not have. Large datasets are not looked at.
+    """
+    from h5py import h5d
+
+    where = dataset.dcpl.get_layout()
+    if where == h5d.VIRTUAL or dataset.dcpl.get_external_count():
+        return False
+    if not 0 < dataset.nbytes <= _LOOKED_AT or is_url(dataset.near.file.source.uri):
+        return False
+    try:
+        raw = _raw(dataset)
+    except (OSError, ValueError, RuntimeError):  # a filter that is not here, or broken chunks
+        return False
+    return np.array_equal(raw, _cleaned(dataset.element, raw))
+
+
+def _raw(dataset: _Dataset) -> NDArray[np.uint8]:
+    """Return the bytes of all elements as they are stored, without filters."""
+    from h5py import h5s
+
+    raw = np.zeros(dataset.nbytes, np.uint8)
+    # With the dataset's own type for the memory, HDF5 converts nothing.
+    dataset.dsid.read(h5s.ALL, h5s.ALL, raw, mtype=dataset.dsid.get_type())
+    return raw
+
+
+def _cleaned(element: ElementType, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return bytes of elements with strings padded as numpy's are."""
+    for codec in element.codecs[1:]:
+        assert isinstance(codec, BytesBytes)
+        raw = np.asarray(codec.decode(raw, raw.size, raw.size))
+    return raw
 
 
 def _external(dataset: _Dataset) -> _Stored:
