@@ -29,6 +29,7 @@ def test_sequences_of_numbers(path, base, chunks):
             made[k] = part
     array = scan_all(path)["x"]
     assert array.dtype == object
+    assert "bytes, kept with the references" in array.info
     assert array.manifest.sources[0].is_inline
     for found, part in zip(array[...], [*parts, []], strict=True):
         assert found.dtype == np.dtype(base).newbyteorder("=")
