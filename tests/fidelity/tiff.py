@@ -46,7 +46,8 @@ def _compare_file(path: Path, series: list[Any]) -> Iterator[Row]:
         readable = [image for image in series if not isinstance(_oracle(image), str)]
         yield Row("", "refused" if readable else "unreadable", error.message)
         return
-    names = sorted({*group, *(name.split("/")[0] for name in group.refused)}, key=_place)
+    images = (name for name, node in group.items() if not _is_coordinate(node))
+    names = sorted({*images, *(name.split("/")[0] for name in group.refused)}, key=_place)
     if len(names) != len(series):
         yield Row("", "wrong", f"{len(names)} members for {len(series)} series")
         return
@@ -54,6 +55,11 @@ def _compare_file(path: Path, series: list[Any]) -> Iterator[Row]:
         for index, level in enumerate(image.levels):
             full = name if len(image.levels) == 1 else f"{name}/{index}"
             yield Row(full, *_compare(group, full, level))
+
+
+def _is_coordinate(node: Any) -> bool:
+    """Whether a member holds its values itself; those of images are in the file."""
+    return isinstance(node, Array) and any(source.is_inline for source in node.manifest.sources)
 
 
 def _place(name: str) -> tuple[int, str]:

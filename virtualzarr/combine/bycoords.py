@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
+from virtualzarr.array.inline import inline_array
 from virtualzarr.array.recut import Pieces, axes_of, recut
 from virtualzarr.combine.absent import absent_node
 from virtualzarr.combine.api import concat_labelled
 from virtualzarr.combine.arrays import alike
 from virtualzarr.combine.attributes import differing_meaning
-from virtualzarr.combine.coordinates import inline_array
 from virtualzarr.combine.merging import merge_labelled
 from virtualzarr.combine.options import JoinOptions, Options
 from virtualzarr.combine.problems import Labels, Problems

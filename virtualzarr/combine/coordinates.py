@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import RegularGrid
 from virtualzarr.array import Array
-from virtualzarr.codecs import Pipeline, make
+from virtualzarr.array.inline import inline_array
 from virtualzarr.combine.times import LENGTHS
 from virtualzarr.errors import MismatchError, VirtualZarrError
 from virtualzarr.group import Group
-from virtualzarr.manifest import Manifest
-from virtualzarr.metadata import STRING, ArrayMetadata
 
 ValueOf = Callable[[str, Group], Any]
 """Gives the coordinate of an input: called with its file, and what was found in it."""
@@ -165,30 +162,3 @@ def _counted(times: NDArray[Any]) -> tuple[str, NDArray[np.int64]]:
     numbers = nanoseconds.astype(np.int64)
     word = next(name for name, length in LENGTHS.items() if not (numbers % length).any())
     return word, numbers // LENGTHS[word]
-
-
-def inline_array(
-    values: NDArray[Any], dims: Sequence[str | None], attributes: Mapping[str, Any], path: str
-) -> Array:
-    """Return a virtual array of one chunk, which it holds itself."""
-    dtype, codecs = values.dtype.newbyteorder("="), [make("bytes", endian="little")]
-    if dtype.kind == "U":
-        values, dtype, codecs = values.astype(object), STRING, [make("vlen-utf8")]
-    pipeline = Pipeline(codecs)
-    shape = values.shape
-    edges = [max(1, n) for n in shape]
-    data = bytes(pipeline.for_block(edges, dtype).encode(values)) if values.size else b""
-    metadata = ArrayMetadata(
-        shape,
-        dtype,
-        RegularGrid(shape, edges),
-        pipeline,
-        dimension_names=tuple(dims),
-        attributes=dict(attributes),
-    )
-    manifest = (
-        Manifest.inline(data, len(shape))
-        if values.size
-        else Manifest.missing(metadata.grid.grid_shape)
-    )
-    return Array.virtual(metadata, manifest, path)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.metadata import json_attributes
+
 LIMIT = 64 * 1024
 """Attributes whose JSON is longer are left out: they are data, not descriptions."""
 
@@ -39,7 +41,8 @@ def page_attributes(page: Any) -> dict[str, Any]:
     """Return a page's tags that describe the image, by their names in the TIFF specifications.
 
     Rationals become numbers, enumerated values their names. GeoTIFF keys are under ``"GeoTIFF"``.
-    What is not text or numbers, or is long, is left out.
+    GDAL's nodata value is ``"_FillValue"``, too. What is not text or numbers, or is long, is left
+    out.
     """
     attributes: dict[str, Any] = {}
     for code in _TAGS:
@@ -57,7 +60,32 @@ def page_attributes(page: Any) -> dict[str, Any]:
             key: int(value) if isinstance(value, IntEnum) else value for key, value in geo.items()
         }
         _put(attributes, "GeoTIFF", codes)
-    return attributes
+    nodata = _nodata(page)
+    return (
+        attributes if nodata is None else {**attributes, **json_attributes({"_FillValue": nodata})}
+    )
+
+
+def _nodata(page: Any) -> Any:
+    """Return the value that stands for none in a page, if there is one that its samples can have.
+
+    It may be another than tifffile fills missing tiles with: that does not read all such values.
+    """
+    text, dtype = page.tags.valueof(42113), page.dtype
+    if not isinstance(text, str) or dtype is None or dtype.kind not in "iuf":
+        return None
+    try:
+        said = float(text.replace(",", "."))
+        if dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                value = dtype.type(said)
+            return value if np.isfinite(value) or not math.isfinite(said) else None
+        exact = int(text) if text.strip().lstrip("+-").isdigit() else int(said)
+    except (ValueError, OverflowError):
+        return None
+    limits = np.iinfo(dtype)
+    fits = (exact == said or abs(exact) > 1 << 53) and limits.min <= exact <= limits.max
+    return dtype.type(exact) if fits else None
 
 
 def file_attributes(tiff: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.formats.tiff.attributes import file_attributes
+from virtualzarr.formats.tiff.coordinates import coordinate_arrays
 from virtualzarr.formats.tiff.files import Files, opened, parsing
 from virtualzarr.formats.tiff.series import series_array
 from virtualzarr.group import Group
@@ -33,7 +34,8 @@ def scan(
     their series if there are several and all have different names, else ``"0"``, ``"1"``, ...; a
     file with one series has the array ``"0"``. A series with several resolutions is a group of
     arrays ``"0"`` (full resolution), ``"1"``, ... Dimensions are named by tifffile's axis letters
-    in lower case.
+    in lower case. Beside GeoTIFF images are their coordinates ``"x"`` and ``"y"``, of the centres
+    of pixels; those of a group of resolutions are of the full one.
 
     Parameters
     ----------
@@ -82,10 +84,14 @@ class _Scan:
         if not series:
             raise SourceError("the TIFF file has no images", file=self.source.uri)
         members: dict[str, Array | Group] = {}
+        images: list[tuple[Array, Any]] = []
         for name, image in zip(_names(series), series, strict=True):
             node = self.pyramid(image, name) if len(image.levels) > 1 else self.array(image, name)
             if node is not None:
                 members[name] = node
+            if isinstance(node, Array):
+                images.append((node, image.keyframe))
+        members |= self.coordinates(images, members, "")
         return Group(attributes, members, refused=self.refused)
 
     def pyramid(self, series: Any, path: str) -> Group:
@@ -97,7 +103,17 @@ class _Scan:
                 levels[str(index)] = array
         datasets = [{"path": name} for name in levels]
         attributes = {"multiscales": [{"name": series.name or path, "datasets": datasets}]}
-        return Group(attributes, levels, path)
+        members: dict[str, Array | Group] = {**levels}
+        if "0" in levels:
+            members |= self.coordinates([(levels["0"], series.keyframe)], levels, path)
+        return Group(attributes, members, path)
+
+    def coordinates(
+        self, images: list[tuple[Array, Any]], taken: Mapping[str, Any], path: str
+    ) -> dict[str, Array]:
+        """Return coordinate variables for the arrays of a group."""
+        with parsing(self.source.uri):
+            return coordinate_arrays(images, taken, path)
 
     def array(self, series: Any, path: str) -> Array | None:
         """Return the array of a series, or None if it is refused."""

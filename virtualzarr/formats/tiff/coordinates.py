@@ -1,0 +1,117 @@
+"""The coordinates of GeoTIFF images (OGC 19-008r4, section 7.3 and annex C)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.array.inline import inline_array
+
+_SCALE, _TIEPOINT, _TRANSFORMATION = 33550, 33922, 34264
+_GEOGRAPHIC, _POINT = 2, 2
+"""Values of GTModelTypeGeoKey and GTRasterTypeGeoKey."""
+
+
+def page_coordinates(page: Any) -> dict[str, NDArray[np.float64]]:
+    """Return the coordinates of the centres of a page's columns and rows, as ``x`` and ``y``.
+
+    There are none if the page has no georeference, or one by which coordinates of columns depend
+    on the row: rotated images, and those with several tie points.
+    """
+    axes = _axes(page)
+    if axes is None:
+        return {}
+    # A pixel that stands for a point lies at its index, one that stands for an area around it.
+    centre = 0.0 if _key(page, "GTRasterTypeGeoKey") == _POINT else 0.5
+    counts = {"x": page.imagewidth, "y": page.imagelength}
+    return {
+        name: (np.arange(counts[name], dtype=np.float64) + centre) * step + origin
+        for name, (step, origin) in axes.items()
+    }
+
+
+def coordinate_arrays(
+    images: Iterable[tuple[Array, Any]], taken: Mapping[str, Any], path: str
+) -> dict[str, Array]:
+    """Return coordinate variables for arrays that lie in one group.
+
+    Parameters
+    ----------
+    images : iterable of (Array, tifffile.TiffPage)
+    taken : mapping
+        Names that are not free.
+    path : str
+        Of the group.
+
+    Returns
+    -------
+    dict
+        ``x`` and ``y``, where all arrays with a dimension of that name have the same coordinates.
+    """
+    found: dict[str, list[NDArray[np.float64] | None]] = {"x": [], "y": []}
+    geographic = False
+    for array, page in images:
+        coordinates = page_coordinates(page)
+        geographic |= _key(page, "GTModelTypeGeoKey") == _GEOGRAPHIC
+        for name, lengths in found.items():
+            if name in (array.dims or ()):
+                lengths.append(coordinates.get(name))
+    arrays = {}
+    for name, all_values in found.items():
+        values = all_values[0] if all_values else None
+        if values is None or name in taken:
+            continue
+        if all(other is not None and np.array_equal(values, other) for other in all_values):
+            attributes = _described(name, geographic)
+            place = f"{path}/{name}" if path else name
+            arrays[name] = inline_array(values, (name,), attributes, place)
+    return arrays
+
+
+def _axes(page: Any) -> dict[str, tuple[float, float]] | None:
+    """Return step and origin of both axes, the origin being that of the first pixel's corner."""
+    if not page.is_geotiff:
+        return None
+    matrix = _numbers(page, _TRANSFORMATION, 16)
+    if matrix is not None:
+        if any(matrix[place] for place in (1, 2, 4, 6)):
+            return None
+        axes = {"x": (matrix[0], matrix[3]), "y": (matrix[5], matrix[7])}
+    else:
+        scale, tie = _numbers(page, _SCALE, 3), _numbers(page, _TIEPOINT, 6)
+        if scale is None or tie is None:
+            return None
+        axes = {
+            "x": (scale[0], tie[3] - tie[0] * scale[0]),
+            "y": (-scale[1], tie[4] + tie[1] * scale[1]),
+        }
+    numbers = [number for pair in axes.values() for number in pair]
+    usable = np.isfinite(numbers).all() and axes["x"][0] and axes["y"][0]
+    return axes if usable else None
+
+
+def _numbers(page: Any, code: int, count: int) -> tuple[float, ...] | None:
+    """Return the numbers of a tag if it has exactly so many."""
+    value = page.tags.valueof(code)
+    if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != count:
+        return None
+    return tuple(float(number) for number in value)
+
+
+def _key(page: Any, name: str) -> int | None:
+    """Return a GeoTIFF key that is a number."""
+    value = (page.geotiff_tags or {}).get(name)
+    return int(value) if isinstance(value, int) else None
+
+
+def _described(name: str, geographic: bool) -> dict[str, str]:
+    """Return CF attributes of a coordinate."""
+    if not geographic:
+        return {"axis": name.upper(), "standard_name": f"projection_{name}_coordinate"}
+    if name == "x":
+        return {"axis": "X", "standard_name": "longitude", "units": "degrees_east"}
+    return {"axis": "Y", "standard_name": "latitude", "units": "degrees_north"}
