@@ -51,8 +51,10 @@ FILES = {"a.nc": netcdf3, "a.npy": npy, "a.nii": nifti, "a.fits": fits}
 def test_zarr_python_reads_alike(tmp_path, name, zarr_format):
     FILES[name](tmp_path / name)
     group = vz.virtualize(tmp_path / name)
-    report = group.publish(tmp_path / "refs.json", zarr_format=zarr_format)
-    assert report.copied_bytes == 0
+    # In Zarr v3 it would read unsigned integers of FITS wrong, which are big-endian.
+    copy = name == "a.fits" and zarr_format == 3
+    report = group.publish(tmp_path / "refs.json", zarr_format=zarr_format, copy=copy)
+    assert bool(report.copied) == copy
     assert_read_alike(group, tmp_path / "refs.json")
 
 

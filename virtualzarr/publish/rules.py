@@ -40,6 +40,9 @@ TRUNCATE = "virtualzarr.truncate"
 
 BITORDER = "imagecodecs_bitorder"
 
+_VIEWING = ("delta", "fixedscaleoffset", "quantize", "astype")
+"""Filters of numcodecs that take bytes for elements of the dtype they are configured with."""
+
 KEYS = {2: KeyEncoding("v2"), 3: KeyEncoding()}
 """How chunk keys are written in each format."""
 
@@ -156,6 +159,10 @@ def not_v3(metadata: ArrayMetadata) -> str | None:
     """Why v3 documents cannot describe an array so that others read it right, or None."""
     if any(c.name == BITORDER and c.kind == "bytes_bytes" for c in metadata.pipeline.codecs):
         return f"zarr-python knows the codec {BITORDER} of arrays, not of bytes"
+    names = [codec.name.removeprefix("numcodecs.") for codec in metadata.pipeline.codecs]
+    big = metadata.pipeline.serializer.configuration.get("endian") == "big"
+    if big and any(name in _VIEWING for name in names):
+        return "zarr-python takes big-endian elements behind filters of numcodecs for little-endian"
     try:
         documents_v3(metadata)
     except (UnsupportedError, MetadataError) as error:
