@@ -343,7 +343,8 @@ def rename(
     Parameters
     ----------
     target : path or str
-        A reference file, a folder of references in Parquet, or an Icechunk repository.
+        A reference file, a folder of references in Parquet, an Icechunk repository, or a hierarchy
+        in the native form.
     names : mapping of str to str, or callable
         New URLs or paths by old ones; also of folders, for all that is below: the longest that
         fits counts. Or what returns the new name for an old one.
@@ -369,8 +370,12 @@ def rename(
     >>> rename("air.json", {"/scratch/air": "s3://bucket/air"})  # doctest: +SKIP
     """
     uri = _place(target)
-    opened = _opened(uri, storage_options, "*")
     naming = names if callable(names) else partial(_by_prefix, dict(names))
+    if detect(uri, storage_options) == "zarr":
+        return native.rename(
+            uri, naming, dry_run=dry_run, relative=relative, storage_options=storage_options
+        )
+    opened = _opened(uri, storage_options, "*")
     known = [source.uri for source in sources_of(opened.node)]
     new = {old: name for old in known if (name := naming(old)) != old}
     relative = opened.relative if relative is None else relative

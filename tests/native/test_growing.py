@@ -15,7 +15,7 @@ from grids import RectilinearGrid, RegularGrid
 from tests.native.failing import Broken, Failing
 from tests.native.helpers import RAW, build, contiguous
 from virtualzarr import Array, Group, Manifest
-from virtualzarr.errors import MismatchError, SourceChangedError, UnsupportedError
+from virtualzarr.errors import MismatchError, SourceChangedError, SourceError, UnsupportedError
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.native import growth
 from virtualzarr.publish.native import append, save
@@ -244,3 +244,37 @@ def test_arrays_without_a_manifest_are_not_appended_references_to(tmp_path):
     vz.create_array(tmp_path / "x", data=np.zeros((6, 4), "i4"), dimension_names=["t", "x"])
     with pytest.raises(UnsupportedError, match="append its values"):
         append(tmp_path / "x", array, "t")
+
+
+@pytest.mark.parametrize("relative", [None, True, False])
+def test_sources_are_renamed(tmp_path, relative):
+    """Parts of several appends, and what was written over references, keep what they hold."""
+    netCDF4 = pytest.importorskip("netCDF4")
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    first, second = old / "0.nc", old / "1.nc"
+    for i, path in enumerate((first, second)):
+        with netCDF4.Dataset(path, "w") as file:
+            file.createDimension("time", None)
+            for name in ("air", "time"):
+                file.createVariable(name, "f8", "time", zlib=True)[:] = 3.0 * i + np.arange(3)
+    target = tmp_path / "x.zarr"
+    vz.virtualize([first], "time").publish(target)
+    vz.append(target, [second], "time")
+    air = vz.open(target, mode="r+")["air"]
+    air[1] = 77
+    expected = air[...]
+    names = {str(old): str(new)}
+    asked = vz.rename(target, names, dry_run=True, relative=relative)
+    assert asked == {f"{old}/{i}.nc": f"{new}/{i}.nc" for i in range(2)}
+    np.testing.assert_array_equal(vz.open(target)["air"][...], expected)
+    assert vz.rename(target, names, relative=relative) == asked
+    with pytest.raises(SourceError):
+        vz.open(target)["air"][...]
+    old.rename(new)
+    np.testing.assert_array_equal(vz.open(target)["air"][...], expected)
+    if relative:
+        (tmp_path / "there").mkdir()
+        new.rename(tmp_path / "there" / "new")
+        target = target.rename(tmp_path / "there" / "x.zarr")
+        np.testing.assert_array_equal(vz.open(target)["air"][...], expected)

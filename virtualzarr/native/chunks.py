@@ -94,6 +94,12 @@ class NativeChunks(ManifestChunks):
             self._parts[stretch.name] = found
         return found
 
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts that have references."""
+        for number in range(len(self.configuration.parts)):
+            if (part := self.part(number)) is not None:
+                yield part
+
     @property
     def marks(self) -> Marks | None:
         """The record of cells that are stored natively; None where none ever was."""
@@ -103,8 +109,7 @@ class NativeChunks(ManifestChunks):
     @property
     def apart(self) -> bool:
         """Whether some chunks may decode otherwise than the array declares."""
-        parts = map(self.part, range(len(self.configuration.parts)))
-        return any(part is not None and part.apart for part in parts)
+        return any(part.apart for part in self.parts())
 
     def writing(self, array: Array) -> AbstractContextManager[StoreChunks]:
         """Give what the array is written to, within a with statement."""

@@ -40,7 +40,7 @@ def commit(store: Store, root: str, changes: Mapping[str, tuple[Array, ArrayMeta
     def changed(path: str, document: Any) -> Document:
         if document is None or not _same(document, before[path]):
             raise MismatchError(
-                "somebody else changed the array meanwhile; nothing was appended",
+                "somebody else changed the array meanwhile; nothing was changed",
                 file=store.uri,
                 variable=join(root, path),
             )

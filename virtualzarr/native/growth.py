@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -143,6 +144,32 @@ def grown(array: Array, joined: Array, axis: int) -> ArrayMetadata:
     parts = (*parts, Stretch(name, manifest.shape))
     transformer = replace(configuration, parts=parts).to_json()
     return array.metadata.replace(**_members(grid), storage_transformers=(transformer,))
+
+
+def described_anew(
+    array: Array, change: Callable[[Manifest], Manifest], *, relative: bool | None = None
+) -> ArrayMetadata:
+    """Store all parts of an array's manifest changed, and return its metadata then.
+
+    Parameters
+    ----------
+    change : callable
+        Gives a manifest of the same cells.
+    relative : bool, optional
+        Whether sources are named relative to the array; by default as they were.
+    """
+    chunks = native_chunks(array)
+    found = chunks.configuration
+    relative = found.relative if relative is None else relative
+    parts = list(found.parts)
+    for number, stretch in enumerate(found.parts):
+        part = chunks.part(number)
+        if part is not None:
+            manifest = change(part.load([slice(n) for n in stretch.shape]))
+            name = save_part(chunks.store, array.path, manifest, relative_uris=relative)
+            parts[number] = Stretch(name, stretch.shape)
+    transformer = replace(found, parts=tuple(parts), relative=relative).to_json()
+    return array.metadata.replace(storage_transformers=(transformer,))
 
 
 def _cut(manifest: Manifest, index: tuple[slice, ...]) -> Manifest:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from virtualzarr.array import Array, references
@@ -31,11 +32,13 @@ from virtualzarr.metadata import (
 )
 from virtualzarr.metadata.fill import same_fill
 from virtualzarr.models.known import spec_of
+from virtualzarr.native.chunks import NativeChunks
 from virtualzarr.native.documents import commit, settle
-from virtualzarr.native.growth import grown, native_chunks, saved, tail
+from virtualzarr.native.growth import described_anew, grown, native_chunks, saved, tail
 from virtualzarr.native.parts import NO_SIZE, NO_TIME
 from virtualzarr.native.places import access_of
 from virtualzarr.nodes import open_hierarchy
+from virtualzarr.publish.copying import renamed
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.stores import Store, open_store
 
@@ -222,6 +225,59 @@ def append(
         path=store.uri, zarr_format=3, why_v3=(), arrays=len(changes), groups=0, references=count,
         inlined=0, copied=0, copied_bytes=0, copied_to=None, nbytes=0,
     )  # fmt: skip
+
+
+def rename(
+    target: Any,
+    naming: Callable[[str], str],
+    *,
+    dry_run: bool = False,
+    relative: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Give the source files of a hierarchy other names; what was written over them stays.
+
+    Parameters
+    ----------
+    target : path, URL, mutable mapping or store
+    naming : callable
+        Gives the new name of a file.
+    dry_run : bool
+        Whether nothing is written.
+    relative : bool, optional
+        Whether files are named relative to each array; by default as they were.
+    storage_options : mapping, optional
+        As for `open`.
+
+    Returns
+    -------
+    dict of str to str
+        New names by old ones, of all files that were renamed.
+    """
+    store = open_store(target, storage_options)
+    if not dry_run:
+        check_writable(store)
+        settle(store)
+    node = open_hierarchy(store, access=access_of(store, "*", storage_options))
+    nodes = {"": node} if isinstance(node, Array) else dict(node.members(None))
+    arrays = {
+        path: array
+        for path, array in nodes.items()
+        if isinstance(array, Array) and isinstance(array.chunk_source, NativeChunks)
+    }
+    if not arrays:
+        raise UnsupportedError("there are no references in it", file=store.uri)
+    parts = [part for array in arrays.values() for part in native_chunks(array).parts()]
+    known = dict.fromkeys(uri for part in parts for uri, *_ in part.uris())
+    new = {old: name for old in known if (name := naming(old)) != old}
+    if not dry_run and (new or relative is not None):
+        change = partial(renamed, name=lambda old: new.get(old, old))
+        changes = {
+            path: (array, described_anew(array, change, relative=relative))
+            for path, array in arrays.items()
+        }
+        commit(store, "", changes)
+    return new
 
 
 def not_there(
