@@ -126,6 +126,20 @@ def test_the_same_file_twice(tmp_path, files, form):
     assert append(refs, files[:3], "time", duplicates="skip") is None
 
 
+@pytest.mark.parametrize("form", [*FORMS, "zarr"])
+def test_the_same_hierarchy_twice(tmp_path, form):
+    days = [tmp_path / f"day{i}" for i in range(3)]
+    for i, day in enumerate(days):
+        group = vz.create_group(day)
+        group.create_array("a", data=np.arange(4) + 4 * i, chunks=2, dimension_names=["t"])
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.virtualize(days[:2], "t"), refs, **({"form": "native"} if form == "zarr" else {}))
+    with pytest.raises(MismatchError, match=r"there already.*day1"):
+        append(refs, days[1], "t")
+    append(refs, days[2], "t")
+    assert vz.open(refs)["a"][...].tolist() == list(range(12))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_changed_file_is_not_added(tmp_path, files, form):
     refs = tmp_path / f"refs.{form}"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
+from virtualzarr.array.references import as_virtual
 from virtualzarr.combine import concat, stack
 from virtualzarr.combine.api import has_dimension
 from virtualzarr.errors import (
@@ -226,9 +227,16 @@ def _formats(node: Group | Array) -> set[int]:
     return {array.metadata.zarr_format for array in arrays_of(node).values()}
 
 
+def _virtual(node: Group | Array) -> Any:
+    """Return a hierarchy with references to what lies in stores, to be found there again."""
+    if isinstance(node, Array):
+        return as_virtual(node)
+    return Group(node.attrs, {n: _virtual(node[n]) for n in node}, node.path, node.refused)
+
+
 def _is_there(file: str, group: Group, known: Mapping[str, Source], duplicates: str) -> bool:
     """Whether a file's chunks are referred to already."""
-    there = [source for source in sources_of(group) if source.uri in known]
+    there = [source for source in sources_of(_virtual(group)) if source.uri in known]
     for source in there:
         if _changes(_facts(known[source.uri]), _facts(source)):
             raise SourceChangedError(

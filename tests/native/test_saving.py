@@ -22,7 +22,7 @@ from virtualzarr.metadata import ArrayMetadata, TypedFloat
 from virtualzarr.native import columns
 from virtualzarr.native.columns import chunk_shape
 from virtualzarr.publish import publish
-from virtualzarr.publish.native import save
+from virtualzarr.publish.native import append, save
 
 
 def rows_of(manifest):
@@ -231,3 +231,20 @@ def test_chunk_shapes_of_columns(shape, monkeypatch):
     assert len(chunks) == len(shape)
     assert np.prod(chunks, dtype=int) <= 1 << 16
     assert all(1 <= c <= max(1, n) for c, n in zip(chunks, shape, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["i2", "f4"])
+def test_what_zarr_v2_masks_is_masked(dtype, tmp_path):
+    xarray = pytest.importorskip("virtualzarr.integrations.xarray")
+    stored = vz.create_group(tmp_path / "v2", zarr_format=2)
+    values = np.array([0, 3], dtype)
+    stored.create_array("a", data=values, fill_value=3).attrs["_ARRAY_DIMENSIONS"] = ["t"]
+    vz.open(tmp_path / "v2").publish(tmp_path / "x.zarr", form="native")
+    vz.append(tmp_path / "x.zarr", tmp_path / "v2", "t", duplicates="skip")
+    opened = xarray.to_dataset(vz.open(tmp_path / "x.zarr"))
+    np.testing.assert_array_equal(opened["a"].values, [0, np.nan])
+    other = vz.create_group(tmp_path / "other", zarr_format=2)
+    other.create_array("a", data=values, fill_value=3).attrs["_ARRAY_DIMENSIONS"] = ["t"]
+    append(tmp_path / "x.zarr", vz.open(tmp_path / "other"), "t")
+    opened = xarray.to_dataset(vz.open(tmp_path / "x.zarr"))
+    np.testing.assert_array_equal(opened["a"].values, [0, np.nan] * 2)

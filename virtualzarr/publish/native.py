@@ -27,6 +27,7 @@ from virtualzarr.metadata import (
     KeyEncoding,
     check_name,
     dumps_json,
+    encode_fill_attribute,
     parse_array_v3,
     zero_of,
 )
@@ -40,6 +41,7 @@ from virtualzarr.native.places import access_of
 from virtualzarr.nodes import open_hierarchy
 from virtualzarr.publish.copying import renamed
 from virtualzarr.publish.report import PublishReport
+from virtualzarr.publish.rules import FILL, is_encodable, mask_value
 from virtualzarr.stores import Store, open_store
 
 
@@ -129,12 +131,31 @@ def _saved_array(
     """Store the references of an array, and return the metadata to write for it, and how many."""
     for name in path.split("/") if path else ():
         check_name(name, 3)
-    metadata = array.metadata.as_format(3).replace(
-        key_encoding=KeyEncoding(), storage_transformers=()
-    )
+    metadata = _in_v3(array.metadata).replace(key_encoding=KeyEncoding(), storage_transformers=())
     _check_said(metadata, path)
     manifest: Manifest = references.manifest_of(array)
     return saved(store, path, metadata, manifest, relative=relative), manifest.nrefs
+
+
+def _in_v3(metadata: ArrayMetadata) -> ArrayMetadata:
+    """Return metadata in Zarr v3, where an attribute says what the fill value of v2 masks."""
+    made, mask = metadata.as_format(3), mask_value(metadata)
+    if made is metadata or FILL in made.attributes or not is_encodable(mask, metadata.dtype):
+        return made
+    fill = encode_fill_attribute(mask, metadata.dtype)
+    return made.replace(attributes={**made.attributes, FILL: fill})
+
+
+def _all_virtual(node: Group | Array) -> Any:
+    """Return a hierarchy of virtual arrays in Zarr v3."""
+    if isinstance(node, Group):
+        members = {name: _all_virtual(node[name]) for name in node}
+        return Group(node.attrs, members, node.path, node.refused)
+    if node.metadata.zarr_format == 3 and node.is_virtual:
+        return node
+    made = Array.virtual(_in_v3(node.metadata), references.manifest_of(node), node.path)
+    made.fill_missing = node.fill_missing
+    return made
 
 
 def _check_said(metadata: ArrayMetadata, path: str) -> None:
@@ -209,6 +230,7 @@ def append(
     check_writable(store)
     settle(store, path)
     node = open_hierarchy(store, path, access=access_of(store, allowed, storage_options))
+    addition = _all_virtual(addition)
     found = dict(_growing(node, dim, axis))
     if not found:
         raise ValueError(f"no array has a dimension {dim!r}")

@@ -189,7 +189,7 @@ def documents_v3(metadata: ArrayMetadata) -> Published:
     attributes, dropped = dict(metadata.attributes), None
     if mask is not None:
         attributes.pop(FILL, None)
-        if _is_encodable(mask, metadata.dtype):
+        if is_encodable(mask, metadata.dtype):
             attributes[FILL] = encode_fill_attribute(mask, metadata.dtype)
         else:
             dropped = f"xarray cannot read the {FILL} {mask!r} of a v3 array of {metadata.dtype}"
@@ -214,8 +214,10 @@ def _check_again(metadata: ArrayMetadata, read: ArrayMetadata) -> None:
         raise UnsupportedError("the document would not describe the array's chunks exactly")
 
 
-def _is_encodable(mask: Any, dtype: np.dtype) -> bool:
+def is_encodable(mask: Any, dtype: np.dtype) -> bool:
     """Whether xarray decodes the attribute of such an array to the very same value."""
+    if mask is None:
+        return False
     if isinstance(mask, np.generic):
         mask = mask.item()
     number = isinstance(mask, (int, float)) and not isinstance(mask, bool)
