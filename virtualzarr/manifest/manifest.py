@@ -331,6 +331,8 @@ def _small(column: Any) -> Any:
     """Return the part of a broadcast column that takes memory."""
     if column is None or isinstance(column, Affine):
         return column
+    if 0 not in column.strides:
+        return column
     return column[tuple(slice(None, 1) if stride == 0 else slice(None)
                         for stride in column.strides)]  # fmt: skip
 
@@ -350,6 +352,9 @@ def _bounds(column: Any) -> tuple[int, int]:
     if isinstance(column, Affine):
         return column.bounds()
     small = _small(column)
+    if small.size <= 16:  # where calls of numpy cost more than Python's numbers
+        numbers = small.reshape(-1).tolist()
+        return min(numbers), max(numbers)
     return int(small.min()), int(small.max())
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.formats.hdf5.helpers import assert_same, low_level, scan_all
 from virtualzarr.errors import CodecError, UnsupportedError
-from virtualzarr.formats.hdf5 import filters, scan
+from virtualzarr.formats.hdf5 import describe, filters, scan
 
 SHAPE, CHUNKS = (7, 10), (3, 4)
 RANDOM = np.random.default_rng(0)
@@ -170,6 +170,12 @@ def test_plugin_filters(plugin_files, name, dtype):
     np.testing.assert_array_equal(array[...], np.round(expected).cumsum(axis=1).astype(dtype))
 
 
+def forget():
+    """Forget which codecs filters became."""
+    filters._pipeline.cache_clear()
+    describe._decoding.cache_clear()
+
+
 @pytest.mark.parametrize("name", ["zfp", "fcidecomp", "blosc2", "sz", "sz3", "sperr"])
 @pytest.mark.parametrize("direct", [True, False])
 def test_what_h5py_read_from_other_filters(plugin_files, name, direct, monkeypatch):
@@ -178,13 +184,13 @@ def test_what_h5py_read_from_other_filters(plugin_files, name, direct, monkeypat
     if not direct:
         monkeypatch.setattr(filters, "_TRANSLATIONS", {})
     for path in paths:
-        filters._pipeline.cache_clear()
+        forget()
         array = scan_all(path)["x"]
         found = array[...]
         np.testing.assert_array_equal(found, np.load(path.with_suffix(".npy")), str(path))
         used = array.metadata.pipeline.codecs[-1].name
         assert direct == (used != "virtualzarr.hdf5_chunk") or name not in ("zfp", "fcidecomp")
-    filters._pipeline.cache_clear()
+    forget()
 
 
 @pytest.mark.parametrize("dtype", ["<i1", "<u2", ">i4", "<i8", ">u8", "<f4", ">f8"])

@@ -8,10 +8,10 @@ import math
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.formats.hdf5.helpers import low_level, objects_of, source_of
+from tests.formats.hdf5.helpers import assert_same, low_level, objects_of, source_of
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.indexes import columns
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Listed, Numbered, dense
@@ -131,6 +131,55 @@ def test_large_indexes_with_gaps(path, count, maxshape, libver, kind, filtered):
     found = written(path, cells, chunk, shape=shape, maxshape=maxshape, filtered=filtered,
                     libver=libver)  # fmt: skip
     assert found == kind
+
+
+@st.composite
+def growing(draw):
+    """Draw a dataset, which axes grow, and a shape that it grows or shrinks to."""
+    ndim = draw(st.integers(1, 3))
+    chunk = tuple(draw(st.integers(1, 3)) for _ in range(ndim))
+    shape = tuple(draw(st.integers(1, 9)) for _ in range(ndim))
+    extra = [draw(st.sampled_from([0, 0, 5, None])) for _ in range(ndim)]
+    most = tuple(None if k is None else n + k for n, k in zip(shape, extra, strict=True))
+    later = tuple(draw(st.integers(1, 12 if limit is None else limit)) for limit in most)
+    return chunk, shape, most, later
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(growing(), st.sampled_from(["earliest", "v110", "latest"]), st.booleans(), st.booleans())
+def test_datasets_that_grow_and_shrink(path, drawn, libver, filtered, block):
+    """Values tell where each chunk is; the library's own reading of the file is the oracle."""
+    chunk, shape, most, later = drawn
+    options = {"compression": "lzf"} if filtered else {}
+    with h5py.File(path, "w", libver=libver, userblock_size=512 if block else 0) as file:
+        edges = tuple(
+            n if limit is None else min(n, limit) for n, limit in zip(chunk, most, strict=True)
+        )
+        made = file.create_dataset("x", shape, "<i4", chunks=edges, maxshape=most, **options)
+        made[...] = np.arange(math.prod(shape)).reshape(shape)
+        made.resize(later)
+    assert_same(path)
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (4, 8), (8, 4)])
+@pytest.mark.parametrize("maxshape", [None, (None, 14), (None, None)])
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_narrow_addresses(path, sizes, maxshape, libver):
+    if maxshape == (None, 14) and libver == "latest" and sizes[1] == 4:
+        pytest.skip("HDF5 itself does not find the unlimited axis again")
+    plist = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    plist.set_sizes(*sizes)
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    low = {"earliest": h5py.h5f.LIBVER_EARLIEST, "latest": h5py.h5f.LIBVER_LATEST}[libver]
+    access.set_libver_bounds(low, h5py.h5f.LIBVER_LATEST)
+    data = np.arange(280, dtype="u2").reshape(20, 14)
+    with h5py.File(h5py.h5f.create(str(path).encode(), fcpl=plist, fapl=access)) as file:
+        file.create_dataset("x", data=data, chunks=(4, 3), maxshape=maxshape, compression="gzip")
+        file["x"].attrs.update({f"a{k}": "text" for k in range(20)})
+    group = assert_same(path)
+    assert group["x"].attrs["a7"] == "text"
 
 
 # -- columns ---------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_groups_reachable_in_exponentially_many_ways(tmp_path):
 def test_files_hdf5_cannot_open(tmp_path, content):
     path = tmp_path / "a.h5"
     path.write_bytes(content)
-    with pytest.raises(SourceError, match=r"HDF5 cannot open the file.*a\.h5"):
+    with pytest.raises(SourceError, match=r"(HDF5 cannot open the file|the file is empty).*a\.h5"):
         scan(path)
 
 

@@ -24,8 +24,6 @@ def datasets(draw):
         options["fillvalue"] = draw(st.sampled_from([None, 0, 7]))
     if ndim and draw(st.booleans()):
         maxshape = [draw(st.sampled_from([n, n + 3, None])) for n in shape]
-        maxshape[1:] = [n if m is None and maxshape[0] is not None else m
-                        for n, m in zip(shape[1:], maxshape[1:], strict=True)]  # fmt: skip
         options["maxshape"] = tuple(max(n, 1) if n is not None else None for n in maxshape)
         options["chunks"] = tuple(
             draw(st.integers(1, 9 if limit is None else max(limit, 1)))

@@ -126,10 +126,6 @@ class AttributeReader:
             attributes.hidden.update({name: shown.pop(name, "") for name in _OF_SCALES})
         return attributes
 
-    def read(self, oid: Any, complain: Complain) -> Attributes:
-        """Read the attributes of an object with h5py, as users see them."""
-        return self.show(self.listed(oid), complain, lambda name, reason: oid)
-
     def listed(self, oid: Any) -> list[Found]:
         """Read all attributes of an object with h5py.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,21 +14,19 @@ from grids import RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.base import BytesBytes
-from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import external, header, inlined, virtual
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.hdf5 import external, inlined, virtual
+from virtualzarr.formats.hdf5.describe import Described, read_stored
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
-from virtualzarr.formats.hdf5.header import ChunkLayout, Filter, HeaderBytes
-from virtualzarr.formats.hdf5.index import ChunkIndex, read_chunk_index
+from virtualzarr.formats.hdf5.indexes import ChunkIndex
 from virtualzarr.formats.hdf5.surroundings import Surroundings
-from virtualzarr.formats.hdf5.types import ElementType, element_type
+from virtualzarr.formats.hdf5.types import ElementType
 from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.metadata import STRING
 from virtualzarr.stores.files import is_url
 
 # Strings of datasets up to this size are looked at.
 _LOOKED_AT = 1 << 18
-# h5py passes on no more parameters of a filter than this.
-_H5PY_PARAMETERS = 16
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,17 @@ class Values:
 class _Dataset:
     """What the functions of this module look at."""
 
-    dsid: Any
-    dcpl: Any
-    space: Any
+    described: Described
     near: Surroundings
     element: ElementType
     shape: tuple[int, ...]
 
-    def decoding(self, filters: Sequence[Filter] = ()) -> FilterPipeline:
-        return filter_pipeline(self.element, filters)
+    def decoding(self) -> FilterPipeline:
+        """Return the codecs of the elements and of the filters."""
+        found = self.described.decoding()
+        if self.element is self.described.element:
+            return found
+        return filter_pipeline(self.element, found.filters)
 
     @property
     def nbytes(self) -> int:
@@ -75,14 +75,12 @@ class _Dataset:
 _Stored = tuple[SeparableGrid, Manifest, Pipeline]
 
 
-def read_values(dsid: Any, address: int, near: Surroundings) -> Values:
+def read_values(described: Described, near: Surroundings) -> Values:
     """Find out how the values of a dataset lie.
 
     Parameters
     ----------
-    dsid : h5py.h5d.DatasetID
-    address : int
-        Of its object header.
+    described : Described
     near : Surroundings
         The file it is in.
 
@@ -95,18 +93,16 @@ def read_values(dsid: Any, address: int, near: Surroundings) -> Values:
     SourceError
         If the file contradicts itself.
     """
-    dcpl, space = dsid.get_create_plist(), dsid.get_space()
-    element = element_type(dsid.get_type())
-    extents = space.get_simple_extent_dims()
+    element, extents = described.element, described.shape
     if extents is None:  # a null dataspace: no axes, and no values
         return _no_values(element)
-    dataset = _Dataset(dsid, dcpl, space, near, element, extents + element.inner)
+    dataset = _Dataset(described, near, element, extents + element.inner)
     if element.elsewhere:
         return _copied(dataset)
     if len(element.codecs) > 1 and _is_clean(dataset):
         dataset = replace(dataset, element=replace(element, codecs=element.codecs[:1]))
-    grid, manifest, pipeline = _stored(dataset, address)
-    fill = _fill_value(dataset, manifest.nrefs < manifest.ncells)
+    grid, manifest, pipeline = _stored(dataset)
+    fill = _fill_value(dataset, manifest)
     return Values(dataset.shape, element.dtype, grid, manifest, pipeline, fill, element.labels)
 
 
@@ -120,26 +116,25 @@ def _no_values(element: ElementType) -> Values:
     return Values((0,), dtype, RegularGrid((0,), (1,)), manifest, pipeline, fill, element.labels)
 
 
-def _stored(dataset: _Dataset, address: int) -> _Stored:
-    from h5py import h5d
-
-    layout = dataset.dcpl.get_layout()
+def _stored(dataset: _Dataset) -> _Stored:
+    described = dataset.described
     if 0 in dataset.shape:
         return _nothing(dataset)
-    if layout == h5d.COMPACT:
-        return _read(dataset)  # they lie inside the object header, wherever HDF5 moves that
-    if layout == h5d.CONTIGUOUS:
-        return _external(dataset) if dataset.dcpl.get_external_count() else _contiguous(dataset)
-    if layout == h5d.CHUNKED:
-        return _chunked(dataset, address)
-    if layout == h5d.VIRTUAL:
-        return _virtual(dataset)
-    raise UnsupportedError(f"HDF5 storage layout {layout} is not known")
+    if described.layout.kind == "compact":
+        return _compact(dataset)
+    if described.layout.kind == "contiguous":
+        return _external(dataset) if described.external else _contiguous(dataset)
+    return _chunked(dataset) if described.layout.kind == "chunked" else _virtual(dataset)
 
 
 def _whole(dataset: _Dataset) -> RegularGrid:
     """Return the grid of one cell."""
-    return RegularGrid(dataset.shape, [max(n, 1) for n in dataset.shape])
+    return _grid(dataset.shape, tuple([max(n, 1) for n in dataset.shape]))
+
+
+@lru_cache(1024)
+def _grid(shape: tuple[int, ...], chunk: tuple[int, ...]) -> RegularGrid:
+    return RegularGrid(shape, chunk)
 
 
 def _nothing(dataset: _Dataset) -> _Stored:
@@ -147,58 +142,19 @@ def _nothing(dataset: _Dataset) -> _Stored:
     return grid, Manifest.missing(grid.grid_shape), dataset.decoding().pipeline
 
 
-def _read(dataset: _Dataset) -> _Stored:
-    """Keep the values here, strings cleaned: that spares the codec."""
-    raw = _cleaned(dataset.element, _raw(dataset))
+def _compact(dataset: _Dataset) -> _Stored:
+    """Keep the values here: they lie inside the object header, wherever HDF5 moves that."""
+    data = dataset.described.layout.data
+    if len(data) < dataset.nbytes:
+        raise SourceError(f"{len(data)} bytes are stored, {dataset.nbytes} are needed")
+    return _kept(dataset, np.frombuffer(data, np.uint8, dataset.nbytes))
+
+
+def _kept(dataset: _Dataset, raw: NDArray[np.uint8]) -> _Stored:
+    """Keep values here, strings cleaned: that spares the codec."""
+    raw = _cleaned(dataset.element, raw)
     manifest = Manifest.inline(raw.tobytes(), len(dataset.shape))
     return _whole(dataset), manifest, Pipeline(dataset.element.codecs[:1])
-
-
-def _contiguous(dataset: _Dataset) -> _Stored:
-    from h5py import h5d
-
-    dsid, ndim = dataset.dsid, len(dataset.shape)
-    pipeline = dataset.decoding().pipeline
-    if dsid.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
-        return _whole(dataset), Manifest.missing((1,) * ndim), pipeline
-    nbytes = dataset.nbytes
-    offset, stored = dsid.get_offset(), dsid.get_storage_size()
-    if offset is None or stored < nbytes:
-        raise SourceError(f"{stored} bytes are stored, {nbytes} are needed")
-    return (
-        _whole(dataset),
-        Manifest.single(dataset.near.file.source, offset, nbytes, ndim),
-        pipeline,
-    )
-
-
-def _is_clean(dataset: _Dataset) -> bool:
-    """Whether all strings of a small local dataset are padded as numpy's are.
-
-    They then need no codec that other readers do not have. Large datasets are not looked at.
-    """
-    from h5py import h5d
-
-    where = dataset.dcpl.get_layout()
-    if where == h5d.VIRTUAL or dataset.dcpl.get_external_count():
-        return False
-    if not 0 < dataset.nbytes <= _LOOKED_AT or is_url(dataset.near.file.source.uri):
-        return False
-    try:
-        raw = _raw(dataset)
-    except (OSError, ValueError, RuntimeError):  # a filter that is not here, or broken chunks
-        return False
-    return np.array_equal(raw, _cleaned(dataset.element, raw))
-
-
-def _raw(dataset: _Dataset) -> NDArray[np.uint8]:
-    """Return the bytes of all elements as they are stored, without filters."""
-    from h5py import h5s
-
-    raw = np.zeros(dataset.nbytes, np.uint8)
-    # With the dataset's own type for the memory, HDF5 converts nothing.
-    dataset.dsid.read(h5s.ALL, h5s.ALL, raw, mtype=dataset.dsid.get_type())
-    return raw
 
 
 def _cleaned(element: ElementType, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -209,51 +165,86 @@ def _cleaned(element: ElementType, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return raw
 
 
+def _is_clean(dataset: _Dataset) -> bool:
+    """Whether all strings of a small local dataset are padded as numpy's are.
+
+    They then need no codec that other readers do not have. Large datasets are not looked at.
+    """
+    described = dataset.described
+    if described.layout.kind == "virtual" or described.external:
+        return False
+    if not 0 < dataset.nbytes <= _LOOKED_AT or is_url(dataset.near.file.source.uri):
+        return False
+    try:
+        raw = read_stored(described.open("strings that may need no codec"))
+    except (OSError, ValueError, RuntimeError):  # a filter that is not here, or broken chunks
+        return False
+    return np.array_equal(raw, _cleaned(dataset.element, raw))
+
+
+def _contiguous(dataset: _Dataset) -> _Stored:
+    described, ndim = dataset.described, len(dataset.shape)
+    layout, nbytes = described.layout, dataset.nbytes
+    pipeline = dataset.decoding().pipeline
+    if layout.address is None:
+        return _whole(dataset), Manifest.missing((1,) * ndim), pipeline
+    if layout.size is not None and layout.size < nbytes:
+        raise SourceError(f"{layout.size} bytes are stored, {nbytes} are needed")
+    if described.size is not None and layout.address + nbytes > described.size:
+        raise SourceError(f"the file ends inside the {nbytes} bytes at {layout.address}")
+    offset, source = described.base + layout.address, dataset.near.file.source
+    return _whole(dataset), Manifest.single(source, offset, nbytes, ndim), pipeline
+
+
 def _external(dataset: _Dataset) -> _Stored:
-    parts = external.segments(dataset.dcpl, dataset.nbytes, dataset.near)
+    dcpl = dataset.described.open("the names of external files").get_create_plist()
+    parts = external.segments(dcpl, dataset.nbytes, dataset.near)
     grid, manifest = external.lay(parts, dataset.shape, dataset.element.itemsize)
     return grid, manifest, dataset.decoding().pipeline
 
 
 def _virtual(dataset: _Dataset) -> _Stored:
     """Put references to the sources together, or else read what HDF5 makes of them."""
-    near, element, dcpl = dataset.near, dataset.element, dataset.dcpl
-    extents = dataset.space.get_simple_extent_dims()
-    fill = np.asarray(_fill_value(dataset, True), element.dtype).tobytes()
+    near, element, extents = dataset.near, dataset.element, dataset.described.shape
+    assert extents is not None
+    dsid = dataset.described.open("the mappings of a virtual dataset")
+    dcpl = dsid.get_create_plist()
+    fill = np.asarray(_fill_value(dataset, None), element.dtype).tobytes()
     try:
         found = virtual.pieces(dcpl, extents, near, element, fill)
         return virtual.assemble(found, dataset.shape, dataset.decoding().pipeline)
     except virtual.Unaligned as reason:
-        _check_sources(dataset)
+        _check_sources(dcpl, near)
         try:
             inlined.check_size(dataset.nbytes)
         except UnsupportedError as error:
             raise UnsupportedError(
                 f"references cannot stand for the virtual dataset ({reason}): {error.message}"
             ) from None
-        return _read(dataset)
+        return _kept(dataset, read_stored(dsid))
 
 
-def _check_sources(dataset: _Dataset) -> None:
+def _check_sources(dcpl: Any, near: Surroundings) -> None:
     """Make sure that HDF5 may open what a virtual dataset is made of."""
-    for index in range(dataset.dcpl.get_virtual_count()):
-        name = dataset.dcpl.get_virtual_filename(index)
+    for index in range(dcpl.get_virtual_count()):
+        name = dcpl.get_virtual_filename(index)
         name = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
         if name != ".":
-            dataset.near.check(name)
+            near.check(name)
 
 
-def _chunked(dataset: _Dataset, address: int) -> _Stored:
-    element = dataset.element
-    layout, filters = _header(dataset, address, dataset.near.file.bytes)
-    decoding = dataset.decoding(filters)
-    chunk = dataset.dcpl.get_chunk()
-    grid = RegularGrid(dataset.shape, chunk + element.inner)
-    index = read_chunk_index(dataset.dsid, dataset.space, chunk, layout)
+def _chunked(dataset: _Dataset) -> _Stored:
+    described, element = dataset.described, dataset.element
+    layout = described.layout
+    decoding = dataset.decoding()
+    if len(layout.chunk) + len(element.inner) != len(dataset.shape):
+        raise SourceError(f"chunks have {len(layout.chunk)} axes, the dataset another number")
+    grid = _grid(dataset.shape, layout.chunk + element.inner)
+    index = described.index()
     if index is None:
         return grid, Manifest.missing(grid.grid_shape), decoding.pipeline
     index = index.reshaped(grid.grid_shape)
-    edges = layout.raw_edges and bool(filters)
+    edges = layout.raw_edges and bool(decoding.filters)
     mask = _raw_edges(index, grid, decoding) if edges else index.mask
     pipeline, decoders, decoder = _decoders(index, mask, decoding)
     manifest = Manifest(
@@ -266,26 +257,6 @@ def _chunked(dataset: _Dataset, address: int) -> _Stored:
         decoder,
     )
     return grid, manifest, pipeline
-
-
-def _header(dataset: _Dataset, address: int, file: HeaderBytes) -> tuple[ChunkLayout, list[Filter]]:
-    """Read the layout and the filters from the object header."""
-    found = header.find(file, address, header.LAYOUT, header.FILTERS)
-    if header.LAYOUT not in found:
-        raise SourceError("the object header has no layout message")
-    layout = header.chunk_layout(found[header.LAYOUT])
-    if not dataset.dcpl.get_nfilters():
-        return layout, []
-    if header.FILTERS in found:
-        return layout, header.filters(found[header.FILTERS])
-    # The message is shared with other objects; HDF5 knows where it is.
-    filters = []
-    for k in range(dataset.dcpl.get_nfilters()):
-        number, _, values, name = dataset.dcpl.get_filter(k)
-        if len(values) > _H5PY_PARAMETERS:
-            raise UnsupportedError(f"the parameters of HDF5 filter {number} cannot be read")
-        filters.append(Filter(number, name.decode("utf-8", "replace"), values))
-    return layout, filters
 
 
 def _raw_edges(
@@ -318,13 +289,13 @@ def _decoders(
 
 def _copied(dataset: _Dataset) -> Values:
     """Keep values here that lie in heaps between other things."""
-    from h5py import h5d
-
-    if dataset.dcpl.get_layout() == h5d.VIRTUAL:
-        _check_sources(dataset)
-    if dataset.dcpl.get_external_count():
+    described = dataset.described
+    if described.external:
         raise UnsupportedError("variable-length values in external files")
-    dtype, shape, data, pipeline = inlined.read(dataset.dsid, dataset.near.names)
+    dsid = described.open("values that lie elsewhere")
+    if described.layout.kind == "virtual":
+        _check_sources(dsid.get_create_plist(), dataset.near)
+    dtype, shape, data, pipeline = inlined.read(dsid, dataset.near.names)
     grid = RegularGrid(shape, [max(n, 1) for n in shape])
     if 0 in shape:
         manifest = Manifest.missing(grid.grid_shape)
@@ -334,31 +305,28 @@ def _copied(dataset: _Dataset) -> Values:
     return Values(shape, dtype, grid, manifest, pipeline, fill)
 
 
-def _fill_value(dataset: _Dataset, needed: bool) -> Any:
-    """Return what h5py reads where nothing was written.
+def _fill_value(dataset: _Dataset, manifest: Manifest | None) -> Any:
+    """Return what h5py reads where nothing was written, which is nowhere if all chunks are stored.
 
     That is zero where HDF5 is told never to write the fill value: the library then leaves the
     reader's memory as it is.
     """
-    from h5py import h5d
 
-    dcpl, element = dataset.dcpl, dataset.element
+    def needed() -> bool:
+        return manifest is None or manifest.nrefs < manifest.ncells
+
+    element = dataset.element
     zero = np.zeros((), element.dtype)[()]
-    if dcpl.get_fill_time() == h5d.FILL_TIME_NEVER:
-        return zero
-    if dcpl.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
-        return zero
     try:
-        values = np.zeros((), dataset.dsid.dtype)
-    except TypeError:  # h5py has no such type
-        values = np.zeros((), element.dtype)
-    try:
-        dcpl.get_fill_value(values)
-    except (TypeError, ValueError, OSError, RuntimeError) as error:
-        if needed:
-            raise UnsupportedError(f"the fill value cannot be read: {error}") from error
+        values = dataset.described.fill()
+    except VirtualZarrError as error:
+        if needed():
+            raise UnsupportedError(f"the fill value cannot be read: {error.message}") from error
+        return zero
+    if values is None:
         return zero
     values = values.reshape(-1).astype(element.dtype)
-    if needed and any(item.tobytes() != values[0].tobytes() for item in values):
+    several = any(item.tobytes() != values[0].tobytes() for item in values[1:])
+    if several and needed():
         raise UnsupportedError("the fill value is a list of different numbers")
     return values[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.base import BytesBytes
@@ -37,7 +37,7 @@ class FilterPipeline:
     element: ElementType
     filters: tuple[Filter, ...] = ()
 
-    @property
+    @cached_property
     def pipeline(self) -> Pipeline:
         """The codecs of a chunk that skipped no filter."""
         return _pipeline(self.element, self.filters)

@@ -97,13 +97,15 @@ class GlobalHeap:
             raise SourceError(f"the global heap at {address} does not fit into the file")
         if size > len(data):
             data = yield from exactly(address, size, "global heap")
-        places, at = {}, 8 + width
-        while at + 8 + width <= size:
+        # Heads are filled up to a multiple of 8 bytes, as objects are.
+        head = -(-(8 + width) // 8) * 8
+        places, at = {}, head
+        while at + head <= size:
             index = data[at] | data[at + 1] << 8
             length = self.superblock.length(data, at + 8)
             if index == 0:  # what follows is free
                 break
-            at += 8 + width
+            at += head
             if at + length > size:
                 raise SourceError(f"an object reaches over the end of the global heap at {address}")
             places[index] = at, at + length

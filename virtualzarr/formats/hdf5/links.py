@@ -185,10 +185,10 @@ def _entries(
     superblock: Superblock, heap: bytes, address: int, node: Buffer
 ) -> Generator[Any, Any, list[Link]]:
     """Read a symbol table node."""
-    wide = superblock.address_size
+    width, wide = superblock.length_size, superblock.address_size
     if node[:4] != b"SNOD":
         raise SourceError(f"there is no symbol table node at {address}")
-    count, step = int.from_bytes(node[6:8], "little"), 2 * wide + 24
+    count, step = int.from_bytes(node[6:8], "little"), width + wide + 24
     length = 8 + count * step
     if length > len(node):
         node = yield address, length
@@ -196,11 +196,12 @@ def _entries(
             raise SourceError(f"the file ends inside the symbol table node at {address}")
     links = []
     for at in range(8, length, step):
-        name = heaps.text(heap, superblock.address(node, at))
-        cached = int.from_bytes(node[at + 2 * wide : at + 2 * wide + 4], "little")
+        name = heaps.text(heap, superblock.length(node, at))
+        cache = at + width + wide
+        cached = int.from_bytes(node[cache : cache + 4], "little")
         if cached == 2:
-            place = int.from_bytes(node[at + 2 * wide + 8 : at + 2 * wide + 12], "little")
+            place = int.from_bytes(node[cache + 8 : cache + 12], "little")
             links.append(Link(name, "soft", value=heaps.text(heap, place)))
         else:
-            links.append(Link(name, "hard", superblock.address(node, at + wide)))
+            links.append(Link(name, "hard", superblock.address(node, at + width)))
     return links

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +15,15 @@ from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import dimensions
 from virtualzarr.formats.hdf5.attributes import AttributeReader, Attributes
 from virtualzarr.formats.hdf5.dataset import Values, read_values
-from virtualzarr.formats.hdf5.header import HeaderBytes
-from virtualzarr.formats.hdf5.surroundings import OpenFile, Surroundings
+from virtualzarr.formats.hdf5.library import H5PY_ERRORS
+from virtualzarr.formats.hdf5.opened import OpenFile, opened
+from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.walk import Node, Walker
 from virtualzarr.group import Group
-from virtualzarr.manifest import Source
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import filesystem, is_url
-
-_REMOTE_BLOCK = 256 * 1024
-_REMOTE_BLOCKS = 256
-_H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, OverflowError, MemoryError)
+from virtualzarr.stores.files import is_url
 
 
 def scan(
@@ -63,7 +59,7 @@ def scan(
     UnsupportedError
         If something in it cannot be virtualized and `on_error` is "raise".
     """
-    with _opened(path_or_url, storage_options) as file:
+    with opened(path_or_url, storage_options) as file:
         home = file.source.uri
         folder = home.rpartition("/")[0] if is_url(home) else os.path.dirname(home)
         access = Access(home, folder if allowed is None else allowed, storage_options)
@@ -71,42 +67,6 @@ def scan(
             return _Scan(file, on_error, access).run()
         except VirtualZarrError as error:
             raise error.at(file=file.source.uri) from error.__cause__
-
-
-@contextmanager
-def _opened(path_or_url: Any, storage_options: Mapping[str, Any] | None) -> Iterator[OpenFile]:
-    import h5py
-
-    source = Source.of_file(path_or_url, storage_options)
-    with _raw(source) as raw:
-        try:
-            file = h5py.File(raw if is_url(source.uri) else source.uri, "r")
-        except (OSError, ValueError, RuntimeError) as error:
-            raise SourceError(f"HDF5 cannot open the file: {error}", file=source.uri) from error
-
-        def read(offset: int, length: int) -> bytes:
-            raw.seek(offset)
-            return raw.read(length)
-
-        with file:
-            plist = file.id.get_create_plist()
-            sizes = plist.get_sizes()
-            yield OpenFile(file.id, source, HeaderBytes(read, plist.get_userblock(), *sizes))
-
-
-@contextmanager
-def _raw(source: Source) -> Iterator[Any]:
-    """Open the file as bytes."""
-    if not is_url(source.uri):
-        with open(source.uri, "rb", buffering=0) as file:
-            yield file
-        return
-    fs, path = filesystem(source.uri, source.storage_options)
-    cache = {"maxblocks": _REMOTE_BLOCKS}
-    with fs.open(
-        path, "rb", block_size=_REMOTE_BLOCK, cache_type="blockcache", cache_options=cache
-    ) as file:
-        yield file
 
 
 @dataclass
@@ -141,7 +101,7 @@ class _Scan:
         self.refused: dict[str, str] = {}
         self.scales: set[int] = set()
         self.dimension_ids: dict[int, str] = {}
-        self.root = Walker(file.fid, self._refuse).root()
+        self.root = Walker(file.objects, file.library, self._refuse).root()
         self.paths: dict[int, str] = {}
         for node in self.root.walk():
             self.paths.setdefault(node.address, node.path)
@@ -149,7 +109,7 @@ class _Scan:
         self.near = Surroundings(
             file,
             access,
-            lambda uri: _opened(uri, access.options_of(uri)),
+            lambda uri: opened(uri, access.options_of(uri)),
             self.paths,
         )
 
@@ -165,23 +125,30 @@ class _Scan:
         self.refused[path] = error.message
         warnings.warn(f"could not be virtualized: {error}", RefusedWarning, stacklevel=2)
 
-    def _attributes(self, oid: Any, path: str) -> Attributes:
+    def _attributes(self, node: Node) -> Attributes:
         def complain(name: str, reason: str) -> None:
-            place = f"file {self.file.source.uri}, variable {path or '/'}"
-            warnings.warn(
-                f"the attribute {name!r} was left out: {reason} [{place}]",
-                RefusedWarning,
-                stacklevel=2,
-            )
+            place = f"file {self.file.source.uri}, variable {node.path or '/'}"
+            what = f"the attribute {name!r} was" if name else "the attributes were"
+            warnings.warn(f"{what} left out: {reason} [{place}]", RefusedWarning, stacklevel=2)
 
-        return self.attributes.read(oid, complain)
+        def asked(name: str, reason: str) -> Any:
+            return self.file.asked(node.path, node.target, f"attribute {name!r}: {reason}")
+
+        found = self.file.object(node.address)
+        listed = Unknown("its attributes") if found is None else found.attributes
+        if found is not None and isinstance(found.header, Unknown):
+            listed = found.header
+        if isinstance(listed, Unknown):
+            oid = self.file.asked(node.path, node.target, listed.message)
+            listed = self.attributes.listed(oid)
+        if isinstance(listed, VirtualZarrError):
+            complain("", listed.message)
+            listed = []
+        return self.attributes.show(listed, complain, asked)
 
     def _group(self, node: Node) -> _Contents:
         """Read everything about a group and what is in it."""
-        from h5py import h5o
-
-        attributes = self._attributes(h5o.open(self.file.fid, node.target), node.path)
-        contents = _Contents(node.path, attributes.shown, {})
+        contents = _Contents(node.path, self._attributes(node).shown, {})
         members: dict[str, _Variable | _Contents] = {}
         for child in node.children or ():
             member = self._group(child) if child.children is not None else self._dataset(child)
@@ -194,19 +161,17 @@ class _Scan:
 
     def _dataset(self, node: Node) -> _Variable | None:
         """Read everything about a dataset; None when it is refused or only a dimension."""
-        from h5py import h5o
-
         try:
-            dsid = h5o.open(self.file.fid, node.target)
-            attributes = self._attributes(dsid, node.path)
+            attributes = self._attributes(node)
             if attributes.is_scale:
                 self._note_scale(node, attributes)
             if dimensions.is_only_dimension(attributes):
                 return None
-            values = read_values(dsid, node.address, self.near)
+            described = self.file.describe(node.address, node.path, node.target)
+            values = read_values(described, self.near)
         except VirtualZarrError as error:
             self._refuse(node.path, error)
-        except _H5PY_ERRORS as error:
+        except H5PY_ERRORS as error:
             self._refuse(node.path, SourceError(f"HDF5 cannot read it: {error}"))
         else:
             return _Variable(node, attributes, values)

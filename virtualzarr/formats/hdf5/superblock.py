@@ -196,12 +196,14 @@ def _old(found: Superblock, version: int) -> Generator[Any, Any, int]:
     """Read the rest of versions 0 and 1; return where the file ends."""
     width = found.address_size
     start = 24 if version == 0 else 28
-    data = yield from exactly(16, start - 16 + 6 * width, "superblock")
+    entry = start - 16 + 4 * width
+    data = yield from exactly(16, entry + found.length_size + width, "superblock")
     if version == 1:
         (found.chunk_k,) = struct.unpack_from("<H", data, 8)
-    # Base, free space, end of file and driver addresses come first, then the root's entry.
+    # Base, free space, end of file and driver addresses come first, then the root's entry, of
+    # which the place of its name is the first member.
     driver = found.address(data, start - 16 + 3 * width)
     if driver != found.undefined:
         raise Unknown("a file of several parts (driver information block)")
-    found.root = found.address(data, start - 16 + 5 * width)
+    found.root = found.address(data, entry + found.length_size)
     return found.address(data, start - 16 + 2 * width) - found.address(data, start - 16)

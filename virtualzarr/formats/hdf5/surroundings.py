@@ -7,33 +7,14 @@ import posixpath
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from virtualzarr.errors import SourceNotFoundError, UnsupportedError
-from virtualzarr.formats.hdf5.header import HeaderBytes
+from virtualzarr.formats.hdf5.opened import OpenFile
 from virtualzarr.manifest import Source
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import is_url
 
 _MAX_DEPTH = 8
-
-
-@dataclass(frozen=True)
-class OpenFile:
-    """An open file.
-
-    Parameters
-    ----------
-    fid : h5py.h5f.FileID
-    source : Source
-        The file, as manifests name it.
-    bytes : HeaderBytes
-        To read object headers from.
-    """
-
-    fid: Any
-    source: Source
-    bytes: HeaderBytes
 
 
 @dataclass(frozen=True)

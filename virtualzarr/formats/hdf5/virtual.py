@@ -188,17 +188,14 @@ def pieces(
 
 def _values(mapping: Mapping, near: Surroundings) -> Any:
     """Return the values of a source; None where there is none."""
-    from h5py import h5o
-
     from virtualzarr.formats.hdf5.dataset import read_values
 
     def read(place: Surroundings) -> Any:
-        try:
-            dsid = h5o.open(place.file.fid, mapping.dataset)
-            address = h5o.get_info(dsid).addr
-        except (KeyError, ValueError, OSError, RuntimeError):
+        address = place.file.find(mapping.dataset)
+        if address is None:
             return None  # HDF5 takes it for not yet written
-        return read_values(dsid, address, place)
+        name = mapping.dataset.decode("utf-8", "backslashreplace")
+        return read_values(place.file.describe(address, name, mapping.dataset), place)
 
     if mapping.file == b".":
         return read(near.within(near.file))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.hdf5.library import Library
+from virtualzarr.formats.hdf5.links import Link
+from virtualzarr.formats.hdf5.objects import Objects
+from virtualzarr.formats.hdf5.source import Unknown
 
 _MAX_DEPTH = 64
 _MAX_NODES = 1_000_000
@@ -56,16 +59,21 @@ class Walker:
 
     Parameters
     ----------
-    fid : h5py.h5f.FileID
+    objects : Objects, optional
+        None where even the superblock is not known.
+    library : Library
+        Lists the groups that `objects` does not know.
     refuse : callable
         Called with the path of each link that leads nowhere useful, and the reason as error.
     """
 
-    fid: Any
+    objects: Objects | None
+    library: Library
     refuse: Refuse
     _nodes: int = 0
     _repeats: int = 0
     _seen: set[int] = field(default_factory=set)
+    _listed: dict[int, dict[bytes, Link]] = field(default_factory=dict)
 
     def root(self) -> Node:
         """List everything that can be reached.
@@ -75,36 +83,63 @@ class Walker:
         SourceError
             If there is no root group.
         """
-        from h5py import h5o
-
-        try:
-            address = h5o.get_info(self.fid, b"/").addr
-        except (KeyError, OSError, RuntimeError, ValueError) as error:
-            raise SourceError(f"HDF5 cannot open the root group: {error}") from error
+        if self.objects is None:
+            kind, address = self.library.kind(b"/")
+        else:
+            address = self.objects.superblock.root
+            kind = self._kind(address, b"/")
+        if kind != "group":
+            raise SourceError("the file has no root group")
+        self._links(address, b"/")
         node = Node("", b"/", address, [])
-        self._fill(node, (node.address,))
+        self._fill(node, (address,))
         return node
 
-    def _fill(self, group: Node, above: tuple[int, ...]) -> None:
-        from h5py import h5o
+    def _kind(self, address: int, target: bytes) -> str:
+        """Return what an object is."""
+        if self.objects is None:
+            return self.library.kind(target)[0]
+        found = self.objects[address]
+        if isinstance(found.header, Unknown):
+            self.library.ask(_text(target), found.header.message)
+            return self.library.kind(target)[0]
+        if isinstance(found.header, VirtualZarrError):
+            raise UnsupportedError(f"the object cannot be opened: {found.header.message}")
+        return found.kind
 
+    def _links(self, address: int, target: bytes) -> dict[bytes, Link]:
+        """Return the links of a group by name."""
+        if address not in self._listed:
+            found = None if self.objects is None else self.objects[address]
+            if found is None or isinstance(found.header, Unknown):
+                links: list[Link] | VirtualZarrError = self.library.links(target)
+            else:
+                links = found.links
+            if isinstance(links, Unknown):
+                self.library.ask(_text(target), links.message)
+                links = self.library.links(target)
+            if isinstance(links, VirtualZarrError):
+                raise SourceError(f"the group cannot be listed: {links.message}")
+            self._listed[address] = {link.name: link for link in links}
+        return self._listed[address]
+
+    def _fill(self, group: Node, above: tuple[int, ...]) -> None:
         self._seen.add(group.address)
         assert group.children is not None
         taken: set[str] = set()
         try:
-            gid = h5o.open(self.fid, group.target)
-            links = _links(gid)
-        except (KeyError, OSError, RuntimeError, ValueError) as error:
-            self.refuse(group.path, SourceError(f"HDF5 cannot list the group: {error}"))
+            links = self._links(group.address, group.target)
+        except VirtualZarrError as error:
+            self.refuse(group.path, error)
             return
-        for name, kind in links:
-            shown = _shown(name, taken)
-            path = f"{group.path}/{shown}".lstrip("/")
+        for link in links.values():
+            shown = _shown(link.name, taken)
+            path = f"{group.path}/{shown}" if group.path else shown
             try:
-                node = self._follow(group, gid, name, kind, path)
+                node = self._follow(group, link, path, shown)
                 if node is not None and node.children is not None:
                     self._check(node, above)
-            except UnsupportedError as error:
+            except VirtualZarrError as error:
                 self.refuse(path, error)
                 continue
             if node is not None:
@@ -112,24 +147,21 @@ class Walker:
                 if node.children is not None:
                     self._fill(node, (*above, node.address))
 
-    def _follow(self, group: Node, gid: Any, name: bytes, kind: int, path: str) -> Node | None:
+    def _follow(self, group: Node, link: Link, path: str, shown: str) -> Node | None:
         """Return the node that a link leads to; None for a named datatype."""
-        from h5py import h5l, h5o
-
         self._nodes += 1
         if self._nodes > _MAX_NODES:
             raise UnsupportedError(f"the file has more than {_MAX_NODES} links")
-        if path.rsplit("/", 1)[-1] in (".", ".."):
+        if shown in (".", ".."):
             raise UnsupportedError("a Zarr path cannot hold this name")
-        hard = kind == h5l.TYPE_HARD
-        target = _joined(group.target, name) if hard else self._resolve(group.target, name)
-        try:
-            info = h5o.get_info(gid, name) if hard else h5o.get_info(self.fid, target)
-        except (KeyError, OSError, RuntimeError, ValueError) as error:
-            raise UnsupportedError(f"HDF5 cannot open the object: {error}") from error
-        if info.type == h5o.TYPE_GROUP:
-            return Node(path, target, info.addr, [])
-        return Node(path, target, info.addr) if info.type == h5o.TYPE_DATASET else None
+        if link.kind == "hard":
+            target, address = _joined(group.target, link.name), link.address
+        else:
+            target, address = self._resolve(group, link.name)
+        kind = self._kind(address, target)
+        if kind == "group":
+            return Node(path, target, address, [])
+        return Node(path, target, address) if kind == "dataset" else None
 
     def _check(self, node: Node, above: tuple[int, ...]) -> None:
         """Refuse to enter a group that holds itself, or what no real file holds."""
@@ -142,73 +174,65 @@ class Walker:
             if self._repeats > _MAX_REPEATS:
                 raise UnsupportedError(f"more than {_MAX_REPEATS} links lead to known groups")
 
-    def _resolve(self, start: bytes, name: bytes) -> bytes:
-        """Follow soft links to a path of hard links, never leaving the file.
+    def _resolve(self, group: Node, name: bytes) -> tuple[bytes, int]:
+        """Follow soft links to a path of hard links and an address, never leaving the file.
 
         HDF5 itself would open whatever other file an external link on the way names.
         """
-        from h5py import h5l, h5o
-
-        done = start
+        done, address = group.target, group.address
         todo = [name]
         hops = 0
         while todo:
             part = todo.pop()
             if part in (b"", b"."):
                 continue
-            try:
-                group = h5o.open(self.fid, done)
-                kind = group.links.get_info(part).type
-            except (KeyError, OSError, RuntimeError, ValueError, AttributeError) as error:
-                reason = f"a soft link leads to nothing at {_quoted(part)}"
-                raise UnsupportedError(reason) from error
-            if kind == h5l.TYPE_HARD:
-                done = _joined(done, part)
+            link = None
+            if self._kind(address, done) == "group":
+                link = self._links(address, done).get(part)
+            if link is None:
+                raise UnsupportedError(f"a soft link leads to nothing at {_quoted(part)}")
+            if link.kind == "hard":
+                done, address = _joined(done, part), link.address
                 continue
-            if kind == h5l.TYPE_EXTERNAL:
-                raise UnsupportedError(_foreign(*group.links.get_val(part)))
-            if kind != h5l.TYPE_SOFT:
+            if link.kind == "external":
+                raise UnsupportedError(_foreign(link.value))
+            if link.kind != "soft":
                 raise UnsupportedError("user-defined links are not supported")
-            value: bytes = group.links.get_val(part)
             hops += 1
             if hops > _MAX_HOPS:
                 raise UnsupportedError("a soft link leads to itself, or through too many others")
-            done = b"/" if value.startswith(b"/") else done
-            todo += reversed(value.split(b"/"))
-        return done
+            if link.value.startswith(b"/"):
+                done, address = b"/", self._root
+            todo += reversed(link.value.split(b"/"))
+        return done, address
+
+    @property
+    def _root(self) -> int:
+        if self.objects is None:
+            return self.library.kind(b"/")[1]
+        return self.objects.superblock.root
 
 
 def _joined(path: bytes, name: bytes) -> bytes:
     return path.rstrip(b"/") + b"/" + name
 
 
-def _foreign(file: bytes, path: bytes) -> str:
+def _foreign(value: bytes) -> str:
+    file, path = (*value.split(b"\0"), b"", b"")[:2]
     return f"an external link leads to {_quoted(path)} in {_quoted(file)}; scan that file itself"
 
 
 def _quoted(name: bytes) -> str:
-    return repr(name.decode("utf-8", "backslashreplace"))
+    return repr(_text(name))
 
 
-def _links(gid: Any) -> list[tuple[bytes, int]]:
-    """Return name and kind of the links of a group, in the order of creation if that is kept."""
-    from h5py import h5, h5p
-
-    found: list[tuple[bytes, int]] = []
-
-    def note(name: bytes, info: Any) -> None:
-        found.append((name, info.type))
-
-    order = h5.INDEX_NAME
-    if gid.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED:
-        order = h5.INDEX_CRT_ORDER
-    gid.links.iterate(note, info=True, idx_type=order)
-    return found
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
 
 
 def _shown(name: bytes, taken: set[str]) -> str:
     """Return a link's name as text, distinct from those in `taken`, which it is added to."""
-    shown = name.decode("utf-8", "backslashreplace")
+    shown = _text(name)
     while shown in taken:
         shown += "_"
     taken.add(shown)

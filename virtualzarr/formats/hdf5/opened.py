@@ -1,0 +1,135 @@
+"""An open HDF5 file: its bytes, the objects in it, and the HDF5 library for what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.formats.hdf5.describe import Described, describe
+from virtualzarr.formats.hdf5.library import Library
+from virtualzarr.formats.hdf5.objects import Object, Objects
+from virtualzarr.formats.hdf5.source import ByteSource, MappedFile, PageCache, Unknown
+from virtualzarr.manifest import Source
+from virtualzarr.stores.files import filesystem, is_url
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """An open file.
+
+    Parameters
+    ----------
+    source : Source
+        The file, as manifests name it.
+    data : ByteSource
+    objects : Objects, optional
+        None where even the superblock is not known.
+    library : Library
+    """
+
+    source: Source
+    data: ByteSource
+    objects: Objects | None
+    library: Library
+
+    def object(self, address: int) -> Object | None:
+        """Return an object; None where only the library knows the file."""
+        return None if self.objects is None else self.objects[address]
+
+    def asked(self, path: str, target: bytes, reason: str) -> Any:
+        """Open an object with h5py, and note why."""
+        self.library.ask(path, reason)
+        return self.library.open(target)
+
+    def describe(self, address: int, path: str, target: bytes) -> Described:
+        """Describe the dataset whose object header is at an address.
+
+        Raises
+        ------
+        SourceError, UnsupportedError
+        """
+
+        def opened(reason: str) -> Any:
+            return self.asked(path, target, reason)
+
+        return describe(self.object(address), self.data.base, self.data.size, opened)
+
+    def find(self, target: bytes) -> int | None:
+        """Return the address of the dataset with a path, None where there is none."""
+        address = self._follow(target)
+        if address is not None:
+            return address if self._is_dataset(address) else None
+        try:
+            kind, address = self.library.kind(target)
+        except SourceError:
+            return None
+        return address if kind == "dataset" else None
+
+    def _is_dataset(self, address: int) -> bool:
+        found = self.object(address)
+        return found is not None and found.kind == "dataset"
+
+    def _follow(self, target: bytes) -> int | None:
+        """Follow hard links; None where there are others on the way."""
+        if self.objects is None:
+            return None
+        address = self.objects.superblock.root
+        for part in target.split(b"/"):
+            links = self.objects[address].links
+            if part in (b"", b"."):
+                continue
+            if isinstance(links, VirtualZarrError):
+                return None
+            found = [link for link in links if link.name == part and link.kind == "hard"]
+            if not found:
+                return None
+            address = found[0].address
+        return address
+
+
+@contextmanager
+def opened(
+    path_or_url: Any, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[OpenFile]:
+    """Open a file.
+
+    Raises
+    ------
+    SourceError
+        If there is no such file, or it is no HDF5 file.
+    """
+    source = Source.of_file(path_or_url, storage_options)
+    with Library(source) as library:
+        data = _bytes(source)
+        objects = None
+        try:
+            objects = Objects(data)
+        except Unknown as error:
+            library.ask("", error.message)
+        except VirtualZarrError as error:
+            raise error.at(file=source.uri) from error.__cause__
+        yield OpenFile(source, data, objects, library)
+
+
+def _bytes(source: Source) -> ByteSource:
+    """Return a file as parsers want it."""
+    if not is_url(source.uri):
+        return MappedFile(source.uri)
+    fs, path = filesystem(source.uri, source.storage_options)
+
+    def fetch(ranges: list[tuple[int, int]]) -> list[bytes]:
+        starts, stops = zip(*ranges, strict=True)
+        try:
+            found = fs.cat_ranges([path] * len(ranges), list(starts), list(stops))
+        except Exception as error:  # whatever the file system raises
+            raise SourceError(f"cannot read the file: {error}", file=source.uri) from error
+        for part in found:
+            if isinstance(part, BaseException):
+                raise SourceError(f"cannot read the file: {part}", file=source.uri) from part
+        return list(found)
+
+    size = source.size
+    return PageCache(fetch, fs.size(path) if size is None else size)
