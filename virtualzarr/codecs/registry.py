@@ -34,7 +34,6 @@ _BUILTIN: dict[str, str] = {
     "virtualzarr.hdf5_chunk": "hdf5_chunk:Filters",
     "virtualzarr.hdf5_type": "hdf5_chunk:Type",
     "virtualzarr.tiff_segment": "tiff_segment:TiffSegment",
-    "virtualzarr.tiff_segment": "tiff_segment:TiffSegment",
     "packbits": "packbits:PackBits",
     "bitround": "bitround:BitRound",
     "cast_value": "cast_value:CastValue",
