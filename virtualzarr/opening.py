@@ -48,8 +48,8 @@ def open(
     format, on_error, storage_options
         As for `virtualize`.
     allowed : str or iterable of str, optional
-        Places that references may reach, in a reference file or in manifests of a Zarr hierarchy:
-        folders, or URLs up to a ``/``.
+        Places that references may reach, in a reference file or in manifests of a Zarr hierarchy,
+        and where an HDF5 file may have values in other files: folders, or URLs up to a ``/``.
     cache, recheck_cached_metadata, recheck_cached_data
         As for `open_array`; of a group, for all arrays in it.
     **wishes

@@ -37,6 +37,7 @@ def virtualize(
     bad_files: str = "raise",
     parallel: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
     progress: bool | None = None,
     **options: Unpack[CombineOptions],
 ) -> Group:
@@ -74,6 +75,8 @@ def virtualize(
         Scans files side by side; by default one after another. Threads pay for remote files only.
     storage_options : mapping, optional
         How fsspec opens URLs.
+    allowed : str or iterable of str, optional
+        Places that files may have values in, if they name other files: see `virtualzarr.open`.
     progress : bool, optional
         Whether to show a progress bar; by default for ten files and more, in a terminal.
     **options
@@ -116,7 +119,10 @@ def virtualize(
         raise ValueError(
             f"{len(files)} files are joined along a dimension: give concat_dim, such as 'time'"
         )
-    scan = {"format": format, "on_error": on_error, "storage_options": storage_options}
+    scan: dict[str, Any] = {"format": format, "on_error": on_error}
+    scan["storage_options"] = storage_options
+    if allowed is not None:
+        scan["allowed"] = allowed
     groups = _readable(scan_each(files, parallel, progress, **scan), bad_files)
     if bad_files == "fill" and not all(groups):
         options["missing"] = "fill"

@@ -36,7 +36,7 @@ def odd(tmp_path):
     path = tmp_path / "odd.h5"
     with h5py.File(path, "w") as file:
         file["good"] = [1, 2, 3]
-        file.create_dataset("odd", (2,), h5py.ref_dtype)
+        file["odd"] = h5py.ExternalLink("elsewhere.h5", "x")
     return path
 
 
