@@ -19,7 +19,9 @@ from virtualzarr.group import Group
 from virtualzarr.metadata import TypedFloat, json_attributes
 
 _OPEN = """
-import sys, netCDF4
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
+import netCDF4
 file = netCDF4.Dataset(sys.argv[1])
 for variable in file.variables.values():
     variable.set_auto_maskandscale(False)
