@@ -334,11 +334,15 @@ class JpegFrame:
     process : int
         0 to 15, by the marker; 3 is lossless.
     bits, rows, columns, components : int
+    sampling : bytes
+        Of each component, how often it is sampled along columns and rows, in half a byte each.
     """
 
-    def __init__(self, process: int, bits: int, rows: int, columns: int, components: int) -> None:
+    def __init__(
+        self, process: int, bits: int, rows: int, columns: int, components: int, sampling: bytes
+    ) -> None:
         self.process, self.bits, self.components = process, bits, components
-        self.rows, self.columns = rows, columns
+        self.rows, self.columns, self.sampling = rows, columns, sampling
 
     @property
     def nbytes(self) -> int:
@@ -370,7 +374,8 @@ def jpeg_frame(data: bytes) -> JpegFrame | None:
             if at + 10 > len(data):
                 return None
             bits, rows, columns, components = struct.unpack_from(">BHHB", data, at + 4)
-            return JpegFrame(marker - 0xC0, bits, rows, columns, components)
+            sampling = data[at + 11 : at + 10 + 3 * components : 3]
+            return JpegFrame(marker - 0xC0, bits, rows, columns, components, sampling)
         if marker == 0xDA:
             return None
         at += 2 + max(2, int.from_bytes(data[at + 2 : at + 4], "big"))

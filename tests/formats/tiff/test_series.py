@@ -296,3 +296,72 @@ def test_levels_are_refused_on_their_own(tmp_path):
     assert isinstance(group["0"], Group)
     assert list(group["0"]) == ["0"]
     assert list(group.refused) == ["0/1"]
+
+
+def slide(sampling, columns, rows, seed):
+    """Return a JPEG stream with restart markers, and where the data between them begin.
+
+    Blocks are of one colour each: their codes are four bits of length, the difference, and one bit.
+    """
+    rng = np.random.default_rng(seed)
+    h, v = sampling
+
+    def segment(marker, body):
+        return bytes([0xFF, marker]) + (len(body) + 2).to_bytes(2, "big") + body
+
+    size = (8 * v * rows).to_bytes(2, "big") + (8 * h * columns * 2).to_bytes(2, "big")
+    lengths = bytes([0, 0, 0, 12]) + bytes(12)
+    head = b"\xff\xd8" + segment(0xDB, b"\0" + bytes([8]) * 64)
+    head += segment(0xC0, b"\x08" + size + bytes([3, 1, 16 * h + v, 0, 2, 0x11, 0, 3, 0x11, 0]))
+    head += segment(0xC4, b"\0" + lengths + bytes(range(12)))
+    head += segment(0xC4, b"\x10" + bytes([1]) + bytes(15) + b"\0") + segment(0xDD, b"\0\x02")
+    head += segment(0xDA, bytes([3, 1, 0, 2, 0, 3, 0, 0, 63, 0]))
+    starts, data = [], head
+    for index in range(columns * rows):
+        starts.append(len(data))
+        bits, last = "", [0, 0, 0]
+        for _ in range(2):
+            for component in [0] * (h * v) + [1, 2]:
+                value = int(rng.integers(-100, 100))
+                difference, last[component] = value - last[component], value
+                length = abs(difference).bit_length()
+                coded = difference if difference > 0 else difference + (1 << length) - 1
+                bits += f"{length:04b}" + (f"{coded:0{length}b}" if length else "") + "0"
+        bits += "1" * (-len(bits) % 8)
+        raw = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
+        last_one = index == columns * rows - 1
+        data += raw + (b"\xff\xd9" if last_one else bytes([0xFF, 0xD0 + index % 8]))
+    return data, starts
+
+
+@pytest.mark.parametrize("sampling", [(1, 1), (2, 1), (2, 2)])
+def test_slides_of_jpeg_with_restart_markers(tmp_path, sampling, monkeypatch):
+    path = tmp_path / "a.tif"
+    data, starts = slide(sampling, 5, 4, seed=3)
+    shape = (8 * sampling[1] * 4, 8 * sampling[0] * 10, 3)
+    tifffile.imwrite(
+        path, iter([data]), shape=shape, dtype="u1", compression="jpeg", photometric="ycbcr",
+        subsampling=sampling, metadata=None, rowsperstrip=shape[0],
+        extratags=[(65420, 4, 1, 1, True), (271, 2, 0, "slides", True),
+                   (65426, 4, len(starts), starts, True)],
+    )  # fmt: skip
+    with tifffile.TiffFile(path) as tiff:
+        assert tiff.pages[0].jpegheader is not None
+        tiles = [tile for tile, *_ in tiff.pages[0].segments()]
+    array = check_file(path)["0"]
+    assert array.nchunks == (1 if sampling != (1, 1) else 20)
+    # Larger pages are read by tiles, each as tifffile decodes it.
+    monkeypatch.setattr("virtualzarr.formats.tiff.pipeline._LARGEST_JPEG", 100)
+    array = scan(path)["0"]
+    assert array.chunks == (8 * sampling[1], 16 * sampling[0], 3)
+    for index, tile in enumerate(tiles):
+        assert same(array.blocks[index // 5, index % 5, 0], tile[0])
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (0, 4, 3)])
+def test_images_without_rows(tmp_path, shape):
+    path = tmp_path / "a.tif"
+    photometric = "rgb" if len(shape) == 3 else "minisblack"
+    tifffile.imwrite(path, ramp("u2", (5, *shape[1:])), photometric=photometric, metadata=None)
+    patch_tag(path, 257, 0)
+    assert check_file(path)["0"].shape == shape

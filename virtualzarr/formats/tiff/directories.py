@@ -206,7 +206,7 @@ def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[by
         table = _table(b"".join(raws[row] for row in rows), len(rows), form)
         decisive = np.isin(table["code"], _DECISIVE)
         nbytes = _SIZES[table["type"] & 0xFF] * table["count"].astype(np.int64)
-        far = decisive & (nbytes > form.offsetsize)
+        far = decisive & (nbytes > table.dtype["value"].itemsize)
         places = zip(table["value"][far].tolist(), nbytes[far].tolist(), strict=True)
         values: dict[int, bytes] = {}
         for row, value in zip(
@@ -223,7 +223,7 @@ def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[by
 def _table(raw: bytes, rows: int, form: Any) -> NDArray[Any]:
     """Return the entries of directories of one length, as a structured array."""
     short = form.byteorder + "u2"
-    word = form.byteorder + ("u8" if form.offsetsize == 8 else "u4")
+    word = form.byteorder + ("u8" if form.tagsize == 20 else "u4")
     dtype = np.dtype([("code", short), ("type", short), ("count", word), ("value", word)])
     return np.frombuffer(bytearray(raw), dtype).reshape(rows, -1)
 

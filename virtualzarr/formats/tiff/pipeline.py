@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import math
 from typing import Any
 
 import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.base import Spec
-from virtualzarr.codecs.tiff_segment import CODECS, JPEG, TiffSegment
+from virtualzarr.codecs.tiff_segment import CODECS, JPEG, TiffSegment, jpeg_frame
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.tiff.layout import Segments
 
@@ -55,6 +56,10 @@ _PREDICTORS = {
     34895: ("floatpred", 4),
 }
 """Horizontal differencing of samples, or of the byte planes of floats: kind and distance."""
+
+
+_LARGEST_JPEG = 1 << 29
+"""Bytes of a page that is decoded as a whole."""
 
 
 def check_supported(page: Any) -> None:
@@ -191,6 +196,20 @@ def _segment(page: Any, tables: bytes | None, odd_jpeg: bool) -> TiffSegment:
 
 def _numbers(value: Any) -> int | list[int]:
     return [int(each) for each in value] if isinstance(value, (tuple, list)) else int(value)
+
+
+def is_one_jpeg(page: Any) -> bool:
+    """Whether to take a page of an NDPI slide for the one JPEG image that it is.
+
+    tifffile finds tiles in it, which are decoded on their own; but pages that libjpeg can decode
+    it decodes as a whole. That differs where colours are stored at a lower resolution, and are
+    interpolated across the edges of tiles. Very large pages are left in tiles.
+    """
+    frame = None if page.jpegheader is None else jpeg_frame(page.jpegheader)
+    if frame is None or 273 not in page.tags or max(page.imagewidth, page.imagelength) > 65500:
+        return False
+    alike = set(frame.sampling) == {0x11} and page.photometric in (1, 6)
+    return not alike and math.prod(page.shaped) <= _LARGEST_JPEG
 
 
 def row_bytes(page: Any) -> int:

@@ -18,7 +18,12 @@ from virtualzarr.formats.tiff.attributes import page_attributes
 from virtualzarr.formats.tiff.directories import check_alike, odd_jpeg
 from virtualzarr.formats.tiff.files import Files
 from virtualzarr.formats.tiff.layout import Layout, Segments, raw_runs, split_plane
-from virtualzarr.formats.tiff.pipeline import check_supported, page_pipeline, row_bytes
+from virtualzarr.formats.tiff.pipeline import (
+    check_supported,
+    is_one_jpeg,
+    page_pipeline,
+    row_bytes,
+)
 from virtualzarr.formats.tiff.references import (
     check_extent,
     check_within,
@@ -61,6 +66,8 @@ def series_array(series: Any, path: str, files: Files) -> Array:
     check_supported(page)
     dtype = np.dtype(series.dtype).newbyteorder("=")
     build = _contiguous if page.is_contiguous else _segmented
+    if is_one_jpeg(page) and len(series) == 1:
+        build = _one_jpeg
     grid, pipeline, manifest = build(series, shape, dtype, files)
     metadata = ArrayMetadata(
         shape=shape,
@@ -165,6 +172,17 @@ def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files:
         decoder,
     )
     return grid, pipelines[0], manifest
+
+
+def _one_jpeg(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files) -> Parts:
+    """Return the parts of an array that is one JPEG image, as in small levels of NDPI slides."""
+    page = series.keyframe
+    source = files.source(page.parent)
+    start, nbytes = (int(page.tags[code].value[0]) for code in (273, 279))
+    check_extent(start, nbytes, source)
+    grid = grids.parse(shape, shape)
+    manifest = Manifest.single(source, start, nbytes, len(shape))
+    return grid, Pipeline([make("imagecodecs_jpeg")]), manifest
 
 
 def _pages(series: Any, layout: Layout, files: Files) -> list[Any]:
