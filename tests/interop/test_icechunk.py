@@ -158,3 +158,14 @@ def test_convert_and_check(tmp_path, form):
         file.rename(moved / file.name)
     vz.rename(refs, {str(tmp_path): str(moved)})
     assert (zarr_open(refs, moved)["air"][...] == vz.open(refs)["air"][...]).all()
+
+
+@needs_reading
+def test_nothing_but_missing_chunks(tmp_path):
+    group = vz.create_group({})
+    group.create_array("a", shape=(0, 3), dtype="i2", chunks=(1, 3))
+    group.create_array("b", shape=(2,), dtype="i2", chunks=1, fill_value=7)
+    publish(group, tmp_path / "refs.icechunk")
+    again = vz.open(tmp_path / "refs.icechunk")
+    assert again["a"].shape == (0, 3)
+    assert again["b"][...].tolist() == [7, 7]

@@ -16,7 +16,8 @@ from grids import RegularGrid
 from tests.native.failing import Broken, Failing
 from tests.native.helpers import FILL, build, contiguous, plans
 from virtualzarr.errors import AccessError, MetadataError
-from virtualzarr.publish.native import save
+from virtualzarr.group import Group
+from virtualzarr.publish.native import append, save
 from virtualzarr.stores import LocalStore, MemoryStore
 
 
@@ -211,3 +212,21 @@ def test_processes_share_the_record(tmp_path):
         opened[i * 9 : i * 9 + 4] = i
         data[i * 9 : i * 9 + 4] = i
     np.testing.assert_array_equal(vz.open(tmp_path / "x")[...], data)
+
+
+def test_what_is_decoded_in_ways_that_cannot_be_encoded_is_written_over(tmp_path):
+    packed = []
+    for scale in (0.5, 0.25):
+        group = vz.create_group({})
+        group.create_array("a", data=np.arange(4, dtype="i2"), chunks=2).attrs["scale_factor"] = (
+            scale
+        )
+        packed.append(group["a"])
+    joined = vz.concat(packed, harmonize=True)
+    Group({}, {"a": joined}).publish(tmp_path / "x.zarr")
+    array = vz.open(tmp_path / "x.zarr", mode="r+")["a"]
+    array[3:5] = [7, 8]
+    expected = [0, 0.5, 1, 7, 8, 0.25, 0.5, 0.75]
+    assert vz.open(tmp_path / "x.zarr")["a"][...].tolist() == expected
+    append(tmp_path / "x.zarr", Group({}, {"a": joined}), axis=0)
+    assert vz.open(tmp_path / "x.zarr")["a"][8:].tolist() == joined[...].tolist()

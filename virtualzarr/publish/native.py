@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from virtualzarr.array import Array, references
+from virtualzarr.array.recut import decoded_by
+from virtualzarr.codecs import Pipeline, make
 from virtualzarr.combine import concat
 from virtualzarr.errors import (
+    CodecError,
     MismatchError,
     NodeExistsError,
     PublishError,
@@ -132,9 +137,29 @@ def _saved_array(
     for name in path.split("/") if path else ():
         check_name(name, 3)
     metadata = _in_v3(array.metadata).replace(key_encoding=KeyEncoding(), storage_transformers=())
-    _check_said(metadata, path)
     manifest: Manifest = references.manifest_of(array)
+    if not _is_writable(metadata):
+        manifest = decoded_by(manifest, metadata.pipeline)
+        metadata = metadata.replace(pipeline=_SIMPLE)
+    _check_said(metadata, path)
     return saved(store, path, metadata, manifest, relative=relative), manifest.nrefs
+
+
+_SIMPLE = Pipeline([make("bytes", endian="little"), make("zstd", level=3)])
+
+
+def _is_writable(metadata: ArrayMetadata) -> bool:
+    """Whether codecs also encode, or there are no others that could be declared instead."""
+    if metadata.dtype.hasobject:
+        return True
+    one = np.zeros((1,) * metadata.ndim, metadata.dtype)
+    try:
+        metadata.pipeline.for_block(one.shape, one.dtype, metadata.fill_value).encode(one)
+    except UnsupportedError:
+        return False
+    except CodecError:  # what does not suit this block
+        return True
+    return True
 
 
 def _in_v3(metadata: ArrayMetadata) -> ArrayMetadata:

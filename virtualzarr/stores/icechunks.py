@@ -15,7 +15,7 @@ from virtualzarr.stores.files import is_url
 SUFFIX = ".icechunk"
 _LOCAL = "file://"
 _BATCH = 256
-_PARTS = ("snapshots", "manifests")
+_PARTS = ("snapshots", "transactions")
 
 
 def icechunk() -> Any:
