@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import fsspec
 import h5py
 import numpy as np
 import pytest
@@ -245,3 +246,39 @@ def test_other_folders_are_out_of_reach_unless_allowed(tmp_path, name, kind):
     allowed = [str(inside), str(outside)]
     assert_same(inside / "v.h5", scan_any(inside / "v.h5", allowed=allowed))
     assert_same(inside / "v.h5", virtualize(inside / "v.h5", allowed=allowed))
+
+
+def remote(tmp_path, name):
+    """Put all files of a folder where URLs name them; return the URL of one."""
+    fs = fsspec.filesystem("memory")
+    for path in tmp_path.iterdir():
+        fs.pipe_file(f"/{tmp_path.name}/{path.name}", path.read_bytes())
+    return f"memory://{tmp_path.name}/{name}"
+
+
+def test_files_at_urls(tmp_path):
+    layout = h5py.VirtualLayout((6,), "<i4")
+    for k in range(2):
+        layout[2 * k : 2 * k + 2] = source(tmp_path / f"{k}.h5", np.arange(2, dtype="<i4") + k)
+    layout[4:] = h5py.VirtualSource("gone.h5", "x", (2,))
+    virtual(tmp_path / "v.h5", layout, fillvalue=-1)
+    with h5py.File(tmp_path / "e.h5", "w") as file:
+        file.create_dataset("x", (2,), "<i4", external=[("e.bin", 0, 8)])
+    (tmp_path / "e.bin").write_bytes(np.array([5, 6], "<i4").tobytes())
+    url = remote(tmp_path, "v.h5")
+    assert scan(url)["x"][...].tolist() == [0, 1, 1, 2, -1, -1]
+    assert scan(remote(tmp_path, "e.h5"))["x"][...].tolist() == [5, 6]
+
+
+def test_a_file_at_a_url_reaches_no_local_file(tmp_path):
+    layout = h5py.VirtualLayout((2,), "<i4")
+    made = source(tmp_path / "a.h5", np.arange(2, dtype="<i2"))
+    layout[:] = made
+    virtual(tmp_path / "copied.h5", layout)
+    layout = h5py.VirtualLayout((2,), "<i4")
+    layout[:] = h5py.VirtualSource(str(tmp_path / "a.h5"), "x", (2,))
+    virtual(tmp_path / "v.h5", layout)
+    with pytest.raises(AccessError):
+        scan(remote(tmp_path, "v.h5"))
+    with pytest.raises(UnsupportedError, match="URL"):
+        scan(remote(tmp_path, "copied.h5"))
