@@ -162,7 +162,7 @@ def test_convert_and_check(tmp_path, form):
 
 @needs_reading
 def test_nothing_but_missing_chunks(tmp_path):
-    group = vz.create_group({})
+    group = vz.create_group(tmp_path / "empty")
     group.create_array("a", shape=(0, 3), dtype="i2", chunks=(1, 3))
     group.create_array("b", shape=(2,), dtype="i2", chunks=1, fill_value=7)
     publish(group, tmp_path / "refs.icechunk")
