@@ -92,11 +92,11 @@ def _nothing(dataset: Any) -> Any:
 
 
 def _readable(file: Any, name: str) -> str | None:
-    """Say why h5py cannot read what was refused; None if it can, or it is no dataset."""
+    """Say why h5py cannot read what was refused; None if it can, or if it is a group."""
     import h5py
 
     try:
-        dataset = file.get(name)
+        dataset = file[name]
         if isinstance(dataset, h5py.Dataset):
             dataset[()]
     except Exception as error:  # whatever h5py raises
