@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import virtualzarr as vz
 from grids import RectilinearGrid
 from tests.publish.arrays import (
     BIG,
@@ -455,3 +456,20 @@ def test_documents_that_would_be_read_otherwise_are_not_written(file, target, mo
     assert publish(Group({}, {"x": x}), target).zarr_format == 3
     with pytest.raises(PublishError, match="exactly"):
         publish(Group({}, {"x": x}), target, zarr_format=2)
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_codecs_of_our_own_are_not_declared_where_nothing_is_stored(form, tmp_path):
+    parts = [
+        Array.virtual(
+            ArrayMetadata((2,), np.dtype("i2"), RectilinearGrid((2,), [[2]]), Pipeline([LITTLE]), 0,
+                          attributes={"scale_factor": scale}),
+            Manifest.missing((1,)),
+        )
+        for scale in (0.5, 2.0)
+    ]  # fmt: skip
+    joined = vz.concat(parts, harmonize=True)
+    publish(Group({}, {"a": joined}), tmp_path / "refs", form=form)
+    again = vz.open(tmp_path / "refs")["a"]
+    assert not any(codec.name.startswith("virtualzarr") for codec in again.metadata.pipeline.codecs)
+    assert again[...].tolist() == [0.0] * 4

@@ -200,6 +200,8 @@ def _array_plan(path: str, array: Array, copy: bool, form: Form) -> ArrayPlan:
         )
     metadata = truncating(array.metadata, made.longest) if made.longest else array.metadata
     plan = ArrayPlan(path, array, metadata, made.manifest, made.odd, made.reasons)
+    if rules.own_codecs(array.metadata, form.plugins) is not None:
+        return _all_copied(plan, "; ".join(made.reasons))  # of which there may be none
     if len(made.odd) and not reversible(array.metadata, form.plugins):
         return _all_copied(plan, "; ".join([*made.reasons, "the codecs may not be exact"]))
     return plan
@@ -269,7 +271,8 @@ def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
     """The array with plain codecs and all its chunks to be copied."""
     metadata = plan.metadata.replace(pipeline=plain_pipeline(plan.metadata))
     odd = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) >= 0)
-    return replace(plan, metadata=metadata, odd=odd, reasons={why: len(odd)})
+    reasons = {why: len(odd)} if len(odd) else {}
+    return replace(plan, metadata=metadata, odd=odd, reasons=reasons)
 
 
 def _settle_refused(plan: Plan, on_error: str) -> None:
