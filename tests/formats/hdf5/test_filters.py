@@ -245,3 +245,17 @@ def test_private_filters_are_refused_by_number(tmp_path):
     path.write_bytes(raw[:number] + b"\x39\x30" + raw[number + 2 :])
     with pytest.raises(UnsupportedError, match="HDF5 filter 12345"):
         scan(path)
+
+
+def test_unknown_filters_that_no_chunk_needed(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        made = low_level(file, "x", (4,), h5py.h5t.STD_I32LE, chunk=((2,),),
+                         filter=(h5py.h5z.FILTER_DEFLATE, 0, (1,)))  # fmt: skip
+        for start in (0, 2):
+            block = np.arange(start, start + 2, dtype="<i4")
+            made.id.write_direct_chunk((start,), block.tobytes(), filter_mask=1)
+    raw = path.read_bytes()
+    number = raw.index(b"deflate\0") - 8
+    path.write_bytes(raw[:number] + b"\x39\x30" + raw[number + 2 :])
+    assert assert_same(path)["x"][...].tolist() == [0, 1, 2, 3]

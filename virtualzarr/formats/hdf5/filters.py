@@ -39,7 +39,13 @@ class FilterPipeline:
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """The codecs of a chunk that skipped no filter."""
+        """The codecs of a chunk that skipped no filter.
+
+        Raises
+        ------
+        UnsupportedError
+            If the HDF5 library has no such filter.
+        """
         return _pipeline(self.element, self.filters)
 
     def masked(self, mask: int) -> Pipeline:
@@ -58,15 +64,9 @@ def filter_pipeline(element: ElementType, filters: Sequence[Filter] = ()) -> Fil
 
     HDF5 applies its filters in order when writing, as a codec chain does. Filters that have no
     codec of their own are left to the HDF5 library, with those applied before that change sizes.
-
-    Raises
-    ------
-    UnsupportedError
-        If the HDF5 library has no such filter, either.
+    One that the library does not have, either, is refused when a chunk needs it.
     """
-    found = FilterPipeline(element, tuple(filters))
-    found.pipeline  # noqa: B018  (raises)
-    return found
+    return FilterPipeline(element, tuple(filters))
 
 
 @lru_cache(256)
