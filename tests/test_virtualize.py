@@ -336,6 +336,40 @@ def test_coordinates_from_what_is_in_the_files(tmp_path):
         vz.virtualize(paths, "n", coordinate=vz.from_variable("air"))
 
 
+def test_bad_files_have_the_length_of_the_file_before(tmp_path):
+    numbers = [[0.0, 1, 2], [3.0, 4], None, [7.0]]
+    paths = []
+    for i, values in enumerate(numbers):
+        paths.append(tmp_path / f"{i}.h5")
+        with h5py.File(paths[-1], "w") as file:
+            if values is not None:
+                file["t"] = values
+                file["t"].make_scale("t")
+    paths[2].write_bytes(b"damaged")
+    with pytest.warns(RefusedWarning):
+        group = vz.virtualize(paths, "t", bad_files="fill")
+    np.testing.assert_array_equal(group["t"][...], [0, 1, 2, 3, 4, np.nan, np.nan, 7])
+    given = {"coordinate": [1, 2, 3], "bad_files": "skip"}
+    with pytest.warns(RefusedWarning):
+        group = vz.virtualize([paths[3], paths[2], paths[3]], "run", **given)
+    assert group["run"][...].tolist() == [1, 3]
+    with pytest.warns(RefusedWarning), pytest.raises(ValueError, match="no coordinates by which"):
+        vz.virtualize(paths, combine="by_coords", bad_files="fill")
+    with pytest.warns(RefusedWarning), pytest.raises(MismatchError, match="none could be read"):
+        vz.virtualize([[paths[0]], [paths[2]]], ["run", "t"], bad_files="skip")
+
+
+def test_a_file_without_variables_is_no_bad_file(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.attrs["title"] = "nothing"
+    assert vz.virtualize(tmp_path / "a.h5").attrs == {"title": "nothing"}
+
+
+def test_what_is_open_is_no_path(tmp_path):
+    with pytest.raises(TypeError, match="give paths, not a Group"):
+        vz.virtualize(vz.Group({}, {"a": vz.Group()}), "t")
+
+
 def test_bad_files(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", 3, 3 * i) for i in range(3)]
     paths[1].write_bytes(paths[1].read_bytes()[:100])

@@ -124,7 +124,12 @@ def virtualize(
     if allowed is not None:
         scan["allowed"] = allowed
     groups = _readable(scan_each(files, parallel, progress, **scan), bad_files)
-    if bad_files == "fill" and not all(groups):
+    if any(isinstance(group, _Lost) for group in groups):
+        if combine == "by_coords":
+            raise ValueError(
+                'a file that cannot be read has no coordinates by which it has a place: bad_files="'
+                'skip" leaves it out, and gaps="fill" or missing="fill" fills what is not there'
+            )
         options["missing"] = "fill"
     if drop_variables:
         drop = frozenset(drop_variables)
@@ -137,7 +142,7 @@ def virtualize(
 
 def _found(paths: Any, files: list[str], storage_options: Mapping[str, Any] | None) -> Tree:
     """Put all files into one list, and return their numbers in lists as they were given."""
-    if not isinstance(paths, str | os.PathLike):
+    if not isinstance(paths, str | os.PathLike | Mapping):
         paths = list(paths)
         if any(not isinstance(path, str | os.PathLike) for path in paths):
             return [_found(path, files, storage_options) for path in paths]
@@ -157,10 +162,14 @@ def _readable(scanned: Iterable[Group | VirtualZarrError], bad_files: str) -> li
             raise group
         what = "left out" if bad_files == "skip" else "filled with missing values"
         warnings.warn(f"a file is {what}: {group}", RefusedWarning, stacklevel=3)
-        groups.append(None if bad_files == "skip" else Group())
-    if not any(groups):
+        groups.append(None if bad_files == "skip" else _Lost())
+    if all(group is None or isinstance(group, _Lost) for group in groups):
         raise MismatchError("no file could be read")
     return groups
+
+
+class _Lost(Group):
+    """Stands for a file that cannot be read, until missing values do."""
 
 
 class _Inputs:
@@ -204,6 +213,9 @@ class _Inputs:
             raise ValueError(f"there must be as many lists within lists as dimensions: {dims}")
         if leaves:
             groups, files = self._of([part for part in tree if isinstance(part, int)])
+            if not groups:
+                names = ", ".join(self.files[part] for part in tree if isinstance(part, int))
+                raise MismatchError(f"of {names} none could be read")
             return self._joined(groups, files, dims[0]) if dims else groups[0]
         groups = [self.nested(part, dims[1:]) for part in tree]
         return self._joined(groups, None, dims[0])
@@ -222,7 +234,11 @@ class _Inputs:
         if self.coordinate is None:
             return joined
         assert files is not None
-        return with_coordinate(joined, str(dim), values_of(self.coordinate, groups, files))
+        coordinate = self.coordinate
+        if not callable(coordinate) and len(coordinate) == len(self.groups):
+            pairs = zip(coordinate, self.groups, strict=True)
+            coordinate = [value for value, group in pairs if group is not None]
+        return with_coordinate(joined, str(dim), values_of(coordinate, groups, files))
 
 
 def with_coordinate(group: Group, dim: str, values: np.ndarray[Any, Any]) -> Group:

@@ -336,6 +336,8 @@ def test_odd_coordinates_are_refused() -> None:
     for odd in ([1, "a"], [1j, 2], [[1], [2]], [None, 1]):
         with pytest.raises(ValueError, match="one kind"):
             values_of(odd, groups, ["a", "b"])
+    with pytest.raises(ValueError, match="no data type has all"):
+        values_of([2**60 + 1, 0.5], groups, ["a", "b"])
     with pytest.raises(ValueError, match="1678"):
         coordinate_array("t", np.array(["3000-01-01"], "M8[D]"))
     with pytest.raises(ValueError, match="no time"):

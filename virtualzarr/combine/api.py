@@ -225,7 +225,8 @@ def stack_labelled(
     groups = [item for item in items if isinstance(item, Group)]
     if dim is None:
         raise ValueError("give dim, a name for the new dimension")
-    join = Stack(axis, dim, coordinate_names(groups[0]), options)
+    model = next((group for group in groups if len(group)), groups[0])
+    join = Stack(axis, dim, coordinate_names(model), options)
     group = join_groups(groups, join, problems, options)
     problems.check(doing)
     return group

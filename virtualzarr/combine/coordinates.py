@@ -126,6 +126,10 @@ def values_of(
     if len(values) != len(groups):
         raise ValueError(f"{len(values)} coordinates for {len(groups)} inputs")
     made = np.asarray(values)
+    if made.dtype.kind == "f" and any(
+        isinstance(own, int | np.integer) and int(own) != float(own) for own in values
+    ):
+        raise ValueError(f"no data type has all of the coordinates {values!r}")
     if made.dtype.kind == "O" and all(hasattr(value, "isoformat") for value in values):
         made = made.astype("M8[us]")
     if made.ndim != 1 or made.dtype.kind not in "biufMmUS":

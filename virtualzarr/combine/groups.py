@@ -73,11 +73,7 @@ def join_groups(
         if "time" in options.harmonize:
             nodes = {i: timed(node, groups[i]) for i, node in nodes.items()}
         if lacking is not None and join.changes(nodes[owners[0]]):
-            model = nodes[owners[0]]
-            nodes = {
-                i: nodes[i] if i in nodes else absent_node(model, lengths_of(group))
-                for i, group in enumerate(groups)
-            }
+            nodes = _with_absent(nodes, groups)
         mine = problems.of(list(nodes)) if len(nodes) < len(groups) else problems
         below = _below(refused, name)
         joined = _join_nodes(list(nodes.values()), join, mine, options, place, below)
@@ -85,6 +81,20 @@ def join_groups(
             members[name] = joined
     attributes = combined_attributes([group.attrs for group in groups], options.combine_attrs)
     return Group(attributes, members, groups[0].path, refused)
+
+
+def _with_absent(
+    nodes: Mapping[int, Array | Group], groups: Sequence[Group]
+) -> dict[int, Array | Group]:
+    """Put nodes of missing values where there are none, like the one before, or the first."""
+    model = next(iter(nodes.values()))
+    made: dict[int, Array | Group] = {}
+    for i, group in enumerate(groups):
+        if i in nodes:
+            model = made[i] = nodes[i]
+        else:
+            made[i] = absent_node(model, lengths_of(group))
+    return made
 
 
 def _below(refused: Mapping[str, str], name: str) -> dict[str, str]:
