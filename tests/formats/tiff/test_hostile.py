@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from tests.formats.tiff.helpers import patch_tag, ramp, same
+from tests.formats.tiff.helpers import check_file, patch_tag, ramp, same
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.tiff import scan
 
@@ -207,4 +207,34 @@ def test_unknown_planar_configurations_are_refused(tmp_path):
     tifffile.imwrite(path, ramp("u1", (40, 50, 3)), photometric="rgb", metadata=None)
     patch_tag(path, 284, 3)
     with pytest.raises(UnsupportedError, match="TIFF planar configuration 3"):
+        scan(path)
+
+
+def test_lerc_of_bits_is_refused(tmp_path):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, ramp("u1", (40, 50)), compression="lerc", metadata=None)
+    patch_tag(path, 258, 1)
+    with pytest.raises(UnsupportedError, match="1 bits with compression 34887"):
+        scan(path)
+
+
+def test_jpeg_in_an_unknown_colour_space_is_refused(tmp_path):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, ramp("u1", (40, 50, 3)), photometric="rgb", compression="jpeg",
+                     metadata=None)  # fmt: skip
+    patch_tag(path, 262, 65286)
+    with pytest.raises(UnsupportedError, match="JPEG in colour space 65286"):
+        scan(path)
+
+
+@pytest.mark.parametrize("compression", ["jpeg", "webp", "jpegxl"])
+def test_images_said_to_be_bits(tmp_path, compression):
+    path = tmp_path / "a.tif"
+    data = ramp("u1", (40, 50, 3)) & 1
+    tifffile.imwrite(path, data, photometric="rgb", compression=compression, metadata=None)
+    patch_tag(path, 258, (1, 1, 1))
+    if compression == "jpeg":
+        check_file(path)  # anything but 0 is true
+        return
+    with pytest.raises(UnsupportedError, match="samples of 1 bit with compression"):
         scan(path)

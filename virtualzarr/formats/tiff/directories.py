@@ -166,7 +166,8 @@ def check_alike(pages: Sequence[Any], keyframe: Any, directories_of: Any) -> Non
 def odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> bool:
     """Whether the first or the last JPEG image of a series is not simply a strip or tile.
 
-    It is coded without loss, or has another size: tiles may be cut off at the edges of the page.
+    It is coded without loss, or has other samples or another size: tiles may be cut off at the
+    edges of the page.
 
     Parameters
     ----------
@@ -190,7 +191,10 @@ def odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> b
         if frame is None:
             continue
         size = (int(rows[place]), segments.edges[WIDTH])
+        deep = page.keyframe.dtype.itemsize > 1
         if frame.process not in (0, 1, 2) or (frame.rows, frame.columns) != size:
+            return True
+        if deep != (frame.bits > 8) or frame.components != segments.edges[CONTIG]:
             return True
     return False
 

@@ -79,9 +79,12 @@ def check_supported(page: Any) -> None:
         raise UnsupportedError("TIFF chroma subsampling without JPEG compression")
     if page.predictor in (34892, 34893):
         raise UnsupportedError(f"TIFF predictor {_named(page.predictor)}")  # imagecodecs has none
-    formats = page.tags.valueof(339)
-    if isinstance(formats, tuple) and len(set(formats)) > 1:
-        raise UnsupportedError(f"TIFF samples of different formats {formats}")
+    if page.is_contiguous and page.predictor != 1:
+        # libtiff ignores the predictor, tifffile undoes it as if all rows were one.
+        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)} without compression")
+    formats = np.unique(page.tags.valueof(339, 1))
+    if len(formats) > 1:
+        raise UnsupportedError(f"TIFF samples of different formats {formats.tolist()[:9]}")
 
 
 def page_pipeline(
@@ -135,10 +138,12 @@ def _own_codecs(
     """Return codecs that others know, too, or raise `UnsupportedError`."""
     compression = int(page.compression)
     if compression in JPEG:
-        if odd_jpeg or page.jpegheader is not None:
+        if odd_jpeg or page.jpegheader is not None or dtype.kind not in "iu":
             raise UnsupportedError("TIFF of JPEG images that are not the strips or tiles")
         return Pipeline([_jpeg(page, tables)])
     if compression in _IMAGES:
+        if dtype.kind == "b":
+            raise UnsupportedError(f"TIFF samples of 1 bit with compression {compression}")
         return Pipeline([_image(page)])
     if compression in _CODED:
         chain = _coded(page, axis, dtype)
@@ -283,6 +288,8 @@ def _jpeg_colours(page: Any) -> tuple[str | None, str | None]:
                 stored = "RGB"
         elif page.photometric == 5:
             decoded = "CMYK"
+        elif page.photometric > 3 and page.planarconfig == 1:
+            raise UnsupportedError(f"TIFF of JPEG in colour space {_named(page.photometric)}")
     return stored, decoded if page.planarconfig == 1 else "GRAYSCALE"
 
 
@@ -292,6 +299,8 @@ def _coded(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]:
     if compression != 34887:
         options = {"t4options": int(page.tags.valueof(292, 0))} if compression == 3 else {}
         return [make(_CODED[compression], **options)]
+    if page.bitspersample not in (8, 16, 32, 64) or page.sampleformat == 5:
+        raise UnsupportedError(f"TIFF samples of {page.bitspersample} bits with compression 34887")
     if page.parent.byteorder == ">" and page.dtype.itemsize > 1:
         # LERC has its own byte order, but tifffile swaps once more.
         raise UnsupportedError("TIFF compression 34887 (LERC) in a big-endian file")

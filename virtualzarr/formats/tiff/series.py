@@ -61,7 +61,10 @@ def series_array(series: Any, path: str, files: Files) -> Array:
     if series.transform is not None:
         raise UnsupportedError(f"TIFF series of kind {series.kind!r}, whose values are computed")
     shape = tuple(int(n) for n in series.shape)
+    if any(n != int(n) for n in series.shape):
+        raise SourceError(f"TIFF series of shape {tuple(series.shape)}")
     if page.dtype is not None and (0 in shape or 0 in page.shaped):
+        check_extent(series.dataoffset or 0, 0, files.source(page.parent))
         return _empty(series, shape, path)
     check_supported(page)
     dtype = np.dtype(series.dtype).newbyteorder("=")
