@@ -5,6 +5,7 @@ Source: ``specs/manifest-storage.md``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ VERSION = 1
 
 FOLDER = "__manifest"
 """What lies under this name below an array belongs to its manifest: v3 reserves such names."""
+
+_MOST_MARKS = 1 << 26
+"""A chunk of the record of natively stored cells has no more elements."""
 
 _FLOATS: dict[str, Any] = {"float16": np.float16, "float32": np.float32}
 _PART = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
@@ -106,7 +110,8 @@ class Configuration:
         if value.get("native") is not None:
             with member("native"):
                 native = as_lengths(value["native"])
-                if len(native) != len(grid_shape) or 0 in native:
+                large = math.prod(native) > _MOST_MARKS
+                if len(native) != len(grid_shape) or 0 in native or large:
                     raise MetadataError(f"{list(native)} is no chunk shape of the array's cells")
         relative = value.get("relative", False)
         if not isinstance(relative, bool):
