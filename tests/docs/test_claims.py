@@ -194,6 +194,23 @@ def test_short_last_strips(tmp_path):
     np.testing.assert_array_equal(group[name][...], data)
 
 
+def test_tiff_of_many_kinds(tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    path = tmp_path / "a.tif"
+    smooth = np.tile(np.arange(64, dtype="u1")[:, None, None], (1, 96, 3))
+    options = {"photometric": "ycbcr", "compression": "jpeg", "tile": (16, 16), "metadata": None}
+    with tifffile.TiffWriter(path) as tiff:
+        tiff.write(smooth, subifds=1, **options)
+        tiff.write(smooth[::2, ::2], subfiletype=1, **options)
+        tiff.write(smooth[..., 0] > 30, compression="zlib", metadata=None)
+    group = vz.open(path)
+    with tifffile.TiffFile(path) as tiff:
+        images, bits = tiff.series
+        for level, image in enumerate(images.levels):
+            np.testing.assert_array_equal(group[f"0/{level}"][...], image.asarray())
+        np.testing.assert_array_equal(group["1"][...], bits.asarray())
+
+
 def test_references_with_gen_and_in_f_order(tmp_path):
     data = np.arange(24, dtype="<i4").reshape(4, 6)
     (tmp_path / "raw").write_bytes(data[:2].tobytes("F") + data[2:].tobytes("F"))
