@@ -319,34 +319,23 @@ def _attribute(
     superblock: Superblock, heap: GlobalHeap, message: bytes
 ) -> Generator[Any, Any, tuple[bytes, Found]]:
     """Read an attribute message, versions 1 to 3."""
-    if len(message) < 9:
-        raise SourceError("an attribute message ends early")
-    version, flags, *lengths = _HEAD.unpack_from(message)
-    if version not in (1, 2, 3):
-        raise Unknown(f"attribute message version {version}")
-    at, parts = 9 if version == 3 else 8, []
-    for length in lengths:
-        parts.append(message[at : at + length])
-        at += -(-length // 8) * 8 if version == 1 else length
-    if at > len(message):
-        raise SourceError("an attribute message ends early")
-    name, datatype, extents = parts
-    name = name.split(b"\0")[0]
-    shown = name.decode("utf-8", "backslashreplace")
-    if shown == "REFERENCE_LIST":  # who uses a scale: long, and its users say it, too
-        return name, Found(shown, None)
+    start = _data_start(message)
+    head = _head(message[:start])
+    if head.shown == "REFERENCE_LIST":  # who uses a scale: long, and its users say it, too
+        return head.name, Found(head.shown, None)
+    datatype, extents = head.datatype, head.extents
+    value: Any
     try:
-        if version > 1 and flags & 1:
+        if head.flags & 1:
             datatype = yield from shared(superblock, datatype, TYPE, 0)
-        if version > 1 and flags & 2:
+        if head.flags & 2:
             extents = yield from shared(superblock, extents, SPACE, 0)
         element, inner, width = _plan(datatype)
         shape = space(extents, superblock.length_size).shape
-        value: Any
         if shape is None:  # a null dataspace
             value = "" if kind(element) == STRING or is_text(element) else []
         else:
-            data, shape = message[at:], shape + inner
+            data, shape = message[start:], shape + inner
             count = math.prod(shape)
             if count * width > len(data):
                 raise SourceError(f"{count * width} bytes are needed, {len(data)} are stored")
@@ -358,7 +347,46 @@ def _attribute(
                 value = _flat(element, data, count).reshape(shape)
     except VirtualZarrError as error:
         value = error
-    return name, Found(shown, value)
+    return head.name, Found(head.shown, value)
+
+
+def _data_start(message: bytes) -> int:
+    """Return where the values of an attribute start in its message."""
+    if len(message) < 9:
+        raise SourceError("an attribute message ends early")
+    version, _, *lengths = _HEAD.unpack_from(message)
+    if version not in (1, 2, 3):
+        raise Unknown(f"attribute message version {version}")
+    if version == 1:
+        start = 8 + sum([length + 7 & ~7 for length in lengths])
+    else:
+        start = (9 if version == 3 else 8) + sum(lengths)
+    if start > len(message):
+        raise SourceError("an attribute message ends early")
+    return start
+
+
+@dataclass(frozen=True)
+class _Head:
+    """An attribute message up to its values: often the same in all objects of a file."""
+
+    name: bytes
+    shown: str
+    flags: int
+    datatype: bytes
+    extents: bytes
+
+
+@lru_cache(4096)
+def _head(message: bytes) -> _Head:
+    version, flags, *lengths = _HEAD.unpack_from(message)
+    at, parts = 9 if version == 3 else 8, []
+    for length in lengths:
+        parts.append(message[at : at + length])
+        at += length + 7 & ~7 if version == 1 else length
+    name = parts[0].split(b"\0")[0]
+    shown = name.decode("utf-8", "backslashreplace")
+    return _Head(name, shown, flags if version > 1 else 0, parts[1], parts[2])
 
 
 @lru_cache(4096)

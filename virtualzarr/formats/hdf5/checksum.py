@@ -88,14 +88,25 @@ def _hashed(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.uint
     columns = np.ascontiguousarray(words[order].T)
     start = (lengths[order] + _START).astype(np.uint32)
     state = [start.copy() for _ in range(3)]
-    for turn in range(int(ordered[0]) - 1):
-        active = int(np.searchsorted(-ordered, -(turn + 1), side="left"))
-        live = [part[:active] for part in state]
+    # How many rows go on after each round; those with most rounds come first.
+    going = np.searchsorted(-ordered, -np.arange(1, int(ordered[0])), side="left").tolist()
+    high, low = np.empty_like(start), np.empty_like(start)
+    active = -1
+    live: list[NDArray[np.uint32]] = []
+    left = right = start
+    for turn, count in enumerate(going):
+        if count != active:
+            active = count
+            live = [part[:active] for part in state]
+            left, right = high[:active], low[:active]
         for k in range(3):
             live[k] += columns[3 * turn + k, :active]
         for x, y, bits, z in _ROUND:
+            np.left_shift(live[y], bits, out=left)
+            np.right_shift(live[y], 32 - bits, out=right)
+            left |= right
             live[x] -= live[y]
-            live[x] ^= live[y] << bits | live[y] >> (32 - bits)
+            live[x] ^= left
             live[y] += live[z]
     rows = np.arange(len(ordered))
     for k in range(3):
@@ -110,6 +121,10 @@ def _hashed(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.uint
 
 def wrong_rows(nodes: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return which rows do not hold their own checksum in the 4 bytes before their end."""
+    if len(nodes) < _FEW:
+        blocks = [node[:end].tobytes() for node, end in zip(nodes, ends.tolist(), strict=True)]
+        wrong = [_one(block[:-4]) != int.from_bytes(block[-4:], "little") for block in blocks]
+        return np.flatnonzero(wrong)
     lengths = ends - 4
     width = -(-int(lengths.max()) // 12) * 12
     padded = np.zeros((len(nodes), width), np.uint8)

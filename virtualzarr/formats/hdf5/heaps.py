@@ -15,6 +15,10 @@ from virtualzarr.formats.hdf5.superblock import Superblock
 _GLOBAL_GUESS = 4096
 _MAX_BLOCKS = 1 << 20
 _MAX_ROWS = 64
+_CHECKED = 2
+
+# Address and length of what is to be read, and where in it an object starts and how long it is.
+_Place = tuple[int, int, int, int]
 
 
 def local(superblock: Superblock, address: int) -> Generator[Any, Any, bytes]:
@@ -144,6 +148,8 @@ class FractalHeap:
         # Rows of direct blocks: all that are not longer than the longest.
         self.direct_rows = exponent - (self.start.bit_length() - 1) + 2
         self.blocks: list[tuple[int, int, int]] = []
+        self._direct: set[int] = set()
+        self._read: dict[int, bytes] = {}
 
     @staticmethod
     def read(superblock: Superblock, address: int) -> Generator[Any, Any, FractalHeap]:
@@ -157,6 +163,7 @@ class FractalHeap:
             heap = FractalHeap(superblock, address, header)
             superblock.check(header, "fractal heap", address)
             yield from heap._list()
+            heap._direct = {block[1] for block in heap.blocks}
             known[address] = heap
         return known[address]
 
@@ -211,21 +218,36 @@ class FractalHeap:
         ------
         SourceError, Unknown
         """
-        found: list[bytes | tuple[int, int]] = []
+        found: list[bytes | _Place] = []
         for place in places:
             found.append((yield from self._locate(place)))
-        requests = [where for where in found if not isinstance(where, bytes)]
-        if sum(length for _, length in requests) > self.superblock.size:
-            raise SourceError(f"the objects of the fractal heap at {self.address} overlap")
-        read = iter((yield requests))
-        objects = [where if isinstance(where, bytes) else bytes(next(read)) for where in found]
-        for where, data in zip(found, objects, strict=True):
-            if not isinstance(where, bytes) and len(data) < where[1]:
-                raise SourceError(f"the file ends inside an object of the heap at {self.address}")
+        blocks = {where[0]: where[1] for where in found if not isinstance(where, bytes)}
+        wanted = [block for block in blocks.items() if block[0] not in self._read]
+        if sum(length for _, length in wanted) > self.superblock.size:
+            raise SourceError(f"the fractal heap at {self.address} does not fit into the file")
+        parts: list[Buffer] = yield wanted
+        for (address, length), data in zip(wanted, parts, strict=True):
+            if len(data) < length:
+                raise SourceError(f"the file ends inside a fractal heap, at {address}")
+            self._keep(address, bytes(data))
+        objects = []
+        for where in found:
+            if not isinstance(where, bytes):
+                address, start, stop = where[0], where[2], where[2] + where[3]
+                where = self._read[address][start:stop]
+            objects.append(where)
         return objects
 
-    def _locate(self, place: bytes) -> Generator[Any, Any, bytes | tuple[int, int]]:
-        """Return address and length of an object, or the object itself if its ID holds it."""
+    def _keep(self, address: int, data: bytes) -> None:
+        """Keep a block, and its checksum to be checked: that is in its head, and counts as 0."""
+        self._read[address] = data
+        if self.flags & _CHECKED and address in self._direct:
+            at = self.prefix
+            whole = data[:at] + bytes(4) + data[at + 4 :] + data[at : at + 4]
+            self.superblock.check(whole, "direct block of a fractal heap", address)
+
+    def _locate(self, place: bytes) -> Generator[Any, Any, bytes | _Place]:
+        """Return where an object is, or the object itself if its ID holds it."""
         if not place or place[0] >> 6:
             raise Unknown("a fractal heap with IDs of another version")
         kind = place[0] >> 4 & 3
@@ -241,7 +263,7 @@ class FractalHeap:
             length = ((place[0] & 15) << 8 | place[1]) + 1
         return place[1 + wide : 1 + wide + length]
 
-    def _managed(self, place: Buffer) -> tuple[int, int]:
+    def _managed(self, place: Buffer) -> _Place:
         split = 1 + self.offset_bytes
         offset = int.from_bytes(place[1:split], "little")
         length = int.from_bytes(place[split : split + self.length_bytes], "little")
@@ -249,19 +271,21 @@ class FractalHeap:
         if found >= 0:
             start, address, size = self.blocks[found]
             if offset + length <= start + size:
-                return address + offset - start, length
+                return address, size, offset - start, length
         raise SourceError(f"the fractal heap at {self.address} has no object at {offset}")
 
-    def _huge(self, place: Buffer) -> Generator[Any, Any, tuple[int, int]]:
+    def _huge(self, place: Buffer) -> Generator[Any, Any, _Place]:
         """Find an object that is too large for the blocks of the heap."""
         superblock = self.superblock
         wide, width = superblock.address_size, superblock.length_size
         if self.id_bytes >= 1 + wide + width:  # the ID itself says where it is
-            return superblock.address(place, 1), superblock.length(place, 1 + wide)
+            length = superblock.length(place, 1 + wide)
+            return superblock.address(place, 1), length, 0, length
         key = int.from_bytes(place[1 : 1 + min(width, self.id_bytes - 1)], "little")
         _, rows = yield from records(superblock, self.huge_tree, (1,))
         for row in rows:
             raw = row.tobytes()
             if superblock.length(raw, wide + width) == key:
-                return superblock.address(raw, 0), superblock.length(raw, wide)
+                length = superblock.length(raw, wide)
+                return superblock.address(raw, 0), length, 0, length
         raise SourceError(f"the fractal heap at {self.address} has no huge object {key}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any
 
 from virtualzarr.errors import SourceError
@@ -35,8 +35,8 @@ def read(
     superblock: Superblock,
     base: int,
     layout: Layout,
-    shape: Sequence[int],
-    limits: Sequence[int | None],
+    shape: tuple[int, ...],
+    limits: tuple[int | None, ...],
 ) -> Generator[Any, Any, ChunkIndex | None]:
     """Read the chunk index of a dataset.
 
@@ -47,9 +47,9 @@ def read(
         Byte of the file that address 0 is.
     layout : Layout
         Of class "chunked".
-    shape : sequence of int
+    shape : tuple of int
         The dataset's present extent.
-    limits : sequence of int or None
+    limits : tuple of int or None
         How far each axis can grow; None where without end.
 
     Returns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -70,7 +69,10 @@ class Grids:
     most: tuple[int | None, ...]
 
     @classmethod
-    def of(cls, shape: Sequence[int], limits: Sequence[int | None], chunk: Sequence[int]) -> Grids:
+    @lru_cache(1024)
+    def of(
+        cls, shape: tuple[int, ...], limits: tuple[int | None, ...], chunk: tuple[int, ...]
+    ) -> Grids:
         """Count the chunks."""
         now = tuple([-(-n // edge) for n, edge in zip(shape, chunk, strict=True)])
         most = [None if n is None else -(-n // e) for n, e in zip(limits, chunk, strict=True)]

@@ -1,0 +1,175 @@
+"""Files that were cut off, damaged or made to do harm: an error or less, never something wrong."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.formats.hdf5.helpers import low_level, objects_of, source_of
+from virtualzarr.array import Array
+from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.formats.hdf5 import scan
+from virtualzarr.formats.hdf5.checksum import checksums
+from virtualzarr.formats.hdf5.objects import Objects
+from virtualzarr.formats.hdf5.source import MappedFile
+
+
+def write(path, libver):
+    """Write a file with all kinds of groups and indexes, and attributes of fixed length."""
+    with h5py.File(path, "w", libver=libver) as file:
+        data = np.arange(120, dtype="<i4").reshape(12, 10)
+        for name, maxshape in (("fixed", None), ("one", (None, 10)), ("two", (None, None))):
+            made = file.create_dataset(f"g/{name}", data=data, chunks=(2, 5), maxshape=maxshape,
+                                       compression="gzip" if name != "one" else None)  # fmt: skip
+            made.attrs.update(units=np.bytes_("K"), scale=np.float32(0.5))
+        file.create_dataset("paged", (3000,), "u1", chunks=(1,))[::50] = 5
+        low_level(file, "implicit", (8,), h5py.h5t.STD_I32LE, chunk=((2,),),
+                  alloc_time=h5py.h5d.ALLOC_TIME_EARLY)[...] = 7  # fmt: skip
+        low_level(file, "compact", (5,), h5py.h5t.STD_I16LE, layout=h5py.h5d.COMPACT)[...] = 3
+        file["contiguous"] = data
+        file["soft"] = h5py.SoftLink("/g/fixed")
+        many = file.create_group("many")
+        for k in range(12):
+            many.create_group(f"link{k}").attrs["k"] = k
+        many.attrs.update({f"a{k}": np.bytes_("x" * (k + 1)) for k in range(12)})
+
+
+@pytest.fixture(params=["earliest", "v110", "latest"])
+def path(tmp_path, request):
+    path = tmp_path / "a.h5"
+    write(path, request.param)
+    return path
+
+
+def facts(group):
+    """Return what users see of a group, by path; names of axes depend on what else there is."""
+    found = {"": (dict(group.attrs), "")}
+    for name, node in group.members(max_depth=None):
+        values = ""
+        if isinstance(node, Array):
+            manifest, metadata = node.manifest, node.metadata
+            columns = [np.asarray(c[...]).tolist() for c in (manifest.source, manifest.offset,
+                                                             manifest.length)]  # fmt: skip
+            kept = [source.data for source in manifest.sources]
+            values = repr((metadata.shape, metadata.dtype,
+                                 metadata.pipeline, columns, kept))  # fmt: skip
+        found[name] = dict(node.attrs), values
+    return found
+
+
+def scanned(path):
+    """Scan a file that may be damaged; None if that is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            group = scan(path, on_error="warn")
+        except VirtualZarrError:
+            return None
+    size = path.stat().st_size
+    for _, node in group.members(max_depth=None):
+        if isinstance(node, Array):
+            manifest = node.manifest
+            stored = manifest.source >= 0
+            ends = np.where(stored, np.asarray(manifest.offset[...]) + manifest.length, 0)
+            inline = any(source.is_inline for source in manifest.sources)
+            assert inline or not stored.any() or ends.max() <= size
+    return facts(group)
+
+
+def test_damaged_anywhere(path):
+    """One byte is another. Where structures have checksums, nothing is read that is not so."""
+    raw = path.read_bytes()
+    whole = scanned(path)
+    assert len(whole) == 23
+    has_checksums = raw[8] >= 2
+    lost = 0
+    for place in damage(raw):
+        damaged = bytearray(raw)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        found = scanned(path)
+        lost += found != whole
+        for name, fact in (found or {}).items() if has_checksums else ():
+            # Of attributes that lie elsewhere, some may be lost alone, with a warning.
+            assert fact[1] == whole[name][1], (place, name)
+            assert fact[0].items() <= whole[name][0].items(), (place, name)
+    assert lost
+
+
+def damage(raw):
+    """Yield places in what is not only zeros, up to about 120."""
+    places = [k for k in range(len(raw)) if any(raw[max(k - 8, 0) : k + 8])]
+    return places[:: max(len(places) // 120, 1)]
+
+
+def test_cut_off_anywhere(path):
+    """The end is missing, but the superblock does not say so."""
+    raw = path.read_bytes()
+    whole = scanned(path)
+    for size in range(40, len(raw), len(raw) // 80):
+        path.write_bytes(shortened(raw, size))
+        found = scanned(path) or {}
+        assert set(found) <= set(whole)
+
+
+def shortened(raw, size):
+    """Cut a file off and let its superblock say that it ends there."""
+    cut = bytearray(raw[:size])
+    if raw[8] >= 2:
+        if size >= 48:
+            struct.pack_into("<Q", cut, 28, size)
+            struct.pack_into("<I", cut, 44, checksums([bytes(cut[:44])])[0])
+    elif size >= 48:
+        struct.pack_into("<Q", cut, 40, size)
+    return bytes(cut)
+
+
+def test_numbers_replaced_by_large_ones(path):
+    """Sizes, counts and addresses that cannot be: neither memory nor time is spent on them."""
+    raw = path.read_bytes()
+    for place in damage(raw)[::4]:
+        for value in (b"\xff" * 8, struct.pack("<Q", 1 << 62), struct.pack("<Q", len(raw) - 1)):
+            damaged = raw[:place] + value + raw[place + 8 :]
+            path.write_bytes(damaged)
+            kinds = []
+            for source in (source_of(damaged), MappedFile(str(path))):
+                try:
+                    kinds.append(Objects(source)[place].kind)
+                except VirtualZarrError as error:
+                    kinds.append(error.message)
+            # What is far is read as what is near; nothing but errors of this package comes out.
+            assert kinds[0] == kinds[1]
+
+
+def test_a_tree_that_is_its_own_child(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(5000), chunks=(1,))
+        address = h5py.h5o.get_info(file["x"].id).addr
+    root = objects_of(path)[address].layout.address
+    raw = bytearray(path.read_bytes())
+    assert raw[root : root + 6] == b"TREE\x01\x02"
+    struct.pack_into("<Q", raw, root + 24 + 24, root)
+    path.write_bytes(raw)
+    index = objects_of(path)[address].index
+    assert isinstance(index, SourceError)
+    assert "level 1" in index.message
+
+
+def test_chunks_that_overlap_the_end_of_the_file(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(6), chunks=(2,))
+        file["y"] = 1
+        address = h5py.h5o.get_info(file["x"].id).addr
+    root = objects_of(path)[address].layout.address
+    raw = bytearray(path.read_bytes())
+    struct.pack_into("<I", raw, root + 24, 1 << 30)
+    path.write_bytes(raw)
+    with pytest.warns(match="chunk ends at byte"):
+        group = scan(path, on_error="warn")
+    assert list(group) == ["y"]
