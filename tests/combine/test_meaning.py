@@ -340,3 +340,20 @@ def test_unpacked_arrays_of_bytes_have_a_native_form(tmp_path: Any) -> None:
     ]
     Group({}, {"v": vz.concat(arrays, harmonize=True)}).publish(tmp_path / "v.zarr")
     assert vz.open(tmp_path / "v.zarr")["v"][...].tolist() == [0.5, 1, 0.25, 0.5]
+
+
+@pytest.mark.parametrize("dtype", ["i4", "i8", "f8"])
+def test_times_in_chunks_that_are_not_full(dtype: str, tmp_path: Any) -> None:
+    netCDF4 = pytest.importorskip("netCDF4")
+    paths = []
+    for i, units in enumerate(["days since 2000-01-01", "hours since 2000-01-01"]):
+        paths.append(tmp_path / f"{i}.nc")
+        with netCDF4.Dataset(paths[-1], "w") as file:
+            file.createDimension("time", None)
+            time = file.createVariable("time", dtype, ("time",))
+            time.units = units
+            time[:] = np.array([i, i + 2]) * (24 if i else 1)
+    joined = vz.concat([vz.open(path)["time"] for path in paths], harmonize=True)
+    decoded = xr.decode_cf(xr.Dataset({"time": ("time", joined[...], dict(joined.attrs))}))
+    expected = xr.concat([xr.open_dataset(path)["time"] for path in paths], "time")
+    np.testing.assert_array_equal(decoded["time"].values, expected.values)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
 from virtualzarr.codecs.packing import equal_scalars
+from virtualzarr.errors import CodecError
 
 _MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}
 NAT = np.iinfo(np.int64).min
@@ -19,7 +21,8 @@ class TimeUnits(ArrayArray):
 
     Members are `data_type`, the dtype of what is stored; the integers `factor` and `shift`;
     `masks`, stored numbers that mean no time, as NaN does; `least`, the first result for which
-    calendars agree; and `fill`, the stored fill value. Floats are multiplied as such, and the
+    calendars agree; and `fill`, the stored fill value, which means no time if it has no place in
+    the other unit. Floats are multiplied as such, and the
     product cut to an integer, as xarray decodes times to nanoseconds. For reading only.
     """
 
@@ -68,17 +71,32 @@ class TimeUnits(ArrayArray):
             absent |= block == NAT
         for mask in equal_scalars(fields.get("masks", ()), block.dtype):
             absent |= block == mask
+        if self.fill_is_no_time:
+            absent |= block == block.dtype.type(fields["fill"])
         there = ~absent
         result = np.full(block.shape, NAT, np.int64)
-        result[there] = self._converted(block[there], fields["factor"], fields["shift"])
-        least = fields.get("least")
-        if least is not None and (result[there] < least).any():
-            raise self.failed("a time before 1582-10-15, where the calendars differ")
+        result[there] = self._converted(block[there])
         return result
 
-    def _converted(self, values: Block, factor: int, shift: int) -> Block:
+    @cached_property
+    def fill_is_no_time(self) -> bool:
+        """Whether the stored fill value has no place in the other unit.
+
+        It is what blocks hold where nothing was ever written, also past the ends of arrays.
+        """
+        fill = self.configuration.get("fill")
+        if fill is None or fill != fill:
+            return False
+        try:
+            self._converted(np.array([fill], self._dtype))
+        except CodecError:
+            return True
+        return False
+
+    def _converted(self, values: Block) -> Block:
         if not values.size:
             return values.astype(np.int64)
+        factor, shift = self.configuration["factor"], self.configuration["shift"]
         if values.dtype.kind == "f":
             product = values.astype(np.float64) * np.int64(factor)
             if not (np.abs(product) < 2.0**63).all():
@@ -90,7 +108,11 @@ class TimeUnits(ArrayArray):
         # Whatever overflows on the way comes back: the result fits.
         words = values.astype(np.int64).view(np.uint64)
         words = words * np.uint64(factor % 2**64) + np.uint64(shift % 2**64)
-        return words.view(np.int64)
+        result = words.view(np.int64)
+        least = self.configuration.get("least")
+        if least is not None and (result < least).any():
+            raise self.failed("a time before 1582-10-15, where the calendars differ")
+        return result
 
     def stored_fill(self, fill: Any, spec: Spec) -> Any:
         """Return the fill value of what is stored."""

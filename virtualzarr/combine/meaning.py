@@ -15,7 +15,7 @@ import numpy as np
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.base import ArrayArray, Spec
-from virtualzarr.codecs.timeunits import NAT
+from virtualzarr.codecs.timeunits import NAT, TimeUnits
 from virtualzarr.combine.attributes import same_value
 from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.times import TimeUnit, common_unit, conversion
@@ -278,26 +278,34 @@ def _times(arrays: Sequence[Array], problems: Problems, variable: str) -> list[A
     said: dict[str, Any] = {"units": f"{target.name} since {target.since}"}
     if any("calendar" in array.attrs for array in arrays):
         said["calendar"] = target.calendar
-    if True in kinds or any(masks):
+    codecs = [
+        make(
+            "virtualzarr.time",
+            data_type=array.dtype.name,
+            masks=[_plain(mask) for mask in absent],
+            fill=_plain(_stored_fill(array)),
+            **conversion(unit, target),
+        )
+        for array, unit, absent in zip(arrays, known, masks, strict=True)
+    ]
+    if True in kinds or any(masks) or any(_fill_is_no_time(codec) for codec in codecs):
         said["_FillValue"] = NAT
     return [
         recoded(
             array,
-            make(
-                "virtualzarr.time",
-                data_type=array.dtype.name,
-                masks=[_plain(mask) for mask in absent],
-                fill=_plain(_stored_fill(array)),
-                **conversion(unit, target),
-            ),
+            codec,
             dtype=np.dtype(np.int64),
             attributes={
                 **{k: v for k, v in array.attrs.items() if k not in (*PACKING, *_RANGES)},
                 **said,
             },
         )
-        for array, unit, absent in zip(arrays, known, masks, strict=True)
+        for array, codec in zip(arrays, codecs, strict=True)
     ]
+
+
+def _fill_is_no_time(codec: Codec) -> bool:
+    return isinstance(codec, TimeUnits) and codec.fill_is_no_time
 
 
 def _said(array: Array, model: Array) -> Array:
