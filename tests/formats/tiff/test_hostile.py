@@ -238,3 +238,12 @@ def test_images_said_to_be_bits(tmp_path, compression):
         return
     with pytest.raises(UnsupportedError, match="samples of 1 bit with compression"):
         scan(path)
+
+
+def test_absurd_tiles(tmp_path):
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, ramp("u2", (10, 12)), **TILED)
+    with tifffile.TiffFile(path, mode="r+") as tiff:
+        tiff.pages[0].tags[322].overwrite(1 << 26, dtype=4)
+    with pytest.raises(SourceError, match=r"tiles of shape .* in a page of shape"):
+        scan(path)

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.tiff.layout import Layout, Runs
+from virtualzarr.formats.tiff.layout import Layout, Runs, Segments
 from virtualzarr.manifest import Affine, Source, Sources
 
 Column = NDArray[np.int64]
+_LARGE = 1 << 30
+"""Bytes of tiles that any page may have."""
 
 
 def segment_columns(pages: Sequence[Any], ncells: int) -> tuple[Column, Column]:
@@ -149,6 +151,20 @@ def clip_raw(length: Column, needed: Column) -> Column:
             f"{needed[index]}"
         )
     return np.minimum(length, needed)
+
+
+def check_size(segments: Segments, itemsize: int) -> None:
+    """Check that tiles are not absurdly larger than their page, as decoding takes memory for them.
+
+    Raises
+    ------
+    SourceError
+    """
+    nbytes = math.prod(segments.edges) * itemsize
+    if nbytes > _LARGE and nbytes > 4 * math.prod(segments.extents) * itemsize:
+        raise SourceError(
+            f"TIFF tiles of shape {segments.edges} in a page of shape {segments.extents}"
+        )
 
 
 def check_extent(start: int, nbytes: int, source: Source) -> None:

@@ -26,6 +26,7 @@ from virtualzarr.formats.tiff.pipeline import (
 )
 from virtualzarr.formats.tiff.references import (
     check_extent,
+    check_size,
     check_within,
     clip_raw,
     page_bases,
@@ -151,6 +152,7 @@ def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files:
     """Return the parts of an array whose pages are strips or tiles, each encoded on its own."""
     page = series.keyframe
     segments = Segments.of(page)
+    check_size(segments, dtype.itemsize)
     layout = Layout.of(shape, segments)
     pages = _pages(series, layout, files)
     odd = int(page.compression) in JPEG and odd_jpeg(pages, segments, files.directories)
