@@ -13,6 +13,9 @@ from virtualzarr.formats.hdf5.indexes.columns import Chunks
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 _MASK_BYTES = 4
+CHECKED_BYTES = 1 << 16
+"""Of larger arrays only the heads are checked by their checksums: those of the elements would take
+many times longer than reading them. All chunks must lie within the file in any case."""
 
 
 @lru_cache(64)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
-from virtualzarr.formats.hdf5.indexes.elements import chunks, element
+from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, chunks, element
 from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
 from virtualzarr.formats.hdf5.layouts import Layout
 from virtualzarr.formats.hdf5.source import Buffer, exactly
@@ -215,7 +215,8 @@ def _block_bytes(array: _Array, block: _DataBlock) -> int:
 def _elements(array: _Array, block: _DataBlock, data: Buffer, size: int) -> Chunks:
     superblock, width = array.superblock, array.dtype.itemsize
     if not _paged(array, block):
-        superblock.check(data, "data block of an extensible array", block.address)
+        if array.used * width <= CHECKED_BYTES:
+            superblock.check(data, "data block of an extensible array", block.address)
         found = np.ndarray((block.count,), array.dtype, data, array.prefix)
         return chunks(found, superblock, size)
     start = array.prefix + _CHECKSUM

@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
-from virtualzarr.formats.hdf5.indexes.elements import chunks, element
+from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, chunks, element
 from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
 from virtualzarr.formats.hdf5.layouts import Layout
 from virtualzarr.formats.hdf5.source import exactly
@@ -18,9 +18,6 @@ from virtualzarr.formats.hdf5.superblock import Superblock
 _CHECKSUM = 4
 # Of a data block before its elements: signature, version, client; then the header's address.
 _PREFIX = 6
-# Checksums of larger arrays would take longer than reading them: that all chunks lie in the file,
-# and blocks where they should, must do.
-_CHECKED = 1 << 22
 
 
 def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any, Any, Numbered]:
@@ -66,7 +63,7 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     if count % per_page:
         last = np.ndarray((1, count % per_page), dtype, data, start + full * step)
         runs.append((full * per_page, last))
-    if count * width <= _CHECKED:
+    if count * width <= CHECKED_BYTES:
         pages_at = np.ndarray((full, step), np.uint8, data, start)
         written_at = np.flatnonzero(written[:full])
         if len(written_at):
