@@ -140,6 +140,26 @@ def test_the_same_hierarchy_twice(tmp_path, form):
     assert vz.open(refs)["a"][...].tolist() == list(range(12))
 
 
+@pytest.mark.parametrize("form", [*FORMS, "icechunk"])
+def test_what_is_there_is_copied_if_what_is_new_decodes_otherwise(tmp_path, form):
+    if form == "icechunk":
+        pytest.importorskip("icechunk", minversion="2")
+    for i, unit in enumerate(["hours", "minutes"]):
+        group = vz.create_group(tmp_path / f"day{i}")
+        values = np.array([0, 1]) if i == 0 else np.array([120, 180])
+        time = group.create_array("time", data=values, compressors=None, chunks=1,
+                                  dimension_names=["time"])  # fmt: skip
+        time.attrs["units"] = f"{unit} since 2000-01-01"
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.virtualize(tmp_path / "day0"), refs)
+    append(refs, tmp_path / "day1", "time", harmonize=True, copy=True)
+    again = vz.open(refs)["time"]
+    assert (again.attrs["units"], again[...].tolist()) == (
+        "minutes since 2000-01-01",
+        [0, 60, 120, 180],
+    )
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_changed_file_is_not_added(tmp_path, files, form):
     refs = tmp_path / f"refs.{form}"

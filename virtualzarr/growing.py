@@ -292,7 +292,9 @@ def _kept(opened: Opened, plan: Plan) -> dict[str, Any]:
     kept = {}
     for path, array in arrays_of(opened.node).items():
         count = array.manifest.ncells
-        if path not in plan.arrays or not _begins_with(plan.arrays[path].manifest, array.manifest):
+        new = plan.arrays.get(path)
+        # What is copied now has other codecs, though its reference is still that of before.
+        if new is None or (new.odd < count).any() or not _begins_with(new.manifest, array.manifest):
             return {"record_size": folder.record_size}
         kept[path] = count
     if folder.series is None or len(plan.arrays) != len(kept):
@@ -308,6 +310,9 @@ def _kept_cells(opened: Opened, plan: Plan) -> dict[str, Any]:
             return {}
         new, old = plan.arrays[path].manifest, array.manifest
         grown = sum(n > k for n, k in zip(new.shape, old.shape, strict=True))
+        odd = np.unravel_index(plan.arrays[path].odd, new.shape)
+        if np.all([own < n for own, n in zip(odd, old.shape, strict=True)], axis=0).any():
+            return {}  # What is copied now has other codecs than its reference of before.
         if grown > 1 or not _begins_with(_part(new, old.shape), old):
             return {}
         kept[path] = old.shape
