@@ -310,8 +310,9 @@ def _kept_cells(opened: Opened, plan: Plan) -> dict[str, Any]:
             return {}
         new, old = plan.arrays[path].manifest, array.manifest
         grown = sum(n > k for n, k in zip(new.shape, old.shape, strict=True))
-        odd = np.unravel_index(plan.arrays[path].odd, new.shape)
-        if np.all([own < n for own, n in zip(odd, old.shape, strict=True)], axis=0).any():
+        kept_before = np.zeros(new.shape, bool)
+        kept_before[tuple(map(slice, old.shape))] = True
+        if kept_before.reshape(-1)[plan.arrays[path].odd].any():
             return {}  # What is copied now has other codecs than its reference of before.
         if grown > 1 or not _begins_with(_part(new, old.shape), old):
             return {}

@@ -12,6 +12,12 @@ from virtualzarr.codecs.packing import equal_scalars
 from virtualzarr.errors import CodecError
 
 _MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}
+# Source: netcdf.h of the netCDF library, NC_FILL_*.
+_NETCDF_FILL = {
+    **{"i1": -127, "i2": -32767, "i4": -2147483647, "i8": -9223372036854775806},
+    **{"u1": 255, "u2": 65535, "u4": 4294967295, "u8": 18446744073709551614},
+    **dict.fromkeys(("f4", "f8"), 9.969209968386869e36),
+}
 NAT = np.iinfo(np.int64).min
 """What a missing time is."""
 
@@ -71,27 +77,34 @@ class TimeUnits(ArrayArray):
             absent |= block == NAT
         for mask in equal_scalars(fields.get("masks", ()), block.dtype):
             absent |= block == mask
-        if self.fill_is_no_time:
-            absent |= block == block.dtype.type(fields["fill"])
+        for fill in self._no_times:
+            absent |= block == fill
         there = ~absent
         result = np.full(block.shape, NAT, np.int64)
         result[there] = self._converted(block[there])
         return result
 
-    @cached_property
+    @property
     def fill_is_no_time(self) -> bool:
-        """Whether the stored fill value has no place in the other unit.
-
-        It is what blocks hold where nothing was ever written, also past the ends of arrays.
-        """
+        """Whether the stored fill value has no place in the other unit."""
         fill = self.configuration.get("fill")
-        if fill is None or fill != fill:
-            return False
-        try:
-            self._converted(np.array([fill], self._dtype))
-        except CodecError:
-            return True
-        return False
+        return any(fill == value for value in self._no_times)
+
+    @cached_property
+    def _no_times(self) -> list[Any]:
+        """Fill values, of the array and of netCDF, that have no place in the other unit.
+
+        Blocks hold them where nothing was ever written, also past the ends of arrays.
+        """
+        dtype, found = self._dtype, []
+        for fill in (self.configuration.get("fill"), _NETCDF_FILL.get(dtype.str[1:])):
+            if fill is None or fill != fill:
+                continue
+            try:
+                self._converted(np.array([fill], dtype))
+            except CodecError:
+                found.append(dtype.type(fill))
+        return found
 
     def _converted(self, values: Block) -> Block:
         if not values.size:
