@@ -9,6 +9,7 @@ import virtualzarr as vz
 from tests.combine.helpers import RAW, ZLIB, numbers, virtual_array
 from virtualzarr import Group
 from virtualzarr.combine.attributes import MEANING, combined_attributes, same_value
+from virtualzarr.combine.values import same_values
 from virtualzarr.errors import MismatchError
 
 
@@ -255,3 +256,17 @@ def test_attributes():
     assert not same_value("1", 1)
     assert combined_attributes([{"a": 1}, {"a": 2}, {"a": 1}]) == {}
     assert len(set(MEANING)) == len(MEANING)
+
+
+def test_lists_of_numbers_are_compared_as_such():
+    def lists(*values):
+        block = np.empty(len(values), object)
+        block[:] = [np.array(value, "i4") for value in values]
+        return block
+
+    assert same_values(lists([1, 2], []), lists([1, 2], []))
+    assert not same_values(lists([1, 2], []), lists([1, 3], []))
+    assert not same_values(lists([1, 2], [3]), lists([1, 2], []))
+    texts = np.array(["a", "b"], object)
+    assert same_values(texts, texts.copy())
+    assert not same_values(texts, texts[::-1])

@@ -259,10 +259,7 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
 
     def wide(pipeline: Pipeline) -> Pipeline:
         if not repeated:
-            try:
-                return widened_pipeline(pipeline, axis, array.ndim)
-            except UnsupportedError:
-                pass  # what repeats a block once does with any codec
+            return widened_pipeline(pipeline, axis, array.ndim)
         return Pipeline([make("virtualzarr.repeat", axis=axis), *pipeline.codecs])
 
     decoders = [

@@ -9,7 +9,6 @@ from virtualzarr.codecs.base import Codec
 from virtualzarr.codecs.pipeline import Pipeline
 from virtualzarr.codecs.registry import make
 from virtualzarr.codecs.transpose import Transpose
-from virtualzarr.errors import UnsupportedError
 
 _FLAT = frozenset(
     [
@@ -50,11 +49,6 @@ def widened_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
         Where the new axis, of length 1, stands in the new block.
     ndim : int
 
-    Raises
-    ------
-    UnsupportedError
-        What a codec decodes depends on the number of axes in a way not known here.
-
     Examples
     --------
     >>> chain = Pipeline([make("transpose", order=[1, 0]), make("bytes", endian="little")])
@@ -79,10 +73,8 @@ def widened_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
         elif codec.kind == "bytes_bytes" or codec.name in _FLAT:
             chain.append(codec)
         else:
-            raise UnsupportedError(
-                f"arrays with the codec {codec.name} cannot be stacked: what it decodes depends on "
-                "the number of axes"
-            )
+            # Whatever depends on the number of axes goes on seeing those it knows.
+            return Pipeline([make("virtualzarr.repeat", axis=axis), *pipeline.codecs])
     return Pipeline(chain)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from virtualzarr.array import Array
 from virtualzarr.codecs.packing import equal_scalars
 from virtualzarr.combine.agree import differences
+from virtualzarr.combine.attributes import same_value
 from virtualzarr.combine.meaning import unsigned_view
 from virtualzarr.combine.problems import Problems
 from virtualzarr.config import config
@@ -108,7 +109,17 @@ def same_values(a: Any, b: Any) -> bool:
     if a.dtype.names is not None:
         # Field by field: what lies between fields is of no account.
         return all(same_values(a[name], b[name]) for name in a.dtype.names)
+    if a.dtype.hasobject:
+        pairs = zip(a.flat, b.flat, strict=True)
+        return all(_same_object(x, y) for x, y in pairs)
     return bool(np.array_equal(a, b))
+
+
+def _same_object(a: Any, b: Any) -> bool:
+    """Tell whether two texts, or two lists of numbers, are equal."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and same_values(a, b)
+    return type(a) is type(b) and same_value(a, b)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tests.formats.hdf5.helpers import assert_same, scan_all
 from virtualzarr.codecs import Pipeline, codec_from_v2, codec_from_v3, hdf5_chunk, make
 from virtualzarr.codecs.hdf5_chunk import filters_message
 from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
-from virtualzarr.formats.hdf5 import filters
+from virtualzarr.formats.hdf5 import describe, filters
 
 NAME = "virtualzarr.hdf5_chunk"
 LITTLE = make("bytes", endian="little")
@@ -33,10 +33,13 @@ def block(steps, shape=(20,), dtype="i4"):
 @pytest.fixture
 def nothing_direct(monkeypatch):
     """Leave all filters to the HDF5 library."""
+    kept = (filters._pipeline, describe._decoding)
     monkeypatch.setattr(filters, "_TRANSLATIONS", {})
-    filters._pipeline.cache_clear()
+    for function in kept:
+        function.cache_clear()
     yield
-    filters._pipeline.cache_clear()
+    for function in kept:
+        function.cache_clear()
 
 
 FILTERS = {
