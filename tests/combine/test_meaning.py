@@ -15,6 +15,7 @@ from grids import RegularGrid
 from tests.combine.helpers import ZLIB, numbers, virtual_array
 from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.base import Spec
 from virtualzarr.combine.attributes import POLICIES, combined_attributes
 from virtualzarr.combine.meaning import harmonized
 from virtualzarr.combine.options import Options
@@ -357,3 +358,14 @@ def test_times_in_chunks_that_are_not_full(dtype: str, tmp_path: Any) -> None:
     decoded = xr.decode_cf(xr.Dataset({"time": ("time", joined[...], dict(joined.attrs))}))
     expected = xr.concat([xr.open_dataset(path)["time"] for path in paths], "time")
     np.testing.assert_array_equal(decoded["time"].values, expected.values)
+
+
+def test_fill_values_that_are_no_times() -> None:
+    codec = make("virtualzarr.time", data_type="int64", factor=3600 * 10**9, shift=0, fill=2**62)
+    stored = np.array([1, 2**62, -2147483647, -9223372036854775806])
+    decoded = codec.decode(stored, Spec(stored.shape, np.dtype("i8")))
+    assert decoded.tolist() == [3600 * 10**9, *[np.iinfo("i8").min] * 3]
+    with pytest.raises(CodecError, match="64 bits"):
+        codec.decode(stored - 1, Spec(stored.shape, np.dtype("i8")))
+    near = make("virtualzarr.time", data_type="int64", factor=1, shift=1)
+    assert near.decode(stored, Spec(stored.shape, np.dtype("i8"))).tolist() == (stored + 1).tolist()

@@ -12,12 +12,9 @@ from virtualzarr.codecs.packing import equal_scalars
 from virtualzarr.errors import CodecError
 
 _MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}
-# Source: netcdf.h of the netCDF library, NC_FILL_*.
-_NETCDF_FILL = {
-    **{"i1": -127, "i2": -32767, "i4": -2147483647, "i8": -9223372036854775806},
-    **{"u1": 255, "u2": 65535, "u4": 4294967295, "u8": 18446744073709551614},
-    **dict.fromkeys(("f4", "f8"), 9.969209968386869e36),
-}
+# Source: netcdf.h of the netCDF library, NC_FILL_* of all data types: blocks may have been widened.
+_NETCDF_FILL = (-127, -32767, -2147483647, -9223372036854775806, 255, 65535, 4294967295,
+                18446744073709551614, 9.969209968386869e36)  # fmt: skip
 NAT = np.iinfo(np.int64).min
 """What a missing time is."""
 
@@ -87,8 +84,7 @@ class TimeUnits(ArrayArray):
     @property
     def fill_is_no_time(self) -> bool:
         """Whether the stored fill value has no place in the other unit."""
-        fill = self.configuration.get("fill")
-        return any(fill == value for value in self._no_times)
+        return self.configuration.get("fill", 0) in self._no_times
 
     @cached_property
     def _no_times(self) -> list[Any]:
@@ -97,13 +93,11 @@ class TimeUnits(ArrayArray):
         Blocks hold them where nothing was ever written, also past the ends of arrays.
         """
         dtype, found = self._dtype, []
-        for fill in (self.configuration.get("fill"), _NETCDF_FILL.get(dtype.str[1:])):
-            if fill is None or fill != fill:
-                continue
+        for fill in equal_scalars((self.configuration.get("fill", 0), *_NETCDF_FILL), dtype):
             try:
-                self._converted(np.array([fill], dtype))
+                self._converted(np.array([fill]))
             except CodecError:
-                found.append(dtype.type(fill))
+                found.append(fill)
         return found
 
     def _converted(self, values: Block) -> Block:
