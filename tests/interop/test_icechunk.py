@@ -169,3 +169,13 @@ def test_nothing_but_missing_chunks(tmp_path):
     again = vz.open(tmp_path / "refs.icechunk")
     assert again["a"].shape == (0, 3)
     assert again["b"][...].tolist() == [7, 7]
+
+
+@needs_reading
+def test_an_empty_file_is_appended(tmp_path):
+    for name, count in (("some", 2), ("none", 0)):
+        group = vz.create_group(tmp_path / name)
+        group.create_array("a", data=np.arange(count), chunks=1, dimension_names=["t"])
+    publish(vz.virtualize(tmp_path / "some"), tmp_path / "refs.icechunk")
+    vz.append(tmp_path / "refs.icechunk", tmp_path / "none", "t")
+    assert vz.open(tmp_path / "refs.icechunk")["a"][...].tolist() == [0, 1]

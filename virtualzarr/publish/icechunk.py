@@ -70,7 +70,8 @@ def write_icechunk(
         stored, copies = _write_array(store, path, array, start, counts)
         nbytes, copied = nbytes + stored, copied + copies
         advance(counts.references - before)
-    session.commit(message or ("virtualzarr: append" if keep else "virtualzarr: publish"))
+    if session.has_uncommitted_changes:  # What has no chunks adds none.
+        session.commit(message or ("virtualzarr: append" if keep else "virtualzarr: publish"))
     notes = []
     if prefixes:
         names = ", ".join(repr(prefix) for prefix in prefixes)
