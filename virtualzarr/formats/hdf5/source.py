@@ -30,6 +30,8 @@ GAP = 64 * 1024
 FIRST = 1024 * 1024
 # What one parser may ask for at once of a file elsewhere.
 _MOST = 1 << 30
+# After so many bytes at once, the pages they were copied from are let go.
+_FORGET = 1 << 20
 
 
 class Unknown(VirtualZarrError):
@@ -156,7 +158,11 @@ class MappedFile:
             return _rows(blocks, length)
         count = self.size - length + 1
         every = np.ndarray((count,), np.dtype((np.void, length)), self._view, strides=(1,))
-        return every[addresses].view(np.uint8).reshape(len(addresses), length)
+        rows = every[addresses].view(np.uint8).reshape(len(addresses), length)
+        if rows.nbytes > _FORGET and hasattr(mmap, "MADV_DONTNEED"):
+            # What was copied need not stay in this process's memory; the system still has it.
+            self._map.madvise(mmap.MADV_DONTNEED)
+        return rows
 
 
 class PageCache:

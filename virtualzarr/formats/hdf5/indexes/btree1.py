@@ -21,6 +21,8 @@ _CHUNKS = 1
 # Of a node with addresses of 8 bytes, before its entries.
 _HEAD = 24
 _FEW = 8
+# Nodes that are in memory at a time: of large trees, far more than the columns made of them.
+_NODES = 2048
 
 
 @lru_cache(64)
@@ -72,25 +74,32 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     head, entry = dtypes
     length = head.itemsize + room * entry.itemsize
     addresses: NDArray[Any] = np.array([layout.address], dtype=np.uint64).astype(np.int64)
-    expected = None
+    expected: int | None = None
     while True:
         _check(addresses, superblock)
-        level = _Level((yield Gather(addresses, length)), room, dtypes)
-        heads = level.heads
-        found = int(heads["level"][0])
-        valid = (heads["signature"] == _SIGNATURE) & (heads["type"] == _CHUNKS)
-        valid &= heads["level"] == (found if expected is None else expected)
-        valid &= heads["count"] <= room
-        valid &= addresses + (head.itemsize + entry.itemsize * heads["count"].astype(np.int64)) <= (
-            superblock.size
-        )
-        if not valid.all():
-            wrong = int(addresses[np.flatnonzero(~valid)[0]])
-            raise SourceError(f"there is no node of level {expected} of a B-tree at {wrong}")
-        if found == 0:
-            return _listed(level, layout, rank)
-        addresses = level.column("child").astype(np.int64)
-        expected = found - 1
+        below: list[NDArray[np.int64]] = []
+        chunks: list[Listed] = []
+        for start in range(0, len(addresses), _NODES):
+            some = addresses[start : start + _NODES]
+            level = _Level((yield Gather(some, length)), room, dtypes)
+            heads = level.heads
+            expected = int(heads["level"][0]) if expected is None else expected
+            valid = (heads["signature"] == _SIGNATURE) & (heads["type"] == _CHUNKS)
+            valid &= (heads["level"] == expected) & (heads["count"] <= room)
+            ends = head.itemsize + entry.itemsize * heads["count"].astype(np.int64)
+            valid &= some + ends <= superblock.size
+            if not valid.all():
+                wrong = int(some[np.flatnonzero(~valid)[0]])
+                raise SourceError(f"there is no node of level {expected} of a B-tree at {wrong}")
+            if expected:
+                below.append(level.column("child").astype(np.int64))
+            else:
+                chunks.append(_listed(level, layout, rank))
+        if chunks:
+            return chunks[0] if len(chunks) == 1 else _joined(chunks)
+        addresses = np.concatenate(below)
+        assert expected is not None
+        expected -= 1
         if not len(addresses):
             raise SourceError("an inner node of a B-tree is empty")
 
@@ -124,9 +133,25 @@ def _check(addresses: NDArray[np.int64], superblock: Superblock) -> None:
 
 def _listed(level: _Level, layout: Layout, rank: int) -> Listed:
     cells = cells_of(level.column("corner")[:, :rank], layout.chunk)
+    if cells.max(initial=0) < 2**31:
+        cells = cells.astype(np.int32)
     chunks = Chunks(
         level.column("child").astype(np.int64),
         level.column("size").astype(np.int64),
         level.column("mask").astype(np.uint32),
     )
     return Listed(cells, chunks)
+
+
+def _joined(parts: list[Listed]) -> Listed:
+    """Return the chunks of all parts, each column of the parts forgotten when it is joined."""
+    columns: list[list[Any]] = [[], [], [], []]
+    while parts:
+        part = parts.pop()
+        chunks = part.chunks
+        for column, own in zip(
+            columns, (part.cells, chunks.address, chunks.size, chunks.mask), strict=True
+        ):
+            column.append(own)
+    cells, address, size, mask = (np.concatenate(columns.pop(0)[::-1]) for _ in range(4))
+    return Listed(cells, Chunks(address, size, mask))

@@ -108,11 +108,11 @@ class Listed:
 
     Parameters
     ----------
-    cells : int64 array, shape (chunks, axes)
+    cells : int32 or int64 array, shape (chunks, axes)
     chunks : Chunks
     """
 
-    cells: NDArray[np.int64]
+    cells: NDArray[Any]
     chunks: Chunks
 
 
@@ -271,7 +271,7 @@ def scatter(cells: NDArray[np.int64], chunks: Chunks, grids: Grids) -> ChunkInde
 
 
 def _flat(cells: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    flat = cells[:, 0]
+    flat = cells[:, 0].astype(np.int64)
     for axis in range(1, len(shape)):
         flat = flat * shape[axis] + cells[:, axis]
     return flat
