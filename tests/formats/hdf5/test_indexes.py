@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.formats.hdf5.helpers import assert_same, low_level, objects_of, source_of
+from tests.formats.hdf5.helpers import assert_same, low_level, objects_of, scan_all, source_of
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5.indexes import columns
+from virtualzarr.formats.hdf5.indexes import btree1, columns
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Listed, Numbered, dense
 from virtualzarr.formats.hdf5.objects import Objects
 
@@ -259,3 +259,14 @@ def test_indexes_through_rounds(path):
     near, _ = read_index(path)
     assert np.array_equal(far.offset, near.offset)
     assert source.rounds <= 4
+
+
+def test_large_trees_are_read_some_nodes_at_a_time(tmp_path, monkeypatch):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(1600).reshape(40, 40), chunks=(1, 1))
+    at_once = scan_all(path)["x"].manifest
+    monkeypatch.setattr(btree1, "_NODES", 3)
+    by_and_by = scan_all(path)["x"].manifest
+    assert by_and_by == at_once
+    assert by_and_by.nrefs == 1600
