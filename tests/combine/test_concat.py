@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import zipfile
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ import virtualzarr as vz
 from grids import RectilinearGrid, RegularGrid
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.errors import MismatchError, SourceChangedError, UnsupportedError
 from virtualzarr.manifest import Decoder, Source, Sources
 from virtualzarr.metadata import STRING
 from virtualzarr.publish.canonical import make_canonical
@@ -366,3 +367,35 @@ def test_a_fill_value_that_the_codecs_of_the_chunks_cannot_store():
     written = virtual_array(np.array([1, 2], "f4"), (2,), pipeline=ZLIB, fill_value=0)
     joined = vz.concat([written, unwritten])
     assert joined[...].tolist() == [1, 2, 99.9, 99.9]
+
+
+@pytest.mark.parametrize("shards", [None, (4,)])
+def test_chunks_of_a_store_that_change_later_are_an_error(shards, tmp_path):
+    made = vz.create_array(tmp_path / "a", shape=(8,), chunks=(2,), shards=shards, dtype="i4")
+    made[:] = np.arange(8)
+    joined = vz.concat([made, made])
+    if shards is None:
+        vz.Group({}, {"a": joined}).publish(tmp_path / "a.json")
+    assert joined[...].tolist() == [*range(8), *range(8)]
+    made[0] = 77
+    with pytest.raises(SourceChangedError, match="changed"):
+        joined[0]
+    assert joined[6] == 6
+    if shards is None:
+        with pytest.raises(SourceChangedError, match="changed"):
+            vz.open(tmp_path / "a.json")["a"][8]
+        assert len(vz.check(tmp_path / "a.json").changed) == 1
+
+
+def test_chunks_at_a_url_that_change_their_size_later_are_an_error():
+    memory = fsspec.filesystem("memory")
+    try:
+        made = vz.create_array("memory://later/a", shape=(4,), chunks=(2,), dtype="i4")
+        made[:] = [1, 2, 3, 4]
+        joined = vz.concat([made, made])
+        assert joined[...].tolist() == [1, 2, 3, 4] * 2
+        memory.pipe("/later/a/c/0", b"short")
+        with pytest.raises(SourceChangedError, match="changed"):
+            joined[0]
+    finally:
+        memory.rm("/later", recursive=True)

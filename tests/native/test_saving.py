@@ -178,10 +178,8 @@ def test_sharded_arrays_are_read_by_their_chunks(tmp_path):
     found = vz.open(tmp_path / "x", mode="r+")
     assert found.chunks == (2, 2)
     np.testing.assert_array_equal(found[1:7:3, 5], made[1:7:3, 5])
-    made[3:6, 2] = -1
-    expected = made[...]
-    made[3:6, 2] = np.arange(64).reshape(8, 8)[3:6, 2]  # the file is what it was
-    found = vz.open(tmp_path / "x", mode="r+")
+    expected = np.arange(64).reshape(8, 8)
+    expected[3:6, 2] = -1
     found[3:6, 2] = -1
     np.testing.assert_array_equal(vz.open(tmp_path / "x")[...], expected)
 

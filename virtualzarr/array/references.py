@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,7 @@ from virtualzarr.array.chunks import ManifestChunks, StoreChunks
 from virtualzarr.array.shards import readable
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.metadata import KeyEncoding
-from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, Store
+from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore
 from virtualzarr.stores.views import unwrapped
 
 
@@ -60,9 +57,7 @@ def manifest_of(array: Array) -> Manifest:
             "folder or an object store first",
             variable=array.path,
         )
-    prefix = f"{chunks.path}/" if chunks.path else ""
-    keys = list(_chunk_keys(store, chunks.path, chunks.encoding, array.ndim))
-    cells = chunks.encoding.parse(keys, array.ndim)
+    cells, sizes = chunks.stored(array.ndim)
     shape = array.grid.grid_shape
     # What lies outside was left behind when the array was made smaller.
     inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
@@ -71,41 +66,19 @@ def manifest_of(array: Array) -> Manifest:
         flat = flat * count + cells[:, axis]
     source = np.full(math.prod(shape), -1, np.int32)
     source[flat[inside]] = np.arange(int(inside.sum()))
-    sources = Sources(
-        _source(store, f"{prefix}{key}")
-        for key, keep in zip(keys, inside.tolist(), strict=True)
-        if keep
-    )
+    keys = zip(chunks.keys(cells[inside]), sizes[inside].tolist(), strict=True)
+    sources = Sources(_source(store, key, size) for key, size in keys)
     return Manifest(shape, sources, source.reshape(shape), 0, -1)
 
 
-def _source(store: Any, key: str) -> Source:
+def _source(store: Any, key: str, size: int) -> Source:
+    """Return a chunk as it is now: what changes later is an error when it is read."""
     if isinstance(store, MemoryStore):
         return Source.inline(store.get(key) or b"")
-    return Source(store.location(key), storage_options=getattr(store, "storage_options", None))
-
-
-def _chunk_keys(store: Store, path: str, encoding: KeyEncoding, ndim: int) -> Iterator[str]:
-    """Yield the keys below an array's folder that have the form of chunk keys."""
-    default = encoding.name == "default"
-    if ndim == 0:
-        names = ["c" if default else "0"]
-    elif encoding.separator == ".":
-        names = [r"\.".join(["c"] * default + [r"\d+"] * ndim)]
-    else:
-        names = ["c"] * default + [r"\d+"] * ndim
-    yield from _matching(store, path, "", names)
-
-
-def _matching(store: Store, folder: str, lead: str, patterns: list[str]) -> Iterator[str]:
-    for name in store.list_dir(folder):
-        if not re.fullmatch(patterns[0], name):
-            continue
-        if len(patterns) == 1:
-            yield lead + name
-        else:
-            below = f"{folder}/{name}" if folder else name
-            yield from _matching(store, below, f"{lead}{name}/", patterns[1:])
+    place = store.location(key)
+    if isinstance(store, LocalStore):
+        return Source.of_file(place)
+    return Source(place, size, storage_options=getattr(store, "storage_options", None))
 
 
 def unsharded(array: Array) -> Array:

@@ -424,8 +424,13 @@ class RemoteFile:
             raise _too_short(self.uri, start, stop or size, size)
         if stop is not None and start >= stop:
             return b""
-        self._verify()
+        by_size = stop is None and start == 0 and self.facts == FileFacts(size)
+        if not by_size:
+            self._verify()
         data: bytes = self.connection.call("cat_file", self.path, self.uri, start=start, end=stop)
+        if by_size:
+            # All that is known of the file is what has just come: nothing else need be asked.
+            _check_unchanged(self.uri, self.facts, FileFacts(len(data)))
         if stop is not None and len(data) < stop - start:
             raise _too_short(self.uri, start, stop, start + len(data))
         if stop is not None and len(data) > stop - start:
