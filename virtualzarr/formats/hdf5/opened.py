@@ -11,9 +11,10 @@ from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5.describe import Described, describe
 from virtualzarr.formats.hdf5.library import Library
 from virtualzarr.formats.hdf5.objects import Object, Objects
-from virtualzarr.formats.hdf5.source import ByteSource, MappedFile, PageCache, Unknown
+from virtualzarr.formats.hdf5.source import ByteSource, MappedFile, Unknown
+from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source
-from virtualzarr.stores.files import filesystem, is_url
+from virtualzarr.stores.files import is_url
 
 
 @dataclass(frozen=True)
@@ -118,18 +119,4 @@ def _bytes(source: Source) -> ByteSource:
     """Return a file as parsers want it."""
     if not is_url(source.uri):
         return MappedFile(source.uri)
-    fs, path = filesystem(source.uri, source.storage_options)
-
-    def fetch(ranges: list[tuple[int, int]]) -> list[bytes]:
-        starts, stops = zip(*ranges, strict=True)
-        try:
-            found = fs.cat_ranges([path] * len(ranges), list(starts), list(stops))
-        except Exception as error:  # whatever the file system raises
-            raise SourceError(f"cannot read the file: {error}", file=source.uri) from error
-        for part in found:
-            if isinstance(part, BaseException):
-                raise SourceError(f"cannot read the file: {part}", file=source.uri) from part
-        return list(found)
-
-    size = source.size
-    return PageCache(fetch, fs.size(path) if size is None else size)
+    return pages_of(source)

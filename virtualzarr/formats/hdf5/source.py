@@ -1,10 +1,4 @@
-"""The bytes of one HDF5 file, and the rounds in which parsers get what they ask for.
-
-Parsers are plain generators. They yield what they need and are sent it:
-
-- ``(address, length)``: that many bytes, fewer where the file ends before;
-- ``[(address, length), ...]``: a list of those;
-- ``Gather(addresses, length)``: blocks of one length, as rows of an array, zeros past the end.
+"""The bytes of one HDF5 file, for parsers as `virtualzarr.formats.paging` describes them.
 
 Addresses are those of the file's own metadata: byte 0 is where the superblock lies.
 """
@@ -13,36 +7,45 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Generator, Iterable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.formats.paging import (
+    FIRST,
+    GAP,
+    PAGE,
+    Buffer,
+    Gather,
+    PageCache,
+    Parser,
+    as_rows,
+    check,
+)
 
-Buffer = bytes | memoryview
-Request = tuple[int, int]
-Parser = Generator[Any, Any, Any]
+__all__ = [
+    "FIRST",
+    "GAP",
+    "PAGE",
+    "Buffer",
+    "ByteSource",
+    "Gather",
+    "MappedFile",
+    "PageCache",
+    "Parser",
+    "Unknown",
+    "exactly",
+]
 
-PAGE = 16 * 1024
-GAP = 64 * 1024
-FIRST = 1024 * 1024
-# What one parser may ask for at once of a file elsewhere.
-_MOST = 1 << 30
 # After so many bytes at once, the pages they were copied from are let go.
 _FORGET = 1 << 20
 
 
 class Unknown(VirtualZarrError):
     """Legal HDF5 that this reader does not know; the HDF5 library is asked instead."""
-
-
-class Gather(NamedTuple):
-    """Blocks of one length, wanted as rows of an array of bytes."""
-
-    addresses: NDArray[np.int64]
-    length: int
 
 
 class ByteSource(Protocol):
@@ -137,25 +140,25 @@ class MappedFile:
                 wanted = send(found)
                 if type(wanted) is tuple:
                     address, length = wanted
-                    _check(address, length)
+                    check(address, length)
                     found = view[address : address + length]
                 elif type(wanted) is Gather:
                     found = self._gather(*wanted)
                 else:
                     found = []
                     for address, length in wanted:
-                        _check(address, length)
+                        check(address, length)
                         found.append(view[address : address + length])
         except StopIteration as stop:
             return stop.value
 
     def _gather(self, addresses: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
         """Copy each block once: the file is looked at as overlapping blocks, one at each byte."""
-        _check(int(addresses.min()), length)
+        check(int(addresses.min()), length)
         inside = addresses <= self.size - length
         if not inside.all():
             blocks = [bytes(self._view[k : k + length]) for k in addresses.tolist()]
-            return _rows(blocks, length)
+            return as_rows(blocks, length)
         count = self.size - length + 1
         every = np.ndarray((count,), np.dtype((np.void, length)), self._view, strides=(1,))
         rows = every[addresses].view(np.uint8).reshape(len(addresses), length)
@@ -163,148 +166,3 @@ class MappedFile:
             # What was copied need not stay in this process's memory; the system still has it.
             self._map.madvise(mmap.MADV_DONTNEED)
         return rows
-
-
-class PageCache:
-    """A file elsewhere: all that is blocked is fetched together, and nothing is forgotten.
-
-    Parameters
-    ----------
-    fetch : callable
-        Gets a list of ``(start, stop)`` and returns the bytes of each.
-    size : int
-        Bytes of the file.
-
-    Notes
-    -----
-    `rounds`, `requests` and `nbytes` count what was fetched.
-    """
-
-    def __init__(self, fetch: Callable[[list[Request]], Sequence[bytes]], size: int) -> None:
-        self._fetch = fetch
-        self._size = size
-        self._pages: dict[int, memoryview] = {}
-        self._ready: list[tuple[Parser, Any, int | None]] = []
-        self.rounds = self.requests = self.nbytes = 0
-        self.rebase(0)
-        self._load([(0, FIRST)])
-
-    def rebase(self, base: int) -> None:
-        """Count addresses from another byte of the file."""
-        self.base = base
-        self.size = max(self._size - base, 0)
-
-    def widen(self, page: int) -> None:
-        """Fetch the first page of a file whose metadata lie in pages of this length."""
-        if FIRST < page <= _MOST:
-            self._load([(0, page)])
-
-    def spawn(self, parser: Parser) -> None:
-        """Run one more parser, in the same rounds as those that are running."""
-        self._ready.append((parser, None, None))
-
-    def run(self, parsers: Iterable[Parser]) -> list[Any]:
-        """Run parsers in rounds and return their results."""
-        self._ready = [(parser, None, number) for number, parser in enumerate(parsers)]
-        results: list[Any] = [None] * len(self._ready)
-        while self._ready:
-            blocked = []
-            while self._ready:
-                parser, found, number = self._ready.pop()
-                try:
-                    wanted = self._advance(parser, found)
-                except StopIteration as stop:
-                    if number is not None:
-                        results[number] = stop.value
-                else:
-                    blocked.append((parser, wanted, number))
-            self._load([part for _, wanted, _ in blocked for part in _parts(wanted)])
-            # The last is taken first.
-            blocked.reverse()
-            self._ready = [(parser, self._get(wanted), n) for parser, wanted, n in blocked]
-        return results
-
-    def _advance(self, parser: Parser, found: Any) -> Any:
-        """Run a parser up to the first request that needs a fetch, and return that."""
-        while True:
-            wanted = parser.send(found)
-            if not all(self._has(*part) for part in _parts(wanted)):
-                return wanted
-            found = self._get(wanted)
-
-    def _range(self, address: int, length: int) -> tuple[int, int]:
-        start = min(self.base + address, self._size)
-        return start, min(start + length, self._size)
-
-    def _has(self, address: int, length: int) -> bool:
-        _check(address, length)
-        start, stop = self._range(address, length)
-        return all(page in self._pages for page in range(start // PAGE, -(-stop // PAGE)))
-
-    def _get(self, wanted: Any) -> Any:
-        if type(wanted) is tuple:
-            return self._read(*wanted)
-        found = [self._read(*part) for part in _parts(wanted)]
-        return _rows(found, wanted.length) if type(wanted) is Gather else found
-
-    def _read(self, address: int, length: int) -> Buffer:
-        start, stop = self._range(address, length)
-        first, last = start // PAGE, -(-stop // PAGE)
-        if last - first == 1:
-            return self._pages[first][start - first * PAGE : stop - first * PAGE]
-        whole = b"".join(self._pages[page] for page in range(first, last))
-        return memoryview(whole)[start - first * PAGE : stop - first * PAGE]
-
-    def _load(self, wanted: list[Request]) -> None:
-        """Fetch the pages that are missing, in as few requests as is sensible."""
-        missing: set[int] = set()
-        for part in wanted:
-            start, stop = self._range(*part)
-            pages = range(start // PAGE, -(-stop // PAGE))
-            missing.update(page for page in pages if page not in self._pages)
-        if not missing:
-            return
-        ranges = [
-            (start * PAGE, min(stop * PAGE, self._size)) for start, stop in _runs(sorted(missing))
-        ]
-        self.rounds += 1
-        self.requests += len(ranges)
-        for (start, stop), data in zip(ranges, self._fetch(ranges), strict=True):
-            if len(data) != stop - start:
-                raise SourceError(f"{stop - start} bytes were asked for, {len(data)} were sent")
-            self.nbytes += len(data)
-            view = memoryview(data)
-            for place in range(0, len(data), PAGE):
-                self._pages[(start + place) // PAGE] = view[place : place + PAGE]
-
-
-def _check(address: int, length: int) -> None:
-    """Refuse what no parser should ask for: it would be an address computed from broken ones."""
-    if address < 0 or length < 0 or length > _MOST:
-        raise SourceError(f"a structure claims {length} bytes at {address}")
-
-
-def _parts(wanted: Any) -> Sequence[Request]:
-    if type(wanted) is tuple:
-        return (wanted,)
-    if type(wanted) is Gather:
-        return [(address, wanted.length) for address in wanted.addresses.tolist()]
-    parts: Sequence[Request] = wanted
-    return parts
-
-
-def _runs(pages: list[int]) -> list[list[int]]:
-    """Join pages to runs [start, stop), over gaps that cost less than another request."""
-    runs = [[pages[0], pages[0] + 1]]
-    for page in pages[1:]:
-        if (page - runs[-1][1]) * PAGE <= GAP:
-            runs[-1][1] = page + 1
-        else:
-            runs.append([page, page + 1])
-    return runs
-
-
-def _rows(blocks: Sequence[Buffer], length: int) -> NDArray[np.uint8]:
-    """Return blocks as rows of an array, filled up with zeros."""
-    whole = b"".join(bytes(block).ljust(length, b"\0") for block in blocks)
-    return np.frombuffer(whole, np.uint8).reshape(len(blocks), length)
