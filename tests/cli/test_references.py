@@ -43,6 +43,11 @@ def test_the_life_of_references(tmp_path, files, capsys):
     assert main(["check", other]) == 0
     assert capsys.readouterr().out.startswith("3 ok, 0 changed")
     (tmp_path / "day1.nc").rename(tmp_path / "new.nc")
+    assert main(["check", other, "--dry-run"]) == 0  # it does not look
+    assert capsys.readouterr().out.splitlines() == [
+        "would ask for 3 files",
+        f"3 files in {tmp_path}, of 0 nothing is noted",
+    ]
     assert main(["check", other]) == 1
     assert "missing:" in capsys.readouterr().out
     assert main(["rename", other, files[1], str(tmp_path / "new.nc"), "--dry-run"]) == 0
@@ -60,3 +65,6 @@ def test_a_dry_run_says_what_must_be_copied(tmp_path, capsys):
     line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("air"))
     assert line.split()[5] == "2"  # those that the end of the first file cuts
     assert "part of a larger block" in line
+    assert main(["concat", *odd, "-d", "time", "-o", refs]) == 1
+    assert main(["concat", *odd, "-d", "time", "-o", refs, "--plugin-codecs", "-q"]) == 0
+    assert vz.open(refs)["time"][:].tolist() == list(range(6))

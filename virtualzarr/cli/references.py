@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 FORMS = ("json", "parquet", "icechunk", "native")
@@ -72,6 +73,10 @@ def _add_check(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     )
     check.set_defaults(run=_check)
     check.add_argument("path", metavar="REFS", help="references")
+    check.add_argument(
+        "--dry-run", action="store_true",
+        help="ask for no file; show how many would be asked for, and where they are",
+    )  # fmt: skip
 
 
 def _add_convert(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -117,7 +122,14 @@ def _published(options: argparse.Namespace, group: Any, target: str) -> int:
         plugins = options.plugin_codecs
         print(preview(group, target, form=options.form, plugin_codecs=plugins))
         return 0
-    report = publish(group, target, form=options.form, copy=options.copy, relative=options.relative)
+    report = publish(
+        group,
+        target,
+        form=options.form,
+        copy=options.copy,
+        plugin_codecs=options.plugin_codecs,
+        relative=options.relative,
+    )
     if not options.quiet:
         print(report)
     return 0
@@ -146,9 +158,28 @@ def _append(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     import virtualzarr
 
+    if options.dry_run:
+        print(_asked_for(options.path))
+        return 0
     report = virtualzarr.check(options.path)
     print(report.text())
     return 0 if report.good else 1
+
+
+def _asked_for(path: str) -> str:
+    """Return how many files a check asks for in each folder, and of how many nothing is noted."""
+    import virtualzarr
+    from virtualzarr.growing import sources_of
+
+    folders: dict[str, list[bool]] = {}
+    for source in sources_of(virtualzarr.open(path)):
+        noted = source.size is not None or source.etag is not None or source.mtime_ns is not None
+        folders.setdefault(os.path.dirname(source.uri), []).append(noted)
+    lines = [
+        f"{len(noted):,} files in {folder}, of {noted.count(False):,} nothing is noted"
+        for folder, noted in sorted(folders.items())
+    ]
+    return "\n".join([f"would ask for {sum(map(len, folders.values())):,} files", *lines])
 
 
 def _convert(options: argparse.Namespace) -> int:
