@@ -245,13 +245,13 @@ def test_what_cannot_be_published_leaves_what_was_there(tmp_path, files):
 def test_somebody_else_writes_meanwhile(tmp_path, files, monkeypatch):
     refs = tmp_path / "refs.json"
     publish(vz.virtualize(files[:2], "time"), refs)
-    from virtualzarr import growing
+    from virtualzarr.growing import appending
 
-    def slow(*args, real=growing.make_plan, **options):
+    def slow(*args, real=appending.make_plan, **options):
         publish(vz.virtualize(files[:1]), refs)
         return real(*args, **options)
 
-    monkeypatch.setattr(growing, "make_plan", slow)
+    monkeypatch.setattr(appending, "make_plan", slow)
     with pytest.raises(SourceChangedError, match="somebody else"):
         append(refs, files[2], "time")
 

@@ -169,7 +169,7 @@ def _check(options: argparse.Namespace) -> int:
 def _asked_for(path: str) -> str:
     """Return how many files a check asks for in each folder, and of how many nothing is noted."""
     import virtualzarr
-    from virtualzarr.growing import sources_of
+    from virtualzarr.growing.published import sources_of
 
     folders: dict[str, list[bool]] = {}
     for source in sources_of(virtualzarr.open(path)):

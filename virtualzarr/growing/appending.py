@@ -1,0 +1,212 @@
+"""Files added to published references; only these are scanned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.array.references import as_virtual
+from virtualzarr.combine import concat, stack
+from virtualzarr.combine.api import has_dimension
+from virtualzarr.errors import MismatchError, SourceChangedError
+from virtualzarr.formats import detect
+from virtualzarr.group import Group
+from virtualzarr.growing.checking import changes_of, facts_of
+from virtualzarr.growing.keeping import kept, kept_cells
+from virtualzarr.growing.published import (
+    arrays_of,
+    form_of,
+    formats_of,
+    open_published,
+    place_of,
+    sources_of,
+    state_of,
+)
+from virtualzarr.manifest import Source
+from virtualzarr.publish import native
+from virtualzarr.publish.plan import FORMS, make_plan
+from virtualzarr.publish.preview import Preview, planned
+from virtualzarr.publish.references import write
+from virtualzarr.publish.report import PublishReport
+from virtualzarr.scanning import Paths, find_files, scan_files
+
+
+def append(
+    target: Any,
+    paths: Paths,
+    concat_dim: str,
+    *,
+    copy: bool = False,
+    plugin_codecs: bool = False,
+    duplicates: str = "raise",
+    dry_run: bool = False,
+    format: str | None = None,
+    on_error: str = "raise",
+    parallel: Executor | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> PublishReport | Preview | None:
+    """Add files to references published before: only the new files are scanned.
+
+    Parameters
+    ----------
+    target : path or str
+        A reference file, a folder of references in Parquet, an Icechunk repository, or a hierarchy
+        in the native form.
+    paths : path, URL, or several of them
+        As for `virtualize`.
+    concat_dim : str
+        The dimension along which they follow. Files that do not have it are stacked along it.
+    copy, plugin_codecs : bool
+        As for `publish`.
+    duplicates : {"raise", "skip"}
+        What to do about files that are there already, as they were scanned.
+    dry_run : bool
+        Whether nothing is written, and what would be is returned.
+    format, on_error, parallel, storage_options, allowed, progress
+        As for `virtualize` and `open`.
+    **options
+        As for `concat`, such as `harmonize`. By default, attributes stay as they are
+        (``combine_attrs="override"``).
+
+    Returns
+    -------
+    PublishReport, Preview or None
+        A preview for a dry run; None if all files are there already.
+
+    Raises
+    ------
+    MismatchError
+        Files are there already, or differ in what must be equal; see `concat`.
+    SourceChangedError
+        A file is there already, but was another one when it was scanned; or somebody else wrote
+        the references meanwhile.
+    PublishError
+        What results cannot be published so that others read it right.
+
+    Notes
+    -----
+    Readers see the references before or after: a JSON file is replaced by another; in Parquet, the
+    last record files and new ones are replaced first, which hold what they held and more, and the
+    metadata last. Where the dimension is not the first axis of an array, all its references have
+    other places in the files, and the folder is replaced. In Icechunk it is one commit. In the
+    native form the new references are stored beside the old ones, and then named by the metadata;
+    nothing that is there is read or written but the end of each array.
+
+    Examples
+    --------
+    >>> append("air.json", "2026-11-*.nc", "time")  # doctest: +SKIP
+    """
+    if duplicates not in ("raise", "skip"):
+        raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
+    uri, before = place_of(target), state_of(target)
+    files = find_files(paths, storage_options)
+    if detect(uri, storage_options) == "zarr":
+        groups = scan_files(files, format, on_error, parallel, storage_options, progress)
+        options = {"combine_attrs": "override", **options}
+        access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
+        return _append_native(uri, groups, concat_dim, duplicates, dry_run, access, options)
+    opened = open_published(uri, storage_options, allowed)
+    groups = scan_files(files, format, on_error, parallel, storage_options, progress)
+    known = {source.uri: source for source in sources_of(opened.node)}
+    fresh = [
+        group
+        for file, group in zip(files, groups, strict=True)
+        if not _is_there(file, group, known, duplicates)
+    ]
+    if not fresh:
+        return None
+    joined = _joined(opened.node, fresh, concat_dim, {"combine_attrs": "override", **options})
+    form = form_of(uri, opened, plugin_codecs)
+    zarr_format = 3 if 3 in formats_of(opened.node) and 3 in form.zarr_formats else None
+    if dry_run:
+        return planned(joined, uri, form, zarr_format)
+    plan = make_plan(joined, copy=copy, zarr_format=zarr_format, on_error=on_error, form=form)
+    if state_of(target) != before:
+        raise SourceChangedError("somebody else wrote here meanwhile; append again", file=uri)
+    options = {"storage_options": storage_options, "progress": progress}
+    return write(
+        plan, uri, form, [], relative=opened.relative, **options,
+        **(kept_cells(opened, plan) if form.name == "icechunk" else kept(opened, plan)),
+    )  # fmt: skip
+
+
+def _append_native(
+    uri: str,
+    groups: Sequence[Group],
+    dim: str,
+    duplicates: str,
+    dry_run: bool,
+    access: dict[str, Any],
+    options: dict[str, Any],
+) -> PublishReport | Preview | None:
+    """Add to a hierarchy in the native form, of which only the end is looked at."""
+    new = [group if has_dimension(group, dim) else stack([group], dim=dim) for group in groups]
+    fresh = native.not_there(uri, new, dim, duplicates, **access)
+    if not fresh:
+        return None
+    addition: Any = concat(fresh, dim=dim, **options) if len(fresh) > 1 else fresh[0]
+    if dry_run:
+        return planned(addition, uri, FORMS["native"], None)
+    return native.append(uri, addition, dim, **access, **options)
+
+
+def _virtual(node: Group | Array) -> Any:
+    """Return a hierarchy with references to what lies in stores, to be found there again."""
+    if isinstance(node, Array):
+        return as_virtual(node)
+    return Group(node.attrs, {n: _virtual(node[n]) for n in node}, node.path, node.refused)
+
+
+def _is_there(file: str, group: Group, known: Mapping[str, Source], duplicates: str) -> bool:
+    """Whether a file's chunks are referred to already."""
+    there = [source for source in sources_of(_virtual(group)) if source.uri in known]
+    for source in there:
+        if changes_of(facts_of(known[source.uri]), facts_of(source)):
+            raise SourceChangedError(
+                "it is there already, but was another file when it was scanned: publish anew",
+                file=source.uri,
+            )
+    if there and duplicates == "raise":
+        raise MismatchError(
+            'it is there already; duplicates="skip" leaves out such files', file=file
+        )
+    return bool(there)
+
+
+def _joined(
+    node: Group | Array, groups: Sequence[Group], dim: str, options: Mapping[str, Any]
+) -> Group | Array:
+    """Concatenate what is there with what is new."""
+    new = [group if has_dimension(group, dim) else stack([group], dim=dim) for group in groups]
+    if isinstance(node, Group):
+        return concat([_adapted(node, new[0]), *new], dim=dim, **options)
+    arrays = [list(arrays_of(group).values()) for group in new]
+    if any(len(own) != 1 for own in arrays):
+        raise MismatchError("there is one array, and the files have several")
+    return concat([node, *(own[0] for own in arrays)], dim=dim, **options)
+
+
+def _adapted(old: Group, new: Group) -> Group:
+    """Give arrays that have no fill value, and need none, that of the files.
+
+    In v2 documents it is left out where xarray would mask it.
+    """
+    members: dict[str, Array | Group] = {}
+    for name in old:
+        node = old[name]
+        other = new.get(name)
+        if isinstance(node, Group) and isinstance(other, Group):
+            node = _adapted(node, other)
+        elif isinstance(node, Array) and isinstance(other, Array) and node.dtype == other.dtype:
+            manifest = node.manifest
+            if node.metadata.fill_value is None and manifest.nrefs == manifest.ncells:
+                metadata = node.metadata.as_format(3)  # where no value means missing data
+                metadata = metadata.replace(fill_value=other.metadata.fill_value)
+                node = Array.virtual(metadata, manifest, node.path)
+        members[name] = node
+    return Group(old.attrs, members, old.path, old.refused)

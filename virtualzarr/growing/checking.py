@@ -1,0 +1,129 @@
+"""Whether source files are as they were when they were scanned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.group import Group
+from virtualzarr.growing.published import sources_of
+from virtualzarr.manifest import Source
+from virtualzarr.opening import open as open_node
+from virtualzarr.stores.files import FileFacts, file_facts
+
+CHECKERS = 16
+"""Threads that look at source files: they wait more than they work."""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """How the source files are.
+
+    Attributes
+    ----------
+    ok, missing, unknown : tuple of str
+        URLs and paths. Of the unknown nothing was noted when they were scanned, or nothing can be
+        found out now that could be compared.
+    changed : dict of str to str
+        What has changed, by URL or path.
+    """
+
+    ok: tuple[str, ...]
+    changed: Mapping[str, str]
+    missing: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether no file is known to be missing or changed."""
+        return not self.changed and not self.missing
+
+    def __repr__(self) -> str:
+        return f"<CheckReport {self.text()}>"
+
+    def text(self) -> str:
+        """Return the counts, and what is wrong, line by line."""
+        counts = {
+            "ok": self.ok, "changed": self.changed, "missing": self.missing,
+            "unknown": self.unknown,
+        }  # fmt: skip
+        lines = [", ".join(f"{len(files):,} {name}" for name, files in counts.items())]
+        lines += [f" changed: {uri}: {why}" for uri, why in self.changed.items()]
+        lines += [f" missing: {uri}" for uri in self.missing]
+        return "\n".join(lines)
+
+
+def check(
+    target: Any,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> CheckReport:
+    """Find out whether source files are as they were when they were scanned.
+
+    Parameters
+    ----------
+    target : path, str, Group or Array
+        References, or an opened hierarchy.
+    storage_options, allowed
+        As for `open`.
+
+    Examples
+    --------
+    >>> check("air.json").good  # doctest: +SKIP
+    True
+    """
+    node = target
+    if not isinstance(target, (Group, Array)):
+        node = open_node(target, storage_options=storage_options, allowed=allowed)
+    sources = sources_of(node)
+    with ThreadPoolExecutor(CHECKERS) as pool:
+        states = list(pool.map(_checked, sources))
+    by_state: dict[str, list[str]] = {"ok": [], "missing": [], "unknown": []}
+    changed = {}
+    for source, (state, why) in zip(sources, states, strict=True):
+        if state == "changed":
+            changed[source.uri] = why
+        else:
+            by_state[state].append(source.uri)
+    return CheckReport(
+        tuple(by_state["ok"]), changed, tuple(by_state["missing"]), tuple(by_state["unknown"])
+    )
+
+
+def _checked(source: Source) -> tuple[str, str]:
+    try:
+        now = file_facts(source.uri, source.storage_options)
+    except SourceNotFoundError:
+        return "missing", ""
+    except (SourceError, UnsupportedError) as error:
+        return "unknown", str(error)
+    then = facts_of(source)
+    changes = changes_of(then, now)
+    if changes:
+        return "changed", changes
+    pairs = zip(_tuple(then), _tuple(now), strict=True)
+    return ("ok" if any(a is not None and b is not None for a, b in pairs) else "unknown"), ""
+
+
+def facts_of(source: Source) -> FileFacts:
+    """Return what was noted of a file."""
+    return FileFacts(source.size, source.mtime_ns, source.etag)
+
+
+def _tuple(facts: FileFacts) -> tuple[Any, ...]:
+    return facts.size, facts.mtime_ns, facts.etag
+
+
+def changes_of(then: FileFacts, now: FileFacts) -> str:
+    """Return what of two fingerprints differs, in words."""
+    names = ("size in bytes", "modification time in ns", "entity tag")
+    return "; ".join(
+        f"{name} {a} is now {b}"
+        for name, a, b in zip(names, _tuple(then), _tuple(now), strict=True)
+        if a is not None and b is not None and a != b
+    )

@@ -1,0 +1,153 @@
+"""References of which the files are renamed, or that are written in another form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.formats import detect
+from virtualzarr.group import Group
+from virtualzarr.growing.published import form_of, formats_of, open_published, place_of, sources_of
+from virtualzarr.manifest import Manifest
+from virtualzarr.opening import open as open_node
+from virtualzarr.publish import native
+from virtualzarr.publish.copying import renamed
+from virtualzarr.publish.plan import make_plan
+from virtualzarr.publish.preview import Preview
+from virtualzarr.publish.references import preview, publish, write
+from virtualzarr.publish.report import PublishReport
+from virtualzarr.stores.files import is_url
+
+Names = Mapping[str, str] | Callable[[str], str]
+
+
+def rename(
+    target: Any,
+    names: Names,
+    *,
+    dry_run: bool = False,
+    relative: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Give the source files of published references other names; no source is looked at.
+
+    Parameters
+    ----------
+    target : path or str
+        A reference file, a folder of references in Parquet, an Icechunk repository, or a hierarchy
+        in the native form.
+    names : mapping of str to str, or callable
+        New URLs or paths by old ones; also of folders, for all that is below: the longest that
+        fits counts. Or what returns the new name for an old one.
+    dry_run : bool
+        Whether nothing is written.
+    relative : bool, optional
+        Whether the new names are written as seen from the references; by default as it was.
+    storage_options : mapping, optional
+        How fsspec opens the target.
+
+    Returns
+    -------
+    dict of str to str
+        New names by old ones, of all files that were renamed.
+
+    Notes
+    -----
+    A renamed file keeps its size in the references, but neither date nor entity tag: a copy has
+    others.
+
+    Examples
+    --------
+    >>> rename("air.json", {"/scratch/air": "s3://bucket/air"})  # doctest: +SKIP
+    """
+    uri = place_of(target)
+    naming = names if callable(names) else partial(_by_prefix, dict(names))
+    if detect(uri, storage_options) == "zarr":
+        return native.rename(
+            uri, naming, dry_run=dry_run, relative=relative, storage_options=storage_options
+        )
+    opened = open_published(uri, storage_options, "*")
+    known = [source.uri for source in sources_of(opened.node)]
+    new = {old: name for old in known if (name := naming(old)) != old}
+    relative = opened.relative if relative is None else relative
+    if dry_run or (not new and relative == opened.relative):
+        return new
+
+    def rename_in(manifest: Manifest) -> Manifest:
+        return renamed(manifest, lambda old: new.get(old, old))
+
+    node = _changed(opened.node, rename_in)
+    kind = form_of(uri, opened)
+    formats = formats_of(opened.node)
+    plan = make_plan(
+        node, copy=False, zarr_format=max(formats, default=None), on_error="raise", form=kind
+    )
+    size: dict[str, Any] = {}
+    if opened.folder is not None:
+        size["record_size"] = opened.folder.record_size
+    write(plan, uri, kind, [], relative=relative, storage_options=storage_options, **size)
+    return new
+
+
+def _by_prefix(names: Mapping[str, str], old: str) -> str:
+    """The new name by the longest of some folders or files that a name is, or lies below."""
+    best = ""
+    for prefix in names:
+        folder = prefix if prefix.endswith("/") else f"{prefix}/"
+        if len(prefix) > len(best) and (old == prefix or old.startswith(folder)):
+            best = prefix
+    return names[best] + old[len(best) :] if best else old
+
+
+def _changed(node: Any, change: Callable[[Manifest], Manifest]) -> Any:
+    """The hierarchy with all manifests changed."""
+    if isinstance(node, Array):
+        return Array.virtual(node.metadata, change(node.manifest), node.path)
+    members = {name: _changed(node[name], change) for name in node}
+    return Group(node.attrs, members, node.path, node.refused)
+
+
+def convert(
+    source: Any,
+    target: Any,
+    *,
+    dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    **options: Any,
+) -> PublishReport | Preview:
+    """Write references in another form: JSON, Parquet or Icechunk. No chunk is read.
+
+    Parameters
+    ----------
+    source : path or str
+        Anything that `open` opens.
+    target : path or str
+        As for `publish`.
+    dry_run : bool
+        Whether nothing is written, and what would be is returned.
+    storage_options, allowed
+        As for `open`.
+    **options
+        As for `publish`.
+
+    Examples
+    --------
+    >>> convert("air.json", "air.parq")  # doctest: +SKIP
+    """
+    uri = place_of(target)
+    if Path(uri).exists() and not is_url(uri) and os.path.samefile(place_of(source), uri):
+        raise ValueError("source and target are the same")
+    if detect(source, storage_options) in ("kerchunk", "icechunk"):
+        node = open_published(place_of(source), storage_options, allowed).node
+    else:
+        node = open_node(source, storage_options=storage_options, allowed=allowed)
+    if dry_run:
+        names = ("form", "zarr_format", "plugin_codecs")
+        wishes = {name: options[name] for name in names if name in options}
+        return preview(node, uri, **wishes)
+    return publish(node, target, storage_options=storage_options, **options)

@@ -1,0 +1,84 @@
+"""References that were published, found again: in which form, with which arrays and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.formats import detect
+from virtualzarr.formats.icechunk import open_repository
+from virtualzarr.formats.kerchunk.scan import Opened, open_references
+from virtualzarr.group import Group
+from virtualzarr.manifest import Source
+from virtualzarr.publish.plan import FORMS, Form
+from virtualzarr.publish.rules import TRUNCATE
+from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores.icechunks import is_repository
+
+
+def place_of(target: Any) -> str:
+    """Return where references are, or will be."""
+    return resolve_uri(target).rstrip("/")
+
+
+def state_of(target: Any) -> object:
+    """Return what tells that somebody wrote to a local target."""
+    uri = place_of(target)
+    path = os.path.join(uri, ".zmetadata") if os.path.isdir(uri) else uri
+    if is_url(uri) or not os.path.exists(path):
+        return None
+    found = os.stat(path)
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def open_published(
+    uri: str,
+    storage_options: Mapping[str, Any] | None,
+    allowed: str | Iterable[str] | None,
+) -> Opened:
+    """Open references whose arrays are virtual."""
+    kind = detect(uri, storage_options)
+    if kind == "icechunk":
+        return Opened(open_repository(uri, storage_options=storage_options, allowed=allowed))
+    if kind != "kerchunk":
+        raise UnsupportedError(f"there are no references, but {kind}", file=uri)
+    return open_references(uri, storage_options=storage_options, allowed=allowed)
+
+
+def form_of(uri: str, opened: Opened, plugin_codecs: bool = False) -> Form:
+    """Return the form that references have."""
+    name = "json" if opened.folder is None else "parquet"
+    if is_repository(uri):
+        name = "icechunk"
+    codecs = {c.name for a in arrays_of(opened.node).values() for c in a.metadata.pipeline.codecs}
+    return replace(FORMS[name], plugins=plugin_codecs or TRUNCATE in codecs)
+
+
+def arrays_of(node: Group | Array) -> dict[str, Array]:
+    """Return all arrays of a hierarchy by path."""
+    if isinstance(node, Array):
+        return {"": node}
+    return {path: one for path, one in node.members(None) if isinstance(one, Array)}
+
+
+def sources_of(node: Group | Array) -> list[Source]:
+    """Return the files that a hierarchy refers to, each once."""
+    found: dict[Source, None] = {}
+    for array in arrays_of(node).values():
+        if array.is_virtual:
+            manifest = array.manifest
+            used = np.zeros(len(manifest.sources) + 1, bool)
+            used[np.asarray(manifest.source)] = True
+            found |= dict.fromkeys(s for s, u in zip(manifest.sources, used, strict=False) if u)
+    return [source for source in found if not source.is_inline]
+
+
+def formats_of(node: Group | Array) -> set[int]:
+    """Return the Zarr formats of the arrays of a hierarchy."""
+    return {array.metadata.zarr_format for array in arrays_of(node).values()}
