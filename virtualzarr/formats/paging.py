@@ -59,7 +59,7 @@ class PageCache:
         self._ready: list[tuple[Parser, Any, int | None]] = []
         self.rounds = self.requests = self.nbytes = 0
         self.rebase(0)
-        self._load([(0, FIRST)])
+        self.load([(0, FIRST)])
 
     def rebase(self, base: int) -> None:
         """Count addresses from another byte of the file."""
@@ -69,7 +69,7 @@ class PageCache:
     def widen(self, page: int) -> None:
         """Fetch the first page of a file whose metadata lie in pages of this length."""
         if FIRST < page <= _MOST:
-            self._load([(0, page)])
+            self.load([(0, page)])
 
     def spawn(self, parser: Parser) -> None:
         """Run one more parser, in the same rounds as those that are running."""
@@ -90,7 +90,7 @@ class PageCache:
                         results[number] = stop.value
                 else:
                     blocked.append((parser, wanted, number))
-            self._load([part for _, wanted, _ in blocked for part in _parts(wanted)])
+            self.load([part for _, wanted, _ in blocked for part in _parts(wanted)])
             # The last is taken first.
             blocked.reverse()
             self._ready = [(parser, self._get(wanted), n) for parser, wanted, n in blocked]
@@ -100,7 +100,7 @@ class PageCache:
         """Run a parser up to the first request that needs a fetch, and return that."""
         while True:
             wanted = parser.send(found)
-            if not all(self._has(*part) for part in _parts(wanted)):
+            if not all(self.has(*part) for part in _parts(wanted)):
                 return wanted
             found = self._get(wanted)
 
@@ -108,18 +108,20 @@ class PageCache:
         start = min(self.base + address, self._size)
         return start, min(start + length, self._size)
 
-    def _has(self, address: int, length: int) -> bool:
+    def has(self, address: int, length: int) -> bool:
+        """Tell whether some bytes can be read without a fetch."""
         check(address, length)
         start, stop = self._range(address, length)
         return all(page in self._pages for page in range(start // PAGE, -(-stop // PAGE)))
 
     def _get(self, wanted: Any) -> Any:
         if type(wanted) is tuple:
-            return self._read(*wanted)
-        found = [self._read(*part) for part in _parts(wanted)]
+            return self.read(*wanted)
+        found = [self.read(*part) for part in _parts(wanted)]
         return as_rows(found, wanted.length) if type(wanted) is Gather else found
 
-    def _read(self, address: int, length: int) -> Buffer:
+    def read(self, address: int, length: int) -> Buffer:
+        """Return bytes that were fetched, fewer where the file ends before."""
         start, stop = self._range(address, length)
         first, last = start // PAGE, -(-stop // PAGE)
         if last - first == 1:
@@ -127,7 +129,7 @@ class PageCache:
         whole = b"".join(self._pages[page] for page in range(first, last))
         return memoryview(whole)[start - first * PAGE : stop - first * PAGE]
 
-    def _load(self, wanted: list[Request]) -> None:
+    def load(self, wanted: Iterable[Request]) -> None:
         """Fetch the pages that are missing, in as few requests as is sensible."""
         missing: set[int] = set()
         for part in wanted:
@@ -171,8 +173,10 @@ def pages_of(source: Source) -> PageCache:
                 raise SourceError(f"cannot read the file: {part}", file=source.uri) from part
         return list(found)
 
-    size = source.size
-    return PageCache(fetch, fs.size(path) if size is None else size)
+    size = fs.size(path) if source.size is None else source.size
+    if size is None:
+        raise SourceError("the server does not say how long the file is", file=source.uri)
+    return PageCache(fetch, size)
 
 
 def check(address: int, length: int) -> None:

@@ -7,7 +7,7 @@ without a word. And it follows chains of directories that run in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,6 +48,7 @@ _GUESS = 40
 
 _MAX_TAGS = 4096
 _MAX_VALUE = 4096
+_LONGEST = 1 << 20
 _JPEG_HEAD = 1 << 16
 
 
@@ -56,13 +57,20 @@ class Directories:
 
     Parameters
     ----------
-    tiff : tifffile.TiffFile
+    form : tifffile.TiffFormat
+    file : tifffile.FileHandle or PagedFile
+    reach : callable, optional
+        Called with the place and the length of each directory of a chain before it is read.
     """
 
-    def __init__(self, tiff: Any) -> None:
-        self.form = tiff.tiff
-        self._file = tiff.filehandle
+    def __init__(
+        self, form: Any, file: Any, reach: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.form = form
+        self._file = file
+        self._reach = reach
         self._raw: dict[int, bytes] = {}
+        self._chains: dict[int, int | None] = {}
 
     def walk(self, offset: int) -> int | None:
         """Follow the chain of directories from an offset.
@@ -72,12 +80,32 @@ class Directories:
         int or None
             How many directories there are if the chain runs in a circle; None if it ends.
         """
+        if offset not in self._chains:
+            self._chains[offset] = self._follow(offset)
+        return self._chains[offset]
+
+    def _follow(self, offset: int) -> int | None:
+        seen: set[int] = set()
         with _opened(self._file) as file:
             while 0 < offset < file.size:
-                if offset in self._raw:
-                    return len(self._raw)
+                if offset in seen:
+                    return len(seen)
+                seen.add(offset)
+                if self._reach is not None:
+                    self._reach(offset, self.guess)
                 self._raw[offset], offset = self._read(file, offset)
         return None
+
+    @property
+    def guess(self) -> int:
+        """Bytes that are read with the first request for a directory; most need fewer."""
+        form = self.form
+        return int(form.tagnosize + _GUESS * form.tagsize + form.offsetsize)
+
+    @property
+    def known(self) -> list[int]:
+        """Offsets of the directories that were read."""
+        return list(self._raw)
 
     def entries(self, offsets: Sequence[int]) -> list[bytes]:
         """Return the raw entries of the directories at some offsets."""
@@ -86,6 +114,41 @@ class Directories:
                 if offset not in self._raw:
                     self._raw[offset], _ = self._read(file, offset)
         return [self._raw[offset] for offset in offsets]
+
+    def tables(self, offsets: Sequence[int]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Yield the entries of the directories at some offsets, for each number of entries.
+
+        Yields
+        ------
+        rows : int64 array
+            Which of the offsets.
+        table : structured array of shape (rows, entries)
+            The members are ``code``, ``type``, ``count``, ``value`` and ``nbytes``; values of more
+            than a few bytes are apart from the directory, and ``value`` is where.
+        """
+        raws = self.entries(offsets)
+        sizes = np.array([len(raw) for raw in raws], np.int64)
+        for size in np.unique(sizes).tolist():
+            rows = np.flatnonzero(sizes == size)
+            yield rows, _table(b"".join(raws[row] for row in rows.tolist()), len(rows), self.form)
+
+    def is_far(self, table: NDArray[Any]) -> NDArray[np.bool_]:
+        """Tell which values of a table are apart from their directory."""
+        return np.asarray(table["nbytes"] > table.dtype["value"].itemsize)
+
+    def tag_values(self, offsets: Sequence[int], code: int) -> list[bytes]:
+        """Return the bytes of a tag's values in the directories at some offsets that have it."""
+        values: list[bytes] = []
+        for _, table in self.tables(offsets):
+            entries = table[table["code"] == code]
+            far = self.is_far(entries)
+            apart = entries[far]
+            places = zip(apart["value"].tolist(), apart["nbytes"].tolist(), strict=True)
+            values += self.values([*places], _LONGEST)
+            near = entries[~far]
+            raws = (value.tobytes() for value in near["value"])
+            values += [raw[:n] for raw, n in zip(raws, near["nbytes"].tolist(), strict=True)]
+        return values
 
     def values(self, places: Sequence[tuple[int, int]], longest: int = _MAX_VALUE) -> list[bytes]:
         """Return the bytes at some places, given as offset and length, up to a length."""
@@ -101,7 +164,7 @@ class Directories:
         form = self.form
         order = "little" if form.byteorder == "<" else "big"
         file.seek(offset)
-        raw = file.read(form.tagnosize + _GUESS * form.tagsize + form.offsetsize)
+        raw = file.read(self.guess)
         count = int.from_bytes(raw[: form.tagnosize], order)  # type: ignore[arg-type]
         if count > _MAX_TAGS:
             return b"", 0
@@ -201,17 +264,11 @@ def odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> b
 
 def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[bytes]:
     """Return, for the directory at each offset, bytes that differ if its decisive tags do."""
-    form = directories.form
-    raws = directories.entries(offsets)
-    keys = [b""] * len(raws)
-    sizes = np.array([len(raw) for raw in raws])
-    for size in np.unique(sizes).tolist():
-        rows = np.flatnonzero(sizes == size).tolist()
-        table = _table(b"".join(raws[row] for row in rows), len(rows), form)
+    keys = [b""] * len(offsets)
+    for rows, table in directories.tables(offsets):
         decisive = np.isin(table["code"], _DECISIVE)
-        nbytes = _SIZES[table["type"] & 0xFF] * table["count"].astype(np.int64)
-        far = decisive & (nbytes > table.dtype["value"].itemsize)
-        places = zip(table["value"][far].tolist(), nbytes[far].tolist(), strict=True)
+        far = decisive & directories.is_far(table)
+        places = zip(table["value"][far].tolist(), table["nbytes"][far].tolist(), strict=True)
         values: dict[int, bytes] = {}
         for row, value in zip(
             np.nonzero(far)[0].tolist(), directories.values([*places]), strict=True
@@ -219,7 +276,7 @@ def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[by
             values[row] = values.get(row, b"") + value
         table["value"][far] = 0
         table[~decisive] = 0
-        for index, row in enumerate(rows):
+        for index, row in enumerate(rows.tolist()):
             keys[row] = table[index].tobytes() + values.get(index, b"")
     return keys
 
@@ -228,8 +285,15 @@ def _table(raw: bytes, rows: int, form: Any) -> NDArray[Any]:
     """Return the entries of directories of one length, as a structured array."""
     short = form.byteorder + "u2"
     word = form.byteorder + ("u8" if form.tagsize == 20 else "u4")
-    dtype = np.dtype([("code", short), ("type", short), ("count", word), ("value", word)])
-    return np.frombuffer(bytearray(raw), dtype).reshape(rows, -1)
+    stored = np.dtype([("code", short), ("type", short), ("count", word), ("value", word)])
+    entries = np.frombuffer(raw, stored).reshape(rows, -1)
+    table = np.empty(entries.shape, [*stored.descr, ("nbytes", "i8")])
+    for name in stored.names or ():
+        table[name] = entries[name]
+    # No file has so many values; their bytes can be counted all the same.
+    count = np.minimum(entries["count"].astype(np.uint64), 1 << 48).astype(np.int64)
+    table["nbytes"] = _SIZES[np.minimum(entries["type"], 255)] * count
+    return table
 
 
 def _encoding(page: Any) -> str:

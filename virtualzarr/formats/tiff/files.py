@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any, cast
 
 from virtualzarr.errors import (
     AccessError,
@@ -15,12 +15,12 @@ from virtualzarr.errors import (
     UnsupportedError,
     VirtualZarrError,
 )
+from virtualzarr.formats.paging import pages_of
 from virtualzarr.formats.tiff.directories import Directories
+from virtualzarr.formats.tiff.remote import PagedFile, read_ahead
 from virtualzarr.manifest import Source
-from virtualzarr.stores.files import filesystem, is_url
+from virtualzarr.stores.files import is_url
 
-_REMOTE_BLOCK = 1024 * 1024
-_REMOTE_BLOCKS = 1024
 _SMALL_CIRCLE = 100
 
 
@@ -32,13 +32,15 @@ class Files:
     tiff : tifffile.TiffFile
     source : Source
         Of the same file.
+    directories : Directories, optional
+        Of the same file.
     """
 
-    def __init__(self, tiff: Any, source: Source) -> None:
+    def __init__(self, tiff: Any, source: Source, directories: Directories | None = None) -> None:
         self.tiff = tiff
         self.uri = source.uri
         self._sources = {id(tiff): source}
-        self._directories = {id(tiff): Directories(tiff)}
+        self._directories = {} if directories is None else {id(tiff): directories}
 
     def source(self, tiff: Any) -> Source:
         """Return the source of a file that the series spans.
@@ -60,7 +62,7 @@ class Files:
         """Return the directories of a file that the series spans."""
         found = self._directories.get(id(tiff))
         if found is None:
-            found = self._directories[id(tiff)] = Directories(tiff)
+            found = self._directories[id(tiff)] = Directories(tiff.tiff, tiff.filehandle)
         return found
 
     def check_chain(self) -> None:
@@ -89,8 +91,16 @@ class Files:
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[Any]:
-    """Open a file with tifffile."""
+def opened(source: Source) -> Iterator[Files]:
+    """Open a file with tifffile.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be read.
+    MissingDependencyError
+        If there is no tifffile.
+    """
     try:
         import tifffile
     except ImportError as error:
@@ -101,17 +111,18 @@ def opened(source: Source) -> Iterator[Any]:
         with parsing(source.uri):
             tiff = tifffile.TiffFile(source.uri)
         with tiff:
-            yield tiff
+            yield Files(tiff, source)
         return
-    fs, path = filesystem(source.uri, source.storage_options)
-    cache = {"maxblocks": _REMOTE_BLOCKS}
-    with fs.open(
-        path, "rb", block_size=_REMOTE_BLOCK, cache_type="blockcache", cache_options=cache
-    ) as file:
-        with parsing(source.uri):
-            tiff = tifffile.TiffFile(file, name=os.path.basename(source.uri))
-        with tiff:
-            yield tiff
+    name = os.path.basename(source.uri)
+    file = PagedFile(pages_of(source))
+    with parsing(source.uri):
+        directories = read_ahead(file, name)
+        file.seek(0)
+        tiff = tifffile.TiffFile(cast("IO[bytes]", file), name=name)
+    with tiff:
+        yield Files(tiff, source, directories)
+    if file.failure is not None:
+        raise file.failure
 
 
 @contextmanager

@@ -58,8 +58,8 @@ def scan(
         If a series uses what is not supported; the message names it.
     """
     source = Source.of_file(path_or_url, storage_options)
-    with opened(source) as tiff:
-        group = _Scan(tiff, source, on_error).group()
+    with opened(source) as files:
+        group = _Scan(files, on_error).group()
     for path, reason in group.refused.items():
         message = f"left out: {reason} [file {source.uri}, variable {path}]"
         warnings.warn(RefusedWarning(message), stacklevel=2)
@@ -69,20 +69,20 @@ def scan(
 class _Scan:
     """The scan of one open file."""
 
-    def __init__(self, tiff: Any, source: Source, on_error: str) -> None:
-        self.tiff = tiff
-        self.source = source
+    def __init__(self, files: Files, on_error: str) -> None:
+        self.tiff = files.tiff
+        self.uri = files.uri
         self.on_error = on_error
         self.refused: dict[str, str] = {}
-        self.files = Files(tiff, source)
+        self.files = files
 
     def group(self) -> Group:
-        with parsing(self.source.uri):
+        with parsing(self.uri):
             self.files.check_chain()
             series = list(self.tiff.series)
             attributes = file_attributes(self.tiff)
         if not series:
-            raise SourceError("the TIFF file has no images", file=self.source.uri)
+            raise SourceError("the TIFF file has no images", file=self.uri)
         members: dict[str, Array | Group] = {}
         images: list[tuple[Array, Any]] = []
         for name, image in zip(_names(series), series, strict=True):
@@ -112,17 +112,17 @@ class _Scan:
         self, images: list[tuple[Array, Any]], taken: Mapping[str, Any], path: str
     ) -> dict[str, Array]:
         """Return coordinate variables for the arrays of a group."""
-        with parsing(self.source.uri):
+        with parsing(self.uri):
             return coordinate_arrays(images, taken, path)
 
     def array(self, series: Any, path: str) -> Array | None:
         """Return the array of a series, or None if it is refused."""
         try:
-            with parsing(self.source.uri):
+            with parsing(self.uri):
                 self.files.check_present(series)
                 return series_array(series, path, self.files)
         except VirtualZarrError as error:
-            error.at(file=self.source.uri, variable=path)
+            error.at(file=self.uri, variable=path)
             if self.on_error == "raise":
                 raise
             self.refused[path] = error.message
