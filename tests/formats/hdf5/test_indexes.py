@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import struct
 
 import h5py
 import numpy as np
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import assert_same, low_level, objects_of, scan_all, source_of
 from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.hdf5 import btree
+from virtualzarr.formats.hdf5.checksum import checksums
 from virtualzarr.formats.hdf5.indexes import btree1, columns
-from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Listed, Numbered, dense
+from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered, Placing, dense
 from virtualzarr.formats.hdf5.objects import Objects
 
 
@@ -190,30 +193,36 @@ def chunks(*addresses):
     return Chunks(address, np.full(len(address), 10), 0)
 
 
-def test_listed_chunks_must_be_distinct_and_within():
+def placed(cells, chunks, grids, size, base):
+    placing = Placing(grids, len(cells))
+    placing.add(np.array(cells), chunks)
+    return dense(placing.done(), grids, size, base)
+
+
+def test_placed_chunks_must_be_distinct_and_within():
     grids = Grids.of((4,), (8,), (1,))
-    cells = np.array([[0], [2]])
-    found = dense(Listed(cells, chunks(50, 60)), grids, 100, 1000)
+    cells = [[0], [2]]
+    found = placed(cells, chunks(50, 60), grids, 100, 1000)
     assert found.offset.tolist() == [1050, 0, 1060, 0]
     assert found.length.tolist() == [10, 0, 10, 0]
     assert found.source.tolist() == [0, -1, 0, -1]
     with pytest.raises(SourceError, match="twice"):
-        dense(Listed(np.array([[0], [0]]), chunks(50, 60)), grids, 100, 0)
+        placed([[0], [0]], chunks(50, 60), grids, 100, 0)
     with pytest.raises(SourceError, match="ends at byte 101"):
-        dense(Listed(cells, chunks(50, 91)), grids, 100, 0)
+        placed(cells, chunks(50, 91), grids, 100, 0)
     with pytest.raises(SourceError, match="cannot have"):
-        dense(Listed(np.array([[0], [8]]), chunks(50, 60)), grids, 100, 0)
+        placed([[0], [8]], chunks(50, 60), grids, 100, 0)
     # Beyond the present extent: it was larger once.
-    assert dense(Listed(np.array([[0], [7]]), chunks(50, 60)), grids, 100, 0).source.sum() == -3
+    assert placed([[0], [7]], chunks(50, 60), grids, 100, 0).source.sum() == -3
     with pytest.raises(SourceError, match="cannot be"):
-        dense(Listed(cells, chunks(50, -1)), grids, 100, 0)
+        placed(cells, chunks(50, -1), grids, 100, 0)
 
 
 def test_a_large_and_empty_grid_is_refused(monkeypatch):
     monkeypatch.setattr(columns, "DENSE_CELLS", 100)
     grids = Grids.of((10, 100), (10, None), (1, 1))
     with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
-        dense(Listed(np.array([[0, 0], [9, 99]]), chunks(5, 6)), grids, 100, 0)
+        placed([[0, 0], [9, 99]], chunks(5, 6), grids, 100, 0)
     with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
         dense(Numbered([(0, chunks(5)), (700, chunks(6))], 1), grids, 100, 0)
 
@@ -261,12 +270,29 @@ def test_indexes_through_rounds(path):
     assert source.rounds <= 4
 
 
-def test_large_trees_are_read_some_nodes_at_a_time(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("libver", "grows"), [("earliest", (40, 40)), ("latest", (None, None))])
+def test_large_trees_are_read_some_nodes_at_a_time(tmp_path, monkeypatch, libver, grows):
     path = tmp_path / "a.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=np.arange(1600).reshape(40, 40), chunks=(1, 1))
+    with h5py.File(path, "w", libver=libver) as file:
+        data = np.arange(1600).reshape(40, 40)
+        file.create_dataset("x", data=data, chunks=(1, 1), maxshape=grows)
     at_once = scan_all(path)["x"].manifest
     monkeypatch.setattr(btree1, "_NODES", 3)
+    monkeypatch.setattr(btree, "_AT_ONCE", 5000)
     by_and_by = scan_all(path)["x"].manifest
     assert by_and_by == at_once
     assert by_and_by.nrefs == 1600
+
+
+def test_a_tree_of_more_records_than_it_says(path):
+    """Nodes are counted before they are read."""
+    cells = [(k, 0) for k in range(500)]
+    written(path, cells, (1, 1), shape=(500, 1), maxshape=(None, None))
+    raw = bytearray(path.read_bytes())
+    header = raw.index(b"BTHD")
+    assert raw[header + 26 : header + 34] == (500).to_bytes(8, "little")
+    raw[header + 26 : header + 34] = (400).to_bytes(8, "little")
+    raw[header + 34 : header + 38] = struct.pack("<I", *checksums([raw[header : header + 34]]))
+    path.write_bytes(raw)
+    index, _ = read_index(path)
+    assert "not 400" in index.message

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import struct
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,9 @@ from virtualzarr.formats.hdf5.superblock import Superblock
 
 _PREFIX, _CHECKSUM = 6, 4
 _MAX_DEPTH = 32
+# Bytes of nodes that are in memory at a time.
+_AT_ONCE = 1 << 22
+_PARAMETERS = struct.Struct("<IHH")
 
 
 def records(
@@ -21,42 +26,117 @@ def records(
 ) -> Generator[Any, Any, tuple[int, NDArray[np.uint8]]]:
     """Return the kind of a tree's records, and the records, in no particular order.
 
-    HDF5 file format specification, section III.A.2.
+    Parameters and errors are those of `Tree.read` and `Tree.records`.
+    """
+    tree = yield from Tree.read(superblock, address, kinds)
+    parts = [np.empty((0, tree.width), np.uint8)]
+    yield from tree.records(parts.append)
+    return tree.kind, np.concatenate(parts)
+
+
+@dataclass
+class Tree:
+    """What the header of a tree says.
 
     Parameters
     ----------
     superblock : Superblock
     address : int
-    kinds : tuple of int
-        Kinds of records that are expected.
-
-    Raises
-    ------
-    SourceError
-        If there is no such tree, or a node is met twice or is of the wrong level.
+    kind : int
+        Of the records.
+    node_bytes, width : int
+        Bytes of a node and of a record.
+    depth : int
+        Level of the root.
+    root, count : int
+        Address of the root, and the number of records in it.
+    total : int
+        Number of records in all.
     """
-    wide = superblock.address_size
-    length = 22 + wide + superblock.length_size
-    header = yield from exactly(address, length, "header of a v2 B-tree")
-    if header[:4] != b"BTHD" or header[4] != 0 or header[5] not in kinds:
-        raise SourceError(f"there is no v2 B-tree of the kind that is needed at {address}")
-    superblock.check(header, "v2 B-tree", address)
-    node_bytes = int.from_bytes(header[6:10], "little")
-    width = int.from_bytes(header[10:12], "little")
-    depth = int.from_bytes(header[12:14], "little")
-    root = superblock.address(header, 16)
-    count = int.from_bytes(header[16 + wide : 18 + wide], "little")
-    total = superblock.length(header, 18 + wide)
-    if not total or root == superblock.undefined:
-        return header[5], np.empty((0, width), np.uint8)
-    if not width or depth > _MAX_DEPTH or total * width > superblock.size:
-        raise SourceError(f"the v2 B-tree at {address} has impossible parameters")
-    shape = _Shape(node_bytes, width, depth, wide)
-    parts = yield from _levels(superblock, shape, root, count)
-    found = np.concatenate(parts)
-    if len(found) != total:
-        raise SourceError(f"the v2 B-tree at {address} holds {len(found)} records, not {total}")
-    return header[5], found
+
+    superblock: Superblock
+    address: int
+    kind: int
+    node_bytes: int
+    width: int
+    depth: int
+    root: int
+    count: int
+    total: int
+
+    @classmethod
+    def read(
+        cls, superblock: Superblock, address: int, kinds: tuple[int, ...]
+    ) -> Generator[Any, Any, Tree]:
+        """Read the header. HDF5 file format specification, section III.A.2.
+
+        Parameters
+        ----------
+        superblock : Superblock
+        address : int
+        kinds : tuple of int
+            Kinds of records that are expected.
+
+        Raises
+        ------
+        SourceError
+            If there is no such tree.
+        """
+        wide = superblock.address_size
+        length = 22 + wide + superblock.length_size
+        header = yield from exactly(address, length, "header of a v2 B-tree")
+        if header[:4] != b"BTHD" or header[4] != 0 or header[5] not in kinds:
+            raise SourceError(f"there is no v2 B-tree of the kind that is needed at {address}")
+        superblock.check(header, "v2 B-tree", address)
+        node_bytes, width, depth = _PARAMETERS.unpack_from(header, 6)
+        root = superblock.address(header, 16)
+        count = int.from_bytes(header[16 + wide : 18 + wide], "little")
+        total = superblock.length(header, 18 + wide)
+        if root == superblock.undefined:
+            total = 0
+        if total and (not width or depth > _MAX_DEPTH or total * width > superblock.size):
+            raise SourceError(f"the v2 B-tree at {address} has impossible parameters")
+        return cls(superblock, address, header[5], node_bytes, width, depth, root, count, total)
+
+    def records(self, take: Callable[[NDArray[np.uint8]], Any]) -> Generator[Any, Any, None]:
+        """Read the records, some nodes at a time: of large trees, that is far less than all.
+
+        Parameters
+        ----------
+        take : callable
+            Called with some of the records, as rows of bytes, until it got all of them.
+
+        Raises
+        ------
+        SourceError
+            If a node is met twice or is of the wrong level.
+        """
+        if not self.total:
+            return
+        shape = _Shape(self)
+        found = 0
+        addresses = np.array([self.root], np.uint64).astype(np.int64)
+        counts = np.array([self.count], np.int64)
+        for level in range(self.depth, -1, -1):
+            _check(self.superblock, shape, level, addresses, counts)
+            found += int(counts.sum())
+            if found > self.total:
+                break
+            below = []
+            step = max(_AT_ONCE // self.node_bytes, 1)
+            for start in range(0, len(addresses), step):
+                some = slice(start, start + step)
+                nodes: NDArray[np.uint8] = yield Gather(addresses[some], self.node_bytes)
+                _check_nodes(self.superblock, shape, level, nodes, addresses[some], counts[some])
+                take(_rows(nodes, self.width, shape.most[level], counts[some]))
+                if level:
+                    below.append(_children(self.superblock, shape, level, nodes, counts[some]))
+            if level:
+                addresses, counts = (np.concatenate(column) for column in zip(*below, strict=True))
+        if found != self.total:
+            raise SourceError(
+                f"the v2 B-tree at {self.address} holds {found} records, not {self.total}"
+            )
 
 
 class _Shape:
@@ -64,19 +144,18 @@ class _Shape:
 
     Parameters
     ----------
-    node_bytes, width, depth : int
-        Bytes of a node and of a record, level of the root.
-    address_size : int
+    tree : Tree
     """
 
-    def __init__(self, node_bytes: int, width: int, depth: int, address_size: int) -> None:
-        self.node_bytes, self.width, self.depth = node_bytes, width, depth
+    def __init__(self, tree: Tree) -> None:
+        node_bytes, width, address_size = tree.node_bytes, tree.width, tree.superblock.address_size
+        self.width = width
         room = node_bytes - _PREFIX - _CHECKSUM
         self.most = [room // width]
         self.count_bytes = _number_bytes(self.most[0])
         self.pointer = [0]
         below, total_bytes = self.most[0], 0
-        for _ in range(depth):
+        for _ in range(tree.depth):
             pointer = address_size + self.count_bytes + total_bytes
             most = (room - pointer) // (width + pointer)
             if most < 1:
@@ -91,32 +170,6 @@ class _Shape:
 
 def _number_bytes(limit: int) -> int:
     return -(-max(limit.bit_length(), 1) // 8)
-
-
-def _levels(
-    superblock: Superblock, shape: _Shape, root: int, count: int
-) -> Generator[Any, Any, list[NDArray[np.uint8]]]:
-    """Read the levels, from the root down."""
-    parts = []
-    addresses, counts = np.array([root], np.uint64).astype(np.int64), np.array([count], np.int64)
-    for level in range(shape.depth, -1, -1):
-        _check(superblock, shape, level, addresses, counts)
-        nodes: NDArray[np.uint8] = yield Gather(addresses, shape.node_bytes)
-        signature = np.frombuffer(b"BTIN" if level else b"BTLF", np.uint8)
-        if (nodes[:, :4] != signature).any():
-            wrong = int(addresses[np.flatnonzero((nodes[:, :4] != signature).any(axis=1))[0]])
-            raise SourceError(f"there is no node of level {level} of a v2 B-tree at {wrong}")
-        most, width = shape.most[level], shape.width
-        used = np.arange(most) < counts[:, None]
-        rows = nodes[:, _PREFIX : _PREFIX + most * width].reshape(len(nodes), most, width)
-        parts.append(rows[used])
-        ends = _PREFIX + counts * width
-        if level:
-            ends = ends + (counts + 1) * shape.pointer[level]
-        superblock.check_rows(nodes, ends + _CHECKSUM, "node of a v2 B-tree", addresses)
-        if level:
-            addresses, counts = _children(superblock, shape, level, nodes, counts)
-    return parts
 
 
 def _check(
@@ -137,6 +190,35 @@ def _check(
         raise SourceError("a node of a v2 B-tree claims an impossible number of records")
 
 
+def _check_nodes(
+    superblock: Superblock,
+    shape: _Shape,
+    level: int,
+    nodes: NDArray[np.uint8],
+    addresses: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> None:
+    signature = np.frombuffer(b"BTIN" if level else b"BTLF", np.uint8)
+    others = (nodes[:, :4] != signature).any(axis=1)
+    if others.any():
+        wrong = int(addresses[np.flatnonzero(others)[0]])
+        raise SourceError(f"there is no node of level {level} of a v2 B-tree at {wrong}")
+    ends = _PREFIX + counts * shape.width
+    if level:
+        ends = ends + (counts + 1) * shape.pointer[level]
+    superblock.check_rows(nodes, ends + _CHECKSUM, "node of a v2 B-tree", addresses)
+
+
+def _rows(
+    nodes: NDArray[np.uint8], width: int, most: int, counts: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Return the records of nodes, each copied once."""
+    one = np.dtype((np.void, width))
+    every = np.ndarray((len(nodes), most), one, nodes, _PREFIX, (nodes.shape[1], width))
+    used = every[np.arange(most) < counts[:, None]]
+    return used.view(np.uint8).reshape(len(used), width)
+
+
 def _children(
     superblock: Superblock,
     shape: _Shape,
@@ -147,9 +229,10 @@ def _children(
     """Return the addresses of the nodes below, and their numbers of records."""
     pointer, wide = shape.pointer[level], superblock.address_size
     found = []
-    for node, count in zip(nodes, counts.tolist(), strict=True):
+    for count in np.unique(counts).tolist():
         start = _PREFIX + count * shape.width
-        found.append(node[start : start + (count + 1) * pointer].reshape(count + 1, pointer))
+        stop = start + (count + 1) * pointer
+        found.append(nodes[counts == count, start:stop].reshape(-1, pointer))
     pointers = np.concatenate(found)
     numbers = np.zeros((2, len(pointers), 8), np.uint8)
     numbers[0, :, :wide] = pointers[:, :wide]

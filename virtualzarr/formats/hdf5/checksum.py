@@ -16,6 +16,7 @@ _WORD = 0xFFFFFFFF
 _START = 0xDEADBEEF
 # Bob Jenkins' lookup3: (changed, taken away and mixed in, rotation, added to).
 _ROUND = ((0, 2, 4, 1), (1, 0, 6, 2), (2, 1, 8, 0), (0, 2, 16, 1), (1, 0, 19, 2), (2, 1, 4, 0))
+_KEPT = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, _WORD], np.uint32)
 _LAST = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24))
 
 
@@ -81,11 +82,18 @@ def _many(blocks: Sequence[Buffer]) -> list[int]:
 
 
 def _hashed(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.uint32]:
-    """Hash rows of words, of which the first `lengths` bytes count and the others are zero."""
+    """Hash rows of words, of which only the first `lengths` bytes count."""
     rounds = np.maximum(-(-lengths // 12), 1)
     order = np.argsort(-rounds, kind="stable")
     ordered = rounds[order]
-    columns = np.ascontiguousarray(words[order].T)
+    sorted_already = bool((np.diff(rounds) <= 0).all())
+    columns = np.zeros((3 * int(ordered[0]), len(order)), np.uint32)
+    wide = min(len(columns), words.shape[1])
+    columns[:wide] = (words if sorted_already else words[order]).T[:wide]
+    rows = np.arange(len(ordered))
+    for k in range(3):  # bytes of the last round that do not count are zero
+        last = 3 * (ordered - 1) + k
+        columns[last, rows] &= _KEPT[np.clip(lengths[order] - 4 * last, 0, 4)]
     start = (lengths[order] + _START).astype(np.uint32)
     state = [start.copy() for _ in range(3)]
     # How many rows go on after each round; those with most rounds come first.
@@ -108,7 +116,6 @@ def _hashed(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.uint
             live[x] -= live[y]
             live[x] ^= left
             live[y] += live[z]
-    rows = np.arange(len(ordered))
     for k in range(3):
         state[k] += columns[3 * (ordered - 1) + k, rows]
     for x, y, bits in _LAST:
@@ -126,11 +133,8 @@ def wrong_rows(nodes: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
         wrong = [_one(block[:-4]) != int.from_bytes(block[-4:], "little") for block in blocks]
         return np.flatnonzero(wrong)
     lengths = ends - 4
-    width = -(-int(lengths.max()) // 12) * 12
-    padded = np.zeros((len(nodes), width), np.uint8)
-    kept = min(width, nodes.shape[1])
-    padded[:, :kept] = nodes[:, :kept]
-    padded[np.arange(width) >= lengths[:, None]] = 0
     sums = nodes[np.arange(len(nodes))[:, None], lengths[:, None] + np.arange(4)]
     stored = np.ascontiguousarray(sums).view("<u4")[:, 0]
-    return np.flatnonzero(_hashed(padded.view("<u4"), lengths) != stored)
+    rest = -nodes.shape[1] % 4
+    whole = np.pad(nodes, ((0, 0), (0, rest))) if rest else np.ascontiguousarray(nodes)
+    return np.flatnonzero(_hashed(whole.view("<u4"), lengths) != stored)

@@ -14,13 +14,15 @@ from virtualzarr.formats.hdf5.indexes import (
     implicit,
     single,
 )
-from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, Few, Grids, Listed, Numbered, dense
+from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, Few, Grids, Numbered, dense
 from virtualzarr.formats.hdf5.layouts import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 __all__ = ["ChunkIndex", "Grids", "read"]
 
-_Reader = Callable[[Superblock, Layout, Grids], Generator[Any, Any, Listed | Numbered | Few]]
+_Reader = Callable[
+    [Superblock, Layout, Grids], Generator[Any, Any, ChunkIndex | Numbered | Few | None]
+]
 _READERS: dict[str, _Reader] = {
     "B-tree v1": btree1.read,
     "single chunk": single.read,

@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.indexes.columns import Chunks, Few, Grids, Listed, cells_of
+from virtualzarr.formats.hdf5.indexes.columns import (
+    ChunkIndex,
+    Chunks,
+    Few,
+    Grids,
+    Placing,
+    cells_of,
+)
 from virtualzarr.formats.hdf5.layouts import Layout
 from virtualzarr.formats.hdf5.source import Buffer, Gather
 from virtualzarr.formats.hdf5.superblock import Superblock
@@ -58,13 +65,17 @@ class _Level:
         return column[self.used]
 
 
-def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any, Any, Listed | Few]:
+def read(
+    superblock: Superblock, layout: Layout, grids: Grids
+) -> Generator[Any, Any, ChunkIndex | Few | None]:
     """Read the tree level by level. HDF5 file format specification, section III.A.1.
 
     Raises
     ------
     SourceError
         If a node is none, is met twice or is of the wrong level.
+    UnsupportedError
+        If the grid is large and almost empty.
     """
     few = yield from _few(superblock, layout)
     if few is not None:
@@ -78,7 +89,7 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     while True:
         _check(addresses, superblock)
         below: list[NDArray[np.int64]] = []
-        chunks: list[Listed] = []
+        placing: Placing | None = None
         for start in range(0, len(addresses), _NODES):
             some = addresses[start : start + _NODES]
             level = _Level((yield Gather(some, length)), room, dtypes)
@@ -94,9 +105,10 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
             if expected:
                 below.append(level.column("child").astype(np.int64))
             else:
-                chunks.append(_listed(level, layout, rank))
-        if chunks:
-            return chunks[0] if len(chunks) == 1 else _joined(chunks)
+                placing = placing or Placing(grids, len(addresses) * room)
+                _add(placing, level, layout)
+        if placing is not None:
+            return placing.done()
         addresses = np.concatenate(below)
         assert expected is not None
         expected -= 1
@@ -131,27 +143,8 @@ def _check(addresses: NDArray[np.int64], superblock: Superblock) -> None:
         raise SourceError("a B-tree names a node twice")
 
 
-def _listed(level: _Level, layout: Layout, rank: int) -> Listed:
-    cells = cells_of(level.column("corner")[:, :rank], layout.chunk)
-    if cells.max(initial=0) < 2**31:
-        cells = cells.astype(np.int32)
-    chunks = Chunks(
-        level.column("child").astype(np.int64),
-        level.column("size").astype(np.int64),
-        level.column("mask").astype(np.uint32),
-    )
-    return Listed(cells, chunks)
-
-
-def _joined(parts: list[Listed]) -> Listed:
-    """Return the chunks of all parts, each column of the parts forgotten when it is joined."""
-    columns: list[list[Any]] = [[], [], [], []]
-    while parts:
-        part = parts.pop()
-        chunks = part.chunks
-        for column, own in zip(
-            columns, (part.cells, chunks.address, chunks.size, chunks.mask), strict=True
-        ):
-            column.append(own)
-    cells, address, size, mask = (np.concatenate(columns.pop(0)[::-1]) for _ in range(4))
-    return Listed(cells, Chunks(address, size, mask))
+def _add(placing: Placing, level: _Level, layout: Layout) -> None:
+    corners = level.column("corner")[:, : len(layout.chunk)]
+    address = level.column("child").astype(np.int64)
+    chunks = Chunks(address, level.column("size"), level.column("mask"))
+    placing.add(cells_of(corners, layout.chunk), chunks)

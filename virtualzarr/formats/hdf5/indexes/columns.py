@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from virtualzarr.errors import SourceError, UnsupportedError
 
 # A grid is kept densely. One that is nearly empty and larger than this is refused.
-DENSE_CELLS = 1 << 24
+DENSE_CELLS = 1 << 22
 CELLS_PER_CHUNK = 64
 _MAX_NUMBER = 1 << 62
 
@@ -103,20 +103,6 @@ class Chunks:
 
 
 @dataclass
-class Listed:
-    """Chunks that an index names by their place in the grid.
-
-    Parameters
-    ----------
-    cells : int32 or int64 array, shape (chunks, axes)
-    chunks : Chunks
-    """
-
-    cells: NDArray[Any]
-    chunks: Chunks
-
-
-@dataclass
 class Few:
     """A few chunks: size, mask, corner (the last number means nothing) and address of each."""
 
@@ -140,12 +126,88 @@ class Numbered:
     axis: int = 0
 
 
-def dense(found: Listed | Numbered | Few, grids: Grids, size: int, base: int) -> ChunkIndex | None:
+class Placing:
+    """Puts chunks into the columns of a grid, some at a time; addresses stay addresses.
+
+    Parameters
+    ----------
+    grids : Grids
+    most : int
+        No more chunks than this will come.
+
+    Raises
+    ------
+    UnsupportedError
+        If the grid is large and will be almost empty.
+    """
+
+    def __init__(self, grids: Grids, most: int) -> None:
+        refuse_empty(most, grids.cells)
+        self.grids = grids
+        self._columns = ChunkIndex.empty(grids.cells)
+        self._count = 0
+
+    def add(self, cells: NDArray[Any], chunks: Chunks) -> None:
+        """Add chunks by their cells, which are not negative.
+
+        Raises
+        ------
+        SourceError
+            If a cell is one that the dataset cannot have.
+        """
+        grids, columns = self.grids, self._columns
+        if np.any(cells >= np.array(grids.now)):
+            cells, chunks = _inside(cells, chunks, grids)
+        if not len(cells):
+            return
+        place = _place(cells, grids.now)
+        columns.source[place] = 0
+        columns.offset[place] = chunks.address
+        columns.length[place] = chunks.size
+        self._count += len(cells)
+        if np.any(chunks.mask):
+            if columns.mask is None:
+                columns.mask = np.zeros(grids.cells, dtype=np.uint32)
+            columns.mask[place] = chunks.mask
+
+    def done(self) -> ChunkIndex | None:
+        """Return the columns, None if no chunk came.
+
+        Raises
+        ------
+        SourceError
+            If a cell was named twice.
+        UnsupportedError
+            As for the class.
+        """
+        if not self._count:
+            return None
+        if np.count_nonzero(self._columns.source == 0) != self._count:
+            raise SourceError("the chunk index names a chunk twice")
+        refuse_empty(self._count, self.grids.cells)
+        return self._columns.reshaped(self.grids.now)
+
+
+def _place(cells: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int64] | slice:
+    """Return where cells are in columns: a slice if they follow each other, as they often do."""
+    flat = cells[:, 0].astype(np.int64)
+    for axis in range(1, len(shape)):
+        flat *= shape[axis]
+        flat += cells[:, axis]
+    first, last = int(flat[0]), int(flat[-1])
+    if last - first == len(flat) - 1 and bool((np.diff(flat) == 1).all()):
+        return slice(first, last + 1)
+    return flat
+
+
+def dense(
+    found: ChunkIndex | Numbered | Few | None, grids: Grids, size: int, base: int
+) -> ChunkIndex | None:
     """Return what an index holds as columns of the present grid; None if that is nothing.
 
     Parameters
     ----------
-    found : Listed, Numbered or Few
+    found : ChunkIndex, Numbered or Few, optional
     grids : Grids
     size : int
         Bytes of the file after address 0; all chunks must lie within.
@@ -163,17 +225,10 @@ def dense(found: Listed | Numbered | Few, grids: Grids, size: int, base: int) ->
         few = _few(found, grids, size, base)
         if few is not None:
             return few
-        found = _as_listed(found, len(grids.now))
-    if isinstance(found, Numbered):
-        whole = _whole(found, grids)
-        if whole is not None:
-            return _finished(whole, size, base)
-        found = _listed(found, grids)
-    cells, chunks = found.cells, found.chunks
-    if len(cells) and np.any(cells >= np.array(grids.now)):
-        cells, chunks = _inside(cells, chunks, grids)
-    columns = scatter(cells, chunks, grids)
-    return None if columns is None else _finished(columns, size, base)
+        found = _placed(found, grids)
+    elif isinstance(found, Numbered):
+        found = _whole(found, grids) or _sparse(found, grids)
+    return None if found is None else _finished(found, size, base)
 
 
 def _few(found: Few, grids: Grids, size: int, base: int) -> ChunkIndex | None:
@@ -200,14 +255,19 @@ def _corners(now: tuple[int, ...], chunk: tuple[int, ...]) -> list[tuple[int, ..
     return list(product(*[range(0, n * edge, edge) for n, edge in zip(now, chunk, strict=True)]))
 
 
-def _as_listed(found: Few, rank: int) -> Listed:
+def _placed(found: Few, grids: Grids) -> ChunkIndex | None:
+    """Place chunks that do not fill the grid, or of which something is wrong."""
+    records = found.records
     try:
-        table = np.array(found.records, np.int64).reshape(len(found.records), rank + 4)
+        table = np.array(records, np.int64).reshape(len(records), len(grids.now) + 4)
     except OverflowError as error:
         raise SourceError("the chunk index holds an address or a place that cannot be") from error
     size, masks, address = table[:, 0], table[:, 1], table[:, -1]
-    cells = cells_of(table[:, 2:-2], found.chunk)
-    return Listed(cells, Chunks(address, size, masks.astype(np.uint32)))
+    placing = Placing(grids, len(records))
+    placing.add(
+        cells_of(table[:, 2:-2], found.chunk), Chunks(address, size, masks.astype(np.uint32))
+    )
+    return placing.done()
 
 
 def cells_of(corners: NDArray[np.int64], chunk: tuple[int, ...]) -> NDArray[np.int64]:
@@ -238,61 +298,19 @@ def refuse_empty(stored: int, cells: int) -> None:
         )
 
 
-def scatter(cells: NDArray[np.int64], chunks: Chunks, grids: Grids) -> ChunkIndex | None:
-    """Put chunks into columns, at cells that are inside the grid; addresses stay addresses.
-
-    Raises
-    ------
-    SourceError
-        If a cell is named twice.
-    UnsupportedError
-        If the grid is large and almost empty.
-    """
-    count = len(cells)
-    if not count:
-        return None
-    refuse_empty(count, grids.cells)
-    flat = _flat(cells, grids.now)
-    in_order = count == grids.cells and bool((flat == np.arange(count)).all())
-    if in_order and not isinstance(chunks.size, int) and not isinstance(chunks.mask, int):
-        mask = chunks.mask if chunks.mask.any() else None
-        columns = ChunkIndex(np.zeros(count, np.int32), chunks.address, chunks.size, mask)
-        return columns.reshaped(grids.now)
-    columns = ChunkIndex.empty(grids.cells)
-    columns.source[flat] = 0
-    if np.count_nonzero(columns.source == 0) != count:
-        raise SourceError("the chunk index names a chunk twice")
-    columns.offset[flat] = chunks.address
-    columns.length[flat] = chunks.size
-    if np.any(chunks.mask):
-        columns.mask = np.zeros(grids.cells, dtype=np.uint32)
-        columns.mask[flat] = chunks.mask
-    return columns.reshaped(grids.now)
-
-
-def _flat(cells: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    flat = cells[:, 0].astype(np.int64)
-    for axis in range(1, len(shape)):
-        flat = flat * shape[axis] + cells[:, axis]
-    return flat
-
-
-def _inside(
-    cells: NDArray[np.int64], chunks: Chunks, grids: Grids
-) -> tuple[NDArray[np.int64], Chunks]:
+def _inside(cells: NDArray[Any], chunks: Chunks, grids: Grids) -> tuple[NDArray[Any], Chunks]:
     """Leave out chunks beyond the dataset's present extent, which it may have had."""
     for axis, most in enumerate(grids.most):
         if most is not None and (cells[:, axis] >= most).any():
             raise SourceError("the chunk index names a chunk that the dataset cannot have")
-    return _picked(cells, chunks, np.all(cells < np.array(grids.now), axis=1))
+    inside = np.all(cells < np.array(grids.now), axis=1)
+    return cells[inside], _picked(chunks, inside)
 
 
-def _picked(
-    cells: NDArray[np.int64], chunks: Chunks, which: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], Chunks]:
+def _picked(chunks: Chunks, which: NDArray[np.bool_]) -> Chunks:
     size = chunks.size if isinstance(chunks.size, int) else chunks.size[which]
     mask = chunks.mask if isinstance(chunks.mask, int) else chunks.mask[which]
-    return cells[which], Chunks(chunks.address[which], size, mask)
+    return Chunks(chunks.address[which], size, mask)
 
 
 def _strides(found: Numbered, grids: Grids) -> tuple[list[int], list[int]]:
@@ -352,28 +370,22 @@ def _gathered(runs: list[tuple[int, Any, int]], count: int) -> Any:
     return whole
 
 
-def _listed(found: Numbered, grids: Grids) -> Listed:
-    """Name numbered chunks by their places in the grid."""
+def _sparse(found: Numbered, grids: Grids) -> ChunkIndex | None:
+    """Place numbered chunks one run after the other."""
     axes, inner = _strides(found, grids)
     last = max((start + len(chunks.address) for start, chunks in found.runs), default=0)
     if last >= _MAX_NUMBER or math.prod(inner) >= _MAX_NUMBER:
         raise UnsupportedError("the grid of chunks has more cells than can be numbered")
-    parts = []
-    for start, chunks in found.runs:
-        stored = np.flatnonzero(chunks.address >= 0)
-        size = chunks.size if isinstance(chunks.size, int) else chunks.size[stored]
-        mask = chunks.mask if isinstance(chunks.mask, int) else chunks.mask[stored]
-        full = np.broadcast_to(np.asarray(size, np.int64), stored.shape)
-        parts.append((stored + start, chunks.address[stored], full,
-                      np.broadcast_to(np.asarray(mask, np.uint32), stored.shape)))  # fmt: skip
-    if not parts:
-        return Listed(np.empty((0, len(axes)), np.int64), Chunks(np.empty(0, np.int64), 0, 0))
-    numbers, address, sizes, masks = (np.concatenate(column) for column in zip(*parts, strict=True))
-    cells = np.empty((len(numbers), len(axes)), dtype=np.int64)
-    for axis, length in zip(axes[:0:-1], inner[::-1], strict=True):
-        numbers, cells[:, axis] = np.divmod(numbers, length)
-    cells[:, found.axis] = numbers
-    return Listed(cells, Chunks(address, sizes, masks))
+    stored = [chunks.address >= 0 for _, chunks in found.runs]
+    placing = Placing(grids, sum(map(np.count_nonzero, stored)))
+    for (start, chunks), which in zip(found.runs, stored, strict=True):
+        numbers = np.flatnonzero(which) + start
+        cells = np.empty((len(numbers), len(axes)), dtype=np.int64)
+        for axis, length in zip(axes[:0:-1], inner[::-1], strict=True):
+            numbers, cells[:, axis] = np.divmod(numbers, length)
+        cells[:, found.axis] = numbers
+        placing.add(cells, _picked(chunks, which))
+    return placing.done()
 
 
 def _finished(columns: ChunkIndex, size: int, base: int) -> ChunkIndex | None:
