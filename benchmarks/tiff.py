@@ -1,4 +1,4 @@
-"""TIFF files beside tifffile: scanning many tiles and many pages, publishing, reading."""
+"""TIFF files beside tifffile: many tiles and pages, near and far; publishing, reading."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import tifffile
 
 from benchmarks._table import Row, alternate, row
+from benchmarks.hdf5_scan import far
 
 THREADS = 2
 
@@ -55,7 +56,15 @@ def write_image(path: Path, megabytes: int) -> None:
     )  # fmt: skip
 
 
-def scan(path: Path) -> Any:
+def write_stack(path: Path, pages: int) -> None:
+    """Write many pages of compressed noise, each between its directory and the next."""
+    rng = np.random.default_rng(0)
+    with tifffile.TiffWriter(path) as tiff:
+        for page in rng.integers(0, 256, (pages, 1, 1700), "u1"):
+            tiff.write(page, contiguous=False, metadata=None, compression="zlib")
+
+
+def scan(path: Path | str) -> Any:
     """Scan the file."""
     from virtualzarr.formats import tiff
 
@@ -65,6 +74,20 @@ def scan(path: Path) -> Any:
 def parse(path: Path) -> list[Any]:
     """Let tifffile find the places of all strips and tiles."""
     with tifffile.TiffFile(path) as tiff:
+        pages = [page for series in tiff.series for page in series if page is not None]
+        return [(page.dataoffsets, page.databytecounts) for page in pages]
+
+
+def parse_far(url: str) -> list[Any]:
+    """Do the same over a link, with large blocks of which none is forgotten."""
+    from fsspec.core import open as open_far
+
+    options = {
+        "block_size": 1 << 20,
+        "cache_type": "blockcache",
+        "cache_options": {"maxblocks": 999},
+    }
+    with open_far(url, "rb", **options) as file, tifffile.TiffFile(file) as tiff:
         pages = [page for series in tiff.series for page in series if page is not None]
         return [(page.dataoffsets, page.databytecounts) for page in pages]
 
@@ -117,6 +140,13 @@ def run(quick: bool = False) -> list[Row]:
             }
         )
         rows.append(row(f"scan and publish {side * side:,} tiles", times))
+        write_stack(Path(folder, "stack.tif"), pages)
+        with far(folder) as url:
+            for name, path in (("tiles", tiles), ("pages", Path(folder, "stack.tif"))):
+                place = f"{url}/{path.name}"
+                works = {"ours": partial(scan, place), "tifffile": partial(parse_far, place)}
+                count = side * side if name == "tiles" else pages
+                rows.append(row(f"scan {count:,} {name}, 20 ms away", alternate(works), "<= 0.9 s"))
         array = scan(image)
         before, config.threads = config.threads, THREADS
         try:

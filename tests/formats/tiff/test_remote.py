@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import fsspec
 import numpy as np
 import pytest
@@ -12,7 +14,6 @@ from virtualzarr.errors import SourceError
 from virtualzarr.formats import paging
 from virtualzarr.formats.tiff import files, remote, scan
 from virtualzarr.formats.tiff.remote import Chain, PagedFile, merged
-import itertools
 
 NOISE = np.random.default_rng(0).integers(0, 256, (700, 700), "u1")
 
