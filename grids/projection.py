@@ -138,6 +138,28 @@ class Pieces(NamedTuple):
 _PART, _EDGE = range(3), range(3, 4)  # fields of `Pieces`
 
 
+class Run(NamedTuple):
+    """Touched cells along one axis that follow one another, of each of which the same is taken.
+
+    Attributes
+    ----------
+    first, last : int
+        Which of the touched cells they are; `last` is not one of them.
+    inside : slice
+        What is taken of each cell.
+    where : int
+        Where what is taken of the first goes; that of each other goes behind that of the last one.
+    length : int
+        Elements taken of each cell.
+    """
+
+    first: int
+    last: int
+    inside: slice
+    where: int
+    length: int
+
+
 class AxisProjection(ABC):
     """The part of a box projection along one axis.
 
@@ -185,6 +207,10 @@ class AxisProjection(ABC):
         distinct, found = np.unique(positions, return_inverse=True)
         return self._pieces(distinct), found.tolist()
 
+    def runs(self) -> list[Run]:
+        """Return all touched cells in runs; none where what is taken of them is not in order."""
+        return []
+
     @abstractmethod
     def _pieces(self, positions: Int64 | None) -> Pieces: ...
 
@@ -206,6 +232,37 @@ class StridedProjection(AxisProjection):
             if isinstance(self.cells, slice) and self.count <= FEW:
                 return self._few_pieces(self.listed())
             positions = np.arange(self.count)
+        inside, stop, steps, lo, hi, complete, edges = self._columns(positions)
+        return Pieces(
+            list(map(slice, inside.tolist(), stop.tolist(), steps.tolist())),
+            list(map(slice, lo.tolist(), hi.tolist(), repeat(1))),
+            complete.tolist(),
+            edges.tolist(),
+        )
+
+    def runs(self) -> list[Run]:
+        """Return all touched cells in runs."""
+        if not self.count:
+            return []
+        positions = np.arange(self.count)
+        if self.axis.uniform and (self.item.step == 1 or self.axis.uniform == 1):
+            # All but the first and the last are taken whole.
+            positions = positions[[*{0, min(1, self.count - 1), self.count - 1}]]
+            positions.sort()
+        inside, stop, steps, lo, hi, _, _ = self._columns(positions)
+        new = np.ones(len(positions), bool)
+        for column in (inside, stop, steps):
+            new[1:] &= column[1:] == column[:-1]
+        new[1:] = ~new[1:]
+        at = np.flatnonzero(new)
+        firsts = positions[at]
+        lasts = np.append(firsts[1:], self.count)
+        slices = map(slice, inside[at].tolist(), stop[at].tolist(), steps[at].tolist())
+        columns = firsts.tolist(), lasts.tolist(), slices, lo[at].tolist(), (hi - lo)[at].tolist()
+        return list(map(Run, *columns))
+
+    def _columns(self, positions: Int64) -> tuple[NDArray[Any], ...]:
+        """Return bounds and step inside of cells, where that goes, if it is all, and edges."""
         first, step, count = self.item.start, self.item.step, self.item.count
         cells = self.cell_at(positions)
         starts, edges = self.axis.start(cells), self.axis.edge(cells)
@@ -215,12 +272,7 @@ class StridedProjection(AxisProjection):
         inside = first + lo * step - starts
         steps = np.where(hi - lo > 1, step, 1)
         stop = inside + (hi - lo - 1) * steps + 1
-        return Pieces(
-            list(map(slice, inside.tolist(), stop.tolist(), steps.tolist())),
-            list(map(slice, lo.tolist(), hi.tolist(), repeat(1))),
-            (hi - lo == lengths).tolist(),
-            edges.tolist(),
-        )
+        return inside, stop, steps, lo, hi, hi - lo == lengths, edges
 
     def _few_pieces(self, cells: Iterable[int]) -> Pieces:
         """Do the same without numpy, for a box that touches few cells along the axis."""
@@ -272,6 +324,13 @@ class IndexedProjection(AxisProjection):
             complete[positions].tolist(),
             self.axis.edge(self.cell_at(positions)).tolist(),
         )
+
+    def runs(self) -> list[Run]:
+        """Return all touched cells as one run, if they are single elements, in order."""
+        single = self.axis.uniform == 1 and self.count == len(self._order)
+        if not single or (np.diff(self._order) < 0).any():
+            return []
+        return [Run(0, self.count, slice(0, 1, 1), 0, 1)]
 
     def _complete(self) -> NDArray[np.bool_]:
         cell = self.axis.cell_of(np.unique(self._index))

@@ -59,3 +59,19 @@ def test_equal_ranges_follow_one_another_in_one_read(ranges, gap, limit, data):
         places = [i for i, other in enumerate(seen) if other == key]
         assert places == list(range(places[0], places[0] + len(places)))
         assert len(set(read[places].tolist())) == 1
+
+
+@given(
+    st.lists(st.integers(1, 90), min_size=2, max_size=40),
+    *[st.integers(0, 60), st.integers(0, 60), st.integers(1, 300)],
+    st.randoms(use_true_random=False),
+)
+def test_records_are_planned_as_in_any_other_order(steps, length, gap, limit, random):
+    offset = np.cumsum(steps)
+    file, lengths = np.zeros_like(offset), np.full_like(offset, length)
+    order = random.sample(range(len(steps)), len(steps))
+    plan = plan_reads(file, offset, lengths, gap=gap, limit=limit)
+    other = plan_reads(file, offset[order], lengths, gap=gap, limit=limit)
+    assert (offset[plan.order] == offset[order][other.order]).all()
+    for column in ("first", "file", "start", "stop"):
+        np.testing.assert_array_equal(getattr(plan, column), getattr(other, column))

@@ -89,7 +89,12 @@ class ManifestChunks:
     def locate(self, projection: Projection) -> Located:
         """Find the chunks of the cells that a projection touches; missing ones are left out."""
         refs = self.manifest.take(projection.grid_index)
-        cell = np.flatnonzero(refs.source >= 0)
+        there = refs.source >= 0
+        cell = np.flatnonzero(there)
+        if len(cell) == len(there):
+            source = refs.source.astype(np.int64)
+            columns = refs.offset, refs.length, self._file, self.manifest.decoders
+            return Located(cell, source, *columns, refs.decoder, refs.origin)
         return Located(
             cell,
             refs.source[cell].astype(np.int64),

@@ -19,6 +19,7 @@ from virtualzarr.array.chunks import Chunks, Located
 from virtualzarr.array.kept import Keep, Kept
 from virtualzarr.array.pools import Task, run
 from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
+from virtualzarr.array.together import place_together
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.lattice import Lattice
 from virtualzarr.config import config
@@ -97,7 +98,7 @@ def read(
     if len(located) < len(projection):
         np.copyto(work, fill, casting="unsafe")
     if len(located):
-        request = _Request(metadata, located, projection, work, fill, variable, fill_missing, keep)
+        request = Request(metadata, located, projection, work, fill, variable, fill_missing, keep)
         tasks = request.tasks()
         run(tasks, request.remote, request.cost > BATCH_BYTES, brief=request.brief)
     if out is None:
@@ -134,7 +135,7 @@ def _fill(metadata: ArrayMetadata) -> Any:
 
 
 @dataclass
-class _Request:
+class Request:
     """One read under way."""
 
     metadata: ArrayMetadata
@@ -152,7 +153,7 @@ class _Request:
         # The files of a store are all of one kind.
         files = self.located.file[: 1 if self.located.may_be_absent else None]
         if len(files) > 1:
-            files = np.unique(files)
+            files = files[:1] if (files == files[0]).all() else np.unique(files)
         self.remote = any(self.located.files(row).remote for row in files.tolist())
         self.gap = config.remote_gap if self.remote else config.local_gap
         self.limit = config.remote_read if self.remote else config.local_read
@@ -175,10 +176,15 @@ class _Request:
         rows = repeat(-1) if located.decoder is None else located.decoder.tolist()
         numbers: dict[tuple[int, tuple[int, ...]], int] = {}
         stored = [decoder.shape for decoder in located.decoders] + [None]
-        kind = [
-            numbers.setdefault((row, stored[row] or block), len(numbers))
-            for row, block in zip(rows, self.projection.block_shapes(located.cell), strict=False)
-        ]
+        kind: Any
+        if located.decoder is not None and isinstance(grid, RegularGrid):
+            distinct, kind = np.unique(located.decoder, return_inverse=True)
+            for row in distinct.tolist():
+                numbers[row, stored[row] or grid.chunk_shape] = len(numbers)
+        else:
+            blocks = self.projection.block_shapes(located.cell)
+            kind = [numbers.setdefault((row, stored[row] or block), len(numbers))
+                    for row, block in zip(rows, blocks, strict=False)]  # fmt: skip
         codecs = []
         for row, block in numbers:
             pipeline = self.metadata.pipeline if row < 0 else located.decoders[row].pipeline
@@ -247,6 +253,9 @@ class _Request:
             for i in rest[split].tolist():
                 tasks += self._raw_tasks(i)
             rest = rest[~split]
+        if self.kept is None:
+            together, rest = place_together(self, rest)
+            tasks += together
         if not len(rest):
             return tasks
         located = self.located
@@ -262,12 +271,16 @@ class _Request:
         self.cost += int(sizes.sum())
         batches = [
             _Batch(self, plan, rest, first, last, again)
-            for first, last in _batches(plan.first, sizes, alone=self.remote)
+            for first, last in self.batches(np.append(0, np.cumsum(sizes))[plan.first])
         ]
         unpack = self._unpacking() if located.small is not None and self.kept is None else None
         if unpack is None:
             return [*tasks, *batches]
         return [*tasks, *reading_ahead(self, [batch.files for batch in batches], unpack)]
+
+    def batches(self, bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
+        """Group reads for one task each, given what is decoded before each of them, and at last."""
+        return _batches(bounds, alone=self.remote)
 
     def _unpacking(self) -> Unpack | None:
         """Return what undoes the last codec of many chunks; `codecs` then ends with the others."""
@@ -434,7 +447,7 @@ def _split_slices(
     """
     pieces = split_box(block, [slice(*bound) for bound in bounds], gap, limit)
     sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
-    groups = _batches(np.arange(len(pieces) + 1), sizes, alone=remote)
+    groups = _batches(np.append(0, np.cumsum(sizes)), alone=remote)
     return [pieces[first:last] for first, last in groups], int(sizes.sum())
 
 
@@ -442,7 +455,7 @@ def _split_slices(
 class _Raw:
     """Some pieces of an uncompressed block."""
 
-    request: _Request
+    request: Request
     i: int
     pieces: list[Piece]
     lattice: Lattice
@@ -473,7 +486,7 @@ class _Raw:
 class _Batch:
     """Some merged reads and the chunks in them."""
 
-    request: _Request
+    request: Request
     plan: Any
     rest: NDArray[np.int64]
     first: int
@@ -547,7 +560,7 @@ class _Batch:
             raise
 
 
-def _absent(request: _Request, i: int, error: SourceNotFoundError, fill: Task) -> None:
+def _absent(request: Request, i: int, error: SourceNotFoundError, fill: Task) -> None:
     """Fill the place of a chunk whose file is not there, if that means it was never written."""
     if not request.located.may_be_absent:
         raise error.at(**request._place(i))
@@ -577,16 +590,18 @@ def _is_plain(selection: tuple[Any, ...]) -> bool:
     return True
 
 
-def _batches(
-    first: NDArray[np.int64], sizes: NDArray[np.int64], *, alone: bool
-) -> list[tuple[int, int]]:
-    """Group consecutive reads so that each group decodes to about BATCH_BYTES."""
+def _batches(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int, int]]:
+    """Group consecutive reads so that each group decodes to about BATCH_BYTES.
+
+    Parameters
+    ----------
+    bounds : int array
+        Bytes that are decoded before each read, and those of all.
+    """
     if alone:
-        return [(i, i + 1) for i in range(len(first) - 1)]
-    before = np.concatenate([[0], np.cumsum(sizes)])[first[:-1]]
-    edges = np.flatnonzero(np.diff(before // BATCH_BYTES, prepend=-1))
-    bounds = [*edges.tolist(), len(first) - 1]
-    return list(pairwise(bounds))
+        return [(i, i + 1) for i in range(len(bounds) - 1)]
+    edges = np.flatnonzero(np.diff(bounds[:-1] // BATCH_BYTES, prepend=-1))
+    return list(pairwise([*edges.tolist(), len(bounds) - 1]))
 
 
 def _name(cell: NDArray[np.int64]) -> str:

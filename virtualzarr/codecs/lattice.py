@@ -66,6 +66,15 @@ class Lattice:
                 view = np.flip(view, place)
         return view
 
+    def taken(self, elements: Block, select: Sequence[slice]) -> Block:
+        """Return the selected part of each of many blocks, stored along a first axis."""
+        part = self.decoded(elements[(slice(None), *self.stored(select))])
+        forward, backward = slice(None), slice(None, None, -1)
+        along = (0 if axis is None else backward if step < 0 else forward
+                 for axis, _, step in self.axes)  # fmt: skip
+        kept = [axis for axis, _, _ in self.axes if axis is not None]
+        return part[(forward, *along)].transpose(0, *(1 + kept.index(i) for i in range(len(kept))))
+
     def decoded(self, elements: Block) -> Block:
         """Return elements as those of the block, which may have any shape."""
         if not self.undo:

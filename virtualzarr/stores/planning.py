@@ -68,6 +68,8 @@ def plan_reads(
         one = np.arange(2)
         stop = offset + length if length[0] >= 0 else one[:1] - 1
         return ReadPlan(one[:1], one, file, offset, stop)
+    if _in_order(file, offset, length):
+        return _plan_sorted(file, offset, length, gap, limit)
     order = np.lexsort((offset, file)).astype(np.int64, copy=False)
     by_file = np.asarray(file, np.int64)[order]
     start = np.asarray(offset, np.int64)[order]
@@ -99,6 +101,32 @@ def plan_reads(
     stop = np.maximum.reduceat(end, group)
     stop[whole[group]] = -1
     return ReadPlan(order, np.append(group, len(order)), file[group], start[group], stop, repeats)
+
+
+def _in_order(file: NDArray, offset: NDArray, length: NDArray) -> bool:
+    """Tell whether ranges are those of records: one file, one length, rising offsets."""
+    if not len(file) or length[0] < 0 or file[0] != file[-1] or offset[0] >= offset[-1]:
+        return False
+    same = (file == file[0]).all() and (length == length[0]).all()
+    return bool(same and (offset[1:] > offset[:-1]).all())
+
+
+def _plan_sorted(file: NDArray, offset: NDArray, length: NDArray, gap: int, limit: int) -> ReadPlan:
+    """Do what `plan_reads` does for ranges that are in order."""
+    start, nbytes = np.asarray(offset, np.int64), int(length[0])
+    first = np.flatnonzero(start[1:] - start[:-1] > gap + nbytes) + 1
+    first = np.concatenate([[0], first])
+    # Long reads are cut where the distance from their start passes a multiple of the limit.
+    last = np.append(first[1:], len(start)) - 1
+    pieces = (start[last] - start[first]) // limit + 1
+    if len(first) < len(start):
+        which = np.repeat(np.arange(len(first)), pieces)
+        number = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        first = np.unique(np.searchsorted(start, start[first][which] + number * limit))
+    last = np.append(first[1:], len(start)) - 1
+    order = np.arange(len(start))
+    bounds = np.append(first, len(start))
+    return ReadPlan(order, bounds, file[first], start[first], start[last] + nbytes)
 
 
 def _running_maximum(values: NDArray, first: NDArray) -> NDArray:
