@@ -104,29 +104,26 @@ def plan_reads(
 
 
 def _in_order(file: NDArray, offset: NDArray, length: NDArray) -> bool:
-    """Tell whether ranges are those of records: one file, one length, rising offsets."""
-    if not len(file) or length[0] < 0 or file[0] != file[-1] or offset[0] >= offset[-1]:
+    """Tell whether ranges are like records: of one length, rising in each file, file by file."""
+    if not len(file) or length[0] < 0 or not (length == length[0]).all():
         return False
-    same = (file == file[0]).all() and (length == length[0]).all()
-    return bool(same and (offset[1:] > offset[:-1]).all())
+    rises = offset[1:] > offset[:-1]
+    if file[0] == file[-1] and (file == file[0]).all():
+        return bool(rises.all())
+    return bool(((file[1:] > file[:-1]) | ((file[1:] == file[:-1]) & rises)).all())
 
 
 def _plan_sorted(file: NDArray, offset: NDArray, length: NDArray, gap: int, limit: int) -> ReadPlan:
     """Do what `plan_reads` does for ranges that are in order."""
     start, nbytes = np.asarray(offset, np.int64), int(length[0])
-    first = np.flatnonzero(start[1:] - start[:-1] > gap + nbytes) + 1
-    first = np.concatenate([[0], first])
+    new = (start[1:] - start[:-1] > gap + nbytes) | (file[1:] != file[:-1])
+    first = np.append(0, np.flatnonzero(new) + 1)
     # Long reads are cut where the distance from their start passes a multiple of the limit.
-    last = np.append(first[1:], len(start)) - 1
-    pieces = (start[last] - start[first]) // limit + 1
-    if len(first) < len(start):
-        which = np.repeat(np.arange(len(first)), pieces)
-        number = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        first = np.unique(np.searchsorted(start, start[first][which] + number * limit))
-    last = np.append(first[1:], len(start)) - 1
-    order = np.arange(len(start))
+    bucket = (start - np.repeat(start[first], np.diff(np.append(first, len(start))))) // limit
+    first = np.append(0, np.flatnonzero(new | (bucket[1:] != bucket[:-1])) + 1)
     bounds = np.append(first, len(start))
-    return ReadPlan(order, bounds, file[first], start[first], start[last] + nbytes)
+    stop = start[bounds[1:] - 1] + nbytes
+    return ReadPlan(np.arange(len(start)), bounds, file[first], start[first], stop)
 
 
 def _running_maximum(values: NDArray, first: NDArray) -> NDArray:
