@@ -49,7 +49,8 @@ def open(
         As for `virtualize`.
     allowed : str or iterable of str, optional
         Places that references may reach, in a reference file or in manifests of a Zarr hierarchy,
-        and where an HDF5 file may have values in other files: folders, or URLs up to a ``/``.
+        and where the other files may be that an HDF5 file has values in or links to: folders, or
+        URLs up to a ``/``.
     cache, recheck_cached_metadata, recheck_cached_data
         As for `open_array`; of a group, for all arrays in it.
     **wishes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.errors import MismatchError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import MismatchError, RefusedWarning, UnsupportedError, VirtualZarrError
 
 RANDOM = np.random.default_rng(0)
 
@@ -150,6 +150,20 @@ def test_external_storage_and_virtual_datasets(tmp_path):
     group = vz.open(path)
     assert set(group) == {"external", "good", "virtual"}
     assert all(group[name][...].tolist() == [0, 1, 2, 3] for name in group)
+
+
+def test_links(tmp_path):
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["x"] = np.arange(6)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["far"] = h5py.ExternalLink("b.h5", "/x")
+        file["gone"] = h5py.ExternalLink("c.h5", "/x")
+        file["dangling"] = h5py.SoftLink("/none")
+        file["group/up"] = file["/"]
+    with pytest.warns(RefusedWarning):
+        group = vz.virtualize(tmp_path / "a.h5", on_error="warn")
+    assert group.refused.keys() == {"gone", "dangling", "group/up"}
+    assert group["far"][...].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_chunks_that_skipped_a_filter(tmp_path):

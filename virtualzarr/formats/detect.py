@@ -103,9 +103,9 @@ def scan(
     storage_options : mapping, optional
         How fsspec opens a URL.
     allowed : str or iterable of str, optional
-        Places that a reference file may reach, or an HDF5 file whose values are in other files:
-        folders, or URLs up to a ``/``. By default, HDF5 reaches files beside it and in folders
-        there; other formats always.
+        Places that a reference file may reach, or an HDF5 file that has values in other files, or
+        links to them: folders, or URLs up to a ``/``. By default, HDF5 reaches files beside it and
+        in folders there; other formats always.
 
     Examples
     --------

@@ -6,9 +6,10 @@ import h5py
 import numpy as np
 import pytest
 
+import virtualzarr
 from tests.formats.hdf5.helpers import assert_same, scan_all
 from virtualzarr.errors import NodeNotFoundError, RefusedWarning, SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import scan
+from virtualzarr.formats.hdf5 import parts, scan, walk
 
 
 @pytest.fixture(params=["earliest", "latest"])
@@ -64,16 +65,170 @@ def test_links_that_lead_nowhere_cost_only_themselves(path):
         group["other"]
 
 
-def test_other_files_are_never_opened(path, tmp_path):
-    with h5py.File(tmp_path / "secret.h5", "w") as file:
-        file["x"] = [1, 2, 3]
+@pytest.fixture
+def other(path):
+    """Return another file beside the first, with dimension scales, references and links."""
+    other = path.parent / "parts" / "b.h5"
+    other.parent.mkdir()
+    with h5py.File(other, "w") as file:
+        file["x"] = np.arange(6.0).reshape(2, 3)
+        file["deep/time"] = [10, 20, 30]
+        file["deep/time"].make_scale()
+        file["x"].dims[1].attach_scale(file["deep/time"])
+        file["x"].attrs["units"] = "K"
+        file["deep/soft"] = h5py.SoftLink("/x")
+        file["deep"].attrs["what"] = "a group"
+        file["type"] = np.dtype("i4")
+    return other
+
+
+def test_external_links_are_followed(path, other):
+    with h5py.File(other, "a") as file:
+        file["deep/refs"] = np.array([file["x"].ref, file["deep"].ref], h5py.ref_dtype)
     with h5py.File(path, "a") as file:
-        file["direct"] = h5py.ExternalLink("secret.h5", "/x")
-        file["group"] = h5py.ExternalLink("secret.h5", "/")
-        file["through"] = h5py.SoftLink("/group/x")
+        file["direct"] = h5py.ExternalLink("parts/b.h5", "/x")
+        file["a/group"] = h5py.ExternalLink(str(other), "deep")
+        file["through"] = h5py.SoftLink("/a/group/soft")
+        file["named"] = h5py.ExternalLink("parts/b.h5", "type")
+    group = scan_all(path)
+    assert "named" not in group
+    refs = group["a/group/refs"]
+    assert refs[...].tolist() == ["/x", "/deep"]  # in their own file
+    assert_same(path, virtualzarr.Group({}, {k: group[k] for k in ("direct", "through")}))
+    assert group["a/group/time"][...].tolist() == [10, 20, 30]
+    assert group["a/group"].attrs["what"] == "a group"
+    for name in ("direct", "through", "a/group/soft"):
+        assert group[name].dims[1] == "time"
+        assert group[name].attrs["units"] == "K"
+        assert group[name].manifest.sources[0].uri == str(other)
+    assert group["a/b/x"].manifest.sources[0].uri == str(path)
+
+
+def test_other_files_name_others(path, other):
+    with h5py.File(other.parent / "c.h5", "w") as file:
+        file["values"] = np.arange(4)
+        file["back"] = h5py.ExternalLink("../a.h5", "/a/y")
+    with h5py.File(other, "a") as file:
+        file["deep/next"] = h5py.ExternalLink("c.h5", "/values")
+        file["deep/rest"] = h5py.ExternalLink("c.h5", "/")
+    with h5py.File(path, "a") as file:
+        file["b"] = h5py.ExternalLink("parts/b.h5", "/deep")
+    group = scan_all(path)
+    picked = {"next": group["b/next"], "values": group["b/rest/values"], "y": group["b/rest/back"]}
+    assert {name: array[...].tolist() for name, array in picked.items()} == {
+        "next": [0, 1, 2, 3], "values": [0, 1, 2, 3], "y": [0, 1, 2],
+    }  # fmt: skip
+
+
+def test_places_where_hdf5_looks(path, tmp_path, monkeypatch):
+    folders = {name: tmp_path / name for name in ("prefix", "here", "real")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        with h5py.File(folder / "t.h5", "w") as file:
+            file["x"] = name
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file["x"] = name
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["x"] = "beside"
+    with h5py.File(folders["real"] / "m.h5", "w") as file:
+        file["elsewhere"] = h5py.ExternalLink("/nowhere/t.h5", "x")
+        file["t"] = h5py.ExternalLink("t.h5", "x")
+        for name in folders:
+            file[name] = h5py.ExternalLink(f"{name}.h5", "x")
+    linked = tmp_path / "m.h5"
+    linked.symlink_to(folders["real"] / "m.h5")
+    monkeypatch.setenv("HDF5_EXT_PREFIX", f"/none:{folders['prefix']}")
+    monkeypatch.chdir(folders["here"])
+    group = assert_same(linked)
+    assert {name: str(node[()]) for name, node in group.members()} == {
+        "elsewhere": "prefix", "t": "prefix", "prefix": "prefix", "here": "here", "real": "real",
+    }  # fmt: skip
+
+
+def test_external_links_that_lead_nowhere_cost_only_themselves(path, other, tmp_path):
+    (tmp_path / "text.h5").write_text("text")
+    (tmp_path / "cut.h5").write_bytes(other.read_bytes()[:700])
+    outside = tmp_path.parent / f"{tmp_path.name}.h5"
+    with h5py.File(outside, "w") as file:
+        file["x"] = [1]
+    with h5py.File(other, "a") as file:
+        file["ping"] = h5py.ExternalLink("../a.h5", "/ping")
+        file["up"] = h5py.ExternalLink("../a.h5", "/")
+        file["deep/self"] = h5py.ExternalLink("b.h5", "/deep")
+        file["dangling"] = h5py.SoftLink("/none")
+    links = {
+        "missing": ("none.h5", "/x", "not there"),
+        "text": ("text.h5", "/x", "cannot open"),
+        "cut": ("cut.h5", "/x", "cut off"),
+        "path": ("parts/b.h5", "/none", "nothing at 'none'"),
+        "outside": (str(outside), "/x", "outside what was allowed"),
+        "ping": ("parts/b.h5", "/ping", "leads to itself"),
+        "dangling": ("parts/b.h5", "/dangling", "nothing at 'none'"),
+    }
+    with h5py.File(path, "a") as file:
+        for name, (where, what, _) in links.items():
+            file[name] = h5py.ExternalLink(where, what)
+        file["b"] = h5py.ExternalLink("parts/b.h5", "/")
     with pytest.warns(RefusedWarning):
         group = scan(path, on_error="warn")
-    assert group.refused.keys() == {"direct", "group", "through"}
+    assert group.refused.keys() == {*links, "b/up", "b/ping", "b/deep/self", "b/dangling"}
+    for name, (_, _, reason) in links.items():
+        assert reason in group.refused[name]
+    assert "leads back" in group.refused["b/up"]
+    assert "leads back" in group.refused["b/deep/self"]
+    assert group["b/x"].shape == (2, 3)
+    assert_same(path, group)
+    with pytest.warns(RefusedWarning):
+        group = scan(path, on_error="warn", allowed=tmp_path.parent)
+    assert group["outside"][...].tolist() == [1]
+    with pytest.raises(UnsupportedError, match=r"nothing at 'none' \[file .*b\.h5, variable path"):
+        scan_only(path, "path")
+
+
+def scan_only(path, name):
+    """Scan a file with but one of its links."""
+    with h5py.File(path, "a") as file:
+        for other in set(file) - {name}:
+            del file[other]
+    return scan(path)
+
+
+def test_many_other_files(path, monkeypatch):
+    monkeypatch.setattr(parts, "_MAX_OPEN", 3)
+    with h5py.File(path, "a") as file:
+        for k in range(10):
+            file[f"v{k}"] = h5py.ExternalLink(f"{k % 7}.h5", "/g/x")
+            with h5py.File(path.parent / f"{k % 7}.h5", "w") as made:
+                made["g/x"] = np.full(3, k % 7)
+                made["g/x"].attrs["number"] = k % 7
+    group = assert_same(path)
+    assert [group[f"v{k}"].attrs["number"] for k in range(10)] == [k % 7 for k in range(10)]
+
+
+def test_exponentially_many_ways_through_other_files(path, monkeypatch):
+    monkeypatch.setattr(walk, "_MAX_REPEATS", 50)
+    for k in range(12):
+        with h5py.File(path.parent / f"{k}.h5", "w") as file:
+            for name in "abcd":
+                file[name] = h5py.ExternalLink(f"{(k + 1) % 12}.h5", "/")
+    with pytest.warns(RefusedWarning, match="links lead to known groups"):
+        scan(path.parent / "0.h5", on_error="warn")
+
+
+def test_external_links_between_urls(path, other, http_server):
+    with h5py.File(other, "a") as file:
+        file["up"] = h5py.ExternalLink("../a.h5", "/a/y")
+        file["out"] = h5py.ExternalLink("../../../../etc/passwd", "/")
+        file["local"] = h5py.ExternalLink("file:///etc/passwd", "/")
+    with h5py.File(path, "a") as file:
+        file["b"] = h5py.ExternalLink("parts/b.h5", "/")
+        file["gone"] = h5py.ExternalLink("parts/none.h5", "/")
+    url = http_server(path.parent)
+    with pytest.warns(RefusedWarning):
+        group = scan(f"{url}/a.h5", on_error="warn")
+    assert group.refused.keys() == {"gone", "b/out", "b/local"}
+    assert group["b/x"].manifest.sources[0].uri == f"{url}/parts/b.h5"
+    assert_same(path, virtualzarr.Group({}, {"b": group["b"], "a": group["a"]}, ""))
 
 
 def test_raising_names_file_and_variable(path):

@@ -251,7 +251,7 @@ def test_other_folders_are_out_of_reach_unless_allowed(tmp_path, name, kind):
 def remote(tmp_path, name):
     """Put all files of a folder where URLs name them; return the URL of one."""
     fs = fsspec.filesystem("memory")
-    for path in tmp_path.iterdir():
+    for path in filter(Path.is_file, tmp_path.iterdir()):
         fs.pipe_file(f"/{tmp_path.name}/{path.name}", path.read_bytes())
     return f"memory://{tmp_path.name}/{name}"
 
@@ -276,9 +276,13 @@ def test_a_file_at_a_url_reaches_no_local_file(tmp_path):
     layout[:] = made
     virtual(tmp_path / "copied.h5", layout)
     layout = h5py.VirtualLayout((2,), "<i4")
-    layout[:] = h5py.VirtualSource(str(tmp_path / "a.h5"), "x", (2,))
+    (tmp_path / "here").mkdir()
+    source(tmp_path / "here/b.h5", np.arange(2, dtype="<i4"))
+    layout[:] = h5py.VirtualSource(str(tmp_path / "here/b.h5"), "x", (2,))
     virtual(tmp_path / "v.h5", layout)
     with pytest.raises(AccessError):
         scan(remote(tmp_path, "v.h5"))
+    source(tmp_path / "b.h5", np.arange(2, dtype="<i4"))  # as HDF5 does, beside the file
+    assert scan(remote(tmp_path, "v.h5"))["x"][...].tolist() == [0, 1]
     with pytest.raises(UnsupportedError, match="URL"):
         scan(remote(tmp_path, "copied.h5"))

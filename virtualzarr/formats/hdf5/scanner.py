@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,13 @@ import numpy as np
 from virtualzarr.array import Array
 from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import dimensions
-from virtualzarr.formats.hdf5.attributes import AttributeReader, Attributes
+from virtualzarr.formats.hdf5.attributes import Attributes
 from virtualzarr.formats.hdf5.dataset import Values, read_values
 from virtualzarr.formats.hdf5.library import H5PY_ERRORS
 from virtualzarr.formats.hdf5.opened import OpenFile, opened
+from virtualzarr.formats.hdf5.parts import Naming, Part, Parts, Place
 from virtualzarr.formats.hdf5.source import Unknown
-from virtualzarr.formats.hdf5.surroundings import Surroundings
-from virtualzarr.formats.hdf5.walk import Node, Walker
+from virtualzarr.formats.hdf5.walk import Node
 from virtualzarr.group import Group
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.access import Access
@@ -44,8 +45,9 @@ def scan(
     storage_options : mapping, optional
         How fsspec opens a URL.
     allowed : str or iterable of str, optional
-        Places where external files and the sources of virtual datasets may be: folders, or URLs up
-        to a ``/``; by default, the folder of the file and what is below it.
+        Places where external files, the sources of virtual datasets and the targets of external
+        links may be: folders, or URLs up to a ``/``; by default, the folder of the file and what
+        is below it.
 
     Returns
     -------
@@ -74,6 +76,7 @@ class _Variable:
     """One dataset, before its axes are named."""
 
     node: Node
+    naming: Naming
     attributes: Attributes
     values: Values
 
@@ -88,70 +91,75 @@ class _Contents:
 
 
 class _Scan:
-    """One scan of one open file."""
+    """One scan of one open file, and of those that its external links lead to."""
 
-    def __init__(
-        self,
-        file: OpenFile,
-        on_error: str,
-        access: Access,
-    ) -> None:
+    def __init__(self, file: OpenFile, on_error: str, access: Access) -> None:
         self.file = file
         self.on_error = on_error
         self.refused: dict[str, str] = {}
-        self.scales: set[int] = set()
-        self.dimension_ids: dict[int, str] = {}
-        self.root = Walker(file.objects, file.library, self._refuse).root()
-        self.paths: dict[int, str] = {}
-        for node in self.root.walk():
-            self.paths.setdefault(node.address, node.path)
-        self.attributes = AttributeReader(self.paths)
-        self.near = Surroundings(
-            file,
-            access,
-            lambda uri: opened(uri, access.options_of(uri)),
-            self.paths,
-        )
+        self.parts = Parts(access, lambda file: partial(self._refuse, file))
 
     def run(self) -> Group:
-        contents = self._group(self.root)
-        return self._build(contents, dimensions.Phony(len(self.scales)))
+        try:
+            first, root = self.parts.first(self.file)
+            contents = self._group(first, root, ())
+        finally:
+            self.parts.close()
+        assert contents is not None
+        return self._build(contents, dimensions.Phony(len(first.naming.scales)))
 
-    def _refuse(self, path: str, error: VirtualZarrError) -> None:
+    def _refuse(self, file: OpenFile, path: str, error: VirtualZarrError) -> None:
         """Raise an error, or note it and go on."""
-        error.at(file=self.file.source.uri, variable=path)
+        error.at(file=file.source.uri, variable=path)
         if self.on_error == "raise":
             raise error
         self.refused[path] = error.message
         warnings.warn(f"could not be virtualized: {error}", RefusedWarning, stacklevel=2)
 
-    def _attributes(self, node: Node) -> Attributes:
+    def _attributes(self, part: Part, node: Node) -> Attributes:
         def complain(name: str, reason: str) -> None:
-            place = f"file {self.file.source.uri}, variable {node.path or '/'}"
+            place = f"file {part.file.source.uri}, variable {node.path or '/'}"
             what = f"the attribute {name!r} was" if name else "the attributes were"
             warnings.warn(f"{what} left out: {reason} [{place}]", RefusedWarning, stacklevel=2)
 
         def asked(name: str, reason: str) -> Any:
-            return self.file.asked(node.path, node.target, f"attribute {name!r}: {reason}")
+            return part.file.asked(node.path, node.target, f"attribute {name!r}: {reason}")
 
-        found = self.file.object(node.address)
+        found = part.file.object(node.address)
         listed = Unknown("its attributes") if found is None else found.attributes
         if found is not None and isinstance(found.header, Unknown):
             listed = found.header
         if isinstance(listed, Unknown):
-            oid = self.file.asked(node.path, node.target, listed.message)
-            listed = self.attributes.listed(oid)
+            oid = part.file.asked(node.path, node.target, listed.message)
+            listed = part.attributes.listed(oid)
         if isinstance(listed, VirtualZarrError):
             complain("", listed.message)
             listed = []
-        return self.attributes.show(listed, complain, asked)
+        return part.attributes.show(listed, complain, asked)
 
-    def _group(self, node: Node) -> _Contents:
+    def _member(
+        self, part: Part, node: Node, above: tuple[Place, ...]
+    ) -> _Variable | _Contents | None:
+        """Read everything about an object; None for what is no member."""
+        if node.outside is not None:
+            try:
+                found = self.parts.follow(part, node, above)
+            except VirtualZarrError as error:
+                self._refuse(part.file, node.path, error)
+                return None
+            if found is None:
+                return None
+            part, node = found
+        return (
+            self._dataset(part, node) if node.children is None else self._group(part, node, above)
+        )
+
+    def _group(self, part: Part, node: Node, above: tuple[Place, ...]) -> _Contents:
         """Read everything about a group and what is in it."""
-        contents = _Contents(node.path, self._attributes(node).shown, {})
+        contents = _Contents(node.path, self._attributes(part, node).shown, {})
         members: dict[str, _Variable | _Contents] = {}
         for child in node.children or ():
-            member = self._group(child) if child.children is not None else self._dataset(child)
+            member = self._member(part, child, (*above, (part.key, node.address)))
             if member is not None:
                 members[child.name] = member
         for name, member in members.items():
@@ -159,29 +167,23 @@ class _Scan:
             contents.members[name if shown in members else shown] = member
         return contents
 
-    def _dataset(self, node: Node) -> _Variable | None:
+    def _dataset(self, part: Part, node: Node) -> _Variable | None:
         """Read everything about a dataset; None when it is refused or only a dimension."""
         try:
-            attributes = self._attributes(node)
+            attributes = self._attributes(part, node)
             if attributes.is_scale:
-                self._note_scale(node, attributes)
+                _note_scale(part.naming, node, attributes)
             if dimensions.is_only_dimension(attributes):
                 return None
-            described = self.file.describe(node.address, node.path, node.target)
-            values = read_values(described, self.near)
+            described = part.file.describe(node.address, node.path, node.target)
+            values = read_values(described, part.near)
         except VirtualZarrError as error:
-            self._refuse(node.path, error)
+            self._refuse(part.file, node.path, error)
         except H5PY_ERRORS as error:
-            self._refuse(node.path, SourceError(f"HDF5 cannot read it: {error}"))
+            self._refuse(part.file, node.path, SourceError(f"HDF5 cannot read it: {error}"))
         else:
-            return _Variable(node, attributes, values)
+            return _Variable(node, part.naming, attributes, values)
         return None
-
-    def _note_scale(self, node: Node, attributes: Attributes) -> None:
-        self.scales.add(node.address)
-        number = np.ravel(attributes.hidden.get("_Netcdf4Dimid", ()))
-        if number.size == 1:
-            self.dimension_ids[int(number[0])] = dimensions.shown_name(node.name)
 
     def _build(self, contents: _Contents, phony: dimensions.Phony) -> Group:
         """Make the group; the axes of inner groups are named first, as netCDF4 does."""
@@ -200,7 +202,7 @@ class _Scan:
             try:
                 members[name] = self._array(member, name, path, name_axes)
             except VirtualZarrError as error:
-                self._refuse(member.node.path, error)
+                self._refuse(self.file, member.node.path, error)
         below = f"{contents.path}/" if contents.path else ""
         refused = {
             path[len(below) :]: why for path, why in self.refused.items() if path.startswith(below)
@@ -212,7 +214,11 @@ class _Scan:
     ) -> Array:
         values, attributes = variable.values, variable.attributes
         names = dimensions.axis_names(
-            name, attributes, len(values.shape), self.paths, self.dimension_ids
+            name,
+            attributes,
+            len(values.shape),
+            variable.naming.paths,
+            variable.naming.dimension_ids,
         )
         metadata = ArrayMetadata(
             shape=values.shape,
@@ -224,6 +230,13 @@ class _Scan:
             attributes=_flags(values.labels) | attributes.shown,
         )
         return Array.virtual(metadata, values.manifest, path)
+
+
+def _note_scale(naming: Naming, node: Node, attributes: Attributes) -> None:
+    naming.scales.add(node.address)
+    number = np.ravel(attributes.hidden.get("_Netcdf4Dimid", ()))
+    if number.size == 1:
+        naming.dimension_ids[int(number[0])] = dimensions.shown_name(node.name)
 
 
 def _flags(labels: Mapping[str, int]) -> dict[str, Any]:

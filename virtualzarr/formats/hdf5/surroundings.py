@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from virtualzarr.errors import SourceNotFoundError, UnsupportedError
+from virtualzarr.errors import AccessError, SourceNotFoundError, UnsupportedError
 from virtualzarr.formats.hdf5.opened import OpenFile
 from virtualzarr.manifest import Source
 from virtualzarr.stores.access import Access
@@ -46,11 +46,18 @@ class Surroundings:
             raise UnsupportedError(f"virtual datasets are nested more than {_MAX_DEPTH} deep")
         return replace(self, file=file, names={}, depth=self.depth + 1)
 
-    def beside(self, name: str) -> Source | None:
-        """Return a file that a virtual dataset names; None where there is none.
+    def beside(self, name: str, variable: str) -> Source | None:
+        """Return a file that a virtual dataset or an external link names, None where there is none.
 
-        As HDF5 does, relative names are looked for in ``HDF5_VDS_PREFIX``, beside the file, and in
-        the current folder; absolute ones that are not there beside the file.
+        As HDF5 does, relative names are looked for in the folders of an environment variable,
+        beside the file, in the current folder, and beside what the file itself is a link to;
+        absolute ones that are not there in the same places.
+
+        Parameters
+        ----------
+        name : str
+        variable : str
+            ``HDF5_VDS_PREFIX`` or ``HDF5_EXT_PREFIX``.
 
         Raises
         ------
@@ -59,17 +66,27 @@ class Surroundings:
         """
         home = self.file.source.uri
         if is_url(home):
-            return self._source(name)
-        folder = os.path.dirname(home)
-        places = [*_prefixes("HDF5_VDS_PREFIX", folder), folder, os.getcwd()]
-        if os.path.isabs(name):
-            places = ["", *places]
-            name = name if os.path.exists(name) else os.path.basename(name)
-        for place in places:
-            path = os.path.join(place, name)
-            if os.path.isfile(path):
-                return self._source(path)
+            return self._beside_url(home, name)
+        for place in self._places(variable):
+            for part in (name, os.path.basename(name)) if os.path.isabs(name) else (name,):
+                path = os.path.join(place, part)
+                if os.path.isfile(path):
+                    return self._source(path)
         return None
+
+    def _beside_url(self, home: str, name: str) -> Source | None:
+        if is_url(name):
+            return self._source(name)
+        # An absolute path is one of the machine where the file was written.
+        absolute = posixpath.isabs(name)
+        found = self._source(_joined(home, posixpath.basename(name) if absolute else name))
+        return self._source(name) if found is None and absolute else found
+
+    def _places(self, variable: str) -> list[str]:
+        """Return the folders where HDF5 looks for files that a local file names."""
+        home = self.file.source.uri
+        folder, real = os.path.dirname(home), os.path.dirname(os.path.realpath(home))
+        return [*_prefixes(variable, folder), folder, os.getcwd(), real]
 
     def check(self, name: str) -> None:
         """Make sure that wherever HDF5 would look for a name is allowed.
@@ -85,7 +102,7 @@ class Surroundings:
         if is_url(home):
             raise UnsupportedError("HDF5 cannot read a virtual dataset of a file at a URL")
         folder = os.path.dirname(home)
-        for place in [*_prefixes("HDF5_VDS_PREFIX", folder), folder, os.getcwd()]:
+        for place in self._places("HDF5_VDS_PREFIX"):
             for part in (name, os.path.basename(name)):
                 path = os.path.join(place, part)
                 if place == folder or os.path.exists(path):
@@ -118,5 +135,18 @@ class Surroundings:
 
 def _prefixes(variable: str, origin: str) -> list[str]:
     """Return the folders that an environment variable of HDF5 names."""
-    found = os.environ.get(variable, "").split(":" if variable == "HDF5_VDS_PREFIX" else "\0")
-    return [part.replace("${ORIGIN}", origin) for part in found if part not in ("", ".")]
+    found = os.environ.get(variable, "").split("\0" if variable == "HDF5_EXTFILE_PREFIX" else ":")
+    if variable != "HDF5_EXT_PREFIX":
+        found = [part.replace("${ORIGIN}", origin) for part in found]
+    return [part for part in found if part not in ("", ".")]
+
+
+def _joined(home: str, name: str) -> str:
+    """Return the URL of a file that another at a URL names."""
+    scheme, _, place = home.partition("://")
+    folder = place.rpartition("/")[0]
+    host = folder.partition("/")[0]
+    found = posixpath.normpath(posixpath.join(folder, name))
+    if found.split("/")[0] in ("..", "") or (host and not found.startswith(f"{host}/")):
+        raise AccessError(f"{name!r} leads out of the host", file=home)
+    return f"{scheme}://{found}"

@@ -199,7 +199,7 @@ def _values(mapping: Mapping, near: Surroundings) -> Any:
 
     if mapping.file == b".":
         return read(near.within(near.file))
-    source = near.beside(mapping.file.decode("utf-8", "surrogateescape"))
+    source = near.beside(mapping.file.decode("utf-8", "surrogateescape"), "HDF5_VDS_PREFIX")
     if source is None:
         return None
     try:

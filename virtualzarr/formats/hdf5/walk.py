@@ -20,6 +20,28 @@ _MAX_HOPS = 32
 Refuse = Callable[[str, VirtualZarrError], None]
 
 
+@dataclass(frozen=True)
+class Outside:
+    """What an external link leads to.
+
+    Parameters
+    ----------
+    file, path : bytes
+        As stored: name of the file, and path of the object in it.
+    """
+
+    file: bytes
+    path: bytes
+
+
+@dataclass
+class Limits:
+    """How much a walk has met; shared by those of several files."""
+
+    nodes: int = 0
+    repeats: int = 0
+
+
 @dataclass
 class Node:
     """One dataset or group under one of its names.
@@ -34,12 +56,15 @@ class Node:
         Address of its object header.
     children : list of Node, optional
         None for a dataset.
+    outside : Outside, optional
+        Where it is if that is another file; then nothing else is known of it.
     """
 
     path: str
     target: bytes
     address: int
     children: list[Node] | None = None
+    outside: Outside | None = None
 
     @property
     def name(self) -> str:
@@ -65,13 +90,13 @@ class Walker:
         Lists the groups that `objects` does not know.
     refuse : callable
         Called with the path of each link that leads nowhere useful, and the reason as error.
+    limits : Limits
     """
 
     objects: Objects | None
     library: Library
     refuse: Refuse
-    _nodes: int = 0
-    _repeats: int = 0
+    limits: Limits = field(default_factory=Limits)
     _seen: set[int] = field(default_factory=set)
     _listed: dict[int, dict[bytes, Link]] = field(default_factory=dict)
 
@@ -93,6 +118,37 @@ class Walker:
         self._links(address, b"/")
         node = Node("", b"/", address, [])
         self._fill(node, (address,))
+        return node
+
+    def below(self, target: bytes, path: str, above: tuple[int, ...]) -> Node | Outside | None:
+        """List what can be reached from one object.
+
+        Parameters
+        ----------
+        target : bytes
+            Path of the object in this file.
+        path : str
+            What users see instead.
+        above : tuple of int
+            Addresses of the groups that hold it, -1 for those of other files.
+
+        Returns
+        -------
+        Node, Outside or None
+            None for a named datatype.
+
+        Raises
+        ------
+        VirtualZarrError
+            If there is no such object.
+        """
+        place = self._resolve(b"/", self._root, target)
+        if isinstance(place, Outside):
+            return place
+        node = self._node(*place, path)
+        if node is not None and node.children is not None:
+            self._check(node, above)
+            self._fill(node, (*above, node.address))
         return node
 
     def _kind(self, address: int, target: bytes) -> str:
@@ -149,15 +205,20 @@ class Walker:
 
     def _follow(self, group: Node, link: Link, path: str, shown: str) -> Node | None:
         """Return the node that a link leads to; None for a named datatype."""
-        self._nodes += 1
-        if self._nodes > _MAX_NODES:
+        self.limits.nodes += 1
+        if self.limits.nodes > _MAX_NODES:
             raise UnsupportedError(f"the file has more than {_MAX_NODES} links")
-        if shown in (".", ".."):
+        if shown in ("", ".", "..") or "/" in shown:
             raise UnsupportedError("a Zarr path cannot hold this name")
         if link.kind == "hard":
-            target, address = _joined(group.target, link.name), link.address
-        else:
-            target, address = self._resolve(group, link.name)
+            return self._node(_joined(group.target, link.name), link.address, path)
+        place = self._resolve(group.target, group.address, link.name)
+        if isinstance(place, Outside):
+            return Node(path, b"", -1, outside=place)
+        return self._node(*place, path)
+
+    def _node(self, target: bytes, address: int, path: str) -> Node | None:
+        """Return what is at an address, without what is in it; None for a named datatype."""
         kind = self._kind(address, target)
         if kind == "group":
             return Node(path, target, address, [])
@@ -170,17 +231,17 @@ class Walker:
         if len(above) >= _MAX_DEPTH:
             raise UnsupportedError(f"groups are nested more than {_MAX_DEPTH} deep")
         if node.address in self._seen:
-            self._repeats += 1
-            if self._repeats > _MAX_REPEATS:
+            self.limits.repeats += 1
+            if self.limits.repeats > _MAX_REPEATS:
                 raise UnsupportedError(f"more than {_MAX_REPEATS} links lead to known groups")
 
-    def _resolve(self, group: Node, name: bytes) -> tuple[bytes, int]:
-        """Follow soft links to a path of hard links and an address, never leaving the file.
+    def _resolve(self, done: bytes, address: int, path: bytes) -> tuple[bytes, int] | Outside:
+        """Follow a path, and soft links on it, to a path of hard links and an address.
 
-        HDF5 itself would open whatever other file an external link on the way names.
+        The file is never left: HDF5 itself would open whatever file an external link on the way
+        names.
         """
-        done, address = group.target, group.address
-        todo = [name]
+        todo = path.split(b"/")[::-1]
         hops = 0
         while todo:
             part = todo.pop()
@@ -190,12 +251,12 @@ class Walker:
             if self._kind(address, done) == "group":
                 link = self._links(address, done).get(part)
             if link is None:
-                raise UnsupportedError(f"a soft link leads to nothing at {_quoted(part)}")
+                raise UnsupportedError(f"the link leads to nothing at {_quoted(part)}")
             if link.kind == "hard":
                 done, address = _joined(done, part), link.address
                 continue
             if link.kind == "external":
-                raise UnsupportedError(_foreign(link.value))
+                return _outside(link.value, todo)
             if link.kind != "soft":
                 raise UnsupportedError("user-defined links are not supported")
             hops += 1
@@ -217,9 +278,10 @@ def _joined(path: bytes, name: bytes) -> bytes:
     return path.rstrip(b"/") + b"/" + name
 
 
-def _foreign(value: bytes) -> str:
+def _outside(value: bytes, todo: list[bytes]) -> Outside:
+    """Return what an external link says, and what of a path was still to be followed."""
     file, path = (*value.split(b"\0"), b"", b"")[:2]
-    return f"an external link leads to {_quoted(path)} in {_quoted(file)}; scan that file itself"
+    return Outside(file, b"/".join([path, *reversed(todo)]))
 
 
 def _quoted(name: bytes) -> str:

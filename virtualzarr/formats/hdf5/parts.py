@@ -1,0 +1,175 @@
+"""The files that one scan reads: the one it was asked for, and those that external links name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.hdf5.attributes import AttributeReader
+from virtualzarr.formats.hdf5.opened import OpenFile, opened
+from virtualzarr.formats.hdf5.surroundings import Surroundings
+from virtualzarr.formats.hdf5.walk import Limits, Node, Outside, Refuse, Walker
+from virtualzarr.stores.access import Access
+from virtualzarr.stores.files import is_url
+
+_MAX_HOPS = 16
+# Files that no link is being followed to are closed when more than this are open.
+_MAX_OPEN = 64
+
+Place = tuple[str, int]
+"""A file, and the address of a group in it."""
+
+
+@dataclass
+class Naming:
+    """What names of axes are made of.
+
+    Parameters
+    ----------
+    paths : dict
+        Path of each object of the file by address.
+    scales : set of int
+        Addresses of the dimension scales.
+    dimension_ids : dict
+        Name of each netCDF dimension by its number.
+    """
+
+    paths: dict[int, str]
+    scales: set[int] = field(default_factory=set)
+    dimension_ids: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class Part:
+    """One open file."""
+
+    key: str
+    file: OpenFile
+    walker: Walker
+    naming: Naming
+    near: Surroundings
+    attributes: AttributeReader
+    stack: ExitStack
+
+
+class Parts:
+    """The files of one scan, each opened once.
+
+    Parameters
+    ----------
+    access : Access
+        Which files may be reached.
+    refuse : callable
+        Gets a file and returns what is called with path and error of what cannot be had of it.
+    """
+
+    def __init__(self, access: Access, refuse: Callable[[OpenFile], Refuse]) -> None:
+        self.access = access
+        self.limits = Limits()
+        self._refuse = refuse
+        self._open: dict[str, Part] = {}
+
+    def first(self, file: OpenFile) -> tuple[Part, Node]:
+        """Take the file that is scanned, and list what is in it."""
+        walker = Walker(file.objects, file.library, self._refuse(file), self.limits)
+        root = walker.root()
+        part = self._part(file, walker, root, ExitStack())
+        self._open[part.key] = part
+        return part, root
+
+    def follow(self, part: Part, node: Node, above: tuple[Place, ...]) -> tuple[Part, Node] | None:
+        """Follow an external link; None if it leads to a named datatype.
+
+        Parameters
+        ----------
+        part : Part
+            The file that holds the link.
+        node : Node
+        above : tuple of Place
+            The groups that hold the link.
+
+        Raises
+        ------
+        VirtualZarrError
+            If it leads nowhere, or where it may not.
+        """
+        self._close({part.key} | {key for key, _ in above})
+        found: Node | Outside | None = node.outside
+        for _ in range(_MAX_HOPS):
+            assert isinstance(found, Outside)
+            part = self._named(part, found)
+            here = tuple([address if key == part.key else -1 for key, address in above])
+            try:
+                found = part.walker.below(found.path, node.path, here)
+            except VirtualZarrError as error:
+                raise error.at(file=part.file.source.uri) from error.__cause__
+            if not isinstance(found, Outside):
+                return None if found is None else (part, found)
+        raise UnsupportedError("an external link leads to itself, or through too many others")
+
+    def _named(self, part: Part, outside: Outside) -> Part:
+        """Return the file that an external link names."""
+        name = outside.file.decode("utf-8", "surrogateescape")
+        shown = outside.file.decode("utf-8", "backslashreplace")
+        source = part.near.beside(name, "HDF5_EXT_PREFIX")
+        if source is None:
+            raise SourceError(f"an external link leads to the file {shown!r}, which is not there")
+        key = _key(source.uri)
+        if key not in self._open:
+            stack = ExitStack()
+            try:
+                options = self.access.options_of(source.uri)
+                file = stack.enter_context(opened(source.uri, options))
+                self._open[key] = self._other(file, stack)
+            except VirtualZarrError as error:
+                stack.close()
+                raise SourceError(
+                    f"an external link leads to {shown!r}: {error.message}"
+                ) from error
+        return self._open[key]
+
+    def _other(self, file: OpenFile, stack: ExitStack) -> Part:
+        # Names of what references point to are those of all objects, whether linked to or not.
+        root = Walker(file.objects, file.library, _ignore).root()
+        walker = Walker(file.objects, file.library, self._refuse(file), self.limits)
+        return self._part(file, walker, root, stack)
+
+    def _part(self, file: OpenFile, walker: Walker, root: Node, stack: ExitStack) -> Part:
+        paths: dict[int, str] = {}
+        nodes = [node for node in root.walk() if node.outside is None]
+        # The names by hard links come first, as in HDF5.
+        for node in nodes:
+            if node.target[1:] == node.path.encode():
+                paths.setdefault(node.address, node.path)
+        for node in nodes:
+            paths.setdefault(node.address, node.path)
+        near = Surroundings(
+            file, self.access, lambda uri: opened(uri, self.access.options_of(uri)), paths
+        )
+        return Part(
+            _key(file.source.uri), file, walker, Naming(paths), near, AttributeReader(paths), stack
+        )
+
+    def _close(self, needed: set[str]) -> None:
+        """Close files if many are open."""
+        for key in [key for key in self._open if key not in needed]:
+            if len(self._open) < _MAX_OPEN:
+                return
+            self._open.pop(key).stack.close()
+
+    def close(self) -> None:
+        """Close all files that links led to."""
+        for part in self._open.values():
+            part.stack.close()
+        self._open.clear()
+
+
+def _key(uri: str) -> str:
+    return uri if is_url(uri) else os.path.realpath(uri)
+
+
+def _ignore(path: str, error: VirtualZarrError) -> None:
+    """Leave it to the walk that users see to say what is wrong."""
