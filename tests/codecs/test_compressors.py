@@ -29,6 +29,7 @@ CASES = [
     ("numcodecs.lzma", {"format": lzma.FORMAT_RAW, "filters": [{"id": lzma.FILTER_LZMA2}]}),
     ("numcodecs.zlib", {"level": 3}),
     ("numcodecs.zstd", {"level": 3}),
+    ("numcodecs.base64", {}),
 ]
 
 

@@ -145,18 +145,9 @@ class Zfp(Filter):
     def _header(self) -> bytes:
         return np.array(self.configuration["parameters"][1:], "<u4").tobytes()
 
-    def _block(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Return shape and type of the elements, as the header says."""
-        meta = int.from_bytes(self._header[4:12], "little")
-        dtype = np.dtype(("<i4", "<i8", "<f4", "<f8")[meta & 3])
-        ndim = (meta >> 2 & 3) + 1
-        width = 48 // ndim
-        edges = [(meta >> 4 + width * k & (1 << width) - 1) + 1 for k in range(ndim)]
-        return tuple(edges[::-1]), dtype
-
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the elements' bytes, little-endian."""
-        shape, dtype = self._block()
+        shape, dtype = zfp_block(self._header)
         need = dtype.itemsize
         for edge in shape:
             need *= edge
@@ -174,6 +165,16 @@ class Zfp(Filter):
         except (RuntimeError, ValueError, TypeError) as error:
             raise self.failed(error) from error
         return out.reshape(-1).view(U1)
+
+
+def zfp_block(header: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type of the elements of a ZFP stream, as the header says."""
+    meta = int.from_bytes(header[4:12], "little")
+    dtype = np.dtype(("<i4", "<i8", "<f4", "<f8")[meta & 3])
+    ndim = (meta >> 2 & 3) + 1
+    width = 48 // ndim
+    edges = [(meta >> 4 + width * k & (1 << width) - 1) + 1 for k in range(ndim)]
+    return tuple(edges[::-1]), dtype
 
 
 class JpegLs(Filter):

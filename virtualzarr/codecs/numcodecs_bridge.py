@@ -171,3 +171,48 @@ class PackBits(Filter):
         if spec.dtype != np.dtype(bool):
             raise self.bad(f"packs booleans, the array is {spec.dtype}")
         return Spec((1 + -(-spec.size // 8),), np.dtype("u1"))
+
+
+class Categorize(ArrayArray):
+    """Text as numbers of labels, from 1; 0 is text that is no label, and reads as none at all."""
+
+    elementwise = True
+
+    def validate(self) -> None:
+        """Check labels and dtypes."""
+        labels, stored = self.configuration.get("labels"), self.configuration.get("astype", "u1")
+        if not isinstance(labels, list | tuple) or not all(isinstance(x, str) for x in labels):
+            raise self.bad("labels must be a list of text")
+        try:
+            dtype = native(np.dtype(stored))
+        except TypeError as error:
+            raise self.bad(f"astype {stored!r} is no dtype") from error
+        if dtype.kind not in "iu" or len(labels) > np.iinfo(dtype).max:
+            raise self.bad(f"astype {stored!r} cannot hold the numbers of {len(labels)} labels")
+        self.configuration["astype"] = dtype.str
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec of the numbers."""
+        if spec.dtype.kind not in "UO":
+            raise self.bad(f"is for text, the array is {spec.dtype}")
+        return Spec(spec.shape, np.dtype(self.configuration["astype"]))
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the labels."""
+        labels = np.array(["", *self.configuration["labels"]], spec.dtype)
+        known = (block >= 0) & (block < len(labels))
+        return labels[np.where(known, block, 0)]
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Return the numbers; of labels that are the same the last, as numcodecs does."""
+        result = np.zeros(spec.shape, self.encoded(spec).dtype)
+        for number, label in enumerate(self.configuration["labels"], 1):
+            result[block == label] = number
+        return result
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Return the v2 configuration."""
+        stored = np.dtype(self.configuration["astype"]).newbyteorder(endian).str
+        dtype = "|O" if spec.dtype.hasobject else spec.dtype.newbyteorder(endian).str
+        labels = list(self.configuration["labels"])
+        return {"id": self.v2_id, "labels": labels, "dtype": dtype, "astype": stored}

@@ -1,7 +1,9 @@
-"""bzip2 and LZMA streams, by the standard library."""
+"""bzip2 and LZMA streams and base64 text, by the standard library."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import bz2
 import lzma
 from collections.abc import Callable, Hashable
@@ -9,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import Buffer, BytesBytes, frozen, nbytes_of
+from virtualzarr.codecs.base import Buffer, BytesBytes, as_u1, frozen, nbytes_of, view_of
 
 _LIMIT = 1 << 62  # more than there can be, and less than the libraries' integers
 _MEMORY = 1 << 28  # what an LZMA dictionary may take
@@ -108,3 +110,28 @@ class Lzma(_Streams):
             preset=self.configuration.get("preset"),
             filters=self.configuration.get("filters"),
         )
+
+
+class Base64(BytesBytes):
+    """Base64 text (RFC 4648)."""
+
+    decoding_fields = ()
+
+    def encoded_size(self, size: int | None) -> int | None:
+        """Return four characters for each three bytes begun."""
+        return None if size is None else -(-size // 3) * 4
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Return the bytes, at most those allowed."""
+        allowed = limit if size is None else size
+        length = nbytes_of(data) // 4 * 3
+        if length - 2 > allowed:
+            raise self.wrong_size(length, allowed)
+        try:
+            return base64.b64decode(bytes(as_u1(data)), validate=True)
+        except binascii.Error as error:
+            raise self.failed(f"the text is not base64 ({error})") from error
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Return the text."""
+        return base64.standard_b64encode(view_of(data))

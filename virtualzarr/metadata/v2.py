@@ -86,7 +86,7 @@ def _vlen(dtype: np.dtype, filters: Any) -> np.dtype:
         return dtype
     filters = filters if isinstance(filters, list | tuple) else ()
     ids = [f.get("id") for f in filters if isinstance(f, Mapping)]
-    return STRING if "vlen-utf8" in ids else BYTES if "vlen-bytes" in ids else dtype
+    return STRING if {"vlen-utf8", "categorize"} & {*ids} else BYTES if "vlen-bytes" in ids else dtype
 
 
 def _pipeline(
@@ -105,7 +105,8 @@ def _pipeline(
                 _check_codec(codec)
     with member("filters and compressor"):
         pipeline = Pipeline.from_v2(filters, compressor, order, stored, shape=chunk_shape)
-    if stored.hasobject and has_codec(pipeline, "bytes"):
+    made_numbers = has_codec(pipeline, "numcodecs.categorize")
+    if stored.hasobject and has_codec(pipeline, "bytes") and not made_numbers:
         raise MetadataError("filters: dtype '|O' needs an object codec here, such as vlen-utf8")
     return pipeline
 

@@ -1,0 +1,145 @@
+"""Codecs of numcodecs that compress whole arrays of numbers: zfpy and pcodec."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.hdf5_packed import zfp_block
+from virtualzarr.codecs.imagecodecs_bridge import library
+from virtualzarr.errors import MissingDependencyError
+
+# As ZFP numbers them: the member of the configuration that says how much, and imagecodecs' name.
+_ZFP_MODES = {2: ("rate", "r"), 3: ("precision", "p"), 4: ("tolerance", "a")}
+
+
+class _Numeric(ArrayBytes):
+    """A compressor of numbers of few types, in C order."""
+
+    compressor = True
+    decoding_fields = ()
+    types: ClassVar[str]
+
+    def _check(self, spec: Spec) -> None:
+        if f"{spec.dtype.kind}{spec.dtype.itemsize}" not in self.types.split():
+            raise self.bad(f"cannot hold {spec.dtype}, only {self.types}")
+
+
+class Zfpy(_Numeric):
+    """ZFP streams with a header (numcodecs ``zfpy``), by imagecodecs."""
+
+    types = "i4 i8 f4 f8"
+
+    def validate(self) -> None:
+        """Check the mode."""
+        mode = self.configuration.get("mode", 4)
+        if mode not in _ZFP_MODES:
+            raise self.bad(f"mode must be one of {sorted(_ZFP_MODES)}, not {mode!r}")
+        for name, _ in _ZFP_MODES.values():
+            if not isinstance(self.configuration.get(name, -1), int | float):
+                raise self.bad(f"{name} must be a number, not {self.configuration[name]!r}")
+
+    def decode(self, data: Buffer, spec: Spec) -> Block:
+        """Return the array; what the header says of it must fit the block."""
+        self._check(spec)
+        raw = bytes(as_u1(data))
+        if raw[:3] != b"zfp" or len(raw) < 12:
+            raise self.failed("the data do not begin with a header of ZFP")
+        shape, dtype = zfp_block(raw[:12])
+        if dtype != spec.dtype or np.prod(shape, dtype=object) != spec.size:
+            raise self.failed(f"holds {dtype} of shape {shape}, not {spec.dtype} of {spec.shape}")
+        out = np.empty(shape, spec.dtype)
+        try:
+            # The decoder reads on where data are cut off: into zeros, then, not past their end.
+            library(self.name).zfp_decode(raw + bytes(2 * spec.nbytes + 1024), out=out)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise self.failed(error) from error
+        return out.reshape(spec.shape)
+
+    def encode(self, block: Block, spec: Spec) -> Buffer:
+        """Compress as zfpy does."""
+        self._check(spec)
+        if not 1 <= block.ndim <= 4:
+            raise self.bad(f"compresses arrays of one to four dimensions, not {block.ndim}")
+        name, mode = _ZFP_MODES[self.configuration.get("mode", 4)]
+        level = self.configuration.get(name, -1)
+        if level < 0:
+            mode, level = "R", None
+        try:
+            return library(self.name).zfp_encode(
+                np.ascontiguousarray(block), level, mode=mode, header=True
+            )
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise self.failed(f"cannot compress ({error})") from error
+
+
+class Pcodec(_Numeric):
+    """pcodec's standalone form (numcodecs ``pcodec``), by the package pcodec."""
+
+    types = "u2 u4 u8 i2 i4 i8 f2 f4 f8"
+
+    @property
+    def _package(self) -> tuple[Any, Any]:
+        """The package and its module for streams that stand alone."""
+        try:
+            import pcodec
+            from pcodec import standalone
+        except ImportError as error:
+            raise MissingDependencyError(
+                "codec pcodec: pip install 'virtualzarr[pcodec]'"
+            ) from error
+        return pcodec, standalone
+
+    @cached_property
+    def _chunk_config(self) -> Any:
+        (package, _), fields = self._package, self.configuration
+        order = fields.get("delta_encoding_order")
+        delta = fields.get("delta_spec") or "auto"
+        if order is not None and delta == "auto":
+            delta = "try_consecutive"
+        modes = {"auto": package.ModeSpec.auto, "classic": package.ModeSpec.classic}
+        deltas = {
+            "auto": package.DeltaSpec.auto,
+            "none": getattr(package.DeltaSpec, "none", None) or package.DeltaSpec.no_op,
+            "try_lookback": package.DeltaSpec.try_lookback,
+            "try_consecutive": lambda: package.DeltaSpec.try_consecutive(order),
+        }
+        try:
+            return package.ChunkConfig(
+                compression_level=fields.get("level", 8),
+                mode_spec=modes[fields.get("mode_spec", "auto")](),
+                delta_spec=deltas[delta](),
+                paging_spec=package.PagingSpec.equal_pages_up_to(
+                    fields.get("equal_pages_up_to", 262144)
+                ),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise self.bad(f"wrong configuration: {error}") from error
+
+    def decode(self, data: Buffer, spec: Spec) -> Block:
+        """Return the array."""
+        self._check(spec)
+        _, standalone = self._package
+        out = np.empty(spec.size + 1, spec.dtype)  # one more tells whether there is more
+        try:
+            got = standalone.simple_decompress_into(bytes(as_u1(data)), out).n_processed
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise self.failed(f"{nbytes_of(data)} bytes do not decode ({error})") from error
+        if got != spec.size:
+            more = "more than " if got > spec.size else ""
+            count = min(got, spec.size)
+            raise self.failed(f"decoded {more}{count} elements, the block needs {spec.size}")
+        return out[: spec.size].reshape(spec.shape)
+
+    def encode(self, block: Block, spec: Spec) -> Buffer:
+        """Compress as numcodecs does."""
+        self._check(spec)
+        _, standalone = self._package
+        flat = np.ascontiguousarray(block).reshape(-1)
+        try:
+            return standalone.simple_compress(flat, self._chunk_config)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise self.failed(f"cannot compress ({error})") from error
