@@ -81,23 +81,38 @@ def test_images_that_lie_elsewhere_share_no_coordinates(tmp_path):
         for west, dtype in ((0, "u1"), (0, "u2")):
             tags = georeference(tie=(0, 0, 0, west, 0, 0))
             tiff.write(ramp(dtype, SHAPE), extratags=tags, metadata=None)
-    assert list(scan(path)) == ["0", "1", "x", "y"]
+    assert list(scan(path)) == ["0", "1", "y", "x"]
     with tifffile.TiffWriter(path) as tiff:
         for west, dtype in ((0, "u1"), (9, "u2")):
             tags = georeference(tie=(0, 0, 0, west, 0, 0))
             tiff.write(ramp(dtype, SHAPE), extratags=tags, metadata=None)
-    assert list(scan(path)) == ["0", "1", "y"]
-
-
-def test_pyramids_have_the_coordinates_of_the_full_resolution(tmp_path):
-    path, data = tmp_path / "a.tif", ramp("u1", (64, 96))
-    with tifffile.TiffWriter(path) as tiff:
-        tiff.write(data, tile=(16, 16), extratags=georeference(), metadata=None)
-        tiff.write(data[::2, ::2], tile=(16, 16), subfiletype=1, metadata=None)
     group = scan(path)
-    assert list(group) == ["0"]
-    assert list(group["0"]) == ["0", "1", "x", "y"]
-    assert group["0/x"].shape == (96,)
+    assert list(group) == ["0", "1", "y", "x", "x_1"]
+    assert [group[name].dims for name in "01"] == [("y", "x"), ("y", "x_1")]
+    assert same(group["x_1"][...], group["x"][...] + 9)
+
+
+@pytest.mark.parametrize("raster", [1, 2])
+@pytest.mark.parametrize("tagged", [False, True])
+def test_each_resolution_has_coordinates(tmp_path, raster, tagged):
+    path, data = tmp_path / "a.tif", ramp("u1", (64, 97))
+    tags = georeference(raster=raster)
+    with tifffile.TiffWriter(path) as tiff:
+        tiff.write(data, tile=(16, 16), extratags=tags, metadata=None)
+        tiff.write(
+            data[::2, :96:2], tile=(16, 16), subfiletype=1, metadata=None,
+            extratags=tags if tagged else (),
+        )  # fmt: skip
+    group = scan(path)["0"]
+    assert list(group) == ["0", "1", "y", "x", "y_1", "x_1"]
+    assert [group[name].dims for name in "01"] == [("y", "x"), ("y_1", "x_1")]
+    for name, count, step in (("x", 97, 10.0), ("y", 64, -20.0)):
+        full, half = group[name][...], group[f"{name}_1"][...]
+        # Both cover the same area.
+        coarse = step * count / len(half)
+        assert np.allclose(half[0] - coarse / 2, full[0] - step / 2)
+        assert np.allclose(half[-1] + coarse / 2, full[-1] + step / 2)
+        assert np.allclose(np.diff(half), coarse)
 
 
 def test_coordinates_are_used_in_joining(tmp_path):

@@ -71,7 +71,7 @@ def test_pyramids_are_groups(tmp_path, subifds, compression):
             tiff.write(data[::step, ::step], subfiletype=1, **options)
     group = check_file(path)
     assert [array.shape for array in group["0"].values()] == [(256, 192), (128, 96), (64, 48)]
-    assert group["0"].attrs["multiscales"][0]["datasets"] == [{"path": p} for p in "012"]
+    assert [each["path"] for each in group["0"].attrs["multiscales"][0]["datasets"]] == [*"012"]
 
 
 def test_pyramids_of_stacks(tmp_path):

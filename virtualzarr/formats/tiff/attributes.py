@@ -15,7 +15,9 @@ from virtualzarr.metadata import json_attributes
 LIMIT = 64 * 1024
 """Attributes whose JSON is longer are left out: they are data, not descriptions."""
 
+_SUBFILE = 254
 _TAGS = (
+    _SUBFILE,
     262,  # PhotometricInterpretation
     269,  # DocumentName
     270,  # ImageDescription
@@ -50,6 +52,8 @@ def page_attributes(page: Any) -> dict[str, Any]:
         if tag is None or (code == 270 and _is_structured(page)):
             continue
         value = tag.value
+        if code == _SUBFILE and not value:
+            continue
         if code in (282, 283):
             value = _ratio(value)
         _put(attributes, tag.name, value)

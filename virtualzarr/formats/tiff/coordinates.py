@@ -16,59 +16,63 @@ _GEOGRAPHIC, _POINT = 2, 2
 """Values of GTModelTypeGeoKey and GTRasterTypeGeoKey."""
 
 
-def page_coordinates(page: Any) -> dict[str, NDArray[np.float64]]:
+def page_coordinates(
+    page: Any, columns: int | None = None, rows: int | None = None
+) -> dict[str, NDArray[np.float64]]:
     """Return the coordinates of the centres of a page's columns and rows, as ``x`` and ``y``.
 
     There are none if the page has no georeference, or one by which coordinates of columns depend
     on the row: rotated images, and those with several tie points.
+
+    Parameters
+    ----------
+    page : tifffile.TiffPage
+    columns, rows : int, optional
+        Those of a lower resolution, whose pixels cover the same area.
     """
     axes = _axes(page)
     if axes is None:
         return {}
     # A pixel that stands for a point lies at its index, one that stands for an area around it.
     centre = 0.0 if _key(page, "GTRasterTypeGeoKey") == _POINT else 0.5
-    counts = {"x": page.imagewidth, "y": page.imagelength}
-    return {
-        name: (np.arange(counts[name], dtype=np.float64) + centre) * step + origin
-        for name, (step, origin) in axes.items()
-    }
+    found = {}
+    for name, own, count in (("x", page.imagewidth, columns), ("y", page.imagelength, rows)):
+        step, origin = axes[name]
+        if count and count != own:
+            corner = origin + (centre - 0.5) * step
+            coarse = step * own / count
+            found[name] = (np.arange(count, dtype=np.float64) + 0.5) * coarse + corner
+        else:
+            found[name] = (np.arange(own, dtype=np.float64) + centre) * step + origin
+    return found
 
 
 def coordinate_arrays(
-    images: Iterable[tuple[Array, Any]], taken: Mapping[str, Any], path: str
+    images: Iterable[tuple[Array, Mapping[str, NDArray[np.float64]], Any]], path: str
 ) -> dict[str, Array]:
     """Return coordinate variables for arrays that lie in one group.
 
     Parameters
     ----------
-    images : iterable of (Array, tifffile.TiffPage)
-    taken : mapping
-        Names that are not free.
+    images : iterable of (Array, coordinates, tifffile.TiffPage)
+        With their coordinates by axis, and the page that they are from.
     path : str
         Of the group.
 
     Returns
     -------
     dict
-        ``x`` and ``y``, where all arrays with a dimension of that name have the same coordinates.
+        By the names of the dimensions.
     """
-    found: dict[str, list[NDArray[np.float64] | None]] = {"x": [], "y": []}
-    geographic = False
-    for array, page in images:
-        coordinates = page_coordinates(page)
-        geographic |= _key(page, "GTModelTypeGeoKey") == _GEOGRAPHIC
-        for name, lengths in found.items():
-            if name in (array.dims or ()):
-                lengths.append(coordinates.get(name))
-    arrays = {}
-    for name, all_values in found.items():
-        values = all_values[0] if all_values else None
-        if values is None or name in taken:
-            continue
-        if all(other is not None and np.array_equal(values, other) for other in all_values):
-            attributes = _described(name, geographic)
-            place = f"{path}/{name}" if path else name
-            arrays[name] = inline_array(values, (name,), attributes, place)
+    arrays: dict[str, Array] = {}
+    for array, coordinates, page in images:
+        geographic = _key(page, "GTModelTypeGeoKey") == _GEOGRAPHIC
+        for name in array.dims:
+            axis = (name or "")[:1]
+            if name is not None and name not in arrays and axis in coordinates:
+                place = f"{path}/{name}" if path else name
+                attributes = _described(axis, geographic)
+                arrays[name] = inline_array(coordinates[axis], (name,), attributes, place)
     return arrays
 
 

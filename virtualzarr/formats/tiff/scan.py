@@ -7,6 +7,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from virtualzarr.array import Array
 from virtualzarr.errors import (
     RefusedWarning,
@@ -14,8 +17,10 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.formats.tiff.attributes import file_attributes
-from virtualzarr.formats.tiff.coordinates import coordinate_arrays
+from virtualzarr.formats.tiff.coordinates import coordinate_arrays, page_coordinates
+from virtualzarr.formats.tiff.dimensions import Dimensions
 from virtualzarr.formats.tiff.files import Files, opened, parsing
+from virtualzarr.formats.tiff.multiscales import multiscale
 from virtualzarr.formats.tiff.series import series_array
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
@@ -66,6 +71,10 @@ def scan(
     return group
 
 
+Image = tuple[Array, Mapping[str, NDArray[np.float64]], Any]
+"""An array, coordinates of its columns and rows, and the page that says where they are."""
+
+
 class _Scan:
     """The scan of one open file."""
 
@@ -75,6 +84,7 @@ class _Scan:
         self.on_error = on_error
         self.refused: dict[str, str] = {}
         self.files = files
+        self.dimensions = Dimensions()
 
     def group(self) -> Group:
         with parsing(self.uri):
@@ -84,43 +94,52 @@ class _Scan:
         if not series:
             raise SourceError("the TIFF file has no images", file=self.uri)
         members: dict[str, Array | Group] = {}
-        images: list[tuple[Array, Any]] = []
+        images: list[Image] = []
         for name, image in zip(_names(series), series, strict=True):
-            node = self.pyramid(image, name) if len(image.levels) > 1 else self.array(image, name)
-            if node is not None:
-                members[name] = node
-            if isinstance(node, Array):
-                images.append((node, image.keyframe))
-        members |= self.coordinates(images, members, "")
+            if len(image.levels) > 1:
+                members[name] = self.pyramid(image, name)
+                continue
+            found = self.image(image, name, image.keyframe)
+            if found is not None:
+                members[name] = found[0]
+                images.append(found)
+        members |= coordinate_arrays(images, "")
         return Group(attributes, members, refused=self.refused)
 
     def pyramid(self, series: Any, path: str) -> Group:
         """Return the resolutions of a series as a group."""
         levels = {}
         for index, level in enumerate(series.levels):
-            array = self.array(level, f"{path}/{index}")
-            if array is not None:
-                levels[str(index)] = array
-        datasets = [{"path": name} for name in levels]
-        attributes = {"multiscales": [{"name": series.name or path, "datasets": datasets}]}
-        members: dict[str, Array | Group] = {**levels}
-        if "0" in levels:
-            members |= self.coordinates([(levels["0"], series.keyframe)], levels, path)
-        return Group(attributes, members, path)
+            found = self.image(level, f"{path}/{index}", series.keyframe)
+            if found is not None:
+                levels[str(index)] = found
+        arrays = {name: array for name, (array, _, _) in levels.items()}
+        attributes = {"multiscales": [multiscale(series.name or path, series.axes, arrays)]}
+        coordinates = coordinate_arrays(levels.values(), path)
+        return Group(attributes, {**arrays, **coordinates}, path)
 
-    def coordinates(
-        self, images: list[tuple[Array, Any]], taken: Mapping[str, Any], path: str
-    ) -> dict[str, Array]:
-        """Return coordinate variables for the arrays of a group."""
-        with parsing(self.uri):
-            return coordinate_arrays(images, taken, path)
+    def image(self, series: Any, path: str, placed: Any) -> Image | None:
+        """Return the array of a series, its coordinates and the page that they are from.
 
-    def array(self, series: Any, path: str) -> Array | None:
-        """Return the array of a series, or None if it is refused."""
+        Parameters
+        ----------
+        series : tifffile.TiffPageSeries
+        path : str
+        placed : tifffile.TiffPage
+            With the georeference: the full resolution's.
+
+        Returns
+        -------
+        tuple or None
+            None if the series is refused.
+        """
         try:
             with parsing(self.uri):
                 self.files.check_present(series)
-                return series_array(series, path, self.files)
+                lengths = dict(zip(series.axes, series.shape, strict=False))
+                where = page_coordinates(placed, lengths.get("X"), lengths.get("Y"))
+                dims = self.dimensions.name(series.axes, series.shape, where)
+                return series_array(series, path, self.files, dims), where, placed
         except VirtualZarrError as error:
             error.at(file=self.uri, variable=path)
             if self.on_error == "raise":
@@ -132,6 +151,7 @@ class _Scan:
 def _names(series: list[Any]) -> list[str]:
     """Return a name for each series."""
     names = [re.sub(r"[^\w.() -]+", "_", image.name).strip(". ") for image in series]
-    if len(series) > 1 and all(names) and len(set(names)) == len(names):
+    serve = not any(re.fullmatch(r"|[a-z](_\d+)?", name) for name in names)  # those are dimensions'
+    if len(series) > 1 and serve and len(set(names)) == len(names):
         return names
     return [str(index) for index in range(len(series))]

@@ -40,7 +40,7 @@ RAW_CHUNK = 4 * 1024 * 1024
 """Bytes of a chunk where the file lets us choose, because a page lies in one piece."""
 
 
-def series_array(series: Any, path: str, files: Files) -> Array:
+def series_array(series: Any, path: str, files: Files, dims: tuple[str, ...] | None) -> Array:
     """Return the virtual array of a tifffile series.
 
     Parameters
@@ -50,6 +50,8 @@ def series_array(series: Any, path: str, files: Files) -> Array:
         Of the array.
     files : Files
         The file, and those beside it that the series spans.
+    dims : tuple of str, optional
+        Names of the dimensions.
 
     Raises
     ------
@@ -66,7 +68,7 @@ def series_array(series: Any, path: str, files: Files) -> Array:
         raise SourceError(f"TIFF series of shape {tuple(series.shape)}")
     if page.dtype is not None and (0 in shape or 0 in page.shaped):
         check_extent(series.dataoffset or 0, 0, files.source(page.parent))
-        return _empty(series, shape, path)
+        return _empty(series, shape, path, dims)
     check_supported(page)
     dtype = np.dtype(series.dtype).newbyteorder("=")
     build = _contiguous if page.is_contiguous else _segmented
@@ -79,30 +81,16 @@ def series_array(series: Any, path: str, files: Files) -> Array:
         grid=grid,
         pipeline=pipeline,
         fill_value=dtype.type(page.nodata),
-        dimension_names=dimension_names(series.axes),
+        dimension_names=dims,
         attributes=page_attributes(page),
     )
     return Array.virtual(metadata, manifest, path=path)
 
 
-def dimension_names(axes: str) -> tuple[str, ...]:
-    """Return lower-case names for tifffile's axis letters; repeated ones are numbered.
-
-    Examples
-    --------
-    >>> dimension_names("QQYX")
-    ('q', 'q_1', 'y', 'x')
-    """
-    return tuple(
-        letter.lower() + (f"_{axes[:i].count(letter)}" if letter in axes[:i] else "")
-        for i, letter in enumerate(axes)
-    )
-
-
-def _empty(series: Any, shape: tuple[int, ...], path: str) -> Array:
+def _empty(series: Any, shape: tuple[int, ...], path: str, dims: tuple[str, ...] | None) -> Array:
     """Return the array of a series whose pages have no elements."""
     if 0 not in shape:  # tifffile does not give it the shape it announces, either
-        shape = (0,)
+        shape, dims = (0,), None
     dtype = np.dtype(series.dtype).newbyteorder("=")
     metadata = ArrayMetadata(
         shape=shape,
@@ -110,7 +98,7 @@ def _empty(series: Any, shape: tuple[int, ...], path: str) -> Array:
         grid=grids.parse([max(1, n) for n in shape], shape),
         pipeline=Pipeline([make("bytes", endian="little")]),
         fill_value=dtype.type(0),
-        dimension_names=dimension_names(series.axes) if len(series.axes) == len(shape) else None,
+        dimension_names=dims,
         attributes=page_attributes(series.keyframe),
     )
     return Array.virtual(metadata, Manifest.missing(metadata.grid.grid_shape), path=path)
