@@ -50,11 +50,13 @@ _MAX_DEPTH = 16
 _DENSE_RECORDS = 8
 _UNKNOWN = object()
 _HEAD = struct.Struct("<BBHHH")
+# Of a value in the global heap: length, collection, number.
+_POINTER = struct.Struct("<IQI")
 
 Complain = Callable[[str, str], None]
 
 
-@dataclass
+@dataclass(slots=True)
 class Attributes:
     """The attributes of one object.
 
@@ -238,7 +240,7 @@ def _named(value: Any, names: Mapping[int, str]) -> Any:
     return value
 
 
-@dataclass
+@dataclass(slots=True)
 class Found:
     """An attribute as the file has it.
 
@@ -342,7 +344,9 @@ def _attribute(
             # netCDF keeps every single value as a list of one.
             shape = () if shape == (1,) else shape
             if kind(element) in (SEQUENCE, REFERENCE):
-                value = _nested((yield from _pointed(heap, element, data, count)), shape)
+                value = None if shape else _text(heap, element, width, data)
+                if value is None:
+                    value = _nested((yield from _pointed(heap, element, data, count)), shape)
             else:
                 value = _flat(element, data, count).reshape(shape)
     except VirtualZarrError as error:
@@ -456,6 +460,15 @@ def _pointed(
         else:
             values.append((yield from _sequence(heap, inner, length, stored, depth)))
     return values
+
+
+def _text(heap: GlobalHeap, message: bytes, width: int, data: bytes) -> bytes | None:
+    """Return one text whose collection was read already: most are such. None for all else."""
+    if width != _POINTER.size or heap.superblock.address_size != 8 or not is_text(message):
+        return None
+    length, address, index = _POINTER.unpack_from(data)
+    stored = heap.known(address, index) if length else None
+    return None if stored is None else stored[:length].split(b"\0")[0]
 
 
 def _sequence(

@@ -29,7 +29,7 @@ from virtualzarr.stores.files import is_url
 _LOOKED_AT = 1 << 18
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Values:
     """The values of one dataset, without names and attributes.
 
@@ -50,7 +50,7 @@ class Values:
     labels: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Dataset:
     """What the functions of this module look at."""
 

@@ -28,7 +28,7 @@ from virtualzarr.formats.hdf5.types import ElementType, element_type
 _H5PY_PARAMETERS = 16
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Described:
     """A dataset.
 

@@ -17,6 +17,7 @@ SPACE, LINK_INFO, TYPE, OLD_FILL, FILL, LINK, EXTERNAL, LAYOUT = 1, 2, 3, 4, 5, 
 FILTERS, ATTRIBUTE, SYMBOL_TABLE, ATTRIBUTE_INFO = 0x0B, 0x0C, 0x11, 0x15
 _CONTINUATION = 0x10
 _SHARED, _NEEDED = 0x02, 0x80
+_ODD = _SHARED | _NEEDED
 # Kind 9 is none that files are meant to have.
 _KNOWN = frozenset(range(0x19)) - {9}
 _MAX_BLOCKS = 4096
@@ -25,7 +26,7 @@ _MAX_SHARED = 8
 _GUESS = 512
 
 
-@dataclass
+@dataclass(slots=True)
 class ObjectHeader:
     """The messages of one object.
 
@@ -69,19 +70,20 @@ def read(superblock: Superblock, address: int) -> Generator[Any, Any, ObjectHead
     SourceError, Unknown
     """
     found = ObjectHeader(address)
+    kept, attributes = found.messages, found.attributes
     messages = yield from _messages(superblock, address)
     for kind, flags, body in messages:
-        if flags & _NEEDED and kind not in _KNOWN:
-            raise Unknown(f"message {kind}, which the object at {address} says must be known")
-        if kind == LINK:
-            found.links.append(body)
-            continue
-        if flags & _SHARED:
-            body = yield from shared(superblock, body, kind, 0)
+        if flags & _ODD:  # which is rare
+            if flags & _NEEDED and kind not in _KNOWN:
+                raise Unknown(f"message {kind}, which the object at {address} says must be known")
+            if flags & _SHARED and kind != LINK:
+                body = yield from shared(superblock, body, kind, 0)
         if kind == ATTRIBUTE:
-            found.attributes.append(body)
-        else:
-            found.messages.setdefault(kind, body)
+            attributes.append(body)
+        elif kind == LINK:
+            found.links.append(body)
+        elif kind not in kept:
+            kept[kind] = body
     return found
 
 

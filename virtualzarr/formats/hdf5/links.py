@@ -21,7 +21,7 @@ _BY_NAME = 5
 _HARD, _SOFT, _EXTERNAL = 0, 1, 64
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Link:
     """One link of a group.
 

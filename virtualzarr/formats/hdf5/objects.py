@@ -20,7 +20,7 @@ _MAX_OBJECTS = 1_000_000
 _DRIVER = 0x14
 
 
-@dataclass
+@dataclass(slots=True)
 class Object:
     """One object; each part is what it should be, or the error that prevented it.
 

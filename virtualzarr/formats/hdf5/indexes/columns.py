@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ CELLS_PER_CHUNK = 64
 _MAX_NUMBER = 1 << 62
 
 
-@dataclass
+@dataclass(slots=True)
 class ChunkIndex:
     """The stored chunks of a dataset, one entry for each cell of its grid.
 
@@ -46,6 +47,8 @@ class ChunkIndex:
 
     def reshaped(self, shape: tuple[int, ...]) -> ChunkIndex:
         """Return the columns in another shape."""
+        if self.source.shape == shape:
+            return self
         return ChunkIndex(
             self.source.reshape(shape),
             self.offset.reshape(shape),
@@ -84,7 +87,7 @@ class Grids:
         return math.prod(self.now)
 
 
-@dataclass
+@dataclass(slots=True)
 class Chunks:
     """Chunks in some order.
 
@@ -102,7 +105,7 @@ class Chunks:
     mask: NDArray[np.uint32] | int
 
 
-@dataclass
+@dataclass(slots=True)
 class Few:
     """A few chunks: size, mask, corner (the last number means nothing) and address of each."""
 
@@ -110,7 +113,7 @@ class Few:
     chunk: tuple[int, ...]
 
 
-@dataclass
+@dataclass(slots=True)
 class Numbered:
     """Chunks that an index numbers: through the largest grid there can be, one axis first.
 
@@ -234,25 +237,23 @@ def dense(
 def _few(found: Few, grids: Grids, size: int, base: int) -> ChunkIndex | None:
     """Place chunks that fill the grid, in its order; None where they do not."""
     now, records = grids.now, found.records
-    if len(records) != math.prod(now):
+    if not records or len(records) != math.prod(now):
         return None
-    masks = 0
-    for record, corner in zip(records, _corners(now, found.chunk), strict=True):
-        if record[2:-2] != corner or record[-1] + record[0] > size:
-            return None
-        masks |= record[1]
-    return ChunkIndex(
-        np.zeros(now, np.int32),
-        np.array([record[-1] + base for record in records], np.int64).reshape(now),
-        np.array([record[0] for record in records], np.int64).reshape(now),
-        np.array([record[1] for record in records], np.uint32).reshape(now) if masks else None,
-    )
+    lengths, masks, *corners, _, addresses = zip(*records, strict=True)
+    if corners != _corners(now, found.chunk) or max(map(add, addresses, lengths)) > size:
+        return None
+    offset, length, mask = np.array((addresses, lengths, masks), np.int64).reshape(3, *now)
+    if base:
+        offset += base
+    skipped = mask.astype(np.uint32) if any(masks) else None
+    return ChunkIndex(np.zeros(now, np.int32), offset, length, skipped)
 
 
 @lru_cache(1024)
 def _corners(now: tuple[int, ...], chunk: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the first element of each chunk; grids are small here."""
-    return list(product(*[range(0, n * edge, edge) for n, edge in zip(now, chunk, strict=True)]))
+    """Return the first elements of chunks along each axis; grids are small here."""
+    places = product(*[range(0, n * edge, edge) for n, edge in zip(now, chunk, strict=True)])
+    return list(zip(*places, strict=True))
 
 
 def _placed(found: Few, grids: Grids) -> ChunkIndex | None:
