@@ -86,7 +86,9 @@ def _vlen(dtype: np.dtype, filters: Any) -> np.dtype:
         return dtype
     filters = filters if isinstance(filters, list | tuple) else ()
     ids = [f.get("id") for f in filters if isinstance(f, Mapping)]
-    return STRING if {"vlen-utf8", "categorize"} & {*ids} else BYTES if "vlen-bytes" in ids else dtype
+    if "vlen-utf8" in ids or "categorize" in ids:
+        return STRING
+    return BYTES if "vlen-bytes" in ids else dtype
 
 
 def _pipeline(
