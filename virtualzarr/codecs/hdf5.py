@@ -192,5 +192,6 @@ def _floats(offsets: Block, least: bytes, digits: int) -> Block:
     width = offsets.dtype.itemsize
     kind = np.dtype(f"<f{width}").type
     digits = digits - (1 << 32) if digits >> 31 else digits
-    scaled = offsets.view(f"<i{width}").astype(kind) / kind(10.0**digits)
-    return scaled + np.frombuffer(least, kind)
+    with np.errstate(all="ignore"):
+        scaled = offsets.view(f"<i{width}").astype(kind) / kind(np.float64(10) ** digits)
+        return scaled + np.frombuffer(least, kind)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from virtualzarr.errors import CodecError
+
 KEPT = 1 << 24  # a larger buffer is not kept
 
 
@@ -23,13 +25,21 @@ _LOCAL = _Local()
 def scratch(size: int) -> npt.NDArray[Any]:
     """Return `size` bytes of this thread's buffer, valid until its next use.
 
+    Raises
+    ------
+    CodecError
+        If there is no memory for so many.
+
     Examples
     --------
     >>> scratch(8).shape
     (8,)
     """
     if size > KEPT:
-        return np.empty(size, "u1")
+        try:
+            return np.empty(size, "u1")
+        except (MemoryError, ValueError) as error:  # ValueError: more than can be addressed
+            raise CodecError(f"there is no memory for a block of {size} bytes") from error
     if _LOCAL.buffer.size < size:
         _LOCAL.buffer = np.empty(max(size, 1 << 16), "u1")
         _LOCAL.owner = _LOCAL.views = None

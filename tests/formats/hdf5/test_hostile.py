@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from tests.formats.hdf5.helpers import low_level, objects_of, source_of
+from tests.fuzz.repair import repaired
+from tests.fuzz.target import limits
 from virtualzarr.array import Array
-from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.errors import CodecError, RefusedWarning, SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import scan
 from virtualzarr.formats.hdf5.checksum import checksums
 from virtualzarr.formats.hdf5.objects import Objects
@@ -173,3 +175,142 @@ def test_chunks_that_overlap_the_end_of_the_file(tmp_path):
     with pytest.warns(match="chunk ends at byte"):
         group = scan(path, on_error="warn")
     assert list(group) == ["y"]
+
+
+def patched(path, old, new, fill, libver="earliest"):
+    """Write a file, replace bytes in it, and put its checksums right."""
+    with h5py.File(path, "w", libver=libver) as file:
+        fill(file)
+    raw = path.read_bytes()
+    assert raw.count(old) == 1
+    path.write_bytes(repaired(raw.replace(old, new)))
+
+
+def refused(path):
+    """Return what is refused of a file of which something else can be read."""
+    with pytest.warns(RefusedWarning):
+        group = scan(path, on_error="warn")
+    assert list(group) == ["y"]
+    assert group["y"][...] == 1
+    return group.refused
+
+
+@pytest.mark.parametrize("name", [b"\0", b"/", b"."])
+def test_names_that_are_none(tmp_path, name):
+    path = tmp_path / "a.h5"
+
+    def fill(file):
+        file["QQ/z"] = file["y"] = 1
+
+    patched(path, b"QQ\0", name + b"\0\0", fill)
+    assert "cannot hold this name" in refused(path)[name.decode().strip("\0")]
+
+
+def test_a_name_of_which_nothing_is_shown(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["_nc4_non_coord_"] = 1
+    assert list(scan(path)) == ["_nc4_non_coord_"]
+
+
+def test_floats_that_numpy_has_not(tmp_path):
+    """As attribute it is left out alone, as dataset HDF5 converts it, or it is refused."""
+    path = tmp_path / "a.h5"
+
+    def fill(file):
+        file["y"] = 1
+        file["y"].attrs["a"] = np.float32(1)
+
+    layout = struct.pack("<HHBBBBI", 0, 32, 23, 8, 0, 23, 127)
+    patched(path, layout, layout[:-4] + b"\xff\xff\xff\x7f", fill)
+    with pytest.warns(RefusedWarning, match="the attribute 'a' was left out"):
+        group = scan(path, on_error="warn")
+    assert group["y"][...] == 1
+
+
+def test_a_scale_that_is_no_number(tmp_path):
+    path = tmp_path / "a.h5"
+
+    def fill(file):
+        file.create_dataset("x", data=np.arange(4, dtype="f4"), chunks=(4,), scaleoffset=2)
+
+    filters = struct.pack("<8I", 0, 2, 4, 1, 4, 0, 0, 1)
+    patched(path, filters, filters[:4] + struct.pack("<I", 400) + filters[8:], fill)
+    with h5py.File(path) as file:
+        assert np.array_equal(scan(path)["x"][...], file["x"][...], equal_nan=True)
+
+
+@pytest.mark.parametrize("address", [1 << 63, (1 << 64) - 2, 1 << 40])
+def test_chunks_that_cannot_be_where_they_are_said_to_be(tmp_path, address):
+    path = tmp_path / "a.h5"
+
+    def fill(file):
+        file["y"] = 1
+        early = h5py.h5d.ALLOC_TIME_EARLY
+        low_level(file, "x", (8,), h5py.h5t.STD_I32LE, chunk=((3,),), alloc_time=early)
+        places.append(struct.pack("<Q", file["x"].id.get_chunk_info(0).byte_offset))
+
+    places = []
+    with h5py.File(path, "w", libver="v110") as file:
+        fill(file)
+    patched(path, b"\2" + places[0], b"\2" + struct.pack("<Q", address), fill, "v110")
+    assert "do not fit into the file" in refused(path)["x"]
+
+
+def test_chunks_larger_than_anything(tmp_path):
+    path = tmp_path / "a.h5"
+
+    def fill(file):
+        file["y"] = 1
+        file.create_dataset("x", data=np.zeros((3, 5)), chunks=(3, 5), compression="gzip")
+
+    chunk = struct.pack("<3I", 3, 5, 8)
+    patched(path, chunk, b"\xff" * 8 + chunk[8:], fill)
+    assert "chunks of shape" in refused(path)["x"]
+    # A chunk of 16 GB can be, and be read where there is memory for it.
+    patched(path, chunk, struct.pack("<3I", 1 << 31, 1, 8), fill)
+    with limits(), pytest.raises(CodecError, match=r"no memory.*x, chunk 0.0"):
+        scan(path)["x"][...]
+
+
+def test_an_index_for_one_chunk_of_a_dataset_of_several(tmp_path):
+    path = tmp_path / "a.h5"
+
+    def fill(file):
+        file["y"] = 1
+        file.create_dataset("x", data=np.zeros((3, 5)), chunks=(3, 5), maxshape=(3, 5))
+
+    chunk = struct.pack("<BBBB", 3, 5, 8, 1)
+    patched(path, chunk, b"\2" + chunk[1:], fill, "latest")
+    assert "kind that this dataset cannot have" in refused(path)["x"]
+
+
+@pytest.mark.parametrize("shape", [(6,), (40,), (300,), (9, 9)])
+def test_trees_in_which_hdf5_would_not_find_a_chunk(tmp_path, shape):
+    """Any key is another. What HDF5 looks for by these keys, it may not find, and then fills."""
+    path = tmp_path / "a.h5"
+    chunk = (1,) * len(shape)
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", shape, "u1", chunks=chunk, maxshape=(None,) * len(shape))
+        made[...] = 1
+        address = h5py.h5o.get_info(made.id).addr
+    raw = path.read_bytes()
+    whole = objects_of(path)[address]
+    root, entry = whole.layout.address, 24 + 8 * len(shape)
+    count = int.from_bytes(raw[root + 6 : root + 8], "little")
+    random = np.random.default_rng(0)
+    found = 0
+    for k in range(count + 1):
+        axis = int(random.integers(len(shape)))
+        place = root + 24 + entry * k + 8 + 8 * axis
+        for key in (0, 1, 5, 1 << 40):
+            damaged = bytearray(raw)
+            struct.pack_into("<Q", damaged, place, key)
+            path.write_bytes(damaged)
+            index = objects_of(path)[address].index
+            if isinstance(index, SourceError):
+                continue
+            found += 1
+            with h5py.File(path) as file:
+                assert np.array_equal(file["x"][...] == 1, index.source == 0), (k, key)
+    assert found

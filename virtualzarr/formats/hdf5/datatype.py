@@ -222,4 +222,7 @@ def memory(message: bytes) -> Memory:
         If numpy has no such type.
     """
     tid = decoded(message)
-    return Memory.of(tid, tid.dtype)
+    try:
+        return Memory.of(tid, tid.dtype)
+    except (ValueError, RuntimeError) as error:  # parameters of no type that numpy has
+        raise TypeError(str(error)) from error

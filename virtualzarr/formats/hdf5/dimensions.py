@@ -17,7 +17,7 @@ _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 
 def shown_name(name: str) -> str:
     """Return a variable's name without the prefix netCDF4 gives one that shadows a dimension."""
-    return name.removeprefix(_NON_COORDINATE)
+    return name.removeprefix(_NON_COORDINATE) or name
 
 
 def is_only_dimension(attributes: Attributes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +16,7 @@ _INDEXES = {1: "single chunk", 2: "implicit", 3: "fixed array", 4: "extensible a
             5: "B-tree v2"}  # fmt: skip
 # Bytes of parameters that precede the address of an index; they are repeated in its header.
 _PARAMETERS = {2: 0, 3: 1, 4: 5, 5: 6}
+_MAX_CHUNK = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def _btree(address: int | None, dims: tuple[int, ...]) -> Layout:
 
 def _chunk(dims: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     """Split the dimensions of chunks from the bytes of an element, which are the last of them."""
-    if len(dims) < 2 or 0 in dims:
+    if len(dims) < 2 or not 0 < math.prod(dims) < _MAX_CHUNK:
         raise SourceError(f"the layout message names chunks of shape {dims}")
     return dims[:-1], dims[-1]
 

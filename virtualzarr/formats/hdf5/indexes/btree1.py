@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator
 from functools import lru_cache
+from operator import lt
 from typing import Any
 
 import numpy as np
@@ -53,16 +54,46 @@ class _Level:
         self.entries = np.ndarray(
             (len(nodes), room), entry, nodes, head.itemsize, (length, entry.itemsize)
         )
+        # A key more than there are children: where the last of them ends.
+        corner, offset = entry.fields["corner"][:2]
+        rank, start = corner.shape[0], head.itemsize + offset
+        self.keys = np.ndarray(
+            (len(nodes), room + 1, rank), "<i8", nodes, start, (length, entry.itemsize, 8)
+        )
         self.used: NDArray[np.bool_] | None = None
         if (self.heads["count"] < room).any():
             self.used = np.arange(room) < self.heads["count"][:, None]
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a field of all entries that are in use."""
-        column = self.entries[name]
+        return self.picked(self.entries[name])
+
+    def picked(self, column: NDArray[Any]) -> NDArray[Any]:
+        """Return what belongs to entries that are in use."""
         if self.used is None:
             return column.reshape(-1, *column.shape[2:])
         return column[self.used]
+
+    def check_order(self, above: tuple[NDArray[np.int64], NDArray[np.int64]] | None) -> None:
+        """Check that whoever looks for a chunk by its corner, as HDF5 does, finds it.
+
+        Parameters
+        ----------
+        above : tuple of int64 arrays, optional
+            The keys around each node in the level above.
+
+        Raises
+        ------
+        SourceError
+            If keys are out of order: chunks would be missing elsewhere.
+        """
+        node, count = np.arange(len(self.heads)), self.heads["count"].astype(np.int64)
+        last = self.keys[node, np.maximum(count - 1, 0)]
+        wrong = ~_less(last, self.keys[node, count])
+        if above is not None:
+            wrong |= _less(self.keys[:, 0], above[0]) | ~_less(last, above[1])
+        if (wrong & (count > 0)).any():
+            raise SourceError("the keys of a B-tree are out of order")
 
 
 def read(
@@ -83,12 +114,15 @@ def read(
     rank, room = len(layout.chunk), 2 * superblock.chunk_k
     dtypes = _dtypes(rank, superblock.address_size)
     head, entry = dtypes
-    length = head.itemsize + room * entry.itemsize
+    # After the last entry there is one more key.
+    length = head.itemsize + (room + 1) * entry.itemsize - superblock.address_size
     addresses: NDArray[Any] = np.array([layout.address], dtype=np.uint64).astype(np.int64)
     expected: int | None = None
+    above: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     while True:
         _check(addresses, superblock)
         below: list[NDArray[np.int64]] = []
+        around: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         placing: Placing | None = None
         for start in range(0, len(addresses), _NODES):
             some = addresses[start : start + _NODES]
@@ -102,14 +136,21 @@ def read(
             if not valid.all():
                 wrong = int(some[np.flatnonzero(~valid)[0]])
                 raise SourceError(f"there is no node of level {expected} of a B-tree at {wrong}")
+            stop = start + len(some)
+            level.check_order(above and (above[0][start:stop], above[1][start:stop]))
             if expected:
                 below.append(level.column("child").astype(np.int64))
+                around.append((level.picked(level.keys[:, :-1]), level.picked(level.keys[:, 1:])))
             else:
                 placing = placing or Placing(grids, len(addresses) * room)
                 _add(placing, level, layout)
         if placing is not None:
             return placing.done()
         addresses = np.concatenate(below)
+        lower, upper = (np.concatenate(part) for part in zip(*around, strict=True))
+        if not _less(lower, upper).all():
+            raise SourceError("the keys of a B-tree are out of order")
+        above = lower, upper
         assert expected is not None
         expected -= 1
         if not len(addresses):
@@ -122,13 +163,19 @@ def _few(superblock: Superblock, layout: Layout) -> Generator[Any, Any, Few | No
     if superblock.address_size != 8:
         return None
     entry = _entry(len(layout.chunk))
-    data: Buffer = yield layout.address, _HEAD + _FEW * entry.size
+    data: Buffer = yield layout.address, _HEAD + (_FEW + 1) * entry.size
     if len(data) < _HEAD or data[:6] != b"TREE\1\0":
         return None
-    end = _HEAD + (data[6] | data[7] << 8) * entry.size
-    if end > len(data):
+    count = data[6] | data[7] << 8
+    end = _HEAD + (count + 1) * entry.size
+    if count > _FEW or end > len(data):
         return None
-    return Few(list(entry.iter_unpack(data[_HEAD:end])), layout.chunk)
+    # One more than there are: of the last only the key means something.
+    records = list(entry.iter_unpack(data[_HEAD:end]))
+    keys = [record[2:-1] for record in records]
+    if not all(map(lt, keys, keys[1:])) or any(key[-1] for key in keys[:-1]):
+        raise SourceError("the keys of a B-tree are out of order")
+    return Few(records[:-1], layout.chunk)
 
 
 @lru_cache(64)
@@ -143,8 +190,19 @@ def _check(addresses: NDArray[np.int64], superblock: Superblock) -> None:
         raise SourceError("a B-tree names a node twice")
 
 
+def _less(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Compare keys: their first different number decides."""
+    less: NDArray[np.bool_] = a[:, -1] < b[:, -1]
+    for axis in range(a.shape[1] - 2, -1, -1):
+        less = (a[:, axis] < b[:, axis]) | ((a[:, axis] == b[:, axis]) & less)
+    return less
+
+
 def _add(placing: Placing, level: _Level, layout: Layout) -> None:
-    corners = level.column("corner")[:, : len(layout.chunk)]
+    corners = level.column("corner")
+    cells = cells_of(corners[:, : len(layout.chunk)], layout.chunk)
+    if corners[:, -1].any() or not _less(cells[:-1], cells[1:]).all():
+        raise SourceError("the keys of a B-tree are out of order")
     address = level.column("child").astype(np.int64)
     chunks = Chunks(address, level.column("size"), level.column("mask"))
-    placing.add(cells_of(corners, layout.chunk), chunks)
+    placing.add(cells, chunks)

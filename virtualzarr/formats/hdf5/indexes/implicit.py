@@ -32,7 +32,9 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
         raise SourceError("the chunk index is of a kind that this dataset cannot have")
     count = grids.now[0] * math.prod([n for n in grids.most[1:] if n is not None])
     size = chunk_bytes(layout)
-    if count * size > superblock.size:
-        raise SourceError(f"{count} chunks of {size} bytes do not fit into the file")
+    if layout.address + count * size > superblock.size:
+        raise SourceError(
+            f"{count} chunks of {size} bytes at {layout.address} do not fit into the file"
+        )
     address = layout.address + size * np.arange(count, dtype=np.int64)
     return Numbered([(0, Chunks(address, size, 0))])

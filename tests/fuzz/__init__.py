@@ -1,0 +1,1 @@
+"""Fuzzing of scanners: files that were made to do harm give an error, or what is right."""
