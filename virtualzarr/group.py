@@ -294,6 +294,37 @@ class Group(Mapping[str, "Array | Group"]):
         """
         move_node(self.store, self._place(source), node_path(self._place(target), self.zarr_format))
 
+    def rename(self, name_dict: Mapping[str, str] | None = None, **names: str) -> Group:
+        """Return a group with variables and dimensions called otherwise, as in xarray.
+
+        Nothing is copied, and nothing that is stored changes (`move` does that). Names hold in
+        groups further down, too, and attributes that refer to variables (``coordinates``,
+        ``bounds``) follow.
+
+        Parameters
+        ----------
+        name_dict : mapping, optional
+            New names by old ones.
+        **names : str
+            The same.
+
+        Raises
+        ------
+        ValueError
+            Two variables, or two dimensions of one, would be called the same.
+
+        Examples
+        --------
+        >>> import virtualzarr as vz
+        >>> group = vz.create_group({})
+        >>> x = group.create_array("x", shape=(3,), dtype="f4", dimension_names=["x"])
+        >>> group.rename(x="lon")["lon"].dims
+        ('lon',)
+        """
+        from virtualzarr.combine.renaming import renamed
+
+        return renamed(self, {**(name_dict or {}), **names})
+
     def copy(self, source: str, target: str) -> None:
         """Copy a member, with everything in it, to another path in this group.
 

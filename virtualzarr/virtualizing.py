@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -32,6 +32,7 @@ def virtualize(
     combine: str = "nested",
     coordinate: Coordinate | None = None,
     drop_variables: Collection[str] = (),
+    preprocess: Callable[[Group], Group] | None = None,
     format: str | None = None,
     on_error: str = "raise",
     bad_files: str = "raise",
@@ -61,6 +62,9 @@ def virtualize(
         the path and the group of each file to give one, such as `virtualzarr.from_filename`.
     drop_variables : collection of str
         Paths of variables and groups to leave out.
+    preprocess : callable, optional
+        Called with the group of each file before they are joined, to return another: one whose
+        dimensions are called as in the other files (`Group.rename`), or that has fewer variables.
     format : str, optional
         What the files are; by default it is detected.
     on_error : {"raise", "warn"}
@@ -134,6 +138,11 @@ def virtualize(
     if drop_variables:
         drop = frozenset(drop_variables)
         groups = [None if group is None else _without(group, drop) for group in groups]
+    if preprocess is not None:
+        groups = [
+            group if group is None or isinstance(group, _Lost) else preprocess(group)
+            for group in groups
+        ]
     inputs = _Inputs(groups, files, coordinate, options)
     if combine == "by_coords":
         return inputs.by_coords(None if concat_dim is None else [str(dim) for dim in dims])

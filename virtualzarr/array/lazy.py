@@ -88,6 +88,44 @@ class Lazy:
             raise ValueError(f"{given} does not name each of {self._array.ndim} axes once")
         return self._made(views.transposed(self._array, order))
 
+    def rename_dims(
+        self, dims_dict: Mapping[str, str] | Mapping[int, str] | None = None, **names: str
+    ) -> Array:
+        """Call dimensions otherwise.
+
+        Parameters
+        ----------
+        dims_dict : mapping, optional
+            New names by old ones, or by numbers of axes: they may have no name yet.
+        **names : str
+            New names by old ones.
+
+        Raises
+        ------
+        ValueError
+            There is no such dimension, or two would be called the same.
+
+        Examples
+        --------
+        >>> import virtualzarr as vz
+        >>> a = vz.create_array({}, shape=(4, 6), dtype="i4", dimension_names=(None, "x"))
+        >>> a.lazy.rename_dims({0: "lat"}, x="lon").dims
+        ('lat', 'lon')
+        """
+        array = self._array
+        dims = list(array.dims)
+        for axis, name in (*(dims_dict or {}).items(), *names.items()):
+            dims[self._axis(axis)] = name
+        changed = [name for name, old in zip(dims, array.dims, strict=True) if name != old]
+        twice = next((name for name in changed if dims.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two dimensions would be called {twice!r}: {tuple(dims)}")
+        return self._made(
+            views.with_manifest(array, array.manifest, dimension_names=tuple(dims))
+            if changed
+            else array
+        )
+
     def expand_dims(self, axis: int = 0, dim: str | None = None) -> Array:
         """Put in an axis of length 1, which may have a name."""
         ndim = self._array.ndim + 1

@@ -34,9 +34,10 @@ REPEATED = 1 << 20
 """About so many elements a cell has that repeats a block along an axis."""
 
 
-def _with(array: Array, manifest: Manifest, **changes: Any) -> Array:
+def with_manifest(array: Array, manifest: Manifest, **changes: Any) -> Array:
     """Return an array of other metadata and references, read like this one."""
-    made = Array.virtual(array.metadata.replace(**changes), manifest, array.path)
+    metadata = array.metadata.replace(**changes) if changes else array.metadata
+    made = Array.virtual(metadata, manifest, array.path)
     made.fill_missing = array.fill_missing
     return made
 
@@ -170,7 +171,7 @@ def _picked(
     made_of = manifest.replace(decoders=tuple(known), decoder=column, origin=origin)
     if thinned is not None:
         grid = simplest(_replaced(axes_of(array), axis, thinned[1]))
-        return _with(array, tidied(made_of), shape=grid.shape, grid=grid)
+        return with_manifest(array, tidied(made_of), shape=grid.shape, grid=grid)
     return _fewer(array, made_of, axis, own)
 
 
@@ -233,7 +234,8 @@ def _fewer(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) -> A
     )
     grid = simplest(_dropped(axes_of(array), axis))
     members = axis_members(array.metadata, _dropped(range(array.ndim), axis))
-    return _with(array, tidied(made), shape=grid.shape, grid=grid, pipeline=pipeline, **members)
+    members |= {"shape": grid.shape, "grid": grid, "pipeline": pipeline}
+    return with_manifest(array, tidied(made), **members)
 
 
 def _dropped(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
@@ -270,7 +272,7 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
         for d in manifest.decoders
     ]
     order = (*range(axis), None, *range(axis, array.ndim))
-    return _with(
+    return with_manifest(
         array,
         _wide(manifest, axis, grid.grid_shape, decoders),
         shape=grid.shape,
@@ -344,7 +346,7 @@ def transposed(array: Array, axes: Sequence[int]) -> Array:
     )
     own = axes_of(array)
     grid = simplest([own[axis] for axis in axes])
-    return _with(
+    return with_manifest(
         array,
         made,
         shape=grid.shape,
@@ -393,8 +395,9 @@ def filled(array: Array, pieces: Sequence[Pieces | None], fill_value: Any = None
     shards = any(pipeline.serializer.needs_fill for pipeline in pipelines)
     storable = _storable(made.metadata.pipeline, value, array.dtype)
     if complete and storable and not shards and array.metadata.zarr_format == 3:
-        return _with(made, made.manifest, fill_value=value)
-    return _with(made, _constant(made, np.broadcast_to(nowhere, made.manifest.shape), value))
+        return with_manifest(made, made.manifest, fill_value=value)
+    nowhere = np.broadcast_to(nowhere, made.manifest.shape)
+    return with_manifest(made, _constant(made, nowhere, value))
 
 
 def _storable(pipeline: Pipeline, value: Any, dtype: np.dtype[Any]) -> bool:

@@ -16,10 +16,11 @@ from virtualzarr.combine.meaning import masks_of
 from virtualzarr.errors import MismatchError
 from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest
+from virtualzarr.metadata.dimensions import real_name
 
 
 def lengths_of(group: Group) -> dict[str, int]:
-    """Return the length of each dimension of the arrays in a group, not of those further down.
+    """Return the length of each real dimension of the arrays in a group, not of those further down.
 
     Raises
     ------
@@ -32,7 +33,7 @@ def lengths_of(group: Group) -> dict[str, int]:
         array = group[name]
         if not isinstance(array, Array):
             continue
-        for dim, length in zip(array.dims, array.shape, strict=True):
+        for dim, length in zip(map(real_name, array.dims), array.shape, strict=True):
             if dim is None:
                 continue
             if lengths.setdefault(dim, length) != length:

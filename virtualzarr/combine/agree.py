@@ -13,6 +13,7 @@ from virtualzarr.combine.attributes import differing_meaning
 from virtualzarr.combine.problems import Problems
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata.dimensions import differing_names, real_name
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.fill import same_fill
 
@@ -46,6 +47,32 @@ def check_agree(
             continue
         for difference in differences(array.metadata, ours.metadata, axis):
             problems.differ(variable, index, model, *difference)
+    if all(array.ndim == ours.ndim for array in arrays):
+        check_names(arrays, problems, variable)
+
+
+def check_names(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
+    """Note that axes of arrays are called differently, and what can be done about it."""
+    first = arrays[0].metadata.dimension_names
+    if all(array.metadata.dimension_names == first for array in arrays):
+        return
+    found = differing_names([array.metadata.dimension_names for array in arrays])
+    if found is None:
+        return
+    ours, its = (arrays[index].dims for index in found)
+    names = {
+        b: a for a, b in zip(ours, its, strict=True) if real_name(a) and real_name(b) and a != b
+    }
+    if sorted(filter(None, ours)) == sorted(filter(None, its)):
+        way = f"bring them to one order: array.lazy.transpose{ours}"
+    else:
+        way = f"if they are the same, rename them: group.rename({names}), array.lazy.rename_dims()"
+    problems.add(
+        variable,
+        found[1],
+        f"{problems.labels[found[1]]} has dimensions {its}, but {problems.labels[found[0]]} has "
+        f"{ours}; {way}",
+    )
 
 
 def differences(mine: ArrayMetadata, its: ArrayMetadata, axis: int | None) -> Iterator[Difference]:
@@ -57,8 +84,6 @@ def differences(mine: ArrayMetadata, its: ArrayMetadata, axis: int | None) -> It
     if mine.ndim != its.ndim:
         yield "shape", mine.shape, its.shape
         return
-    if mine.dimension_names != its.dimension_names:
-        yield "dimensions", mine.dimension_names, its.dimension_names
     for i, (a, b) in enumerate(zip(mine.shape, its.shape, strict=True)):
         if a != b and i != axis:
             yield f"length along {axis_name(its, i)}", a, b

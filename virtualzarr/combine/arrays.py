@@ -13,6 +13,7 @@ from grids import Axis
 from virtualzarr.array import Array
 from virtualzarr.array.recut import decoded_by, without_shards
 from virtualzarr.array.references import as_virtual, unsharded
+from virtualzarr.array.views import with_manifest
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
 from virtualzarr.codecs.widen import widened_pipeline
@@ -34,6 +35,7 @@ from virtualzarr.combine.problems import Problems
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import zero_of
+from virtualzarr.metadata.dimensions import joined_names
 from virtualzarr.metadata.units import axis_members
 
 DEFAULT = Options()
@@ -130,7 +132,7 @@ class _Agreed:
             made = _with_own_fill(made)
         if pipeline != ours and pipeline.decoding_key(dtype) != ours.decoding_key(dtype):
             explicit = decoded_by(made.manifest, pipeline)
-            made = _with_manifest(made, explicit, pipeline=ours, fill_value=self.fill_value)
+            made = with_manifest(made, explicit, pipeline=ours, fill_value=self.fill_value)
         return made
 
     def array(self, manifest: Manifest, **changes: Any) -> Array:
@@ -172,6 +174,9 @@ def _agreed(
     attributes = combined_attributes([array.attrs for array in inputs], options.combine_attrs)
     fill, commonest = inputs[holder].fill_value, _commonest(inputs, model)
     pipeline = _storing(fill, commonest)
+    names = joined_names([array.metadata.dimension_names for array in inputs])
+    if names != commonest.metadata.dimension_names:
+        commonest = with_manifest(commonest, commonest.manifest, dimension_names=names)
     return _Agreed(inputs, commonest, pipeline, fill, attributes, zarr_format)
 
 
@@ -320,13 +325,6 @@ def _is_portable(pipeline: Pipeline) -> bool:
     return "cast_value" not in names and not any(n.startswith("virtualzarr.") for n in names)
 
 
-def _with_manifest(array: Array, manifest: Manifest, **changes: Any) -> Array:
-    metadata = array.metadata.replace(**changes) if changes else array.metadata
-    made = Array.virtual(metadata, manifest, array.path)
-    made.fill_missing = array.fill_missing
-    return made
-
-
 def _with_own_fill(array: Array) -> Array:
     """Return an array whose missing chunks are references to its own fill value."""
     manifest = array.manifest
@@ -346,11 +344,11 @@ def _with_own_fill(array: Array) -> Array:
     }
     sources = Sources([*manifest.sources, Source.inline(data)])
     made = manifest.replace(sources=sources, decoders=tuple(known), **columns)
-    return _with_manifest(array, made)
+    return with_manifest(array, made)
 
 
 def find_axis(arrays: Sequence[Array], axis: int | None, dim: str | None) -> int:
-    """Return the number of the axis that is meant, for the first array.
+    """Return the number of the axis that is meant, by the first array that says.
 
     Raises
     ------
@@ -361,11 +359,12 @@ def find_axis(arrays: Sequence[Array], axis: int | None, dim: str | None) -> int
     if dim is not None:
         if axis is not None:
             raise ValueError("give either axis or dim, not both")
-        if first.dims.count(dim) != 1:
+        named = next((array for array in arrays if dim in array.dims), first)
+        if named.dims.count(dim) != 1:
             raise ValueError(
-                f"no axis, or more than one, is called {dim!r}; there are {first.dims}"
+                f"no axis, or more than one, is called {dim!r}; there are {named.dims}"
             )
-        return first.dims.index(dim)
+        return named.dims.index(dim)
     axis = 0 if axis is None else axis
     if not -first.ndim <= axis < first.ndim:
         raise ValueError(f"there is no axis {axis} in an array of {first.ndim} axes")

@@ -16,6 +16,10 @@ from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.values import check_equal, check_order, differing_values
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.group import Group
+from virtualzarr.metadata.dimensions import joined_names
+
+REFERRING = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
+"""Attributes that CF conventions use to refer to other variables."""
 
 
 class Join(Protocol):
@@ -223,7 +227,8 @@ def same_everywhere(
             problems.found += found.found
         return None
     attributes = combined_attributes([array.attrs for array in arrays], options.combine_attrs)
-    metadata = first.metadata.replace(attributes=attributes)
+    names = joined_names([array.metadata.dimension_names for array in arrays])
+    metadata = first.metadata.replace(attributes=attributes, dimension_names=names)
     return Array(metadata, first.chunk_source, first.path, fill_missing=first.fill_missing)
 
 
@@ -247,6 +252,5 @@ def coordinate_names(group: Group) -> frozenset[str]:
 
 def _mentioned(attributes: Mapping[str, object]) -> list[str]:
     """Return names in the attributes that CF conventions use to refer to other variables."""
-    keys = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
-    texts = [value for key in keys if isinstance(value := attributes.get(key), str)]
+    texts = [value for key in REFERRING if isinstance(value := attributes.get(key), str)]
     return [word for text in texts for word in text.replace(":", " ").split()]

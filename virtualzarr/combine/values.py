@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.codecs.packing import equal_scalars
-from virtualzarr.combine.agree import differences
+from virtualzarr.combine.agree import check_names, differences
 from virtualzarr.combine.attributes import same_value
 from virtualzarr.combine.meaning import unsigned_view
 from virtualzarr.combine.problems import Problems
@@ -35,6 +35,7 @@ def check_equal(arrays: Sequence[Array], problems: Problems, variable: str) -> N
             problems.differ(variable, index, 0, *difference)
         if not found:
             alike.append(index)
+    check_names([arrays[index] for index in alike], problems.of(alike), variable)
     for index in differing_values(arrays, alike):
         problems.add(
             variable,

@@ -17,6 +17,7 @@ from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, RefusedWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
 from virtualzarr.metadata import TypedFloat, decode_fill_attribute
+from virtualzarr.metadata.dimensions import real_name
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -209,7 +210,7 @@ class _GroupStore(AbstractDataStore):
         """Return the group's arrays as lazy variables."""
         arrays = dict(self._arrays())
         taken = {dim for array in arrays.values() for dim in array.dims if dim is not None}
-        names = _PhonyNames(taken)
+        names = _PhonyNames(taken, _ambiguous(arrays.values()))
         return {name: to_variable(array, names.of(array)) for name, array in arrays.items()}
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
@@ -232,21 +233,32 @@ class _GroupStore(AbstractDataStore):
         """Do nothing: files are open only while they are read."""
 
 
+def _ambiguous(arrays: Iterable[Array]) -> set[str]:
+    """Return names made up by readers that stand for axes of several lengths: files were merged."""
+    lengths: dict[str, set[int]] = {}
+    for array in arrays:
+        for name, length in zip(array.dims, array.shape, strict=True):
+            if name is not None and real_name(name) is None:
+                lengths.setdefault(name, set()).add(length)
+    return {name for name, found in lengths.items() if len(found) > 1}
+
+
 class _PhonyNames:
-    """Names for axes that have none.
+    """Names for axes that have none, or one of those that are `ambiguous`.
 
     As the netCDF library does: axes of one length share a name, but not within one array.
     """
 
-    def __init__(self, taken: set[str]) -> None:
+    def __init__(self, taken: set[str], ambiguous: set[str]) -> None:
         self._taken = taken
+        self._ambiguous = ambiguous
         self._names: dict[tuple[int, int], str] = {}
 
     def of(self, array: Array) -> tuple[str, ...]:
         seen: dict[int, int] = {}
         dims = []
         for name, length in zip(array.dims, array.shape, strict=True):
-            if name is None:
+            if name is None or name in self._ambiguous:
                 seen[length] = seen.get(length, 0) + 1
                 name = self._phony(length, seen[length])
             dims.append(name)
@@ -278,7 +290,7 @@ def to_variable(array: Array, dims: tuple[str, ...] | None = None) -> Variable:
     elif array.metadata.zarr_format == 2 and array.fill_value is not None:
         attributes["_FillValue"] = array.fill_value
     data = indexing.LazilyIndexedArray(LazyArray(array))
-    dims = _PhonyNames(set()).of(array) if dims is None else dims
+    dims = _PhonyNames(set(), set()).of(array) if dims is None else dims
     return Variable(dims, data, attributes, _encoding(array, dims))
 
 

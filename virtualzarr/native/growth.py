@@ -16,6 +16,7 @@ from virtualzarr.array.recut import decoded_by
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata.dimensions import differing_names
 from virtualzarr.metadata.fill import same_fill
 from virtualzarr.native.chunks import NativeChunks
 from virtualzarr.native.columns import CELLS
@@ -192,7 +193,7 @@ def _check_alike(array: Array, joined: Array, axis: int) -> None:
         wrong.append(f"data type: {new.dtype}, not {old.dtype}")
     elif not same_fill(*fills):
         wrong.append(f"fill value: {fills[1]!r}, not {fills[0]!r}")
-    if array.dims != joined.dims:
+    if differing_names([array.dims, joined.dims]):
         wrong.append(f"dimension names: {joined.dims}, not {array.dims}")
     mine, its = _separable(array).axes, _separable(joined).axes
     for i, (a, b) in enumerate(zip(mine, its, strict=True)):

@@ -1,0 +1,73 @@
+"""Names of dimensions: which say something, and what axes are called that become one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+Names = tuple[str | None, ...]
+
+_PHONY = re.compile(r"phony_dim_\d+")
+
+
+def real_name(name: str | None) -> str | None:
+    """Return the name of a dimension, None for one that readers made up.
+
+    The netCDF library calls the axes of HDF5 files without dimension scales `phony_dim_0` and so
+    on, numbered anew in each file: equal names are not equal dimensions, nor others different ones.
+
+    Examples
+    --------
+    >>> real_name("time"), real_name("phony_dim_3"), real_name(None)
+    ('time', None, None)
+    """
+    return None if name is None or _PHONY.fullmatch(name) else name
+
+
+def differing_names(every: Iterable[Names | None]) -> tuple[int, int] | None:
+    """Return the first two of several arrays whose axes are called differently, by their numbers.
+
+    An axis without a real name may be any. But no two axes may be called the same that way, unless
+    they are in one of the arrays: that is what a transposed array with one name looks like.
+
+    Examples
+    --------
+    >>> differing_names([None, ("y", "x"), ("phony_dim_0", "x"), ("lat", "x")])
+    (1, 3)
+    >>> differing_names([("y", None), (None, "y")])
+    (0, 1)
+    """
+    known: dict[int, tuple[str, int]] = {}
+    repeated: set[str] = set()
+    for number, names in enumerate(every):
+        real = [real_name(name) for name in names or ()]
+        repeated.update(name for name in real if name is not None and real.count(name) > 1)
+        for axis, name in enumerate(real):
+            if name is None:
+                continue
+            if axis in known and known[axis][0] != name:
+                return known[axis][1], number
+            for other, (taken, owner) in known.items():
+                if taken == name and other != axis and name not in repeated:
+                    return owner, number
+            known.setdefault(axis, (name, number))
+    return None
+
+
+def joined_names(every: Sequence[Names | None]) -> Names | None:
+    """Return the names of the axes of arrays that become one: real ones, as far as any has them.
+
+    Examples
+    --------
+    >>> joined_names([("phony_dim_4", None), None, ("y", None)])
+    ('y', None)
+    """
+    named = [names for names in every if names is not None]
+    if not named or all(names == named[0] for names in named):
+        return named[0] if named else None
+    joined: list[str | None] = []
+    for names in zip(*named, strict=True):
+        given = [name for name in names if name is not None]
+        real = next((name for name in given if real_name(name)), None)
+        joined.append(real or next((name for name in given if name not in joined), None))
+    return tuple(joined)
