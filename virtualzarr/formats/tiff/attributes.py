@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import struct
 from collections.abc import Mapping
 from enum import Enum, IntEnum
 from typing import Any
@@ -12,8 +14,13 @@ import numpy as np
 
 from virtualzarr.metadata import json_attributes
 
+_log = logging.getLogger(__name__)
+
 LIMIT = 64 * 1024
 """Attributes whose JSON is longer are left out: they are data, not descriptions."""
+
+_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
+"""What tifffile raises for damaged values."""
 
 _SUBFILE = 254
 _TAGS = (
@@ -51,13 +58,13 @@ def page_attributes(page: Any) -> dict[str, Any]:
         tag = page.tags.get(code)
         if tag is None or (code == 270 and _is_structured(page)):
             continue
-        value = tag.value
+        value = tag_value(page, code)
         if code == _SUBFILE and not value:
             continue
         if code in (282, 283):
             value = _ratio(value)
         _put(attributes, tag.name, value)
-    geo = page.geotiff_tags
+    geo = geo_keys(page)
     if geo:
         # Codes are EPSG's numbers, which more programs know than their names.
         codes = {
@@ -70,12 +77,30 @@ def page_attributes(page: Any) -> dict[str, Any]:
     )
 
 
+def tag_value(page: Any, code: int) -> Any:
+    """Return a tag's value; None if there is none, or it is damaged: the image is not."""
+    try:
+        return page.tags.valueof(code)
+    except _DAMAGED as error:
+        _log.warning("tag %d of page %s cannot be read: %r", code, page.index, error)
+        return None
+
+
+def geo_keys(page: Any) -> dict[str, Any]:
+    """Return GeoTIFF keys by name; none if they are damaged."""
+    try:
+        return page.geotiff_tags or {}
+    except _DAMAGED as error:
+        _log.warning("GeoTIFF keys of page %s cannot be read: %r", page.index, error)
+        return {}
+
+
 def _nodata(page: Any) -> Any:
     """Return the value that stands for none in a page, if there is one that its samples can have.
 
     It may be another than tifffile fills missing tiles with: that does not read all such values.
     """
-    text, dtype = page.tags.valueof(42113), page.dtype
+    text, dtype = tag_value(page, 42113), page.dtype
     if not isinstance(text, str) or dtype is None or dtype.kind not in "iuf":
         return None
     try:
@@ -143,5 +168,7 @@ def _is_structured(page: Any) -> bool:
 
 
 def _ratio(value: Any) -> float | None:
-    numerator, denominator = value
-    return numerator / denominator if denominator else None
+    """Return a rational as a number; some writers write a number."""
+    if not isinstance(value, tuple):
+        return value if isinstance(value, int | float) else None
+    return value[0] / value[1] if len(value) == 2 and value[1] else None

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.array.inline import inline_array
+from virtualzarr.formats.tiff.attributes import geo_keys, tag_value
 
 _SCALE, _TIEPOINT, _TRANSFORMATION = 33550, 33922, 34264
 _GEOGRAPHIC, _POINT = 2, 2
@@ -100,7 +101,7 @@ def _axes(page: Any) -> dict[str, tuple[float, float]] | None:
 
 def _numbers(page: Any, code: int, count: int) -> tuple[float, ...] | None:
     """Return the numbers of a tag if it has exactly so many."""
-    value = page.tags.valueof(code)
+    value = tag_value(page, code)
     if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != count:
         return None
     return tuple(float(number) for number in value)
@@ -108,7 +109,7 @@ def _numbers(page: Any, code: int, count: int) -> tuple[float, ...] | None:
 
 def _key(page: Any, name: str) -> int | None:
     """Return a GeoTIFF key that is a number."""
-    value = (page.geotiff_tags or {}).get(name)
+    value = geo_keys(page).get(name)
     return int(value) if isinstance(value, int) else None
 
 

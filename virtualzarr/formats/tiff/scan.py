@@ -21,7 +21,7 @@ from virtualzarr.formats.tiff.coordinates import coordinate_arrays, page_coordin
 from virtualzarr.formats.tiff.dimensions import Dimensions
 from virtualzarr.formats.tiff.files import Files, opened, parsing
 from virtualzarr.formats.tiff.multiscales import multiscale
-from virtualzarr.formats.tiff.series import series_array
+from virtualzarr.formats.tiff.series import axes_and_shape, series_array
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
 
@@ -136,10 +136,12 @@ class _Scan:
         try:
             with parsing(self.uri):
                 self.files.check_present(series)
-                lengths = dict(zip(series.axes, series.shape, strict=False))
+                axes, shape = axes_and_shape(series)
+                lengths = dict(zip(axes, shape, strict=False))
                 where = page_coordinates(placed, lengths.get("X"), lengths.get("Y"))
-                dims = self.dimensions.name(series.axes, series.shape, where)
-                return series_array(series, path, self.files, dims), where, placed
+                alike = len(axes) == len(shape)
+                dims = self.dimensions.name(axes, shape, where) if alike else None
+                return series_array(series, shape, dims, path, self.files), where, placed
         except VirtualZarrError as error:
             error.at(file=self.uri, variable=path)
             if self.on_error == "raise":

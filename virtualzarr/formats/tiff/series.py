@@ -40,18 +40,46 @@ RAW_CHUNK = 4 * 1024 * 1024
 """Bytes of a chunk where the file lets us choose, because a page lies in one piece."""
 
 
-def series_array(series: Any, path: str, files: Files, dims: tuple[str, ...] | None) -> Array:
+def axes_and_shape(series: Any) -> tuple[str, tuple[int, ...]]:
+    """Return the axes of a series and their lengths, as ``series.asarray()`` has them.
+
+    If there are more or fewer pages than the series should have, as when a microscope was
+    stopped, they are given one after the other.
+
+    Raises
+    ------
+    SourceError
+        If a length is no number.
+    """
+    axes, shape, page = series.axes, tuple(int(n) for n in series.shape), series.keyframe
+    if any(n != int(n) for n in series.shape):
+        raise SourceError(f"TIFF series of shape {tuple(series.shape)}")
+    expected, each = math.prod(shape), math.prod(page.shape)
+    found = len(series) * each
+    if not expected or not found or found == expected:
+        return axes, shape
+    if series.is_truncated or series.dataoffset is not None:
+        return axes, shape
+    if found % expected == 0:
+        return "I" + axes, (found // expected, *shape)
+    return "I" + page.axes, (len(series), *page.shape)
+
+
+def series_array(
+    series: Any, shape: tuple[int, ...], dims: tuple[str, ...] | None, path: str, files: Files
+) -> Array:
     """Return the virtual array of a tifffile series.
 
     Parameters
     ----------
     series : tifffile.TiffPageSeries
+    shape : tuple of int
+    dims : tuple of str, optional
+        Names of the dimensions.
     path : str
         Of the array.
     files : Files
         The file, and those beside it that the series spans.
-    dims : tuple of str, optional
-        Names of the dimensions.
 
     Raises
     ------
@@ -63,9 +91,6 @@ def series_array(series: Any, path: str, files: Files, dims: tuple[str, ...] | N
     page = series.keyframe
     if series.transform is not None:
         raise UnsupportedError(f"TIFF series of kind {series.kind!r}, whose values are computed")
-    shape = tuple(int(n) for n in series.shape)
-    if any(n != int(n) for n in series.shape):
-        raise SourceError(f"TIFF series of shape {tuple(series.shape)}")
     if page.dtype is not None and (0 in shape or 0 in page.shaped):
         check_extent(series.dataoffset or 0, 0, files.source(page.parent))
         return _empty(series, shape, path, dims)
