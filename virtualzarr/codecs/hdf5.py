@@ -140,6 +140,8 @@ class ScaleOffset(Filter):
         sizes = (4, 8) if is_float else (1, 2, 4, 8)
         if is_float not in (0, 1) or size not in sizes or (is_float and kind != 0):
             raise self.bad(f"scale {kind} of class {is_float} and {size} bytes is not known")
+        if any(flag not in (0, 1) for flag in values[5:8]):
+            raise self.bad("a parameter that is a flag is neither 0 nor 1")
         if count * size > 1 << 32 or (values[7] and len(values) * 4 < 32 + size):
             raise self.bad("the parameters contradict each other")
 

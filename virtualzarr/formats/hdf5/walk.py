@@ -208,7 +208,7 @@ class Walker:
         self.limits.nodes += 1
         if self.limits.nodes > _MAX_NODES:
             raise UnsupportedError(f"the file has more than {_MAX_NODES} links")
-        if shown in ("", ".", "..") or "/" in shown:
+        if shown in ("", ".", "..") or "/" in shown or "\0" in shown:
             raise UnsupportedError("a Zarr path cannot hold this name")
         if link.kind == "hard":
             return self._node(_joined(group.target, link.name), link.address, path)
