@@ -109,8 +109,8 @@ def fill_holder(
 ) -> int:
     """Return the array whose fill value is that of all: one with missing chunks, if there is one.
 
-    Fill values that differ where they matter are noted: among arrays with missing chunks, and in
-    Zarr v2 arrays, where readers take the fill value for missing data.
+    Fill values that differ where they matter are noted: among arrays with missing chunks, and if
+    all are of Zarr v2, where readers take the fill value for missing data.
 
     Parameters
     ----------
@@ -122,11 +122,12 @@ def fill_holder(
         return model
     holder = next((i for i, array in enumerate(arrays) if has_missing(array)), model)
     fill = arrays[holder].fill_value
+    masks = all(array.metadata.zarr_format == 2 for array in arrays)
     for index, array in enumerate(arrays):
         if same_fill_value(array.fill_value, fill, dtype):
             continue
         matters = has_missing(array) and not (resolve and can_be_filled(array))
-        if matters or array.metadata.zarr_format == 2:
+        if matters or masks:
             mine, its = repr(array.fill_value), repr(fill)
             problems.differ(variable, index, holder, "fill value", mine, its)
     return holder
