@@ -13,6 +13,7 @@ import pytest
 import tifffile
 
 from tests.formats.tiff.helpers import check_file, patch_tag, ramp, same
+from tests.formats.tiff.rawtiff import Page, image, write
 from virtualzarr.codecs import Pipeline, codec_from_v3, make, tiff_segment
 from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
 from virtualzarr.formats.tiff import pipeline, scan
@@ -157,25 +158,48 @@ def test_jpeg_strips_with_too_many_rows(tmp_path):
     check_file(path)
 
 
-def test_electron_counts(tmp_path):
-    path = tmp_path / "a.tif"
-    rows = [np.random.default_rng(k).bytes(40) for k in range(2)]
-    tifffile.imwrite(
-        path, iter(rows), shape=(2, 32, 32), dtype="u1", compression="zlib", bigtiff=True,
-        metadata=None, photometric="minisblack",
-        extratags=[(65001, 7, 10, b"<metadata>", True)],
-    )  # fmt: skip
-    with tifffile.TiffFile(path, mode="r+") as tiff:
-        for page in tiff.pages:
-            page.aspage().tags[259].overwrite(65001)
-    assert names(path) == [NAME]
-    try:
-        theirs = tifffile.imread(path)
-    except Exception:
-        with pytest.raises(CodecError):
-            scan(path)["0"][...]
-    else:
-        assert same(scan(path)["0"][...], theirs)
+def encode_events(counts, skip, sub):
+    """Encode where electrons hit a detector: how many pixels lie between, and where in the pixel.
+
+    Numbers are of `skip` bits, those without a hit all ones; places in a pixel of `sub` bits each.
+    """
+    bits = []
+
+    def put(value, count):
+        bits.extend(value >> k & 1 for k in range(count))
+
+    at, most = 0, (1 << skip) - 1
+    for place in [*np.flatnonzero(counts).tolist(), counts.size]:
+        while place - at >= most:
+            put(most, skip)
+            at += most
+        put(place - at, skip)
+        put(0b10, sub)
+        put(0b01, sub)
+        at = place + 1
+    raw = np.packbits(bits, bitorder="little").tobytes()
+    return raw + bytes(len(raw) % 2)
+
+
+@pytest.mark.parametrize("integrated", [False, True])
+@pytest.mark.parametrize(
+    ("compression", "skip", "sub"), [(65000, 8, 2), (65001, 7, 2), (65002, 9, 1)]
+)
+def test_electron_counts(tmp_path, compression, skip, sub, integrated):
+    path = tmp_path / "a.eer"
+    frames = np.random.default_rng(0).random((3, 40, 60)) < [[[0.001]], [[0.1]], [[0.01]]]
+    tags = {256: 60, 257: 40, 258: 1, 259: compression, 262: 1, 277: 1, 278: 40}
+    tags[65001] = (7, b"<metadata></metadata>")
+    if compression == 65002:
+        tags |= {65007: skip, 65008: sub, 65009: sub}
+    final = image(frames.sum(0).astype("u1"), t65001=tags[65001])
+    pages = [Page(tags, [encode_events(frame, skip, sub)]) for frame in frames]
+    write(path, [final, *pages] if integrated else pages, big=True)
+    group = check_file(path)
+    array = group["frames"] if integrated else group["0"]
+    assert [codec.name for codec in array.metadata.pipeline.codecs] == [NAME]
+    assert same(array[...], frames)
+    assert same(array[1, 7:20, 5:], frames[1, 7:20, 5:])
 
 
 # -- the codec alone -------------------------------------------------------------------------------
