@@ -66,7 +66,7 @@ def _structures(raw: bytes) -> list[tuple[int, int, int]]:
     with (
         mock.patch.object(Superblock, "check", check),
         mock.patch.object(Superblock, "check_rows", check_rows),
+        contextlib.suppress(VirtualZarrError),
     ):
-        with contextlib.suppress(VirtualZarrError):
-            Objects(source_of(raw))
+        Objects(source_of(raw))
     return found

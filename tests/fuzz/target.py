@@ -6,6 +6,7 @@ import contextlib
 import logging
 import resource
 import signal
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -36,7 +37,12 @@ def load_scan(name: str) -> Callable[..., Any]:
     return scan
 
 
-def check(name: str, raw: bytes, folder: Path, library: bool = False) -> Path:
+def path_of(name: str, folder: Path) -> Path:
+    """Return where `check` writes the file."""
+    return folder / f"fuzzed.{EXTENSIONS[name]}"
+
+
+def check(name: str, raw: bytes, folder: Path, library: bool = False) -> None:
     """Scan a file and read the small arrays of it: that must work, or be a clear error.
 
     Parameters
@@ -56,7 +62,7 @@ def check(name: str, raw: bytes, folder: Path, library: bool = False) -> Path:
         Anything but a `VirtualZarrError`, which is a finding.
     TooSlow
     """
-    path = folder / f"fuzzed.{EXTENSIONS[name]}"
+    path = path_of(name, folder)
     if name == "hdf5":
         from tests.fuzz.repair import repaired
 
@@ -71,11 +77,19 @@ def check(name: str, raw: bytes, folder: Path, library: bool = False) -> Path:
         except VirtualZarrError as error:
             if path.name not in str(error):
                 raise AssertionError("the error does not name the file") from error
-            return path
+            return
         for variable, node in group.members(None):
             if isinstance(node, Array):
                 _check_array(variable, node, len(raw), path)
-    return path
+
+
+def failure(name: str, raw: bytes, folder: Path, library: bool = False) -> str:
+    """Return the traceback of what `check` raises; "" if that is nothing."""
+    try:
+        check(name, raw, folder, library)
+    except (Exception, TooSlow) as error:
+        return "".join(traceback.format_exception(error, limit=-6))
+    return ""
 
 
 def _check_array(variable: str, array: Array, size: int, path: Path) -> None:

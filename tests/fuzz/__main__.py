@@ -1,0 +1,75 @@
+"""``python -m tests.fuzz FORMAT``: look for files that a scanner does not survive."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+from tests.fuzz.corpus import corpus, real_folder, write_neighbours
+from tests.fuzz.target import EXTENSIONS
+
+
+def main() -> int:
+    """Run, and return how many kinds of findings there were, at most 100."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("format", choices=sorted(EXTENSIONS))
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--findings", type=Path, help="folder to keep the files in")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--real", action="store_true", help="begin with real files, too")
+    help_ = "compare values with the format's own reader, without guidance"
+    parser.add_argument("--compare", action="store_true", help=help_)
+    parser.add_argument("--unguided", action="store_true", help="do without atheris")
+    given = parser.parse_args()
+    files = corpus(given.format, real_folder(given.format) if given.real else None)
+    findings = given.findings or Path(tempfile.mkdtemp(prefix="findings-"))
+    findings.mkdir(parents=True, exist_ok=True)
+    if given.compare or given.unguided:
+        count = _unguided(given, files, findings)
+    elif find_spec("atheris") is None:
+        print('atheris is not installed: python -m pip install "virtualzarr[fuzz]"')
+        return 2
+    else:
+        count = _guided(given, files, findings)
+    print(f"{given.format}: {count} kinds of findings, in {findings}")
+    return min(count, 100)
+
+
+def _unguided(given: argparse.Namespace, files: dict[str, bytes], findings: Path) -> int:
+    from tests.fuzz.comparison import compared
+    from tests.fuzz.loop import loop
+    from tests.fuzz.target import failure
+
+    run = compared if given.compare else failure
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_neighbours(given.format, folder)
+        found = loop(files, lambda raw: run(given.format, raw, folder), Random(given.seed),
+                     seconds=given.seconds)  # fmt: skip
+        count = 0
+        for count, (origin, raw, text) in enumerate(found, 1):
+            print(f"--- {count}, from {origin}:\n{text}", flush=True)
+            (findings / f"{given.seed}-{count}").write_bytes(raw)
+            (findings / f"{given.seed}-{count}.txt").write_text(f"from {origin}\n{text}")
+    return count
+
+
+def _guided(given: argparse.Namespace, files: dict[str, bytes], findings: Path) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        for number, raw in enumerate(files.values()):
+            (Path(folder) / str(number)).write_bytes(raw)
+        options = [f"-max_total_time={given.seconds:.0f}", "-timeout=30", "-rss_limit_mb=4096",
+                   f"-seed={given.seed + 1}"]  # fmt: skip
+        command = [sys.executable, "-m", "tests.fuzz.guided", given.format, folder, str(findings)]
+        done = subprocess.run([*command, *options], check=False)
+    texts = len(list(findings.glob("*.txt")))
+    return texts + (done.returncode != 0 and not texts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""Some thousand damaged files of each format: what is read of them, or a clear error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.fuzz.corpus import corpus, write_neighbours
+from tests.fuzz.loop import loop
+from tests.fuzz.target import EXTENSIONS, check, failure, load_scan, path_of
+
+COUNTS = {"hdf5": 2000}
+OTHERS = 500
+
+
+@pytest.mark.parametrize("name", sorted(EXTENSIONS))
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_files(name: str, tmp_path: Path) -> None:
+    files = corpus(name)
+    write_neighbours(name, tmp_path)
+    for key, raw in files.items():
+        check(name, raw, tmp_path)
+        group = load_scan(name)(path_of(name, tmp_path), on_error="warn")
+        assert len(group), key
+    count = COUNTS.get(name, OTHERS)
+    found = loop(files, lambda raw: failure(name, raw, tmp_path), Random(0), count)
+    for origin, _, text in found:
+        pytest.fail(f"damaged file made from {origin}:\n{text}")
