@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, Projection
 from virtualzarr.manifest import Decoder, Manifest, Source
+from virtualzarr.manifest.decoders import picked
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.stores import Store
 from virtualzarr.stores.files import (
@@ -60,7 +61,7 @@ class Located:
     offset: NDArray[np.int64]
     length: NDArray[np.int64]
     files: Callable[[int], ByteFile]
-    decoders: tuple[Decoder, ...] = ()
+    decoders: Sequence[Decoder] = ()
     decoder: NDArray[np.int32] | None = None
     origin: NDArray[np.int32] | None = None
     may_be_absent: bool = False
@@ -91,18 +92,19 @@ class ManifestChunks:
         refs = self.manifest.take(projection.grid_index)
         there = refs.source >= 0
         cell = np.flatnonzero(there)
+        decoders, decoder = picked(self.manifest.decoders, refs.decoder)
         if len(cell) == len(there):
             source = refs.source.astype(np.int64)
-            columns = refs.offset, refs.length, self._file, self.manifest.decoders
-            return Located(cell, source, *columns, refs.decoder, refs.origin)
+            columns = refs.offset, refs.length, self._file, decoders
+            return Located(cell, source, *columns, decoder, refs.origin)
         return Located(
             cell,
             refs.source[cell].astype(np.int64),
             refs.offset[cell],
             refs.length[cell],
             self._file,
-            self.manifest.decoders,
-            None if refs.decoder is None else refs.decoder[cell],
+            decoders,
+            None if decoder is None else decoder[cell],
             None if refs.origin is None else refs.origin[cell],
         )
 

@@ -89,6 +89,13 @@ class Codec:
     def validate(self) -> None:
         """Check the configuration; raise `CodecError` when it is wrong."""
 
+    def with_members(self, members: Mapping[str, Any]) -> Codec:
+        """Return the codec with other values of some members, which are not checked."""
+        made = object.__new__(type(self))
+        made.name = self.name
+        made.configuration = {**self.configuration, **members}
+        return made
+
     def bad(self, problem: str) -> CodecError:
         """Return the error for a wrong configuration."""
         return CodecError(f"codec {self.name}: {problem}")

@@ -87,6 +87,20 @@ class BlockCodec:
         self.largest = max(self.nbytes, spec.nbytes)
         self._plan()
 
+    def with_first(self, codec: ArrayArray) -> BlockCodec:
+        """Return what decodes with other numbers in its first codec, which has to be compiled anew
+        only where that can make a difference to the plan.
+        """
+        spec = self._filters[0][1]
+        if self._plain or self.lattice is not None or self._undo[-1][0] is not self._filters[0][0]:
+            codecs = [codec, *(other for other, _ in self._filters[1:]), self._serializer]
+            return BlockCodec([*codecs, *self._bytes], spec.shape, spec.dtype)
+        made = object.__new__(BlockCodec)
+        made.__dict__.update(self.__dict__)
+        made._filters = [(codec, spec), *self._filters[1:]]
+        made._undo = [*self._undo[:-1], (codec, spec)]
+        return made
+
     def _encoded_fill(self, fill: Any) -> Any:
         """Return what the codecs of arrays make of the fill value."""
         for codec, spec in self._filters:

@@ -159,6 +159,13 @@ class Pipeline:
         skipped = {index % len(self.codecs) for index in indices}
         return Pipeline(codec for i, codec in enumerate(self.codecs) if i not in skipped)
 
+    def with_first(self, **members: Any) -> Pipeline:
+        """Return the pipeline with other numbers in its first codec, from array to array.
+
+        They are not checked. Thousands of such pipelines are compiled in no time.
+        """
+        return _Variant(self, self.codecs[0].with_members(members))
+
     # -- v3 ----------------------------------------------------------------------------------
 
     @classmethod
@@ -239,6 +246,29 @@ class Pipeline:
         return v2.members(
             self.codecs, np.dtype(dtype), ndim, None if shape is None else tuple(shape)
         )
+
+
+class _Variant(Pipeline):
+    """A pipeline that differs from another one in numbers of its first codec only."""
+
+    __slots__ = ("_template",)
+    _template: Pipeline
+
+    def __init__(self, template: Pipeline, first: Codec) -> None:
+        object.__setattr__(self, "codecs", (first, *template.codecs[1:]))
+        object.__setattr__(self, "serializer", template.serializer)
+        object.__setattr__(self, "_template", template)
+
+    def __hash__(self) -> int:
+        return hash(self.codecs)
+
+    def for_block(self, shape: Sequence[int], dtype: Any, fill: Any = None) -> BlockCodec:
+        """Return what decodes blocks of one shape and dtype."""
+        first = self.codecs[0]
+        template = self._template.for_block(shape, dtype, fill)
+        if not isinstance(first, ArrayArray) or self.serializer.needs_fill:
+            return BlockCodec(self.codecs, tuple(shape), dtype, fill)
+        return template.with_first(first)
 
 
 def _seated(chain: tuple[Codec, ...]) -> tuple[Codec, ...]:

@@ -1,6 +1,7 @@
 """Where each chunk of a virtual array lies: sources, columns of references, decoders."""
 
-from virtualzarr.manifest.manifest import Affine, Decoder, Manifest, References
+from virtualzarr.manifest.decoders import Decoder, DecoderTable
+from virtualzarr.manifest.manifest import Affine, Manifest, References
 from virtualzarr.manifest.sources import Source, Sources
 
-__all__ = ["Affine", "Decoder", "Manifest", "References", "Source", "Sources"]
+__all__ = ["Affine", "Decoder", "DecoderTable", "Manifest", "References", "Source", "Sources"]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import BadReferenceError
+from virtualzarr.manifest.decoders import Decoder, DecoderTable
 from virtualzarr.manifest.sources import Source, Sources
 
 MISSING = -1
@@ -22,23 +22,6 @@ WHOLE = -1
 
 CANONICAL = -1
 """Decoder of a chunk that the array's own pipeline decodes to exactly its cell."""
-
-
-@dataclass(frozen=True)
-class Decoder:
-    """How a chunk decodes when that is not as the array declares.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-        The codecs of this chunk.
-    shape : tuple of int, optional
-        Shape of the stored block when it is not the cell's own. The cell is the part of the block
-        that begins at the reference's origin, or at the block's first corner.
-    """
-
-    pipeline: Pipeline
-    shape: tuple[int, ...] | None = None
 
 
 class Affine:
@@ -167,7 +150,9 @@ class Manifest:
     ) -> None:
         self.shape = tuple(int(count) for count in shape)
         self.sources = sources
-        self.decoders = tuple(decoders)
+        self.decoders: Sequence[Decoder] = (
+            decoders if isinstance(decoders, DecoderTable) else tuple(decoders)
+        )
         self.source = _column("source", source, self.shape, np.int32)
         self.offset = _column("offset", offset, self.shape, np.int64)
         self.length = _column("length", length, self.shape, np.int64)

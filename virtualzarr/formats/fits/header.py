@@ -58,6 +58,8 @@ def _values(cards: Iterator[str]) -> Cards:
             found.setdefault(last, _value(text))
         elif card[8:10] == "= ":
             last = name
+            if name == "EXTNAME" and found.get(name) == "COMPRESSED_IMAGE":
+                del found[name]  # of the table; that of the image follows
             found.setdefault(name, _value(card[10:]))
     return found
 
@@ -100,6 +102,6 @@ def integer(cards: Cards, name: str, default: int | None = None, most: int = 2**
         It is missing, negative (but BITPIX), or absurd.
     """
     value = cards.get(name, default)
-    if type(value) is not int or value > most or (value < 0 and name != "BITPIX"):
+    if type(value) is not int or value > most or (value < 0 and not name.endswith("BITPIX")):
         raise SourceError(f"the FITS header says {value!r} for {name}")
     return value

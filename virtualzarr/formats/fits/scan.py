@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.fits.header import BLOCK, Cards, integer, read_cards
-from virtualzarr.formats.fits.parts import image, item_dtype, lengths, table
+from virtualzarr.formats.fits.images import image, item_dtype, lengths
+from virtualzarr.formats.fits.tables import table
+from virtualzarr.formats.fits.tiles import compressed_image
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.refusals import Refusals
 from virtualzarr.group import Group
@@ -19,10 +22,17 @@ from virtualzarr.metadata import check_name, json_attributes
 NAME = "data"
 """What the values of every part are called."""
 
-_STRUCTURE = frozenset(
-    ("SIMPLE", "XTENSION", "BITPIX", "NAXIS", "EXTEND", "PCOUNT", "GCOUNT", "GROUPS", "TFIELDS",
-     "BSCALE", "BZERO", "BLANK")
-)  # fmt: skip
+_STORED = (
+    "SIMPLE|XTENSION|BITPIX|NAXIS[0-9]*|EXTEND|PCOUNT|GCOUNT|GROUPS|TFIELDS|BSCALE|BZERO|BLANK"
+)
+_STRUCTURE = re.compile(_STORED)
+_COMPRESSED = re.compile(
+    _STORED + "|CHECKSUM|DATASUM|THEAP|T(TYPE|FORM|DIM|UNIT|NULL|SCAL|ZERO|DISP)[0-9]+"
+    "|Z(IMAGE|SIMPLE|TENSION|EXTEND|BLOCKED|BITPIX|NAXIS[0-9]*|TILE[0-9]+|PCOUNT|GCOUNT|CMPTYPE"
+    "|NAME[0-9]+|VAL[0-9]+|QUANTIZ|DITHER0|BLANK|SCALE|ZERO|MASKCMP|HECKSUM|DATASUM)"
+)
+"""Keywords that say how values are stored, also of the table that a compressed image is in."""
+
 _IMAGES = ("IMAGE", "IUEIMAGE")
 
 
@@ -113,10 +123,22 @@ class _Scan:
         offset, nbytes = self.file.position, _nbytes(cards)
         with self.refusals.of(path):
             if nbytes or 0 in lengths(cards):
-                array = _array(cards, self.source, offset, path)
+                array = self._array(cards, offset, path)
                 if array is not None:
                     members[NAME] = array
         self.file.seek(min(self.file.size, offset + nbytes + -nbytes % BLOCK))
+
+    def _array(self, cards: Cards, offset: int, path: str) -> Array | None:
+        kind = cards.get("XTENSION", "IMAGE")
+        if kind == "BINTABLE":
+            if cards.get("ZIMAGE") is True:
+                return compressed_image(cards, self.file, self.source, path)
+            return table(cards, self.source, offset, path)
+        if kind not in _IMAGES:
+            raise UnsupportedError(f"FITS extensions of type {kind!r}")
+        if cards.get("GROUPS") is True and lengths(cards)[:1] == [0]:
+            raise UnsupportedError("random groups of FITS")
+        return image(cards, self.source, offset, path)
 
 
 def _nbytes(cards: Cards) -> int:
@@ -130,27 +152,18 @@ def _nbytes(cards: Cards) -> int:
     return item_dtype(cards).itemsize * integer(cards, "GCOUNT", 1) * each
 
 
-def _array(cards: Cards, source: Source, offset: int, path: str) -> Array | None:
-    kind = cards.get("XTENSION", "IMAGE")
-    if kind == "BINTABLE":
-        return table(cards, source, offset, path)
-    if kind not in _IMAGES:
-        raise UnsupportedError(f"FITS extensions of type {kind!r}")
-    if cards.get("GROUPS") is True and lengths(cards)[:1] == [0]:
-        raise UnsupportedError("random groups of FITS")
-    return image(cards, source, offset, path)
-
-
 def _attributes(cards: Cards) -> dict[str, Any]:
     """Return what a header says besides how values are stored."""
+    structure = _COMPRESSED if cards.get("ZIMAGE") is True else _STRUCTURE
     said = {
         name: value
         for name, value in cards.items()
-        if value is not None
-        and name
-        and name not in _STRUCTURE
-        and not (name.startswith("NAXIS") and name[5:].isdigit())
+        if value is not None and name and not structure.fullmatch(name)
     }
+    for name in ("CHECKSUM", "DATASUM") if structure is _COMPRESSED else ():
+        original = cards.get(f"Z{name[1:]}" if name == "CHECKSUM" else f"Z{name}")
+        if original is not None:
+            said[name] = original
     return json_attributes(said)
 
 

@@ -7,7 +7,7 @@ import warnings
 import fsspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import virtualzarr as vz
@@ -72,10 +72,11 @@ def write_raw(path, bitpix, raw, **cards):
     bitpix=st.sampled_from(sorted(RAW)),
     numbers=st.lists(st.integers(-128, 127), min_size=1, max_size=9),
     scale=st.sampled_from([None, 1.0, 0.1, -2.5, 1e-8]),
-    zero=st.sampled_from([None, 0.0, 32768.0, -128.0, 2.0**31, 2.0**63, 0.3]),
+    zero=st.sampled_from([None, 0.0, 32768.0, -128, 2.0**31, 2.0**63, 0.3]),
     blank=st.sampled_from([None, 3, -128, 99, 40000]),
 )
 def test_scaling_is_astropys(tmp_path_factory, bitpix, numbers, scale, zero, blank):
+    assume(not (bitpix == 8 and zero == -128 and blank is not None))  # an error in astropy
     path = tmp_path_factory.getbasetemp() / "scaled.fits"
     cards = {"BSCALE": scale, "BZERO": zero, "BLANK": blank}
     raw = np.array(numbers, "i8").astype("u1") if bitpix == 8 else np.array(numbers, "f8")
@@ -150,15 +151,16 @@ def test_tables(tmp_path):
 
 
 def test_what_is_refused_by_name(tmp_path):
-    compressed = fits.CompImageHDU(bits("i2", (30, 30)), name="C")
+    packed = fits.BinTableHDU.from_columns([fits.Column("p", "PB()", array=[[1], [2]])], name="C")
+    packed.header["ZTABLE"] = True
     vla = fits.BinTableHDU.from_columns(
         [fits.Column("v", "PJ()", array=np.array([[1], [2, 3]], object))], name="V"
     )
     text = fits.TableHDU.from_columns([fits.Column("t", "A3", array=np.array(["abc"]))], name="T")
     good = fits.ImageHDU(bits("i2", (3, 3)), name="G")
     path = tmp_path / "a.fits"
-    fits.HDUList([fits.PrimaryHDU(), compressed, vla, text, good]).writeto(path)
-    with pytest.raises(UnsupportedError, match=r"tile-compressed FITS images \(RICE_1\)"):
+    fits.HDUList([fits.PrimaryHDU(), packed, vla, text, good]).writeto(path)
+    with pytest.raises(UnsupportedError, match="compressed FITS tables"):
         scan(path)
     with pytest.warns(RefusedWarning):
         group = scan(path, on_error="warn")
@@ -171,8 +173,8 @@ def test_what_is_refused_by_name(tmp_path):
 def test_damage(tmp_path, dtype):
     path = tmp_path / "a.fits"
     fits.PrimaryHDU(bits(dtype, (3, 5))).writeto(path)
-    truncate_everywhere(path, scan, 2880 + 30, step=11)
-    flip_everywhere(path, scan, 80 * 8, step=4)
+    truncate_everywhere(path, scan, 2880 + 30, step=37)
+    flip_everywhere(path, scan, 80 * 8, step=7)
 
 
 def test_damaged_tables(tmp_path):
@@ -183,7 +185,7 @@ def test_damaged_tables(tmp_path):
     for cut in range(2881, size, 97):
         with pytest.raises(SourceError, match="truncated"):
             scan(shortened(path, cut))
-    flip_everywhere(path, scan, 2880 + 80 * 14, start=2880, step=5)
+    flip_everywhere(path, scan, 2880 + 80 * 14, start=2880, step=11)
 
 
 def shortened(path, size):

@@ -1,0 +1,162 @@
+"""Images: in one piece, or how numbers of any image are meant."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from grids import RegularGrid
+from virtualzarr.array import Array
+from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.fits.header import Cards, integer
+from virtualzarr.formats.plain import check_place, plain_array, plain_pipeline
+from virtualzarr.manifest import Affine, Manifest, Source, Sources
+from virtualzarr.metadata import ArrayMetadata, TypedFloat
+
+_TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
+_AXES = ("x", "y", "z")
+
+
+def lengths(cards: Cards) -> list[int]:
+    """Return the lengths of the axes, the fastest first."""
+    count = integer(cards, "NAXIS", most=999)
+    return [integer(cards, f"NAXIS{number}") for number in range(1, count + 1)]
+
+
+def item_dtype(cards: Cards, keyword: str = "BITPIX") -> np.dtype[Any]:
+    """Return the type of the elements as they are stored."""
+    bits = integer(cards, keyword)
+    if bits not in _TYPES:
+        raise SourceError(f"the FITS header says {bits} for {keyword}")
+    return np.dtype(_TYPES[bits])
+
+
+def axis_names(ndim: int) -> tuple[str, ...]:
+    """Return names for the axes of an image, the slowest first.
+
+    Examples
+    --------
+    >>> axis_names(4)
+    ('axis4', 'z', 'y', 'x')
+    """
+    return tuple(_AXES[axis] if axis < 3 else f"axis{axis + 1}" for axis in range(ndim))[::-1]
+
+
+def image(cards: Cards, source: Source, offset: int, path: str) -> Array:
+    """Return an image as it is stored, with attributes that say how to scale it."""
+    shape, dtype = tuple(reversed(lengths(cards))), item_dtype(cards)
+    names = axis_names(len(shape))
+    meant, shift, attributes = meaning(cards, dtype)
+    if shift is None:
+        return plain_array(
+            source, offset, dtype, shape, path=path, dimension_names=names, attributes=attributes
+        )
+    check_place(source, offset, shape, dtype)
+    grid = RegularGrid(shape, [1] * (len(shape) - 2) + [max(n, 1) for n in shape[-2:]])
+    metadata = ArrayMetadata(
+        shape=shape,
+        dtype=meant,
+        grid=grid,
+        pipeline=Pipeline([shift, *plain_pipeline(dtype).codecs]),
+        fill_value=meant.type(0),
+        dimension_names=names,
+        attributes=attributes,
+    )
+    return Array.virtual(metadata, _planes(grid, source, offset, dtype.itemsize), path)
+
+
+def _planes(grid: RegularGrid, source: Source, offset: int, itemsize: int) -> Manifest:
+    """Return references to the planes of an image: each is decoded as a whole."""
+    cells, shape = grid.grid_shape, grid.shape
+    if 0 in shape:
+        return Manifest.missing(cells)
+    plane = math.prod(shape[-2:]) * itemsize
+    strides = [plane * math.prod(cells[axis + 1 :]) for axis in range(len(cells))]
+    return Manifest(cells, Sources([source]), 0, Affine(cells, offset, strides), plane)
+
+
+def meaning(
+    cards: Cards, dtype: np.dtype[Any], blank: str = "BLANK"
+) -> tuple[np.dtype[Any], Codec | None, dict[str, Any]]:
+    """Return how the numbers of an image are meant.
+
+    Unsigned integers, and signed bytes, which FITS has by an offset only, are what they mean.
+
+    Parameters
+    ----------
+    cards, dtype
+        Of the image, as stored.
+    blank : str
+        Where BLANK may be, too.
+
+    Returns
+    -------
+    dtype : numpy dtype
+        Of the array.
+    shift : Codec or None
+        What takes the offset away.
+    attributes : dict
+        What is left to do, in the words of the CF conventions.
+    """
+    attributes: dict[str, Any] = {}
+    if isinstance(cards.get("BUNIT"), str):
+        attributes["units"] = cards["BUNIT"]
+    meant = unsigned(cards.get("BSCALE", 1), cards.get("BZERO", 0), dtype)
+    if meant is not None:
+        return meant, shift(dtype, meant), attributes
+    attributes |= _scaling(cards, dtype, cards.get("BLANK", cards.get(blank)))
+    return dtype.newbyteorder("="), None, attributes
+
+
+def unsigned(scale: Any, zero: Any, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the type that integers with an offset are meant as, if they are.
+
+    Source: FITS standard 4.0, section 5.2.5.
+    """
+    size = dtype.itemsize
+    if scale != 1 or dtype.kind not in "iu":
+        return None
+    if dtype.kind == "u":
+        return np.dtype("i1") if zero == -128 else None
+    return np.dtype(f"u{size}") if zero == 2 ** (8 * size - 1) else None
+
+
+def shift(dtype: np.dtype[Any], meant: np.dtype[Any]) -> Codec:
+    """Return what takes the offset of such integers away."""
+    stored = dtype.newbyteorder("=")
+    zero = -128 if dtype.kind == "u" else 2 ** (8 * dtype.itemsize - 1)
+    if dtype.itemsize < 8:
+        # What other readers know, too; it calculates with float64, which holds all of these.
+        little = {"dtype": meant.newbyteorder("<").str, "astype": stored.newbyteorder("<").str}
+        return make("numcodecs.fixedscaleoffset", offset=zero, scale=1, **little)
+    return make(
+        "virtualzarr.unpack",
+        data_type=stored.name, view=meant.name, calculated=meant.name, add_offset=zero,
+    )  # fmt: skip
+
+
+def _scaling(cards: Cards, dtype: np.dtype[Any], blank: Any) -> dict[str, Any]:
+    """Return BSCALE, BZERO and BLANK as the attributes of the CF conventions.
+
+    Their types make xarray calculate as astropy does: with float32 for 16 bits and less.
+    """
+    scale, zero = (cards.get(name) for name in ("BSCALE", "BZERO"))
+    found: dict[str, Any] = {}
+    if dtype.kind in "iu" and type(blank) is int:
+        limits = np.iinfo(dtype)
+        if limits.min <= blank <= limits.max:
+            found["_FillValue"] = blank
+    scale, zero = 1 if scale is None else scale, 0 if zero is None else zero
+    if not all(isinstance(number, int | float) for number in (scale, zero)):
+        raise SourceError(f"the FITS header says {scale!r} for BSCALE and {zero!r} for BZERO")
+    narrow = dtype.itemsize <= 2 or dtype.newbyteorder("=") == np.dtype("f4")
+    number = np.float32 if narrow else np.float64
+    with np.errstate(over="ignore"):
+        if scale != 1 or zero != 0:
+            found["scale_factor"] = TypedFloat.of(number(scale))
+        if zero != 0:
+            found["add_offset"] = TypedFloat.of(number(zero))
+    return found
