@@ -1,6 +1,8 @@
 """Stored Zarr hierarchies opened in place, as zarr-python wrote them."""
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -211,3 +213,12 @@ def test_errors_keep_their_cause():
     with pytest.raises(MetadataError, match=r"not JSON.*file memory, variable /") as caught:
         vz.open({"zarr.json": b"{"})
     assert isinstance(caught.value.__cause__, json.JSONDecodeError)
+
+
+def test_a_hierarchy_in_a_folder_of_an_archive(tmp_path):
+    vz.create_array(tmp_path / "a.zarr", shape=(4,), dtype="i4", chunks=(2,))[...] = range(4)
+    packed = shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path, "a.zarr")
+    with pytest.raises(UnsupportedError, match=r"zip://a\.zarr::") as caught:
+        vz.open(packed)
+    (place,) = re.findall(r"open (\S+?)[ ;]", str(caught.value))
+    assert vz.open(place)[...].tolist() == [0, 1, 2, 3]

@@ -14,6 +14,7 @@ from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, 
 from virtualzarr.stores.icechunks import is_repository
 
 HEAD_BYTES = 4096
+_ZIP = b"PK\x03\x04"
 
 
 def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> str:
@@ -52,6 +53,9 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     formats = known()
     called = [each for each in formats if name.endswith(formats[each].extensions)]
     hint = f", though its name is that of {' or '.join(called)}" if called else ""
+    folder = _folder_in_zip(uri) if head.startswith(_ZIP) and not is_url(uri) else None
+    if folder is not None:
+        hint = f"; Zarr metadata are in the archive, though: open zip://{folder}::{uri}"
     raise UnsupportedError(
         f"the first bytes, {bytes(head[:8])!r}, are of no known format{hint} "
         f"(tried {', '.join(formats)}); force one with format=",
@@ -129,6 +133,18 @@ def _is_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> bool:
     if is_url(uri) and any(_file_name(uri).endswith(each.extensions) for each in FORMATS.values()):
         return False
     return is_hierarchy(open_store(uri, storage_options))
+
+
+def _folder_in_zip(path: str) -> str | None:
+    """Return the one folder at the top of an archive, if it holds Zarr metadata."""
+    from virtualzarr.hierarchy import MARKERS
+    from virtualzarr.stores import ZipStore
+
+    store = ZipStore(path)
+    folders = [*store.list_dir("")]
+    if len(folders) == 1 and any(store.file(f"{folders[0]}/{name}") for name in MARKERS):
+        return folders[0]
+    return None
 
 
 def _head(uri: str, storage_options: Mapping[str, Any] | None) -> bytes:
