@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import zipfile
+
+import h5py
 import numpy as np
 import pytest
 
+import virtualzarr as vz
 from tests.fidelity.__main__ import main
 from tests.fidelity.compare import difference, slabs
 from tests.fidelity.runner import report, run
@@ -60,3 +64,38 @@ def test_runner_outlives_crashes(tmp_path, capsys):
     (tmp_path / "wrong").unlink()
     assert main(["selftest", str(tmp_path)]) == 0
     assert "2 wrong" in capsys.readouterr().out
+
+
+def outcomes(check, directory):
+    """What becomes of the arrays of all files, checked in this process."""
+    return [row.outcome for path in check.files(directory) for row in check.check(path)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_zarr_and_references_against_zarr_python(tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    pytest.importorskip("zarr.storage", reason="zarr-python 3")
+    from tests.fidelity import kerchunk as references
+    from tests.fidelity import zarr as hierarchies
+
+    monkeypatch.chdir(tmp_path)  # the check goes elsewhere
+    values = np.arange(12.0).reshape(3, 4)
+    for zarr_format in (2, 3):
+        group = zarr.create_group(tmp_path / f"v{zarr_format}.zarr", zarr_format=zarr_format)
+        group.create_array("inner/x", data=values, chunks=(2, 2))
+        group.create_array("text", data=np.array(["é", ""], "U3"))
+    with zipfile.ZipFile(tmp_path / "v2.zip", "w") as archive:
+        for path in (tmp_path / "v2.zarr").rglob("*"):
+            archive.write(path, path.relative_to(tmp_path / "v2.zarr").as_posix())
+    assert outcomes(hierarchies, tmp_path) == ["equal"] * 6
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["g/x"] = values
+    for name in ("a.json", "a.parq"):
+        vz.virtualize(tmp_path / "a.h5").publish(tmp_path / name)
+    assert outcomes(references, tmp_path) == ["equal"] * 2
+    (tmp_path / "v3.zarr/inner/x/c/0/0").write_bytes(b"damaged")
+    (tmp_path / "v2.zarr/inner/.zgroup").unlink()
+    assert sorted(outcomes(hierarchies, tmp_path)) == ["equal"] * 5 + ["unreadable"]
+    array = vz.open(tmp_path / "v2.zarr")["inner/x"]
+    assert hierarchies.compare(array, values + 1)[0] == "wrong"
+    assert hierarchies.compare(None, values)[0] == "wrong"
