@@ -12,13 +12,31 @@ from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import objects_of
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5 import checksum
 from virtualzarr.formats.hdf5.checksum import _one, checksums, wrong_rows
+
+
+@pytest.fixture(params=["the library's", "ours"], autouse=True)
+def whose(request, monkeypatch):
+    """Run every test with the function of the HDF5 library, and with our own."""
+    if request.param == "ours":
+        monkeypatch.setattr(checksum, "_library", lambda: None)
+    elif checksum._library() is None:
+        pytest.skip("this build of the HDF5 library does not let its function be called")
 
 
 def test_known_values():
     # Of the algorithm's own test program.
     assert checksums([b"Four score and seven years ago"]) == [0x17770551]
     assert checksums([b""]) == [0xDEADBEEF]
+
+
+@given(st.lists(st.binary(max_size=80), max_size=60))
+def test_ours_are_the_librarys(blocks):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checksum, "_library", lambda: None)
+        ours = checksums(blocks)
+    assert checksums(blocks) == ours
 
 
 def test_the_library_wrote_the_same(tmp_path):
