@@ -75,8 +75,8 @@ def test_format_forces(tmp_path):
     assert list(vz.open(path, format="netcdf3")) == []
     with pytest.raises(SourceError):
         vz.open(path, format="hdf5")
-    with pytest.raises(UnsupportedError, match="no format is called 'grib'; there are"):
-        vz.open(path, format="grib")
+    with pytest.raises(UnsupportedError, match="no format is called 'bufr'; there are"):
+        vz.open(path, format="bufr")
 
 
 def test_a_registered_format(tmp_path):

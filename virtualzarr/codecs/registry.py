@@ -38,6 +38,8 @@ _BUILTIN: dict[str, str] = {
     "virtualzarr.fits_hcompress": "fits_tiles:HCompress",
     "virtualzarr.fits_quantized": "fits_tiles:Quantized",
     "virtualzarr.tiff_segment": "tiff_segment:TiffSegment",
+    "virtualzarr.grib": "grib:Field",
+    "virtualzarr.grib_grid": "grib:Grid",
     "packbits": "packbits:PackBits",
     "bitround": "bitround:BitRound",
     "cast_value": "cast_value:CastValue",

@@ -89,6 +89,14 @@ def _is_nifti(head: bytes) -> bool:
     return head[344:348] in (b"n+1\0", b"ni1\0") or head[4:8] in (b"n+2\0", b"ni2\0")
 
 
+def _is_grib(head: bytes) -> bool:
+    # Headings of bulletins, or anything else, may come before the first message.
+    at = head.find(b"GRIB")
+    while at >= 0 and head[at + 7 : at + 8] not in (b"\x01", b"\x02"):
+        at = head.find(b"GRIB", at + 1)
+    return at >= 0
+
+
 _HERE = "virtualzarr.formats"
 
 FORMATS: dict[str, Format] = {
@@ -104,6 +112,9 @@ FORMATS: dict[str, Format] = {
     "fits": Format(f"{_HERE}.fits", begins(b"SIMPLE  ="), (".fits", ".fit", ".fts")),
     "envi": Format(f"{_HERE}.envi", begins(b"ENVI"), (".hdr",)),
     "kerchunk": Format(f"{_HERE}.kerchunk", _is_json, (".json", ".parq", ".parquet")),
+    "grib": Format(
+        f"{_HERE}.grib", _is_grib, (".grib", ".grib1", ".grib2", ".grb", ".grb1", ".grb2", ".gb2")
+    ),
     "icechunk": Format(f"{_HERE}.icechunk"),
     "zarr": Format(f"{_HERE}.zarr"),
 }

@@ -1,0 +1,239 @@
+"""Whether the values of a GRIB message are as long as they say, before ecCodes is given them.
+
+ecCodes trusts the numbers that say how values are packed: with wrong ones it takes any amount of
+memory, reads beyond the end of the message, or ends the process.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.codecs.base import U1
+from virtualzarr.codecs.grib_message import NO_BITMAP, Sections, point_count
+from virtualzarr.errors import CodecError
+
+_MOST_BITS = 32
+
+
+def check_packing(sections: Sections, size: int) -> bool:
+    """Check a field of edition 2 that must have `size` points.
+
+    Returns
+    -------
+    bool
+        Whether this packing is one that can be checked.
+
+    Raises
+    ------
+    CodecError
+    """
+    head, values = sections[5], sections[7][5:]
+    if len(head) < 11:
+        raise CodecError("GRIB: section 5 (packing) is cut off")
+    points, count = point_count(sections[3]), int.from_bytes(head[5:9], "big")
+    template = int.from_bytes(head[9:11], "big")
+    spectral = template in (50, 51, 53)
+    if not spectral and (points != size or count > size):
+        raise CodecError(
+            f"GRIB: {count} values for a grid of {points} points; the block needs {size}"
+        )
+    if count > max(8 * size, 1 << 16):
+        raise CodecError(f"GRIB: {count} values for {size} points")
+    _check_bitmap(sections[6], size, count, spectral)
+    known = _PACKINGS.get(template)
+    if known is None:
+        return False
+    least, check = known
+    if len(head) < least:
+        raise CodecError(f"GRIB: section 5 has {len(head)} bytes, packing {template} needs {least}")
+    check(head, values, count)
+    return True
+
+
+def check_packing1(sections: Sections, size: int) -> bool:
+    """Check a message of edition 1 that must have `size` points; see `check_packing`."""
+    values = sections[4]
+    flags, bits = values[3], values[10]
+    if 3 in sections:
+        bitmap = sections[3]
+        if bitmap[4:6] != b"\0\0":
+            raise CodecError("GRIB: the bitmap is one that is only known by its number")
+        if 8 * (len(bitmap) - 6) - bitmap[3] < size:
+            raise CodecError(f"GRIB: the bitmap has fewer than {size} bits")
+        count = int(np.unpackbits(np.frombuffer(bitmap, U1, offset=6), count=size).sum())
+    else:
+        count = size
+    if flags & 0xC0 or not sound_grid1(sections.get(2)):
+        return False
+    _check_bits(bits)
+    _check_length(count * bits, len(values) - 11)
+    return True
+
+
+def sound_grid1(grid: bytes | None) -> bool:
+    """Whether section 2 of edition 1 is as long as its type of grid needs.
+
+    If it is not, ecCodes supposes that it is longer, and finds no section after it.
+    """
+    if grid is None:
+        return True
+    levels = 4 * grid[3] if grid[4] != 255 else 0
+    return len(grid) >= _GRIDS1.get(grid[5], 1 << 24) + levels
+
+
+def _check_bitmap(section: bytes, size: int, count: int, spectral: bool) -> None:
+    """Check that there are as many values as the bitmap has points with one."""
+    if len(section) < 6:
+        raise CodecError("GRIB: section 6 (bitmap) is cut off")
+    if section[5] == NO_BITMAP:
+        if count != size and not spectral:
+            raise CodecError(f"GRIB: {count} values without a bitmap for {size} points")
+        return
+    if section[5] != 0:
+        raise CodecError(f"GRIB: the bitmap is one that is only known by its number, {section[5]}")
+    if 8 * (len(section) - 6) < size:
+        raise CodecError(f"GRIB: the bitmap has fewer than {size} bits")
+    there = int(np.unpackbits(np.frombuffer(section, U1, offset=6), count=size).sum())
+    if there > count:
+        raise CodecError(f"GRIB: {count} values for {there} points of the bitmap")
+
+
+def _check_bits(bits: int) -> None:
+    if bits > _MOST_BITS:
+        raise CodecError(f"GRIB: values of {bits} bits")
+
+
+def _check_length(bits: int, nbytes: int) -> None:
+    if -(-bits // 8) > nbytes:
+        raise CodecError(f"GRIB: the values take {-(-bits // 8)} bytes, there are {nbytes}")
+
+
+def _simple(head: bytes, values: bytes, count: int) -> None:
+    _check_bits(head[19])
+    _check_length(count * head[19], len(values))
+
+
+def _ieee(head: bytes, values: bytes, count: int) -> None:
+    if head[11] not in (1, 2):
+        raise CodecError(f"GRIB: floating point of precision {head[11]}")
+    _check_length(count * 32 * head[11], len(values))
+
+
+def _jpeg(head: bytes, values: bytes, count: int) -> None:
+    """Check the image size of JPEG 2000 (ISO 15444-1, A.5.1): one component of all values."""
+    _check_bits(head[19])
+    if not head[19] or not count:
+        return
+    if values[:4] != b"\xff\x4f\xff\x51" or len(values) < 42:
+        raise CodecError("GRIB: the values are no JPEG 2000 code stream")
+    width, height, left, top = struct.unpack_from(">IIII", values, 8)
+    components = int.from_bytes(values[40:42], "big")
+    if components != 1 or (width - left) * (height - top) != count or left > width or top > height:
+        raise CodecError(f"GRIB: an image of {width} x {height} x {components} for {count} values")
+    tile = struct.unpack_from(">IIII", values, 24)
+    if not tile[0] or not tile[1] or -(-width // tile[0]) * -(-height // tile[1]) > 65535:
+        raise CodecError("GRIB: a JPEG 2000 image of too many tiles")
+
+
+def _png(head: bytes, values: bytes, count: int) -> None:
+    """Check the image size of PNG."""
+    _check_bits(head[19])
+    if not head[19] or not count:
+        return
+    if values[:8] != b"\x89PNG\r\n\x1a\n" or len(values) < 33:
+        raise CodecError("GRIB: the values are no PNG image")
+    width, height, depth, colour, _, _, interlaced = struct.unpack_from(">IIBBBBB", values, 16)
+    samples = {0: 1, 2: 3, 4: 2, 6: 4}.get(colour, 0)
+    if width * height != count or depth * samples != head[19] or interlaced > 1:
+        raise CodecError(f"GRIB: an image of {width} x {height} for {count} values")
+
+
+def _ccsds(head: bytes, values: bytes, count: int) -> None:
+    _check_bits(head[19])
+    block, interval = head[22], int.from_bytes(head[23:25], "big")
+    if head[19] and (block not in (8, 16, 32, 64) or not 1 <= interval <= 4096):
+        raise CodecError(f"GRIB: CCSDS blocks of {block}, {interval} between references")
+
+
+def _complex(head: bytes, values: bytes, count: int) -> None:
+    """Check the groups of complex packing (templates 5.2, 7.2)."""
+    _groups(head, values, count, 0)
+
+
+def _differences(head: bytes, values: bytes, count: int) -> None:
+    """Check the groups of complex packing with spatial differences (templates 5.3, 7.3)."""
+    order, nbytes = head[47], head[48]
+    if order not in (1, 2) or nbytes > 4:
+        raise CodecError(f"GRIB: spatial differences of order {order}, in {nbytes} bytes")
+    _groups(head, values, count, (order + 1) * nbytes)
+
+
+def _groups(head: bytes, values: bytes, count: int, at: int) -> None:
+    """Check that groups have as many values as there are, and as many bits as follow."""
+    bits, missing = head[19], head[22]
+    (number,) = struct.unpack_from(">I", head, 31)
+    least_width, width_bits = head[35], head[36]
+    least, step, last, length_bits = struct.unpack_from(">IBIB", head, 37)
+    for width in (bits, width_bits, length_bits):
+        _check_bits(width)
+    if number > count or missing > 2:
+        raise CodecError(f"GRIB: {number} groups of {count} values, missing ones in way {missing}")
+    if not number:
+        if count and bits:
+            raise CodecError(f"GRIB: no groups for {count} values")
+        return
+    parts = []
+    for width in (bits, width_bits, length_bits):
+        nbytes = -(-number * width // 8)
+        part = values[at : at + nbytes]
+        _check_length(number * width, len(part))
+        parts.append(part)
+        at += nbytes
+    widths = _unpacked(parts[1], number, width_bits) + least_width
+    lengths = _unpacked(parts[2], number, length_bits) * step + least
+    lengths[-1] = last
+    if int(widths.max()) > _MOST_BITS:
+        raise CodecError(f"GRIB: a group has values of {int(widths.max())} bits")
+    # None is longer than all together, so that sums do not overflow.
+    if int(lengths.max()) > count or int(lengths.sum()) != count:
+        raise CodecError(f"GRIB: groups of {int(lengths.sum())} values, not {count}")
+    _check_length(int((widths * lengths).sum()), len(values) - at)
+
+
+def _unpacked(data: bytes, count: int, width: int) -> NDArray[np.int64]:
+    """Return numbers of `width` bits.
+
+    Examples
+    --------
+    >>> _unpacked(bytes([0b10100110]), 2, 3).tolist()
+    [5, 1]
+    """
+    out = np.zeros(count, np.int64)
+    bits = np.unpackbits(np.frombuffer(data, U1), count=count * width).reshape(count, width)
+    for column in range(width):
+        out = out * 2 + bits[:, column]
+    return out
+
+
+_GRIDS1 = {
+    **dict.fromkeys((0, 4, 5, 50), 32), **dict.fromkeys((1, 3), 42), **dict.fromkeys((10, 14), 42),
+    **dict.fromkeys((20, 24), 42), **dict.fromkeys((30, 34), 52), 90: 44,
+}  # fmt: skip
+"""Bytes that section 2 of edition 1 has at least, by the type of grid."""
+
+_PACKINGS: dict[int, tuple[int, Callable[[bytes, bytes, int], None]]] = {
+    0: (21, _simple),
+    2: (47, _complex),
+    3: (49, _differences),
+    4: (12, _ieee),
+    40: (23, _jpeg),
+    40000: (23, _jpeg),
+    41: (21, _png),
+    40010: (21, _png),
+    42: (25, _ccsds),
+}
+"""By data representation template: the least length of section 5, and the check."""

@@ -1,0 +1,203 @@
+"""The grids that fields lie on: dimensions, the order of points, latitudes and longitudes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import RegularGrid
+from virtualzarr.array import Array
+from virtualzarr.array.inline import inline_array
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.grib import COORDINATES, coordinates_of, grid_message, in_rows
+from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.formats.grib.index import Fields, Note, Steps
+from virtualzarr.formats.grib.keys import grid_keys, prefixed
+from virtualzarr.formats.paging import Gather
+from virtualzarr.manifest import Manifest, Source
+from virtualzarr.metadata import ArrayMetadata
+
+_REGULAR = ("regular_ll", "regular_gg")
+_ROTATED = ("rotated_ll",)
+_PROJECTED = (
+    "mercator", "lambert", "lambert_azimuthal_equal_area", "albers", "polar_stereographic",
+)  # fmt: skip
+_LISTED = ("reduced_gg", "reduced_ll", "reduced_rotated_gg", "healpix")
+
+_AT_ONCE = 1 << 25
+"""Points of a regular grid whose coordinates are calculated when it is scanned."""
+
+_MOST = 1 << 30
+
+AXES = {
+    "latitude": {
+        "units": "degrees_north",
+        "standard_name": "latitude",
+        "long_name": "latitude",
+    },
+    "longitude": {
+        "units": "degrees_east",
+        "standard_name": "longitude",
+        "long_name": "longitude",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One grid.
+
+    Attributes
+    ----------
+    dims : tuple of str
+    shape : tuple of int
+    order : str
+        Of values, as `virtualzarr.codecs.grib` has it.
+    located : str
+        Order of the latitudes and longitudes that ecCodes gives; nothing where it gives none, or
+        others than those of the points.
+    attributes : dict
+        Of variables on it.
+    begin, end : int
+        Where the bytes lie that describe it.
+    data : bytes
+        Those bytes.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    order: str
+    located: str
+    attributes: dict[str, Any]
+    begin: int
+    end: int
+    data: bytes = field(repr=False)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the configuration of the codec of values, as far as it depends on the grid."""
+        return _configured(self.order)
+
+    def coordinates(self, source: Source, path: str) -> dict[str, Array]:
+        """Return latitudes and longitudes for the group at a path, if they are known."""
+        if not self.located:
+            return {}
+        prefix = f"{path}/" if path else ""
+        if self.dims == ("latitude", "longitude"):
+            lines = regular_lines(self.data, self.shape)
+            assert lines is not None
+            found = {}
+            for name, values in zip(self.dims, lines, strict=True):
+                attributes: dict[str, Any] = dict(AXES[name])
+                if name == "latitude" and values[0] > values[-1]:
+                    attributes["stored_direction"] = "decreasing"
+                found[name] = inline_array(values, (name,), attributes, prefix + name)
+            return found
+        return {name: self._calculated(source, name, prefix + name) for name in AXES}
+
+    def _calculated(self, source: Source, name: str, path: str) -> Array:
+        """Return an array that is calculated from the description when it is read."""
+        metadata = ArrayMetadata(
+            self.shape,
+            np.dtype(np.float64),
+            RegularGrid(self.shape, self.shape),
+            Pipeline([make("virtualzarr.grib_grid", key=f"{name}s", **_configured(self.located))]),
+            fill_value=np.nan,
+            dimension_names=self.dims,
+            attributes=dict(AXES[name]),
+        )
+        length = self.end - self.begin
+        manifest = Manifest.single(source, self.begin, length, len(self.shape))
+        return Array.virtual(metadata, manifest, path)
+
+
+def read_grids(fields: Fields, note: Note) -> Steps:
+    """Parse: return the grids of a file, and for each field the number of its grid, or -1."""
+    numbers = np.full(len(fields), -1)
+    found: list[Grid] = []
+    # What tells grids apart: section 3; in edition 1 section 2, or the number of a known grid.
+    second, own = fields.edition == 2, fields.end[:, 2] > 0
+    begin = np.choose(second + 2 * (~second & own), (fields.start + 14, *fields.begin[:, [3, 2]].T))
+    end = np.choose(second + 2 * (~second & own), (fields.start + 15, *fields.end[:, [3, 2]].T))
+    length = end - begin
+    if int(length.sum()) > _MOST:
+        raise SourceError(f"{int(length.sum())} bytes describe the grids in the file")
+    for edition, size in sorted(set(zip(fields.edition.tolist(), length.tolist(), strict=True))):
+        rows = np.flatnonzero((fields.edition == edition) & (length == size))
+        raw = yield Gather(begin[rows], size)
+        whole = np.ascontiguousarray(raw).view(np.dtype((np.void, size)))[:, 0]
+        _, firsts, kind_of = np.unique(whole, return_index=True, return_inverse=True)
+        for kind, first in enumerate(rows[firsts].tolist()):
+            alike = rows[kind_of.reshape(-1) == kind]
+            start = int(fields.begin[first, 3] if edition == 2 else fields.start[first])
+            stop = int(fields.end[first, 3 if edition == 2 else 2] or fields.end[first, 1])
+            data = yield start, stop - start
+            try:
+                found.append(describe(bytes(data), start, stop))
+                numbers[alike] = len(found) - 1
+            except VirtualZarrError as error:
+                for place in fields.start[alike].tolist():
+                    note(f"message at byte {place}", type(error)(error.message))
+    return found, numbers
+
+
+def describe(data: bytes, begin: int, end: int) -> Grid:
+    """Return the grid that some bytes of a file describe.
+
+    Raises
+    ------
+    CodecError, SourceError, UnsupportedError
+    """
+    keys = grid_keys(grid_message(data))
+    points = keys.pop("numberOfDataPoints")
+    columns, rows = keys.get("Nx"), keys.get("Ny")
+    order = "columns" if keys.get("jPointsAreConsecutive") else "rows"
+    if keys.get("alternativeRowScanning"):
+        order = f"alternating {order}"
+    attributes = prefixed({key: value for key, value in keys.items() if value != ""})
+    if not (isinstance(columns, int) and isinstance(rows, int) and columns * rows == points):
+        located = "rows" if keys["gridType"] in _LISTED else ""
+        return Grid(("values",), (points,), "rows", located, attributes, begin, end, data)
+    dims, shape = ("y", "x"), (rows, columns)
+    if keys["gridType"] in _REGULAR and regular_lines(data, shape) is not None:
+        dims = ("latitude", "longitude")
+    return Grid(dims, shape, order, _located(keys), attributes, begin, end, data)
+
+
+def _located(keys: Mapping[str, Any]) -> str:
+    """Return in which order ecCodes gives the coordinates of points in rows and columns.
+
+    It ignores that rows alternate; and of projected grids, it goes to the right and up from the
+    first point in any case, which is wrong where the points go elsewhere.
+    """
+    grid = keys["gridType"]
+    if grid in _PROJECTED:
+        plain = not keys.get("iScansNegatively") and keys.get("jScansPositively")
+        return "rows" if plain else ""
+    if grid in _REGULAR or grid in _ROTATED:
+        return "columns" if grid != "regular_gg" and keys.get("jPointsAreConsecutive") else "rows"
+    return ""
+
+
+def _configured(order: str) -> dict[str, str]:
+    return {} if order == "rows" else {"order": order}
+
+
+@lru_cache(maxsize=32)
+def regular_lines(
+    data: bytes, shape: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return the latitudes of rows and the longitudes of columns; None if they have none."""
+    if shape[0] * shape[1] > _AT_ONCE:
+        return None
+    both = [coordinates_of(data, key, shape[0] * shape[1]) for key in COORDINATES]
+    for order in ("rows", "columns"):
+        latitudes, longitudes = (in_rows(values, shape, order) for values in both)
+        if (latitudes == latitudes[:, :1]).all() and (longitudes == longitudes[:1]).all():
+            return latitudes[:, 0].copy(), longitudes[0].copy()
+    return None

@@ -1,0 +1,257 @@
+"""Where messages, fields and their sections lie in a file: heads are read, values never.
+
+Parsers are generators that yield which bytes they need, see `virtualzarr.formats.paging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.codecs.grib_message import END, LEAST1, NO_BITMAP, SAME_BITMAP
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.paging import Buffer, Gather
+
+Ints = NDArray[np.int64]
+Steps = Generator[Any, Any, Any]
+Note = Callable[[str, VirtualZarrError], None]
+
+MAGIC = b"GRIB"
+SECTIONS = 8
+_SEARCH = 64 * 1024
+_SEARCH_MOST = 16 * 1024 * 1024
+_HEAD = 16
+_MOST_LEAPS = 1 << 20
+
+
+class Message(NamedTuple):
+    """One message."""
+
+    start: int
+    stop: int
+    edition: int
+    discipline: int
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of a file as columns, in the order in which they lie there.
+
+    Attributes
+    ----------
+    edition, discipline : int64 array
+    message : int64 array
+        Number of the message that a field is in.
+    start, stop : int64 array
+        Where that message begins, and ends.
+    begin, end : int64 arrays, shape (fields, 8)
+        Where each section of a field begins and ends, by its number: 0 and 0 for those there are
+        none of. Section 6 (bitmap) of edition 2 is where the bitmap is in fact.
+    alone : bool array
+        Whether there is no other field in the message.
+    """
+
+    edition: Ints
+    discipline: Ints
+    message: Ints
+    start: Ints
+    stop: Ints
+    begin: Ints
+    end: Ints
+    alone: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.edition)
+
+
+def find_messages(size: int, note: Note) -> Steps:
+    """Parse: return the messages of a file of some length, in order.
+
+    Whatever lies between messages is passed over. A message that is damaged is noted, and the next
+    one is looked for behind its first bytes.
+    """
+    found: list[Message] = []
+    at = 0
+    while True:
+        head = yield at, _HEAD
+        if head[:4] != MAGIC:
+            if 0 < len(head) < len(MAGIC) and MAGIC.startswith(bytes(head)):
+                note(f"message at byte {at}", SourceError("the file ends within its head"))
+            at = yield from _search(at, size)
+            if at < 0:
+                return found
+            head = yield at, _HEAD
+        try:
+            message = yield from _message(at, bytes(head), size)
+        except VirtualZarrError as error:
+            note(f"message at byte {at}", error)
+            at += len(MAGIC)
+            continue
+        found.append(message)
+        at = message.stop
+
+
+def _search(at: int, size: int) -> Steps:
+    """Parse: return where the next message seems to begin; -1 if there is none."""
+    step = _SEARCH
+    while at < size:
+        data: Buffer = yield at, min(step, size - at)
+        place = bytes(data).find(MAGIC)
+        if place >= 0:
+            return at + place
+        at += max(len(data) - 3, 1) if at + len(data) < size else len(data)
+        step = min(2 * step, _SEARCH_MOST)
+    return -1
+
+
+def _message(at: int, head: bytes, size: int) -> Steps:
+    """Parse: return the message at some byte.
+
+    Raises
+    ------
+    SourceError, UnsupportedError
+    """
+    if len(head) < _HEAD:
+        raise SourceError(f"the file ends within the head of a message at {at}")
+    edition = head[7]
+    if edition not in (1, 2):
+        raise UnsupportedError(f"edition {edition} of GRIB; known are 1 and 2")
+    length = int.from_bytes(head[4:7] if edition == 1 else head[8:16], "big")
+    if edition == 1 and length & 0x800000:
+        length = yield from _long_message1(at, length)
+    stop = at + length
+    if length < 24 or stop > size:
+        raise SourceError(
+            f"it has {length} bytes and begins at {at}, but the file ends at {size}; it is "
+            "truncated or damaged"
+        )
+    mark = yield stop - 4, 4 + _HEAD  # the next message is looked at soon
+    if mark[:4] != END:
+        raise SourceError(f"it does not end with 7777 at {stop - 4}; it is damaged")
+    return Message(at, stop, edition, 0 if edition == 1 else head[6])
+
+
+def _long_message1(at: int, length: int) -> Steps:
+    """Parse: return the length of a message of edition 1 of more than 8 MiB.
+
+    ECMWF counts those in units of 120 bytes; section 4 then says how many are too much.
+    """
+    start = at + 8
+    flags = (yield start + 7, 1)[0] if length else 0
+    for number, there in ((1, True), (2, flags & 128), (3, flags & 64)):
+        if there:
+            part = int.from_bytes((yield start, 3), "big")
+            if part < LEAST1[number]:
+                raise SourceError(f"its section {number} has {part} bytes")
+            start += part
+    excess = int.from_bytes((yield start, 3), "big")
+    return (length & 0x7FFFFF) * 120 - excess + 4 if excess < 120 else length
+
+
+def find_fields(messages: list[Message], note: Note) -> Steps:
+    """Parse: return the `Fields` of messages."""
+    columns = np.array(messages, np.int64).reshape(-1, 4)
+    parts = []
+    for edition, walk in ((1, _walk1), (2, _walk2)):
+        numbers = np.flatnonzero(columns[:, 2] == edition)
+        if len(numbers):
+            parts.append((yield from walk(columns, numbers, note)))
+    owner, begin, end = (
+        np.concatenate([part[i] for part in parts]) if parts else np.zeros(shape, np.int64)
+        for i, shape in enumerate(((0,), (0, SECTIONS), (0, SECTIONS)))
+    )
+    order = np.lexsort((end[:, 7], owner))
+    owner, begin, end = owner[order], begin[order], end[order]
+    fields_of = np.bincount(owner, minlength=len(columns))
+    start, stop, edition, discipline = columns[owner].T
+    return Fields(edition, discipline, owner, start, stop, begin, end, fields_of[owner] == 1)
+
+
+def _walk1(columns: Ints, numbers: Ints, note: Note) -> Steps:
+    """Parse: find the sections of messages of edition 1."""
+    start, stop = columns[numbers, 0], columns[numbers, 1] - len(END)
+    begin, end = (np.zeros((len(numbers), SECTIONS), np.int64) for _ in range(2))
+    flags = (yield Gather(start + 15, 1))[:, 0]
+    at, good = start + 8, np.ones(len(numbers), bool)
+    for number, flag in ((1, 0), (2, 128), (3, 64), (4, 0)):
+        there = good & ((flags & flag) == flag)
+        length = _big((yield Gather(at, 3)))
+        finish = stop if number == 4 else at + length
+        wrong = there & ((length < LEAST1[number]) | (finish > stop))
+        wrong |= there & (finish - at < LEAST1[number])
+        _note_all(columns, numbers[wrong], note, f"its section {number} is damaged")
+        good &= ~wrong
+        begin[:, number] = np.where(there, at, 0)
+        end[:, number] = np.where(there, finish, 0)
+        at = np.where(there & good, finish, at)
+    # Where the values are is in column 7, as in edition 2.
+    begin[:, 7], end[:, 7] = begin[:, 4], end[:, 4]
+    return numbers[good], begin[good], end[good]
+
+
+def _walk2(columns: Ints, numbers: Ints, note: Note) -> Steps:
+    """Parse: find the sections of messages of edition 2, of all messages side by side."""
+    begin, end = (np.zeros((len(numbers), SECTIONS), np.int64) for _ in range(2))
+    bitmap = np.zeros((len(numbers), 2), np.int64)
+    before = np.zeros(len(numbers), np.int64)  # the number of the section before
+    at, stop = columns[numbers, 0] + 16, columns[numbers, 1] - len(END)
+    found: list[tuple[Ints, Ints, Ints]] = []
+    for _ in range(_MOST_LEAPS):
+        if not len(numbers):
+            break
+        heads = yield Gather(at, 6)
+        length, number = _big(heads[:, :4]), heads[:, 4].astype(np.int64)
+        finish = at + length
+        wrong = (length < 5) | (finish > stop) | ~_follows(before, number)
+        kept = ~wrong
+        _note_all(columns, numbers[wrong], note, "its sections are damaged")
+        rows = np.arange(len(numbers))[kept]
+        begin[rows, number[kept]], end[rows, number[kept]] = at[kept], finish[kept]
+        _keep_bitmaps(begin, end, bitmap, rows[number[kept] == 6], heads[:, 5])
+        whole = rows[number[kept] == 7]
+        complete = (end[whole][:, [1, 3, 4, 5, 6]] > 0).all(axis=1)
+        _note_all(columns, numbers[whole[~complete]], note, "it lacks a section")
+        whole = whole[complete]
+        found.append((numbers[whole], begin[whole].copy(), end[whole].copy()))
+        # The end mark follows section 7, or another field.
+        more = kept & (finish < stop)
+        broken = kept & (finish == stop) & (number != 7)
+        _note_all(columns, numbers[broken], note, "it ends without values")
+        numbers, at, stop, before = numbers[more], finish[more], stop[more], number[more]
+        begin, end, bitmap = begin[more], end[more], bitmap[more]
+    return tuple(np.concatenate([part[i] for part in found]) for i in range(3))
+
+
+def _follows(before: Ints, number: Ints) -> NDArray[np.bool_]:
+    """Whether sections follow one another as they may; after the values, some are repeated."""
+    again = (before == 7) & (number >= 2) & (number <= 4)
+    skipped = (number - before == 1) | ((before == 1) & (number == 3))
+    return again | (skipped & (number <= 7))
+
+
+def _keep_bitmaps(
+    begin: Ints, end: Ints, bitmap: Ints, rows: Ints, indicators: NDArray[np.uint8]
+) -> None:
+    """Remember where bitmaps are, or put them in place of those that are said to be the same."""
+    indicator = indicators[rows]
+    same = rows[(indicator == SAME_BITMAP) & (bitmap[rows, 1] > 0)]
+    begin[same, 6], end[same, 6] = bitmap[same].T
+    defined = rows[(indicator != SAME_BITMAP) & (indicator != NO_BITMAP)]
+    bitmap[defined] = np.stack([begin[defined, 6], end[defined, 6]], axis=1)
+
+
+def _note_all(columns: Ints, numbers: Ints, note: Note, problem: str) -> None:
+    for start in columns[numbers, 0].tolist():
+        note(f"message at byte {start}", SourceError(problem))
+
+
+def _big(raw: NDArray[np.uint8]) -> Ints:
+    """Return rows of bytes as unsigned numbers, the most significant first."""
+    out = np.zeros(len(raw), np.int64)
+    for column in raw.T:
+        out = (out << 8) | column
+    return out

@@ -1,0 +1,217 @@
+"""What ecCodes says of messages without values: parameters and levels, steps and grids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from virtualzarr.codecs.grib import library, opened
+from virtualzarr.codecs.grib_message import MAX_POINTS
+from virtualzarr.errors import SourceError, UnsupportedError
+
+UNKNOWN = ("unknown", "undef", "", "~")
+
+_ATTRIBUTES = (
+    "name", "shortName", "units", "cfName", "cfVarName", "dataType", "stepType", "typeOfLevel",
+    "totalNumber", "numberOfDirections", "numberOfFrequencies",
+)  # fmt: skip
+_WAVES = ("directionNumber", "frequencyNumber")
+_ORIGIN = ("edition", "centre", "centreDescription", "subCentre")
+
+APART = (
+    "dataType", "bottomLevel", "lengthOfTimeRange", "startStep", "derivedForecast",
+    "percentileValue", "quantileValue", "numberOfQuantiles", "probabilityType",
+    "scaledValueOfLowerLimit", "scaledValueOfUpperLimit", "constituentType", "aerosolType",
+    "scaledValueOfFirstWavelength", "scaledValueOfFirstSize", "satelliteNumber",
+    "scaledValueOfCentralWaveNumber", "typeOfGeneratingProcess", "generatingProcessIdentifier",
+    "backgroundProcess", "subCentre", "centre", "experimentVersionNumber", "stream", "edition",
+)  # fmt: skip
+"""Keys that tell apart fields that are alike in everything else, the first that do it."""
+
+_GRID = (
+    "gridType", "gridDefinitionDescription", "uvRelativeToGrid", "numberOfPoints", "Nx", "Ny", "N",
+    "J", "K", "M", "Nside", "orderingConvention", "numberOfGridUsed",
+    "iDirectionIncrementInDegrees", "jDirectionIncrementInDegrees",
+    "iScansNegatively", "jScansPositively", "jPointsAreConsecutive", "alternativeRowScanning",
+    "latitudeOfFirstGridPointInDegrees", "longitudeOfFirstGridPointInDegrees",
+    "latitudeOfLastGridPointInDegrees", "longitudeOfLastGridPointInDegrees",
+    "latitudeOfSouthernPoleInDegrees", "longitudeOfSouthernPoleInDegrees",
+    "angleOfRotationInDegrees", "LaDInDegrees", "LoVInDegrees", "orientationOfTheGridInDegrees",
+    "Latin1InDegrees", "Latin2InDegrees", "DxInMetres", "DyInMetres", "DiInMetres", "DjInMetres",
+    "standardParallelInDegrees", "centralLongitudeInDegrees", "projectionCentreFlag",
+    "shapeOfTheEarth", "radius", "earthMajorAxis", "earthMinorAxis",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Fields that differ in nothing but time, step and member.
+
+    Attributes
+    ----------
+    name : str
+        Of the variable: the one for CF conventions, the short one, or the parameter's numbers.
+    level_type, step_type : str
+    level : float or None
+    step : int
+        Seconds from the reference time of the field that was looked at to the end of its time.
+    member : int
+        Of an ensemble; -1 where there is none.
+    direction, frequency : int or None
+        Numbers of two-dimensional wave spectra.
+    attributes : dict
+        Of variables, with their prefix.
+    origin : dict
+        Attributes of groups.
+    message : bytes
+        Without values: what to ask for more.
+    """
+
+    name: str
+    level_type: str
+    step_type: str
+    level: float | None
+    step: int
+    member: int
+    direction: int | None
+    frequency: int | None
+    attributes: dict[str, Any]
+    origin: dict[str, Any]
+    message: bytes = field(repr=False)
+
+
+def ask(message: bytes, code: tuple[int, ...]) -> Kind:
+    """Ask ecCodes of what kind a field is.
+
+    Parameters
+    ----------
+    message : bytes
+        Without values.
+    code : tuple of int
+        The parameter's numbers in its tables.
+
+    Raises
+    ------
+    CodecError, UnsupportedError
+    """
+    with opened(message) as handle:
+        known = {key: _get(handle, key) for key in (*_ATTRIBUTES, "paramId", "number", *_WAVES)}
+        member, *waves = (known.pop(key) for key in ("number", *_WAVES))
+        level_type = _text(known["typeOfLevel"]) or _surface(handle)
+        level = _get(handle, "level", float)
+        levels = _get(handle, "NV")
+        origin = {key: _get(handle, key) for key in _ORIGIN}
+        step = _end_step(handle, message)
+    names = (_text(known[key]) for key in ("cfVarName", "shortName"))
+    attributes: dict[str, Any] = {key: value for key, value in known.items() if _is_known(value)}
+    if not known["paramId"]:
+        attributes["parameter"] = list(code)
+    if levels and len(code) == 3:  # in edition 1 they belong to the grid
+        attributes["NV"] = levels
+    attributes["stepUnits"] = 1
+    return Kind(
+        next(filter(None, names), "") or "_".join(map(str, ("unknown", *code))),
+        level_type,
+        str(known["stepType"]),
+        level if level is not None and math.isfinite(level) else None,
+        step,
+        member if isinstance(member, int) else -1,
+        waves[0],
+        waves[1],
+        prefixed(attributes) | _described(attributes),
+        prefixed({key: value for key, value in origin.items() if value is not None}),
+        message,
+    )
+
+
+def told_apart(message: bytes) -> dict[str, Any]:
+    """Ask ecCodes for the keys that may tell apart what is alike."""
+    with opened(message) as handle:
+        return {key: _get(handle, key) for key in APART}
+
+
+def prefixed(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ecCodes' keys as attributes."""
+    return {f"GRIB_{key}": value for key, value in attributes.items()}
+
+
+def grid_keys(message: bytes) -> dict[str, Any]:
+    """Ask ecCodes for what describes a grid, and ``numberOfDataPoints``.
+
+    Raises
+    ------
+    CodecError, UnsupportedError
+    """
+    with opened(message) as handle:
+        found = {key: _get(handle, key) for key in (*_GRID, "numberOfDataPoints", "NV")}
+    points = found["numberOfDataPoints"]
+    if not isinstance(points, int) or points <= 0:
+        raise SourceError(f"a grid ({found['gridType']}) of {points} points")
+    if points > MAX_POINTS:
+        raise UnsupportedError(f"a grid of {points} points; at most {MAX_POINTS} are supported")
+    found["gridType"] = found["gridType"] or "unknown"
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _end_step(handle: Any, message: bytes) -> int:
+    """Return the seconds from the reference time to the end of a field's time.
+
+    Raises
+    ------
+    UnsupportedError
+        Steps are of months or years, or otherwise of no known length.
+    """
+    eccodes = library()
+    try:
+        # Not all steps can be given in the units that it chooses.
+        eccodes.codes_set_string(handle, "stepUnits", "s")
+        return int(eccodes.codes_get_long(handle, "endStep"))
+    except eccodes.CodesInternalError:
+        pass
+    with opened(message) as fresh:
+        keys = ("dataDate", "dataTime", "validityDate", "validityTime")
+        parts = [_get(fresh, key) for key in keys]
+    try:
+        start, end = (_moment(*pair) for pair in (parts[:2], parts[2:]))
+    except (TypeError, ValueError) as error:
+        raise UnsupportedError("the length of its forecast step is not known") from error
+    return int((end - start).total_seconds())
+
+
+def _moment(date: int, time: int) -> datetime:
+    return datetime(date // 10000, date // 100 % 100, date % 100, time // 100, time % 100)
+
+
+def _get(handle: Any, key: str, kind: Any = None) -> Any:
+    """Return the value of a key, None where there is none."""
+    eccodes = library()
+    try:
+        return eccodes.codes_get(handle, key, kind)
+    except eccodes.CodesInternalError:
+        return None
+
+
+def _text(value: Any) -> str:
+    """Return a name, nothing for one that says that it is not known."""
+    return str(value).replace("/", "_") if _is_known(value) else ""
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and value not in UNKNOWN
+
+
+def _surface(handle: Any) -> str:
+    """Return a name for levels of a type that has none: its numbers in the code table."""
+    keys = ("typeOfFirstFixedSurface", "typeOfSecondFixedSurface", "indicatorOfTypeOfLevel")
+    found = [_get(handle, key, int) for key in keys]
+    numbers = [str(number) for number in found if number is not None and number != 255]
+    return "_".join(("level", *numbers))
+
+
+def _described(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of the CF conventions."""
+    pairs = (("units", "units"), ("long_name", "name"), ("standard_name", "cfName"))
+    return {name: attributes[key] for name, key in pairs if key in attributes}

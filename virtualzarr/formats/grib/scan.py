@@ -1,0 +1,241 @@
+"""A GRIB file as groups of variables, one chunk for each field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.array.inline import inline_array
+from virtualzarr.codecs.grib import library
+from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.formats.grib.cubes import DECREASING, Variable, find_variables, make_array
+from virtualzarr.formats.grib.grids import Grid, read_grids
+from virtualzarr.formats.grib.index import Steps, find_fields, find_messages
+from virtualzarr.formats.grib.layout import arrange
+from virtualzarr.formats.grib.products import Products, read_products
+from virtualzarr.formats.grib.references import Places, read_places
+from virtualzarr.formats.hdf5.source import MappedFile
+from virtualzarr.formats.paging import pages_of
+from virtualzarr.formats.refusals import Refusals
+from virtualzarr.group import Group
+from virtualzarr.manifest import Source
+from virtualzarr.stores.files import is_url
+
+_MOST_NOTES = 1000
+
+_EPOCH = {"units": "seconds since 1970-01-01T00:00:00", "calendar": "proleptic_gregorian"}
+_AXES: dict[str, dict[str, Any]] = {
+    "number": {
+        "units": "1",
+        "standard_name": "realization",
+        "long_name": "ensemble member numerical id",
+    },
+    "time": {
+        **_EPOCH,
+        "standard_name": "forecast_reference_time",
+        "long_name": "initial time of forecast",
+    },
+    "step": {
+        "units": "hours",
+        "standard_name": "forecast_period",
+        "long_name": "time since forecast_reference_time",
+        "dtype": "timedelta64[ns]",
+    },
+    "valid_time": {**_EPOCH, "standard_name": "time", "long_name": "time"},
+}
+_PRESSURE = {"standard_name": "air_pressure", "long_name": "pressure", "positive": "down"}
+_SOIL = {"units": "m", "positive": "down", "long_name": "soil depth", "standard_name": "depth"}
+_LEVELS: dict[str, dict[str, Any]] = {
+    "isobaricInhPa": {"units": "hPa", **_PRESSURE},
+    "isobaricInPa": {"units": "Pa", **_PRESSURE},
+    "isobaricLayer": {"units": "Pa", **_PRESSURE},
+    "depthBelowLand": _SOIL,
+    "depthBelowLandLayer": _SOIL,
+    "heightAboveGround": {
+        "units": "m",
+        "positive": "up",
+        "long_name": "height above the surface",
+        "standard_name": "height",
+    },
+    "hybrid": {
+        "units": "1",
+        "positive": "down",
+        "long_name": "hybrid level",
+        "standard_name": "atmosphere_hybrid_sigma_pressure_coordinate",
+    },
+}
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Scan a file of GRIB messages, edition 1 or 2 or both.
+
+    Fields of one parameter, type of level and kind of step, on one grid, are one variable, along
+    those of `number`, `time`, `step` and the level (named by its type) in which they differ;
+    what does not differ is a coordinate without a dimension. Each field is a chunk; where there is
+    none, values are missing. Names, coordinates and attributes are those that cfgrib gives.
+
+    If the variables of a file do not fit together in one group, there are groups for the types of
+    levels, named as cfgrib names them, and within those, where need be, for what else they
+    differ in: ``surface/accum``, ``heightAboveGround/2``.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+    on_error : {"raise", "warn"}
+        What to do about a message that is damaged or not supported, and about fields that nothing
+        tells apart: raise, or warn, leave them out and note them in the group's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        If there is no such file, or it is truncated or damaged.
+    UnsupportedError
+        If a message cannot be decoded exactly.
+    MissingDependencyError
+        If ecCodes is not installed.
+    """
+    library()
+    source = Source.of_file(path_or_url, storage_options)
+    try:
+        return _Scan(source, Refusals(source, on_error)).group()
+    except VirtualZarrError as error:
+        raise error.at(file=source.uri) from error.__cause__
+
+
+class _Scan:
+    """The scan of one file."""
+
+    def __init__(self, source: Source, refusals: Refusals) -> None:
+        self.source, self.refusals = source, refusals
+        self.products: Products
+        self.places: Places
+        self.grids: list[Grid]
+
+    def group(self) -> Group:
+        file = pages_of(self.source) if is_url(self.source.uri) else MappedFile(self.source.uri)
+        (variables,) = file.run([self._read(file.size)])
+        parts = arrange(variables)
+        members: dict[str, Any] = {}
+        for path, own in parts:
+            with self.refusals.of(path):
+                _put(members, path, own)
+        return self._built(members, "", variables)
+
+    def _read(self, size: int) -> Steps:
+        """Parse: return all variables."""
+        messages = yield from find_messages(size, self._note)
+        fields = yield from find_fields(messages, self._note)
+        if not len(fields) and not self.refusals.reasons:
+            raise SourceError("there is no GRIB message in the file")
+        self.grids, grid = yield from read_grids(fields, self._note)
+        self.products = yield from read_products(fields, self._note)
+        self.places = yield from read_places(fields)
+        variables, refused = find_variables(fields, self.products, grid)
+        for name, reason in refused.items():
+            with self.refusals.of(name):
+                raise SourceError(reason)
+        return variables
+
+    def _note(self, name: str, error: VirtualZarrError) -> None:
+        """Raise what is wrong with a message, or note it."""
+        if len(self.refusals.reasons) >= _MOST_NOTES:
+            raise SourceError(f"more than {_MOST_NOTES} messages are damaged or not supported")
+        with self.refusals.of(name):
+            raise error
+
+    def _built(self, node: dict[str, Any], path: str, variables: list[Variable]) -> Group:
+        """Return the group of a tree of groups and lists of variables."""
+        members: dict[str, Array | Group] = {}
+        for name, below in node.items():
+            if name:
+                place = f"{path}/{name}" if path else name
+                members[name] = self._built(below, place, _all(below))
+        for variable in node.get("", ()):
+            place = f"{path}/{variable.name}" if path else variable.name
+            grid = self.grids[variable.grid]
+            array = make_array(variable, self.products, self.places, grid, self.source, place)
+            beside = self._coordinates(variable, grid, path)
+            metadata = array.metadata.replace(
+                attributes={**array.metadata.attributes, "coordinates": " ".join(beside)}
+            )
+            members.update(beside)
+            members[variable.name] = Array.virtual(metadata, array.manifest, place)
+        attributes = _origin(variables)
+        refused = {} if path else self.refusals.reasons
+        return Group(attributes, members, path, refused)
+
+    def _coordinates(self, variable: Variable, grid: Grid, path: str) -> dict[str, Array]:
+        """Return the coordinates of a variable, by name."""
+        found: dict[str, Array] = {}
+        known = {name: np.array(values) for name, values in variable.coordinates.items()}
+
+        def put(name: str, values: Any, dims: tuple[str, ...], level: bool = False) -> None:
+            place = f"{path}/{name}" if path else name
+            found[name] = inline_array(values, dims, _described(name, level), place)
+
+        for name, values in known.items():
+            dims = (variable.dims if variable.listed else (name,)) if len(values) > 1 else ()
+            values = values / 3600.0 if name == "step" else values
+            put(name, values if dims else values[0], dims, name == variable.level_type)
+        time, step = known["time"], known["step"]
+        if variable.listed:
+            put("valid_time", time + step, variable.dims)
+        else:
+            valid: Any = time[:, None] + step
+            dims = tuple(name for name in ("time", "step") if len(known[name]) > 1)
+            put("valid_time", valid.reshape([len(known[name]) for name in dims]), dims)
+        return found | grid.coordinates(self.source, path)
+
+
+def _put(members: dict[str, Any], path: str, variables: list[Variable]) -> None:
+    """Add variables to a tree of groups, in each of which they are under an empty name."""
+    for name in filter(None, path.split("/")):
+        members = members.setdefault(name, {})
+    members[""] = variables
+
+
+def _all(node: dict[str, Any]) -> list[Variable]:
+    """Return all variables in a tree."""
+    own: list[Variable] = list(node.get("", ()))
+    for name, below in node.items():
+        if name:
+            own += _all(below)
+    return own
+
+
+def _described(name: str, level: bool) -> dict[str, Any]:
+    """Return the attributes of a coordinate."""
+    if not level:
+        return _AXES.get(name, {"units": "1", "long_name": f"GRIB key {name}"})
+    found = _LEVELS.get(name, {"units": "1", "long_name": f"level ({name})"})
+    return {**found, "stored_direction": "decreasing"} if name in DECREASING else found
+
+
+def _origin(variables: list[Variable]) -> dict[str, Any]:
+    """Return the attributes of a group: those that are the same for all that is in it."""
+    origins = [kind.origin for variable in variables for kind in variable.kinds]
+    if not origins:
+        return {}
+    common = {
+        key: value
+        for key, value in origins[0].items()
+        if all(other.get(key) == value for other in origins)
+    }
+    common["Conventions"] = "CF-1.7"
+    if "GRIB_centreDescription" in common:
+        common["institution"] = common["GRIB_centreDescription"]
+    return common
