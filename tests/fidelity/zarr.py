@@ -65,7 +65,7 @@ def check(path: Path) -> Iterator[Row]:
             yield Row(name, "refused", group.refused[name])
         else:
             # What is not in a group of its own is not listed, by zarr-python neither.
-            yield Row(name, *compare(nodes.get(name) or _opened(path, name), theirs))
+            yield Row(name, *compare(nodes[name] if name in nodes else _opened(path, name), theirs))
 
 
 def _opened(path: Path, name: str) -> Any:
