@@ -68,6 +68,16 @@ def test_values_become_json(value, expected):
     assert same_json(converted(value), expected)
 
 
+@pytest.mark.parametrize("dtype", ["?", "i1", ">u8", ">i4", "f2", ">f4", "f8", "g", "S3", "U2"])
+@pytest.mark.parametrize("shape", [(0,), (3,), (2, 0), (2, 1), (2, 3)])
+def test_arrays_are_what_their_elements_are(dtype, shape):
+    values = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    found = np.array(converted(values), object).reshape(shape)
+    for place, value in np.ndenumerate(values):
+        assert found[place] == converted(value)
+        assert type(found[place]) is type(converted(value))
+
+
 def test_order_and_names():
     attributes = {"z": 1, "a": 2, b"bytes": 3}
     assert list(json_attributes(attributes)) == ["z", "a", "bytes"]
@@ -85,7 +95,8 @@ def test_text_in_another_encoding_is_said(value):
     "value",
     [
         *(1j, np.complex64(1), object(), datetime.date(2020, 1, 1), "\ud800"),
-        *(np.void(b"ab"), np.datetime64(1, "s"), np.array([1j, 2j]), [object()]),
+        *(np.void(b"ab"), np.datetime64(1, "s"), np.timedelta64(1, "s"), np.array([1j, 2j])),
+        [object()],
     ],
     ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", repr(value)),  # the same in every process
 )

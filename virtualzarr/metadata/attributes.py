@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualzarr.errors import MetadataError, RefusedWarning
 
@@ -91,19 +92,25 @@ def json_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _json(value: Any, name: str) -> Any:
     if isinstance(value, np.ndarray):
-        if value.shape == (1,):
-            value = value[0]
-        elif value.ndim:
-            return [_element(item, name) for item in value]
-        else:
-            value = value[()]
+        if value.ndim and value.shape != (1,):
+            return _elements(value, name)
+        value = value.reshape(())[()]
     return _element(value, name)
+
+
+def _elements(values: NDArray[Any], name: str) -> list[Any]:
+    """Return the elements of an array, which are many in some files."""
+    if values.dtype.kind in "biu":
+        return values.tolist()
+    if values.ndim == 1 and values.dtype.kind == "f" and values.dtype.itemsize in _TYPED:
+        return list(map(_TYPED[values.dtype.itemsize], values.tolist()))
+    return [_element(item, name) for item in values]
 
 
 def _element(value: Any, name: str) -> Any:
     """Return one value; unlike those of an attribute itself, inner lists of one stay lists."""
     if isinstance(value, np.ndarray):
-        return [_element(item, name) for item in value] if value.ndim else _element(value[()], name)
+        return _elements(value, name) if value.ndim else _element(value[()], name)
     if isinstance(value, bytes | str):
         return _text(value, f"the attribute {name!r}")
     if isinstance(value, np.void) and value.dtype.names is not None:
@@ -124,7 +131,7 @@ def _element(value: Any, name: str) -> Any:
 def _number(value: np.generic) -> Any:
     if isinstance(value, np.bool_):
         return bool(value)
-    if isinstance(value, np.integer):
+    if value.dtype.kind in "iu":  # not timedelta64, which numpy takes for an integer
         return int(value)
     if isinstance(value, np.floating):
         number = float(value)
