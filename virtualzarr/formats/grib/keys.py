@@ -14,9 +14,12 @@ from virtualzarr.errors import SourceError, UnsupportedError
 
 UNKNOWN = ("unknown", "undef", "", "~")
 
+_PARAMETER = ("name", "shortName", "units", "cfName", "cfVarName")
+"""What follows from a parameter's number: the tables that these are in take long to search."""
+
 _ATTRIBUTES = (
-    "name", "shortName", "units", "cfName", "cfVarName", "dataType", "stepType", "typeOfLevel",
-    "totalNumber", "numberOfDirections", "numberOfFrequencies",
+    "paramId", "dataType", "stepType", "typeOfLevel", "totalNumber", "numberOfDirections",
+    "numberOfFrequencies",
 )  # fmt: skip
 _WAVES = ("directionNumber", "frequencyNumber")
 _ORIGIN = ("edition", "centre", "centreDescription", "subCentre")
@@ -98,14 +101,15 @@ def ask(message: bytes, code: tuple[int, ...]) -> Kind:
     CodecError, UnsupportedError
     """
     with opened(message) as handle:
-        known = {key: _get(handle, key) for key in (*_ATTRIBUTES, "paramId", "number", *_WAVES)}
+        known = {key: _get(handle, key) for key in (*_ATTRIBUTES, "number", *_WAVES)}
         member, *waves = (known.pop(key) for key in ("number", *_WAVES))
         level_type = _text(known["typeOfLevel"]) or _surface(handle)
         level = _get(handle, "level", float)
         levels = _get(handle, "NV")
         origin = {key: _get(handle, key) for key in _ORIGIN}
+        known |= _parameter(handle, known["paramId"], origin["edition"], origin["centre"])
         step = _end_step(handle, message)
-    names = (_text(known[key]) for key in ("cfVarName", "shortName"))
+    names = (_text(known.get(key)) for key in ("cfVarName", "shortName"))
     attributes: dict[str, Any] = {key: value for key, value in known.items() if _is_known(value)}
     if not known["paramId"]:
         attributes["parameter"] = list(code)
@@ -125,6 +129,20 @@ def ask(message: bytes, code: tuple[int, ...]) -> Kind:
         prefixed({key: value for key, value in origin.items() if value is not None}),
         message,
     )
+
+
+def _parameter(handle: Any, number: int | None, edition: int, centre: str) -> dict[str, Any]:
+    """Return what follows from a parameter's number; nothing for one without."""
+    if not number:
+        return {}
+    found = _parameters.get((number, edition, centre))
+    if found is None:
+        found = {key: _get(handle, key) for key in _PARAMETER}
+        _parameters[number, edition, centre] = found
+    return found
+
+
+_parameters: dict[tuple[int, int, str], dict[str, Any]] = {}
 
 
 def told_apart(message: bytes) -> dict[str, Any]:

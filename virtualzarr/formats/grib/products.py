@@ -36,6 +36,11 @@ _INSTANT = (0, 1, 2, 5, 6)
 _CENTURY, _DATE1 = 24, slice(12, 17)
 """Where the date lies in section 1 of edition 1."""
 
+_UNIT1, _INDICATOR1 = 17, 20
+_FORECAST1 = {0: (18,), 10: (18, 19)}
+"""Where the forecast time lies in it, by the time range indicator; its units are those of edition 2
+but for 13 and above."""
+
 
 @dataclass(frozen=True)
 class Products:
@@ -177,6 +182,13 @@ class _Reader:
         if self.part.edition == 1:
             masked[:, first:][:, _DATE1] = 0
             masked[:, first + _CENTURY] = 0
+            head = self.rows[:, first:].astype(np.int64)
+            for indicator, places in _FORECAST1.items():
+                units = np.where(head[:, _UNIT1] == 13, 0, _UNITS[head[:, _UNIT1]])
+                rows = np.flatnonzero((head[:, _INDICATOR1] == indicator) & (units > 0))
+                for place in places:
+                    forecast[rows] = forecast[rows] * 256 + head[rows, place] * units[rows]
+                    masked[rows, first + place] = 0
             return masked, forecast, members
         masked[:, first:][:, _DATE2] = 0
         body = self.rows[:, product:].astype(np.int64)
