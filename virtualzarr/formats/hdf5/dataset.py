@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -15,10 +16,12 @@ from grids.grid import SeparableGrid
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.base import BytesBytes
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5 import external, inlined, virtual
+from virtualzarr.formats.hdf5 import external, header, heaped, inlined, space, virtual
+from virtualzarr.formats.hdf5.datatype import checked, decoded, size
 from virtualzarr.formats.hdf5.describe import Described, read_stored
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
+from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.types import ElementType
 from virtualzarr.manifest import Decoder, Manifest, Sources
@@ -292,10 +295,15 @@ def _copied(dataset: _Dataset) -> Values:
     described = dataset.described
     if described.external:
         raise UnsupportedError("variable-length values in external files")
-    dsid = described.open("values that lie elsewhere")
-    if described.layout.kind == "virtual":
-        _check_sources(dsid.get_create_plist(), dataset.near)
-    dtype, shape, data, pipeline = inlined.read(dsid, dataset.near.names)
+    try:
+        dtype, shape, data, pipeline = dataset.near.file.copy(
+            described.address, lambda: copying(described, dataset.near)
+        )
+    except Unknown as reason:
+        dsid = described.open(reason.message)
+        if described.layout.kind == "virtual":
+            _check_sources(dsid.get_create_plist(), dataset.near)
+        dtype, shape, data, pipeline = inlined.read(dsid, dataset.near.names)
     grid = RegularGrid(shape, [max(n, 1) for n in shape])
     if 0 in shape:
         manifest = Manifest.missing(grid.grid_shape)
@@ -303,6 +311,35 @@ def _copied(dataset: _Dataset) -> Values:
         manifest = Manifest.inline(data, len(shape))
     fill = "" if dtype == STRING else None if dtype.hasobject else np.zeros((), dtype)[()]
     return Values(shape, dtype, grid, manifest, pipeline, fill)
+
+
+def copying(described: Described, near: Surroundings) -> Generator[Any, Any, inlined.Copied]:
+    """Read values that lie in heaps; a parser, so that many can be read in the same rounds.
+
+    Raises
+    ------
+    Unknown
+        If only h5py can read them.
+    """
+    objects, address, shape = near.file.objects, described.address, described.shape
+    if objects is None or address is None or shape is None or described.layout.kind == "virtual":
+        raise Unknown("values that lie elsewhere")
+    messages = objects.messages(address)
+    message = checked(messages[header.TYPE])
+    try:
+        decoded(message).dtype  # noqa: B018
+    except TypeError as error:
+        raise Unknown(f"a datatype that numpy does not have: {error}") from error
+    width = size(message)
+    element = ElementType(np.dtype((np.void, width)), width, (make("bytes"),))
+    grid, manifest, pipeline = _stored(_Dataset(described, near, element, shape))
+    assert isinstance(grid, RegularGrid)
+    given = space.fill(messages.get(header.FILL), messages.get(header.OLD_FILL))
+    fill = bytes(width) if given.never or given.value is None else given.value
+    if len(fill) != width:
+        raise Unknown("a fill value of another length")
+    stored = yield from heaped.elements(grid, manifest, pipeline, fill, described.base)
+    return (yield from heaped.copied(objects.heap, near.names, message, stored))
 
 
 def _fill_value(dataset: _Dataset, manifest: Manifest | None) -> Any:

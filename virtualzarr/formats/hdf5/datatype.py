@@ -159,6 +159,33 @@ def _compound(message: bytes, at: int, version: int, count: int, length: int, de
     return at
 
 
+def members(message: bytes) -> list[tuple[int, bytes]]:
+    """Return offset and datatype of each member of a datatype of class `COMPOUND`, as stored.
+
+    The HDF5 library itself tells offsets in memory, where pointers are of another length.
+
+    Raises
+    ------
+    Unknown
+        If members have axes of their own, as version 1 has it.
+    """
+    version, count = message[0] >> 4, message[1] | message[2] << 8
+    wide = 4 if version < 3 else max(-(-size(message).bit_length() // 8), 1)
+    at, found = 8, []
+    for _ in range(count):
+        at = _name(message, at, version)
+        offset = int.from_bytes(message[at : at + wide], "little")
+        at += wide
+        if version == 1:
+            if message[at]:
+                raise Unknown("members of a compound datatype with axes of their own")
+            at += 28
+        end = _end(message, at, 0)
+        found.append((offset, message[at:end]))
+        at = end
+    return found
+
+
 @dataclass(frozen=True)
 class Memory:
     """A flat datatype and the numpy dtype that h5py reads it as.

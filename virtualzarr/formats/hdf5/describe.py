@@ -52,6 +52,8 @@ class Described:
         Returns the chunk index.
     open : callable
         Gets what for, and returns the dataset as h5py has it.
+    address : int, optional
+        Of the object header, if its messages are known.
     """
 
     shape: tuple[int, ...] | None
@@ -64,6 +66,7 @@ class Described:
     fill: Callable[[], NDArray[Any] | None]
     index: Callable[[], ChunkIndex | None]
     open: Callable[[str], Any]
+    address: int | None = None
 
 
 def describe(found: Object | None, base: int, size: int, open_: Callable[[str], Any]) -> Described:
@@ -118,6 +121,7 @@ def _by_messages(found: Object, base: int, size: int, open_: Callable[[str], Any
         lambda: _fill(messages[header.TYPE], given),
         lambda: _index(found, base, open_),
         open_,
+        found.address,
     )
 
 

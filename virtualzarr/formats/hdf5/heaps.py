@@ -7,18 +7,27 @@ from bisect import bisect_right
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.btree import records
-from virtualzarr.formats.hdf5.source import Buffer, Unknown, exactly
+from virtualzarr.formats.hdf5.source import Buffer, Gather, Unknown, exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 _GLOBAL_GUESS = 4096
+_SIGNATURE = b"GCOL\x01"
+# So many collections are listed side by side; fewer of them one after the other.
+_MANY = 64
 _MAX_BLOCKS = 1 << 20
 _MAX_ROWS = 64
 _CHECKED = 2
 
 # Address and length of what is to be read, and where in it an object starts and how long it is.
 _Place = tuple[int, int, int, int]
+
+# Of objects of global heaps: collection and index in one number, in order; start; length.
+_Listed = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def local(superblock: Superblock, address: int) -> Generator[Any, Any, bytes]:
@@ -38,6 +47,7 @@ def local(superblock: Superblock, address: int) -> Generator[Any, Any, bytes]:
     size, place = superblock.length(header, 8), superblock.address(header, 8 + 2 * width)
     if size > superblock.size:
         raise SourceError(f"the local heap at {address} does not fit into the file")
+    superblock.spend(size)
     data = yield from exactly(place, size, "data of a local heap")
     return bytes(data)
 
@@ -65,6 +75,7 @@ class GlobalHeap:
     def __init__(self, superblock: Superblock) -> None:
         self.superblock = superblock
         self.attributes: dict[bytes, Any] = {}
+        self._columns: dict[int, NDArray[np.int64]] = {}
         self._collections: dict[int, tuple[Buffer, dict[int, tuple[int, int]]]] = {}
 
     def known(self, address: int, index: int) -> bytes | None:
@@ -91,30 +102,162 @@ class GlobalHeap:
         start, stop = places[index]
         return bytes(data[start:stop])
 
+    def get_all(
+        self, addresses: NDArray[np.uint64], indexes: NDArray[np.uint32], lengths: NDArray[np.int64]
+    ) -> Generator[Any, Any, list[bytes]]:
+        """Return the first bytes of many objects, of which the collections are read together.
+
+        Parameters
+        ----------
+        addresses, indexes : array
+            Of the collections, and of the objects in them.
+        lengths : array
+            Of what is wanted.
+
+        Raises
+        ------
+        SourceError
+            If there are no such objects.
+        """
+        if not len(addresses):
+            return []
+        if int(addresses.max()) >= self.superblock.size:
+            raise SourceError(f"there is no global heap at {addresses.max()}")
+        known, which = np.unique(addresses.astype(np.int64), return_inverse=True)
+        data, bounds = yield from self._collections_at(known)
+        whole = data.tobytes()
+        keys, start, size = self._listed(known.tolist(), whole, data, bounds)
+        wanted = which.astype(np.int64) << 32 | indexes
+        place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        bad = np.flatnonzero(keys[place] != wanted) if len(keys) else np.zeros(1, np.int64)
+        if len(bad):
+            raise SourceError(
+                f"the global heap at {addresses[bad[0]]} has no object {indexes[bad[0]]}"
+            )
+        if (lengths > size[place]).any():
+            raise SourceError("a sequence is longer than what the global heap holds of it")
+        first = start[place]
+        return [whole[a:b] for a, b in zip(first.tolist(), (first + lengths).tolist(), strict=True)]
+
+    @property
+    def _head(self) -> int:
+        """Bytes of the head of an object or a collection: a multiple of 8, as of objects."""
+        return -(-(8 + self.superblock.length_size) // 8) * 8
+
+    def _collections_at(
+        self, addresses: NDArray[np.int64]
+    ) -> Generator[Any, Any, tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+        """Return the bytes of collections, and where each starts and ends in them."""
+        rows: NDArray[np.uint8] = yield Gather(addresses, _GLOBAL_GUESS)
+        wrong = (rows[:, :5] != np.frombuffer(_SIGNATURE, np.uint8)).any(axis=1)
+        if wrong.any():
+            raise SourceError(f"there is no global heap at {addresses[wrong][0]}")
+        size = _numbers(rows.reshape(-1), np.arange(len(rows)) * _GLOBAL_GUESS + 8,
+                        self.superblock.length_size)  # fmt: skip
+        if (size < self._head).any() or (size > self.superblock.size - addresses).any():
+            raise SourceError("a global heap does not fit into the file")
+        # Collections do not overlap.
+        if int(size.sum()) > self.superblock.size:
+            raise SourceError("global heaps overlap")
+        start = np.arange(len(rows)) * _GLOBAL_GUESS
+        long = np.flatnonzero(size > _GLOBAL_GUESS)
+        if not len(long):
+            return rows.reshape(-1), np.stack([start, start + size])
+        parts: list[Buffer] = yield list(
+            zip(addresses[long].tolist(), size[long].tolist(), strict=True)
+        )
+        start[long] = rows.size + np.cumsum(size[long]) - size[long]
+        if any(len(part) < n for part, n in zip(parts, size[long].tolist(), strict=True)):
+            raise SourceError("the file ends inside a global heap")
+        whole = np.concatenate([rows.reshape(-1), *(np.frombuffer(p, np.uint8) for p in parts)])
+        return whole, np.stack([start, start + size])
+
     def _read(self, address: int) -> Generator[Any, Any, Any]:
         width = self.superblock.length_size
         data: Buffer = yield address, _GLOBAL_GUESS
-        if data[:4] != b"GCOL" or len(data) < 8 + width:
+        if data[:5] != _SIGNATURE or len(data) < 8 + width:
             raise SourceError(f"there is no global heap at {address}")
         size = self.superblock.length(data, 8)
         if size > self.superblock.size:
             raise SourceError(f"the global heap at {address} does not fit into the file")
         if size > len(data):
             data = yield from exactly(address, size, "global heap")
-        # Heads are filled up to a multiple of 8 bytes, as objects are.
-        head = -(-(8 + width) // 8) * 8
-        places, at = {}, head
-        while at + head <= size:
-            index = data[at] | data[at + 1] << 8
-            length = self.superblock.length(data, at + 8)
-            if index == 0:  # what follows is free
+        indexes, starts, sizes = self._chain(data, 0, size)
+        pairs = [(start, start + length) for start, length in zip(starts, sizes, strict=True)]
+        return data, dict(zip(indexes, pairs, strict=True))
+
+    def _chain(self, data: Buffer, start: int, end: int) -> tuple[list[int], list[int], list[int]]:
+        """List the objects of a collection: index, start and length of each."""
+        unpack = struct.Struct({2: "<H6xH", 4: "<H6xI", 8: "<H6xQ"}[self.superblock.length_size])
+        read, head = unpack.unpack_from, self._head
+        indexes: list[int] = []
+        starts: list[int] = []
+        sizes: list[int] = []
+        at = start + head
+        while at + head <= end:
+            index, length = read(data, at)
+            if not index:  # what follows is free
                 break
             at += head
-            if at + length > size:
-                raise SourceError(f"an object reaches over the end of the global heap at {address}")
-            places[index] = at, at + length
-            at += -(-length // 8) * 8
-        return data, places
+            if length > end - at:
+                raise SourceError("an object reaches over the end of its global heap")
+            indexes.append(index)
+            starts.append(at)
+            sizes.append(length)
+            at += length + 7 & ~7
+        return indexes, starts, sizes
+
+    def _listed(
+        self,
+        addresses: list[int],
+        whole: bytes,
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+    ) -> _Listed:
+        """List the objects of collections, in order."""
+        if bounds.shape[1] >= _MANY:
+            found = _side_by_side(data, bounds, self._head, self.superblock.length_size)
+        else:
+            found = []
+            for number, (address, (start, end)) in enumerate(
+                zip(addresses, bounds.T.tolist(), strict=True)
+            ):
+                if address not in self._columns:  # datasets share collections
+                    chain = np.array(self._chain(whole, start, end), np.int64)
+                    self._columns[address] = chain - np.array([[0], [start], [0]])
+                index, at, size = self._columns[address]
+                found.append((number << 32 | index, at + start, size))
+        keys, at, size = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = np.argsort(keys, kind="stable")
+        return keys[order], at[order], size[order]
+
+
+def _side_by_side(
+    data: NDArray[np.uint8], bounds: NDArray[np.int64], head: int, width: int
+) -> list[_Listed]:
+    """List the objects of many collections, the first of all, the second of all, and so on."""
+    number = np.arange(bounds.shape[1])
+    at, end = bounds[0] + head, bounds[1]
+    found = []
+    while len(number):
+        inside = at + head <= end
+        number, at, end = number[inside], at[inside], end[inside]
+        index = _numbers(data, at, 2)
+        used = index > 0  # what follows is free
+        number, at, end, index = number[used], at[used], end[used], index[used]
+        size = _numbers(data, at + 8, width)
+        at = at + head
+        if (size < 0).any() or (size > end - at).any():
+            raise SourceError("an object reaches over the end of its global heap")
+        found.append((number << 32 | index, at, size))
+        at = at + (size + 7 & ~7)
+    return found
+
+
+def _numbers(data: NDArray[np.uint8], at: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    """Return little-endian numbers at many places."""
+    every = np.ndarray((len(data) - width + 1,), f"<u{width}", data, strides=(1,))
+    return every[at].astype(np.int64)
 
 
 class FractalHeap:
@@ -233,6 +376,7 @@ class FractalHeap:
         objects = []
         for where in found:
             if not isinstance(where, bytes):
+                self.superblock.spend(where[3])
                 address, start, stop = where[0], where[2], where[2] + where[3]
                 where = self._read[address][start:stop]
             objects.append(where)

@@ -26,8 +26,12 @@ Values = NDArray[Any]
 Shape = tuple[int, ...]
 
 
-def read(dsid: Any, names: Mapping[int, str]) -> tuple[np.dtype[Any], Shape, bytes, Pipeline]:
-    """Read a dataset with variable-length elements or references in it.
+Copied = tuple[np.dtype[Any], Shape, bytes, Pipeline]
+"""The dtype and shape to declare, the values as one chunk, and its codecs."""
+
+
+def read(dsid: Any, names: Mapping[int, str]) -> Copied:
+    """Read a dataset with variable-length elements or references in it, with h5py.
 
     Strings become text, references the path of what they point to; references to a region, and
     sequences of anything but numbers, text in JSON. Of a compound the fields become that, as text
@@ -41,8 +45,7 @@ def read(dsid: Any, names: Mapping[int, str]) -> tuple[np.dtype[Any], Shape, byt
 
     Returns
     -------
-    dtype, shape, data, pipeline
-        What to declare, and the values as one chunk.
+    Copied
 
     Raises
     ------
@@ -51,9 +54,29 @@ def read(dsid: Any, names: Mapping[int, str]) -> tuple[np.dtype[Any], Shape, byt
     """
     tid = dsid.get_type()
     values = _read(dsid, tid, dsid.get_space().get_simple_extent_dims())
+    return encoded(tid, values, dsid, names)
+
+
+def encoded(tid: Any, values: Values, oid: Any, names: Mapping[int, str]) -> Copied:
+    """Return values in the form that is kept.
+
+    Parameters
+    ----------
+    tid : h5py.h5t.TypeID
+    values : array
+        As h5py reads them; references may be paths already.
+    oid : h5py ObjectID, optional
+        Of the dataset, if there are references.
+    names : mapping
+        Path of each object of the file by address.
+
+    Raises
+    ------
+    UnsupportedError
+    """
     shape = values.shape  # with the axes of an array type
-    reader = _Plain(dsid, names)
-    numbers = _sequence(tid)
+    reader = _Plain(oid, names)
+    numbers = sequence(tid)
     if numbers is not None:
         values = _native(values, numbers)
         dtype = np.dtype(object)
@@ -71,6 +94,41 @@ def read(dsid: Any, names: Mapping[int, str]) -> tuple[np.dtype[Any], Shape, byt
         data = pipeline.for_block(shape, dtype).encode(values)
         check_size(len(data))
     return dtype, shape, data, pipeline
+
+
+def texts(parts: list[bytes], shape: Shape) -> Copied:
+    """Return strings in the form that is kept.
+
+    Raises
+    ------
+    UnsupportedError
+        If one is not UTF-8, or they take too much.
+    """
+    try:
+        # With something between them, what is valid as a whole is valid in each part.
+        b"\n".join(parts).decode()
+    except UnicodeDecodeError as error:
+        raise UnsupportedError(f"a variable-length string is not UTF-8: {error}") from error
+    return STRING, shape, _ragged(parts), Pipeline([make("vlen-utf8")])
+
+
+def sequences(parts: list[bytes], shape: Shape, dtype: np.dtype[Any]) -> Copied:
+    """Return sequences of numbers, given as their bytes, in the form that is kept."""
+    pipeline = Pipeline([make("numcodecs.vlen-array", dtype=dtype.str)])
+    return np.dtype(object), shape, _ragged(parts), pipeline
+
+
+def _ragged(parts: list[bytes]) -> bytes:
+    """Return how many parts there are, then length and bytes of each, as the codecs have it."""
+    if not parts:
+        return b""
+    lengths = np.array([len(parts), *map(len, parts)], "<u4").tobytes()
+    pieces: list[bytes] = [b""] * (2 * len(parts))
+    pieces[::2] = [lengths[k : k + 4] for k in range(4, len(lengths), 4)]
+    pieces[1::2] = parts
+    data = lengths[:4] + b"".join(pieces)
+    check_size(len(data))
+    return data
 
 
 def check_size(nbytes: int) -> None:
@@ -179,7 +237,7 @@ def _misread() -> bool:
         return bool(made[0][0] != 1)
 
 
-def _sequence(tid: Any) -> np.dtype[Any] | None:
+def sequence(tid: Any) -> np.dtype[Any] | None:
     """Return the dtype of the elements of sequences of numbers; None for all other types."""
     from h5py import h5t
 

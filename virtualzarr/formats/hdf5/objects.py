@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +103,13 @@ class Objects:
         if address not in self._objects:
             self.load([address])
         return self._objects[address]
+
+    def messages(self, address: int) -> Mapping[int, bytes]:
+        """Return the messages of an object. Raises the error that prevented reading them."""
+        found = self[address].header
+        if isinstance(found, VirtualZarrError):
+            raise found
+        return found.messages
 
     def load(self, addresses: Iterable[int]) -> None:
         """Read objects and all that hard links lead to from there."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5.describe import Described, describe
+from virtualzarr.formats.hdf5.inlined import Copied
 from virtualzarr.formats.hdf5.library import Library
 from virtualzarr.formats.hdf5.objects import Object, Objects
 from virtualzarr.formats.hdf5.source import ByteSource, MappedFile, Unknown
@@ -35,6 +36,7 @@ class OpenFile:
     data: ByteSource
     objects: Objects | None
     library: Library
+    _copies: dict[int, Copied | VirtualZarrError] = field(default_factory=dict)
 
     def object(self, address: int) -> Object | None:
         """Return an object; None where only the library knows the file."""
@@ -57,6 +59,34 @@ class OpenFile:
             return self.asked(path, target, reason)
 
         return describe(self.object(address), self.data.base, self.data.size, opened)
+
+    def copy(self, address: int | None, make: Callable[[], Generator[Any, Any, Copied]]) -> Copied:
+        """Return the values of a dataset that lie in heaps, as `copy_all` or now `make` reads them.
+
+        Raises
+        ------
+        VirtualZarrError
+            `Unknown` if only h5py can read them.
+        """
+        if address is None:
+            raise Unknown("values that lie elsewhere")
+        if address not in self._copies:
+            self.copy_all({address: make()})
+        found = self._copies[address]
+        if isinstance(found, VirtualZarrError):
+            raise found
+        return found
+
+    def copy_all(self, parsers: Mapping[int, Generator[Any, Any, Copied]]) -> None:
+        """Read values that lie in heaps for `copy`, of many datasets in the same rounds."""
+
+        def keep(address: int, parser: Generator[Any, Any, Copied]) -> Generator[Any, Any, None]:
+            try:
+                self._copies[address] = yield from parser
+            except VirtualZarrError as error:
+                self._copies[address] = error
+
+        self.data.run([keep(*pair) for pair in parsers.items()])
 
     def find(self, target: bytes) -> int | None:
         """Return the address of the dataset with a path, None where there is none."""

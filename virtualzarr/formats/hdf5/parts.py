@@ -8,13 +8,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.attributes import AttributeReader
+from virtualzarr.formats.hdf5.dataset import copying
+from virtualzarr.formats.hdf5.datatype import ARRAY, COMPOUND, REFERENCE, SEQUENCE, kind
+from virtualzarr.formats.hdf5.library import H5PY_ERRORS
 from virtualzarr.formats.hdf5.opened import OpenFile, opened
+from virtualzarr.formats.hdf5.source import PageCache
 from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.walk import Limits, Node, Outside, Refuse, Walker
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import is_url
 
+# Datatypes whose elements may point elsewhere.
+_POINTING = (COMPOUND, REFERENCE, SEQUENCE, ARRAY)
 _MAX_HOPS = 16
 # Files that no link is being followed to are closed when more than this are open.
 _MAX_OPEN = 64
@@ -54,6 +61,24 @@ class Part:
     attributes: AttributeReader
     stack: ExitStack
 
+    def read_ahead(self, root: Node) -> None:
+        """Read what is to be copied of a file elsewhere all at once, not dataset by dataset."""
+        if self.file.objects is None or not isinstance(self.file.data, PageCache):
+            return
+        parsers = {}
+        for node in root.walk():
+            if node.children is not None or node.outside is not None:
+                continue
+            try:
+                message = self.file.objects.messages(node.address)[header.TYPE]
+                if kind(message) in _POINTING:
+                    described = self.file.describe(node.address, node.path, node.target)
+                    if described.element.elsewhere and not described.external:
+                        parsers[node.address] = copying(described, self.near)
+            except (VirtualZarrError, *H5PY_ERRORS):
+                continue  # said when the dataset itself is read
+        self.file.copy_all(parsers)
+
 
 class Parts:
     """The files of one scan, each opened once.
@@ -78,6 +103,7 @@ class Parts:
         root = walker.root()
         part = self._part(file, walker, root, ExitStack())
         self._open[part.key] = part
+        part.read_ahead(root)
         return part, root
 
     def follow(self, part: Part, node: Node, above: tuple[Place, ...]) -> tuple[Part, Node] | None:
@@ -107,6 +133,8 @@ class Parts:
             except VirtualZarrError as error:
                 raise error.at(file=part.file.source.uri) from error.__cause__
             if not isinstance(found, Outside):
+                if found is not None:
+                    part.read_ahead(found)
                 return None if found is None else (part, found)
         raise UnsupportedError("an external link leads to itself, or through too many others")
 
