@@ -169,6 +169,8 @@ def _is_structured(page: Any) -> bool:
 
 def _ratio(value: Any) -> float | None:
     """Return a rational as a number; some writers write a number."""
-    if not isinstance(value, tuple):
-        return value if isinstance(value, int | float) else None
-    return value[0] / value[1] if len(value) == 2 and value[1] else None
+    numbers = value if isinstance(value, tuple) else (value,)
+    if len(numbers) > 2 or not all(isinstance(number, int | float) for number in numbers):
+        return None
+    numerator, denominator = (*numbers, 1)[:2]
+    return numerator / denominator if denominator else None

@@ -82,6 +82,9 @@ def check_supported(page: Any) -> None:
     if page.is_contiguous and page.predictor != 1:
         # libtiff ignores the predictor, tifffile undoes it as if all rows were one.
         raise UnsupportedError(f"TIFF predictor {_named(page.predictor)} without compression")
+    if page.bitspersample == 24 and page.dtype.kind in "iu" and page.parent.byteorder == ">":
+        # tifffile shifts them by one byte.
+        raise UnsupportedError("TIFF samples of 24 bits in a big-endian file")
     formats = np.unique(page.tags.valueof(339, 1))
     if len(formats) > 1:
         raise UnsupportedError(f"TIFF samples of different formats {formats.tolist()[:9]}")

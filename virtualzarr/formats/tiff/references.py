@@ -37,7 +37,7 @@ def segment_columns(pages: Sequence[Any], ncells: int) -> tuple[Column, Column]:
     Raises
     ------
     SourceError
-        If a page lists another number of segments, or impossible offsets.
+        If a page lists fewer segments, or impossible offsets.
     """
     offset = _column(pages, ncells, "dataoffsets")
     length = _column(pages, ncells, "databytecounts")
@@ -51,14 +51,14 @@ def _column(pages: Sequence[Any], ncells: int, name: str) -> Column:
     """Return `ncells` numbers for each page."""
     lists = [None if page is None else getattr(page, name) for page in pages]
     for index, numbers in enumerate(lists):
-        if numbers is not None and len(numbers) != ncells:
+        if numbers is not None and len(numbers) < ncells:
             raise SourceError(
                 f"page {index} of the TIFF series lists {len(numbers)} {name[4:]} of {ncells} "
                 "strips or tiles"
             )
-    # Only now is it sure that so many cells are no lie.
+    # Only now is it sure that so many cells are no lie. tifffile ignores what is too many.
     nothing = (0,) * ncells
-    filled = (nothing if numbers is None else numbers for numbers in lists)
+    filled = (nothing if numbers is None else numbers[:ncells] for numbers in lists)
     try:
         column = np.fromiter(chain.from_iterable(filled), np.int64, len(pages) * ncells)
     except OverflowError as error:
