@@ -37,13 +37,21 @@ def same(ours: Any, theirs: np.ndarray) -> bool:
     )
 
 
+def images(group: Group) -> list[Any]:
+    """Return the members of a group that are no coordinates."""
+    return [
+        node
+        for name, node in group.items()
+        if not isinstance(node, Array) or node.metadata.dimension_names != (name,)
+    ]
+
+
 def check_file(path: Path) -> Group:
     """Compare every series and level of a file with tifffile's values; return the group."""
     group = scan(path)
     with tifffile.TiffFile(path) as tiff:
-        assert len(group) == len(tiff.series)
-        for node, series in zip(group.values(), tiff.series, strict=True):
-            levels = [node] if isinstance(node, Array) else list(node.values())
+        for node, series in zip(images(group), tiff.series, strict=True):
+            levels = [node] if isinstance(node, Array) else images(node)
             assert len(levels) == len(series.levels)
             for array, level in zip(levels, series.levels, strict=True):
                 assert same(array[...], level.asarray()), (array, level)
