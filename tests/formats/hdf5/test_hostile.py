@@ -16,6 +16,7 @@ from virtualzarr.array import Array
 from virtualzarr.errors import CodecError, RefusedWarning, SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import scan
 from virtualzarr.formats.hdf5.checksum import checksums
+from virtualzarr.formats.hdf5.header import SYMBOL_TABLE
 from virtualzarr.formats.hdf5.objects import Objects
 from virtualzarr.formats.hdf5.source import MappedFile
 
@@ -314,3 +315,70 @@ def test_trees_in_which_hdf5_would_not_find_a_chunk(tmp_path, shape):
             with h5py.File(path) as file:
                 assert np.array_equal(file["x"][...] == 1, index.source == 0), (k, key)
     assert found
+
+
+def shared_index(path, count, libver):
+    """Write datasets that all have the chunks of one of them."""
+    with h5py.File(path, "w", libver=libver) as file:
+        made = file.create_dataset("x", (10_000,), "u1", chunks=(1,))
+        made[...] = 1
+        for k in range(count):
+            file.create_dataset(f"e{k}", (10_000,), "u1", chunks=(1,))
+        address = h5py.h5o.get_info(made.id).addr
+    place = struct.pack("<Q", objects_of(path)[address].layout.address)
+    kind = b"\3\2\2" if libver == "earliest" else b"\3\x0a"
+    raw = path.read_bytes()
+    assert raw.count(kind + b"\xff" * 8) == count
+    return repaired(raw.replace(kind + b"\xff" * 8, kind + place))
+
+
+def shared_names(path, count):
+    """Write groups that all have the links of one of them."""
+    with h5py.File(path, "w") as file:
+        for k in range(1000):
+            file[f"g/l{k}"] = h5py.SoftLink("/y")
+        file["y"] = 1
+        groups = [h5py.h5o.get_info(file.create_group(f"e{k}").id).addr for k in range(count)]
+        address = h5py.h5o.get_info(file["g"].id).addr
+    objects = objects_of(path)
+    raw = bytearray(path.read_bytes())
+    table = [objects[at].header.messages[SYMBOL_TABLE] for at in (address, *groups)]
+    for at, own in zip(groups, table[1:], strict=True):
+        place = raw.index(own, at)
+        raw[place : place + len(own)] = table[0]
+    return bytes(raw)
+
+
+@pytest.mark.parametrize("kind", ["earliest", "v110", "links"])
+def test_what_many_objects_share_is_not_read_for_each(tmp_path, kind):
+    """Otherwise a file of some megabytes would take as many gigabytes, or hours."""
+    path = tmp_path / "a.h5"
+    raw = shared_names(path, 300) if kind == "links" else shared_index(path, 800, kind)
+    path.write_bytes(raw)
+    with limits(nbytes=256 << 20), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        group = scan(path, on_error="warn")
+    assert 1 <= len(group) < 200
+    assert "lie in one another" in " ".join(group.refused.values())
+
+
+def test_empty_grids_that_are_too_many(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        for k in range(12):
+            file.create_dataset(f"x{k}", (1 << 21,), "u1", chunks=(1,))[5] = 1
+    with limits(nbytes=1 << 30), pytest.warns(RefusedWarning, match="too many and too large"):
+        group = scan(path, on_error="warn")
+    assert len(group) == 8
+    assert next(iter(group.values()))[:7].tolist() == [0, 0, 0, 0, 0, 1, 0]
+
+
+def test_an_attribute_of_billions_of_empty_lists(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["y"] = 1
+        space = h5py.h5s.create_simple((1 << 31, 0))
+        h5py.h5a.create(file.id, b"a", h5py.h5t.STD_I32LE, space)
+        h5py.h5a.create(file.id, b"b", h5py.h5t.STD_I32LE, h5py.h5s.create_simple((2, 0)))
+    with limits(), pytest.warns(RefusedWarning, match="too large for an attribute"):
+        assert scan(path, on_error="warn").attrs == {"b": [[], []]}

@@ -46,6 +46,8 @@ _OF_SCALES = ("CLASS", "NAME")
 
 _H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, MemoryError)
 _MAX_BYTES = 1 << 26
+# Lists without elements, which an attribute of any size has room for.
+_MAX_EMPTY = 1 << 16
 _MAX_DEPTH = 16
 _DENSE_RECORDS = 8
 _UNKNOWN = object()
@@ -166,8 +168,7 @@ class AttributeReader:
         if extents is None:  # a null dataspace
             return "" if kind.text else []
         shape = extents + kind.inner
-        if math.prod(shape) * kind.base.itemsize > _MAX_BYTES:
-            raise UnsupportedError(f"its shape {shape} is too large for an attribute")
+        _refuse_large(shape, kind.base.itemsize)
         values = np.zeros(shape, kind.base)
         aid.read(values, mtype=kind.memory)
         if shape == (1,):  # netCDF keeps every single value as a list of one
@@ -199,6 +200,12 @@ def _kind(tid: Any) -> _Kind:
     dtype = tid.dtype
     base, inner = dtype.subdtype or (dtype, ())
     return _Kind(base, inner, h5t.py_create(dtype), tid.get_class() == h5t.STRING)
+
+
+def _refuse_large(shape: tuple[int, ...], itemsize: int) -> None:
+    lists = math.prod([n for n in shape if n]) if 0 in shape else 0
+    if math.prod(shape) * itemsize > _MAX_BYTES or lists > _MAX_EMPTY:
+        raise UnsupportedError(f"its shape {shape} is too large for an attribute")
 
 
 def _refuse_unreadable(tid: Any, inside: bool = False) -> None:
@@ -270,7 +277,7 @@ class Found:
 def _copy(value: Any) -> Any:
     """Return JSON of which nothing is shared: the same message is often that of many objects."""
     if type(value) is list:
-        return [_copy(item) for item in value]
+        return [_copy(item) if type(item) in (list, dict) else item for item in value]
     if type(value) is dict:
         return {key: _copy(item) for key, item in value.items()}
     return value
@@ -339,6 +346,8 @@ def _attribute(
         else:
             data, shape = message[start:], shape + inner
             count = math.prod(shape)
+            if not count:
+                _refuse_large(shape, 1)
             if count * width > len(data):
                 raise SourceError(f"{count * width} bytes are needed, {len(data)} are stored")
             # netCDF keeps every single value as a list of one.
@@ -347,6 +356,8 @@ def _attribute(
                 value = None if shape else _text(heap, element, width, data)
                 if value is None:
                     value = _nested((yield from _pointed(heap, element, data, count)), shape)
+            elif not shape and kind(element) == STRING and not element[1] & 15:
+                value = data[:width].split(b"\0")[0]  # the most frequent, and ended by a NUL
             else:
                 value = _flat(element, data, count).reshape(shape)
     except VirtualZarrError as error:
@@ -453,6 +464,7 @@ def _pointed(
             index = int.from_bytes(data[at + 4 + wide : at + width], "little")
             known = heap.known(address, index)
             stored = (yield from heap.get(address, index)) if known is None else known
+            superblock.spend(len(stored))
         else:
             length = 0
         if text:
@@ -468,7 +480,10 @@ def _text(heap: GlobalHeap, message: bytes, width: int, data: bytes) -> bytes | 
         return None
     length, address, index = _POINTER.unpack_from(data)
     stored = heap.known(address, index) if length else None
-    return None if stored is None else stored[:length].split(b"\0")[0]
+    if stored is None:
+        return None
+    heap.superblock.spend(len(stored))
+    return stored[:length].split(b"\0")[0]
 
 
 def _sequence(

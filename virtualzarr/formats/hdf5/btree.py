@@ -127,6 +127,7 @@ class Tree:
             for start in range(0, len(addresses), step):
                 some = slice(start, start + step)
                 nodes: NDArray[np.uint8] = yield Gather(addresses[some], self.node_bytes)
+                self.superblock.spend(nodes.nbytes)
                 _check_nodes(self.superblock, shape, level, nodes, addresses[some], counts[some])
                 take(_rows(nodes, self.width, shape.most[level], counts[some]))
                 if level:

@@ -121,6 +121,7 @@ def _parse_v1(superblock: Superblock, block: Buffer, found: list[_Message]) -> l
     """Collect the messages of a block; return where the header goes on."""
     block = bytes(block)
     size, at, more = len(block), 0, []
+    superblock.spend(size)
     unpack = _HEAD_V1.unpack_from
     while at + 8 <= size:
         kind, length, flags = unpack(block, at)
@@ -169,6 +170,7 @@ def _parse_v2(superblock: Superblock, block: Buffer, head: int, found: list[_Mes
     """Collect the messages of a block; return where the header goes on."""
     block = bytes(block)
     size, at, more = len(block), 0, []
+    superblock.spend(size)
     unpack = _HEAD_V2.unpack_from
     while at + head <= size:
         kind, length, flags = unpack(block, at)
@@ -208,7 +210,10 @@ def shared(
     if depth > _MAX_SHARED:
         raise SourceError("a shared message leads to itself, or through too many others")
     if version == 3 and way == 1:
-        return (yield from _from_heap(superblock, body[2:10], kind))
+        place = body[2:10], kind
+        if place not in superblock.heap_messages:
+            superblock.heap_messages[place] = yield from _from_heap(superblock, *place)
+        return superblock.heap_messages[place]
     address = superblock.address(body, 8 + superblock.length_size if version == 1 else 2)
     key = address, kind
     if key not in superblock.committed:

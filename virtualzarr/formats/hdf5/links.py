@@ -173,6 +173,7 @@ def _children(
         raise SourceError(f"there is no node of a group's B-tree at {address}")
     count, start = int.from_bytes(node[6:8], "little"), 8 + 2 * wide + width
     length = start + count * (wide + width)
+    superblock.spend(length)
     if length > len(node):
         node = yield address, length
         if len(node) < length - width:
@@ -190,6 +191,7 @@ def _entries(
         raise SourceError(f"there is no symbol table node at {address}")
     count, step = int.from_bytes(node[6:8], "little"), width + wide + 24
     length = 8 + count * step
+    superblock.spend(length)
     if length > len(node):
         node = yield address, length
         if len(node) < length:
@@ -197,6 +199,7 @@ def _entries(
     links = []
     for at in range(8, length, step):
         name = heaps.text(heap, superblock.length(node, at))
+        superblock.spend(len(name))
         cache = at + width + wide
         cached = int.from_bytes(node[cache : cache + 4], "little")
         if cached == 2:

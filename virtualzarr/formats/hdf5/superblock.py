@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.errors import SourceError
+from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.checksum import checksums, wrong_rows
 from virtualzarr.formats.hdf5.source import Buffer, Unknown, exactly
 
@@ -19,6 +19,10 @@ _BTREE_K, _SHARED_TABLE, _FILE_SPACE = 0x13, 0x0F, 0x17
 _WIDTHS = (2, 4, 8)
 # Written by one process, or read by others meanwhile.
 _OPEN = 1 | 4
+# How often every byte of a file may be looked at, and how many bytes are nothing to speak of.
+_MOST_TIMES, _FREE = 4, 1 << 20
+# Cells of grids, of which few may be stored.
+_FREE_CELLS = 1 << 24
 
 
 @dataclass
@@ -62,7 +66,9 @@ class Superblock:
     def forget(self) -> None:
         """Forget what several parsers need and only one of them reads."""
         self.committed: dict[tuple[int, int], bytes] = {}
+        self.heap_messages: dict[tuple[bytes, int], bytes] = {}
         self.fractal_heaps: dict[int, Any] = {}
+        self._spent = self._cells = 0
         self._unchecked: list[tuple[Buffer, str, int]] = []
 
     def address(self, data: Buffer, at: int) -> int:
@@ -84,6 +90,33 @@ class Superblock:
         if len(raw) < self.length_size:
             raise SourceError("a structure ends inside a length")
         return int.from_bytes(raw, "little")
+
+    def spend(self, nbytes: int) -> None:
+        """Take note of bytes that are parsed, or of what is made of them.
+
+        Structures have their own bytes. Many that share some would cost far more than the file's
+        size.
+
+        Raises
+        ------
+        SourceError
+            If these are many times more bytes than the file has.
+        """
+        self._spent += nbytes
+        if self._spent > _MOST_TIMES * self.size + _FREE:
+            raise SourceError("the file's structures lie in one another: they are not all read")
+
+    def take_cells(self, count: int) -> None:
+        """Take note of cells of grids, which take memory also where no chunk is stored.
+
+        Raises
+        ------
+        UnsupportedError
+            If they are many more than the file has bytes.
+        """
+        self._cells += count
+        if self._cells > self.size + _FREE_CELLS:
+            raise UnsupportedError("the grids of the file are too many and too large for its size")
 
     def check(self, data: Buffer, what: str, address: int) -> None:
         """Take note of a structure whose last 4 bytes are the checksum of those before.

@@ -71,5 +71,8 @@ def read(
     grids = Grids.of(shape, limits, layout.chunk)
     if layout.address is None:
         return None
+    superblock.take_cells(0)
     found = yield from _READERS[layout.index](superblock, layout, grids)
-    return dense(found, grids, superblock.size, base)
+    index = dense(found, grids, superblock.size, base)
+    superblock.take_cells(0 if index is None else index.source.size)
+    return index

@@ -126,6 +126,7 @@ def read(
         placing: Placing | None = None
         for start in range(0, len(addresses), _NODES):
             some = addresses[start : start + _NODES]
+            superblock.spend(len(some) * length)
             level = _Level((yield Gather(some, length)), room, dtypes)
             heads = level.heads
             expected = int(heads["level"][0]) if expected is None else expected
@@ -170,6 +171,7 @@ def _few(superblock: Superblock, layout: Layout) -> Generator[Any, Any, Few | No
     end = _HEAD + (count + 1) * entry.size
     if count > _FEW or end > len(data):
         return None
+    superblock.spend(end)
     # One more than there are: of the last only the key means something.
     records = list(entry.iter_unpack(data[_HEAD:end]))
     keys = [record[2:-1] for record in records]

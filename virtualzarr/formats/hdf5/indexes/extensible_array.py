@@ -88,6 +88,7 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     direct, blocks = yield from _index_block(array, index)
     runs = [(0, chunks(direct, superblock, size))] if len(direct) else []
     lengths = [_block_bytes(array, block) for block in blocks]
+    superblock.spend(sum(lengths))
     read: list[Buffer] = yield [(b.address, n) for b, n in zip(blocks, lengths, strict=True)]
     for block, length, data in zip(blocks, lengths, read, strict=True):
         if len(data) < length or data[:4] != b"EADB":

@@ -47,6 +47,7 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     pages = -(-count // per_page) if paged else 0
     bitmap = -(-pages // 8)
     length = prefix + bitmap + _CHECKSUM + count * width + _CHECKSUM * pages
+    superblock.spend(length)
     data = yield from exactly(address, length, "data block of a fixed array")
     if data[:4] != b"FADB":
         raise SourceError(f"there is no data block of a fixed array at {address}")

@@ -36,5 +36,6 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
         raise SourceError(
             f"{count} chunks of {size} bytes at {layout.address} do not fit into the file"
         )
+    superblock.spend(8 * count)
     address = layout.address + size * np.arange(count, dtype=np.int64)
     return Numbered([(0, Chunks(address, size, 0))])
