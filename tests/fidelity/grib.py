@@ -48,7 +48,10 @@ def check(path: Path) -> Iterator[Row]:
         if number < len(own):
             name, cell, array = own[number]
             found = _compare(handle, group, name, array, cell)
-            yield Row(f"{name}{list(cell)}", "wrong" if found else "equal", found or "")
+            outcome = "wrong" if found else "equal"
+            if found and found.startswith("ecCodes:"):
+                outcome = "unreadable"
+            yield Row(f"{name}{list(cell)}", outcome, found or "")
             continue
         why = [reason for name, reason in refused.items() if f"byte {start}" in f"{name} {reason}"]
         why += [reason for name, reason in refused.items() if "of the same field" in reason]
@@ -129,15 +132,20 @@ def _compare(handle: Any, group: Any, name: str, array: Any, cell: tuple[int, ..
         except eccodes.CodesInternalError:
             return default
 
+    try:
+        eccodes.codes_set(handle, "missingValue", 1e300)
+        theirs = eccodes.codes_get_values(handle)
+    except eccodes.CodesInternalError as error:
+        return f"ecCodes: {error}"
+    if theirs.size != get("numberOfDataPoints"):
+        return f"ecCodes: {theirs.size} values of {get('numberOfDataPoints')} points"
+    theirs = np.where(theirs == 1e300, np.nan, theirs)
     shape = array.shape[len(array.shape) - (2 if array.dims[-1] != "values" else 1) :]
     outer = cell[: len(cell) - len(shape)]
     try:
         ours = array[outer]
     except VirtualZarrError as error:
         return f"when read: {error.message}"
-    eccodes.codes_set(handle, "missingValue", 1e300)
-    theirs = eccodes.codes_get_values(handle)
-    theirs = np.where(theirs == 1e300, np.nan, theirs)
     found = difference(ours, _in_rows(theirs, shape, get))
     if found:
         return found

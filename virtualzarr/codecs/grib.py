@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,7 +20,8 @@ from numpy.typing import NDArray
 from virtualzarr.codecs import grib_message as messages
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec
 from virtualzarr.codecs.grib_check import check_packing, check_packing1
-from virtualzarr.codecs.grib_worker import decode as decode_apart
+from virtualzarr.codecs.grib_grids import check_grid, check_grid1, is_plain_grid
+from virtualzarr.codecs.grib_worker import apart
 from virtualzarr.errors import CodecError, MissingDependencyError
 
 ORDERS = ("rows", "alternating rows", "columns", "alternating columns")
@@ -157,7 +157,7 @@ class Field(_Grib):
                 discipline, sections = messages.field_sections(data, self._before)
                 checked = check_packing(sections, spec.size)
                 data = messages.message(discipline, sections)
-            values = values_of(data, spec.size) if checked else decode_apart(data, spec.size)
+            values = values_of(data, spec.size) if checked else apart(data, "values", spec.size)
         except CodecError as error:
             raise self.failed(error.message) from error
         return self._finished(values, spec)
@@ -220,8 +220,14 @@ def coordinates_of(data: bytes, key: str, size: int) -> NDArray[np.float64]:
     ------
     CodecError
     """
+    message, plain = grid_message(data), is_plain_grid(data)
+    return located(message, key, size) if plain else apart(message, key, size)
+
+
+def located(message: bytes, key: str, size: int) -> NDArray[np.float64]:
+    """Return the latitudes or longitudes of the grid of a message; see `coordinates_of`."""
     eccodes = library()
-    with opened(grid_message(data)) as handle:
+    with opened(message) as handle:
         points = eccodes.codes_get_long(handle, "numberOfDataPoints")
         if points != size:
             raise CodecError(f"the grid has {points} points, the block needs {size}")
@@ -241,43 +247,14 @@ def grid_message(data: bytes) -> bytes:
         if len(product) < messages.LEAST1[1]:
             raise CodecError("GRIB: section 1 is cut off")
         grid = data[8 + len(product) :] if product[7] & 128 else None
-        if grid is not None and grid[5:6] in _GAUSSIAN1:
-            _check_gaussian(int.from_bytes(grid[25:27], "big"))
+        if grid is not None:
+            check_grid1(grid)
         return messages.without_values1(product, grid)
     sections = messages.walk(data, 0)
     if len(sections) != 1 or sections[0].number != 3:
         raise CodecError("GRIB: the bytes are no section 3 (grid)")
-    points = messages.point_count(data)
-    if points > messages.MAX_POINTS:
-        raise CodecError(f"GRIB: the grid claims {points} points")
-    if data[12:13] == b"\0" and data[13] in (0, 1, 2, 3, 40, 41, 42, 43):
-        _check_angles(data)
-    if data[12:14] in _GAUSSIAN2:
-        _check_gaussian(int.from_bytes(data[67:71], "big"))
+    check_grid(data)
     return messages.without_values(0, {1: _IDENTIFICATION, 3: data})
-
-
-_GAUSSIAN1 = (b"\x04", b"\x0e", b"\x18", b"\x22")
-_GAUSSIAN2 = (b"\0\x28", b"\0\x29", b"\0\x2a", b"\0\x2b")
-"""Grids whose latitudes take a time that grows with the square of their number."""
-
-
-def _check_angles(grid: bytes) -> None:
-    """Check the angles of a grid along latitudes: ecCodes reduces them turn by turn."""
-    if len(grid) < 72:
-        raise CodecError("GRIB: section 3 (grid) is cut off")
-    basic, parts, *angles = struct.unpack_from(">IIIIxIII", grid, 38)
-    unit = (basic if 0 < basic < _MISSING else 1) / (parts if 0 < parts < _MISSING else 10**6)
-    if max((angle & 0x7FFFFFFF for angle in angles if angle != _MISSING), default=0) * unit > 3000:
-        raise CodecError("GRIB: a grid along latitudes has angles of more than 3000 degrees")
-
-
-_MISSING = (1 << 32) - 1
-
-
-def _check_gaussian(number: int) -> None:
-    if number > 1 << 14:
-        raise CodecError(f"GRIB: a Gaussian grid of {number} latitudes from pole to equator")
 
 
 _IDENTIFICATION = messages.section(1, bytes.fromhex("0000 0000 02 00 00 07d0 01 01 00 00 00 00 00"))

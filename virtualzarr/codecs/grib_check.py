@@ -36,17 +36,21 @@ def check_packing(sections: Sections, size: int) -> bool:
         raise CodecError("GRIB: section 5 (packing) is cut off")
     points, count = point_count(sections[3]), int.from_bytes(head[5:9], "big")
     template = int.from_bytes(head[9:11], "big")
-    spectral = template in (50, 51, 53)
+    spectral = sections[3][12:13] == b"\0" and 50 <= sections[3][13] < 60
+    if spectral != (template in (50, 51, 53)):
+        raise CodecError(f"GRIB: packing {template} is not for such a grid")
     if not spectral and (points != size or count > size):
         raise CodecError(
             f"GRIB: {count} values for a grid of {points} points; the block needs {size}"
         )
     if count > max(8 * size, 1 << 16):
         raise CodecError(f"GRIB: {count} values for {size} points")
-    _check_bitmap(sections[6], size, count, spectral)
+    if template in _SPECTRAL:
+        _SPECTRAL[template](head, values, count)
     known = _PACKINGS.get(template)
     if known is None:
         return False
+    _check_bitmap(sections[6], size, count)
     least, check = known
     if len(head) < least:
         raise CodecError(f"GRIB: section 5 has {len(head)} bytes, packing {template} needs {least}")
@@ -58,6 +62,8 @@ def check_packing1(sections: Sections, size: int) -> bool:
     """Check a message of edition 1 that must have `size` points; see `check_packing`."""
     values = sections[4]
     flags, bits = values[3], values[10]
+    if flags & 0xD0 or not sound_grid1(sections.get(2)):
+        return False
     if 3 in sections:
         bitmap = sections[3]
         if bitmap[4:6] != b"\0\0":
@@ -67,8 +73,6 @@ def check_packing1(sections: Sections, size: int) -> bool:
         count = int(np.unpackbits(np.frombuffer(bitmap, U1, offset=6), count=size).sum())
     else:
         count = size
-    if flags & 0xC0 or not sound_grid1(sections.get(2)):
-        return False
     _check_bits(bits)
     _check_length(count * bits, len(values) - 11)
     return True
@@ -85,12 +89,12 @@ def sound_grid1(grid: bytes | None) -> bool:
     return len(grid) >= _GRIDS1.get(grid[5], 1 << 24) + levels
 
 
-def _check_bitmap(section: bytes, size: int, count: int, spectral: bool) -> None:
+def _check_bitmap(section: bytes, size: int, count: int) -> None:
     """Check that there are as many values as the bitmap has points with one."""
     if len(section) < 6:
         raise CodecError("GRIB: section 6 (bitmap) is cut off")
     if section[5] == NO_BITMAP:
-        if count != size and not spectral:
+        if count != size:
             raise CodecError(f"GRIB: {count} values without a bitmap for {size} points")
         return
     if section[5] != 0:
@@ -170,6 +174,26 @@ def _differences(head: bytes, values: bytes, count: int) -> None:
     if order not in (1, 2) or nbytes > 4:
         raise CodecError(f"GRIB: spatial differences of order {order}, in {nbytes} bytes")
     _groups(head, values, count, (order + 1) * nbytes)
+
+
+def _spectral(head: bytes, values: bytes, count: int) -> None:
+    if len(head) < 24:
+        raise CodecError("GRIB: section 5 (packing) is cut off")
+    _simple(head, values, count)
+
+
+def _spectral_complex(head: bytes, values: bytes, count: int) -> None:
+    """Check the coefficients of which some are not packed (template 5.51)."""
+    if len(head) < 35 or head[34] not in (1, 2):
+        raise CodecError("GRIB: section 5 (packing) is cut off, or of no known precision")
+    plain = int.from_bytes(head[30:34], "big")
+    if plain > count:
+        raise CodecError(f"GRIB: {plain} of {count} coefficients are not packed")
+    _check_length(plain * 32 * head[34] + (count - plain) * head[19], len(values))
+
+
+_SPECTRAL = {50: _spectral, 51: _spectral_complex}
+"""Checks that say that values are there, but not that they can be decoded without danger."""
 
 
 def _groups(head: bytes, values: bytes, count: int, at: int) -> None:

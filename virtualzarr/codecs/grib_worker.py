@@ -1,4 +1,4 @@
-"""ecCodes in a process of its own, for packings whose numbers cannot be checked before.
+"""ecCodes in a process of its own, for packings and grids whose numbers cannot be checked before.
 
 ecCodes ends the process where they are wrong.
 """
@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from virtualzarr.errors import CodecError
 
 TIMEOUT = 60.0
+WHAT = ("values", "latitudes", "longitudes")
+_MEMORY = 16 << 30
 
 _lock = threading.Lock()
 _running: list[subprocess.Popen[bytes]] = []
@@ -28,8 +30,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_running.clear)
 
 
-def decode(message: bytes, size: int) -> NDArray[np.float64]:
-    """Return the values of a message, which must be `size`, NaN where there are none.
+def apart(message: bytes, what: str, size: int) -> NDArray[np.float64]:
+    """Return numbers that ecCodes calculates of a message, in a process of its own.
+
+    Parameters
+    ----------
+    message : bytes
+    what : str
+        "values", "latitudes" or "longitudes".
+    size : int
+        How many there must be.
 
     Raises
     ------
@@ -39,7 +49,7 @@ def decode(message: bytes, size: int) -> NDArray[np.float64]:
     with _lock:
         worker = _running[0] if _running else _start()
         try:
-            return _ask(worker, message, size)
+            return _ask(worker, message, WHAT.index(what), size)
         except (OSError, EOFError) as error:
             _running.clear()
             worker.kill()
@@ -59,10 +69,12 @@ def _start() -> subprocess.Popen[bytes]:
     return worker
 
 
-def _ask(worker: subprocess.Popen[bytes], message: bytes, size: int) -> NDArray[np.float64]:
+def _ask(
+    worker: subprocess.Popen[bytes], message: bytes, what: int, size: int
+) -> NDArray[np.float64]:
     assert worker.stdin is not None
     assert worker.stdout is not None
-    worker.stdin.write(struct.pack("<QQ", len(message), size) + message)
+    worker.stdin.write(struct.pack("<BQQ", what, len(message), size) + message)
     worker.stdin.flush()
     ready, _, _ = select.select([worker.stdout], [], [], TIMEOUT)
     if not ready:
@@ -83,21 +95,35 @@ def _exactly(file: IO[bytes], count: int) -> bytes:
 
 def main(source: IO[bytes], sink: IO[bytes]) -> None:
     """Answer until the other side has closed."""
-    from virtualzarr.codecs.grib import values_of
+    from virtualzarr.codecs.grib import located, values_of
 
+    _limit_memory()
     while True:
-        head = source.read(16)
-        if len(head) < 16:
+        head = source.read(17)
+        if len(head) < 17:
             return
-        length, size = struct.unpack("<QQ", head)
-        answer: Any
+        what, length, size = struct.unpack("<BQQ", head)
+        message = source.read(length)
+        answer: bytes
         try:
-            wrong, answer = False, values_of(source.read(length), size).astype("<f8").tobytes()
+            found = located(message, WHAT[what], size) if what else values_of(message, size)
+            wrong, answer = False, found.astype("<f8").tobytes()
         except CodecError as error:
             wrong, answer = True, error.message.encode()
         sink.write(struct.pack("<?Q", wrong, len(answer)))
         sink.write(answer)
         sink.flush()
+
+
+def _limit_memory() -> None:
+    """Let what claims too much fail here, where systems have such a limit."""
+    try:
+        import resource
+    except ImportError:
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY or most > _MEMORY:
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, most))
 
 
 if __name__ == "__main__":
