@@ -11,7 +11,8 @@ import virtualzarr as vz
 from virtualzarr.array.references import as_virtual, manifest_of, unsharded
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
-from virtualzarr.errors import CodecError, UnsupportedError
+from virtualzarr.errors import CodecError, SourceChangedError, SourceError, UnsupportedError
+from virtualzarr.stores import ZipStore
 
 
 @pytest.mark.parametrize("memory", [True, False])
@@ -48,13 +49,52 @@ def test_shards_behind_another_codec_stay_whole():
     assert unsharded(odd) is odd
 
 
+def packed(folder, path, how=zipfile.ZIP_STORED):
+    """Put a folder into a zip file, with extra fields that the archive's directory has not."""
+    with zipfile.ZipFile(path, "w", how) as archive:
+        for each in sorted(folder.rglob("*")):
+            if each.is_file():
+                entry = zipfile.ZipInfo(each.relative_to(folder).as_posix())
+                entry.compress_type = how
+                entry.extra = b"\xfe\xca\x04\x00abcd"
+                archive.writestr(entry, each.read_bytes())
+    return str(path)
+
+
+@pytest.mark.parametrize("shards", [None, (4, 6)])
+def test_what_lies_in_a_zip_file_is_referred_to(tmp_path, shards):
+    values = np.arange(60, dtype="i4").reshape(10, 6)
+    vz.create_array(
+        tmp_path / "a", shape=(10, 6), chunks=(2, 3), shards=shards, dtype="i4", fill_value=-1
+    )[:7] = values[:7]
+    values[8 if shards is None else 7 :] = -1
+    values[7] = -1
+    array = vz.open_array(packed(tmp_path / "a", tmp_path / "a.zip"))
+    virtual = as_virtual(array)
+    assert [source.uri for source in virtual.manifest.sources] == [str(tmp_path / "a.zip")]
+    for each in (array, virtual, unsharded(virtual)):
+        np.testing.assert_array_equal(each[...], values)
+    with open(tmp_path / "a.zip", "ab") as file:
+        file.write(b"more")
+    with pytest.raises(SourceChangedError, match=r"a\.zip"):
+        virtual[...]
+
+
 def test_what_references_cannot_point_into_is_refused(tmp_path):
     vz.create_array(str(tmp_path / "a"), shape=(4,), dtype="i4")[:] = 1
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        for path in (tmp_path / "a").rglob("*"):
-            archive.write(path, path.relative_to(tmp_path / "a"))
-    with pytest.raises(UnsupportedError, match=r"a\.zip, where references cannot point"):
-        manifest_of(vz.open_array(str(tmp_path / "a.zip")))
+    path = packed(tmp_path / "a", tmp_path / "a.zip", zipfile.ZIP_DEFLATED)
+    with pytest.raises(UnsupportedError, match=r"c/0 is compressed in the archive.*a\.zip"):
+        manifest_of(vz.open_array(path))
+    packed(tmp_path / "a", tmp_path / "b.zip")
+    store = ZipStore(tmp_path / "b.zip", "a")
+    with pytest.raises(UnsupportedError, match=r"being written.*b\.zip"):
+        manifest_of(vz.open_array(store, mode="r+"))
+    store.close()
+    raw = bytearray((tmp_path / "b.zip").read_bytes())
+    raw[0] = 0
+    (tmp_path / "b.zip").write_bytes(raw)
+    with pytest.raises(SourceError, match=r"points to no member.*b\.zip"):
+        manifest_of(vz.open_array(tmp_path / "b.zip"))
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,24 @@
 """Stored Zarr hierarchies opened in place, as zarr-python wrote them."""
 
+import contextlib
 import json
 import re
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
 import zarr
 
 import virtualzarr as vz
+from tests.formats.damage import flip_everywhere, truncate_everywhere
 from virtualzarr.errors import (
     AccessError,
     MetadataError,
     NodeNotFoundError,
     RefusedWarning,
     UnsupportedError,
+    VirtualZarrError,
 )
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore
 
@@ -222,3 +226,75 @@ def test_a_hierarchy_in_a_folder_of_an_archive(tmp_path):
         vz.open(packed)
     (place,) = re.findall(r"open (\S+?)[ ;]", str(caught.value))
     assert vz.open(place)[...].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_archives_of_stored_members(tmp_path, zarr_format, http_server):
+    write(tmp_path / "a.zarr", zarr_format)
+    names = ("a.zip", "a.zarr.archive")
+    for name in names:
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for path in (tmp_path / "a.zarr").rglob("*"):
+                if path.is_file():
+                    archive.write(path, path.relative_to(tmp_path / "a.zarr").as_posix())
+    folder = vz.virtualize(tmp_path / "a.zarr")
+    for place in (*(tmp_path / name for name in names), http_server(tmp_path) + "/a.zip"):
+        group = vz.virtualize(place)
+        assert group.tree() == folder.tree()
+        joined = vz.concat([group["a"], folder["a"]], 0)
+        np.testing.assert_array_equal(joined[...], np.tile(folder["a"][...], (2, 1)))
+    joined = vz.concat([vz.virtualize(tmp_path / "a.zip")["a"], folder["a"]])
+    vz.Group({}, {"a": joined}).publish(tmp_path / "refs.json", copy=True)
+    np.testing.assert_array_equal(vz.open(tmp_path / "refs.json")["a"][...], joined[...])
+
+
+def test_archives_that_are_damaged(tmp_path):
+    write(tmp_path / "a.zarr", 3)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for path in sorted((tmp_path / "a.zarr").rglob("*")):
+            if path.is_file():
+                archive.write(path, path.relative_to(tmp_path / "a.zarr").as_posix())
+    size = (tmp_path / "a.zip").stat().st_size
+    truncate_everywhere(tmp_path / "a.zip", vz.virtualize, size, 197)
+    directory = (tmp_path / "a.zip").read_bytes().find(b"PK\x01\x02")
+    flip_everywhere(tmp_path / "a.zip", vz.virtualize, size, directory, 61)
+    flip_everywhere(tmp_path / "a.zip", vz.virtualize, directory, step=131)
+
+
+def places(node, above=()):
+    """Yield the path to everything in a document."""
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, inner in items:
+        yield (*above, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*above, key))
+
+
+HUGE = [2**63, 2**63 - 1, 2**64, 10**30, -1, 1.5, 1e308, None, "9", True, [3], {"a": 1}]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("number", HUGE, ids=str)
+def test_absurd_metadata(tmp_path, zarr_format, number):
+    values = np.arange(6, dtype="i2").reshape(2, 3)
+    shards = {"shards": (2, 2)} if zarr_format == 3 else {}
+    zarr.create_array(
+        tmp_path / "a.zarr", data=values, chunks=(1, 2), zarr_format=zarr_format, **shards
+    )
+    path = tmp_path / "a.zarr" / ("zarr.json" if zarr_format == 3 else ".zarray")
+    document = json.loads(path.read_text())
+    for place in places(document):
+        changed = json.loads(path.read_text())
+        inner = changed
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = number
+        other = tmp_path / "b.zarr"
+        shutil.copytree(tmp_path / "a.zarr", other, dirs_exist_ok=True)
+        (other / path.name).write_text(json.dumps(changed))
+        with contextlib.suppress(VirtualZarrError):
+            array = vz.virtualize(other)["b"]
+            array[(slice(1),) * array.ndim]
+            if array.nbytes < 1 << 20:
+                array[...]
+            vz.stack([array, array])

@@ -12,7 +12,7 @@ from virtualzarr.array.chunks import ManifestChunks, StoreChunks
 from virtualzarr.array.shards import readable
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore
+from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
 from virtualzarr.stores.views import unwrapped
 
 
@@ -49,7 +49,7 @@ def manifest_of(array: Array) -> Manifest:
         return array.manifest
     chunks = array.chunk_source
     store: Any = unwrapped(getattr(chunks, "store", None))
-    known = isinstance(store, LocalStore | FsspecStore | MemoryStore)
+    known = isinstance(store, LocalStore | FsspecStore | MemoryStore | ZipStore)
     if not isinstance(chunks, StoreChunks) or not known:
         place = getattr(store, "uri", type(chunks).__name__)
         raise UnsupportedError(
@@ -66,7 +66,14 @@ def manifest_of(array: Array) -> Manifest:
         flat = flat * count + cells[:, axis]
     source = np.full(math.prod(shape), -1, np.int32)
     source[flat[inside]] = np.arange(int(inside.sum()))
-    keys = zip(chunks.keys(cells[inside]), sizes[inside].tolist(), strict=True)
+    names = chunks.keys(cells[inside])
+    if isinstance(store, ZipStore):
+        columns = np.zeros((2, len(source)), np.int64)
+        columns[:, flat[inside]] = store.places(names)
+        offset, length = columns.reshape(2, *shape)
+        where = np.minimum(source, 0).reshape(shape)
+        return Manifest(shape, Sources([Source.of_file(store.uri)]), where, offset, length)
+    keys = zip(names, sizes[inside].tolist(), strict=True)
     sources = Sources(_source(store, key, size) for key, size in keys)
     return Manifest(shape, sources, source.reshape(shape), 0, -1)
 

@@ -86,8 +86,8 @@ def concat(
         In groups also: variables that are not everywhere, and coordinates along the dimension that
         overlap, repeat, or are not in order.
     UnsupportedError
-        References cannot point to the chunks of an array, such as one in a zip file; or chunks are
-        cut so differently that more than ten million parts would be made.
+        References cannot point to the chunks of an array, such as those compressed in a zip file;
+        or chunks are cut so differently that more than ten million parts would be made.
     ValueError
         There is nothing to join, or no such axis.
 

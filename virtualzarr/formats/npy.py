@@ -18,6 +18,7 @@ from virtualzarr.formats.refusals import Refusals
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import check_name
+from virtualzarr.stores.zip import HEADER, member_begin
 
 MAGIC = b"\x93NUMPY"
 NAME = "data"
@@ -114,11 +115,7 @@ def _archive(source: Source, refusals: Refusals) -> Group:
             if name in members:
                 raise SourceError("another array has the same name")
             file = HeaderReader(source, entry.header_offset)
-            local = file.take(30)
-            if local[:4] != _ZIP:
-                raise SourceError("the zip archive's directory points to no member")
-            lengths = (int.from_bytes(local[at : at + 2], "little") for at in (26, 28))
-            file.take(sum(lengths))
+            file.seek(member_begin(file.take(HEADER), entry))
             members[name] = _array(file, source, name, entry.file_size)
     return Group({}, members, refused=refusals.reasons)
 
@@ -128,8 +125,6 @@ def _check_entry(entry: zipfile.ZipInfo, name: str) -> None:
     check_name(name, 2)
     if name == entry.filename:
         raise UnsupportedError("the member of the archive is no .npy file")
-    if entry.flag_bits & 1:
-        raise UnsupportedError("the member of the archive is encrypted")
     if entry.compress_type != zipfile.ZIP_STORED:
         raise UnsupportedError(
             "the member of the archive is compressed (numpy.savez_compressed), so that its values "

@@ -61,6 +61,9 @@ class FsspecStore:
         return quote(key) if self._quoted else key
 
     def _path(self, key: str) -> str:
+        if not self.connection.path:
+            # The top of an archive, which lists nothing for paths that begin with a slash.
+            return self._name(key) if key else ""
         return f"{self.root}/{self._name(key)}" if key else self.root
 
     def _call(self, method: str, key: str, **options: Any) -> Any:

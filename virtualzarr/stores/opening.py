@@ -17,6 +17,8 @@ from virtualzarr.stores.zip import ZipStore
 def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
     """Return a store over a directory, a zip file, a URL, a mapping of bytes, or a store itself.
 
+    A local zip file is known by its content, one elsewhere by its name.
+
     Examples
     --------
     >>> open_store({"zarr.json": b"{}"}).get("zarr.json")
@@ -26,9 +28,20 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
         return MemoryStore(target)
     if isinstance(target, (str, os.PathLike)):
         uri = resolve_uri(target)
-        if is_url(uri):
-            return FsspecStore(uri, storage_options)
-        return ZipStore(uri) if uri.endswith(".zip") and os.path.isfile(uri) else LocalStore(uri)
+        if not is_url(uri):
+            return ZipStore(uri) if _is_zip(uri) else LocalStore(uri)
+        if uri.endswith(".zip") and "::" not in uri:
+            # As fsspec chains them, with options for each.
+            protocol = uri.partition("://")[0]
+            return FsspecStore(f"zip://::{uri}", {protocol: dict(storage_options or {})})
+        return FsspecStore(uri, storage_options)
     if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
         return target
     raise TypeError(f"a store is a path, a URL, a mapping or a store, not {type(target).__name__}")
+
+
+def _is_zip(path: str) -> bool:
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return path.endswith(".zip") or file.read(4) == b"PK\x03\x04"

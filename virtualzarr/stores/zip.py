@@ -15,14 +15,21 @@ import sys
 import threading
 import zipfile
 import zlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, BinaryIO, Literal, Self
 
 from virtualzarr.config import config
-from virtualzarr.errors import SourceError, SourceNotFoundError
-from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, check_most, resolve_uri
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.stores.files import (
+    Buffer,
+    ByteFile,
+    InlineFile,
+    LocalFile,
+    check_most,
+    resolve_uri,
+)
 from virtualzarr.stores.store import (
     ByteRange,
     Change,
@@ -38,6 +45,10 @@ _DAMAGED = (
 )
 
 _DOCUMENTS = frozenset(("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"))
+_MEMBER = b"PK\x03\x04"
+HEADER = 30
+"""Bytes at the beginning of each member, before its name."""
+
 _END = b"PK\x05\x06"
 _END_SIZE = 22
 _SPARING = 4  # directories take at most one byte for so many others
@@ -96,7 +107,7 @@ class ZipStore:
                     self.flush()
         except FileNotFoundError as error:
             raise SourceNotFoundError("there is no such zip file", file=self.uri) from error
-        except (OSError, zipfile.BadZipFile) as error:
+        except _DAMAGED as error:
             raise SourceError(f"cannot open the zip file: {error}", file=self.uri) from error
 
     def _behind(self) -> None:
@@ -184,6 +195,35 @@ class ZipStore:
         # What was written once is never overwritten, as long as the archive is open.
         return _Entry(self, key, entry.file_size, (self._opening, entry.header_offset))
 
+    def places(self, keys: Iterable[str]) -> tuple[list[int], list[int]]:
+        """Return where in the file the values of keys begin, and how many bytes they have.
+
+        Raises
+        ------
+        UnsupportedError
+            A value is compressed in the archive, or the archive is being written.
+        SourceError
+            The archive is damaged.
+        """
+        if self.writable:
+            raise UnsupportedError("the zip file is being written", file=self.uri)
+        with self._archive() as archive:
+            entries = [archive.NameToInfo[key] for key in keys]
+        packed = next((e for e in entries if e.compress_type != zipfile.ZIP_STORED), None)
+        if packed is not None:
+            raise UnsupportedError(
+                f"{packed.filename} is compressed in the archive (so that its bytes have no place "
+                "in it); pack the files again without compression (zip -0)",
+                file=self.uri,
+            )
+        with LocalFile(self.uri).opened() as file:
+            try:
+                begins = [member_begin(file.read(e.header_offset, e.header_offset + HEADER), e)
+                          for e in entries]  # fmt: skip
+            except (SourceError, UnsupportedError) as error:
+                raise error.at(file=self.uri) from error.__cause__
+        return begins, [entry.file_size for entry in entries]
+
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix."""
         return first_parts((key for key, _ in self.list()), prefix)
@@ -236,6 +276,23 @@ class ZipStore:
                 self.delete(key)
             elif new is not old:
                 self.set(key, new)
+
+
+def member_begin(header: Buffer, entry: zipfile.ZipInfo) -> int:
+    """Return where the bytes of a member of an archive begin, given its first `HEADER` bytes.
+
+    Raises
+    ------
+    SourceError
+        The archive's directory points elsewhere, or the member is encrypted.
+    """
+    if bytes(header[:4]) != _MEMBER or entry.compress_size < entry.file_size:
+        raise SourceError("the zip archive's directory points to no member")
+    if entry.flag_bits & 1:
+        raise UnsupportedError(f"{entry.filename} is encrypted in the archive")
+    # Its name and extra fields need not be as long as in the directory.
+    lengths = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
+    return entry.header_offset + HEADER + sum(lengths)
 
 
 def _open(path: str, mode: Literal["r", "w", "a"]) -> zipfile.ZipFile:
