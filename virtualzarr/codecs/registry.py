@@ -31,6 +31,7 @@ _BUILTIN: dict[str, str] = {
     "virtualzarr.hdf5_nbit": "hdf5_packed:NBit",
     "virtualzarr.hdf5_zfp": "hdf5_packed:Zfp",
     "virtualzarr.hdf5_jpegls": "hdf5_packed:JpegLs",
+    "virtualzarr.hdf5_blosc2": "hdf5_blosc2:Blosc2",
     "virtualzarr.hdf5_chunk": "hdf5_chunk:Filters",
     "virtualzarr.hdf5_type": "hdf5_chunk:Type",
     "virtualzarr.fits_integers": "fits_tiles:Integers",

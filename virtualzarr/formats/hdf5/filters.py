@@ -202,6 +202,10 @@ def _bitshuffle(values: Sequence[int], itemsize: int) -> list[Codec]:
     return [make("virtualzarr.hdf5_bitshuffle", parameters=list(values))]
 
 
+def _blosc2(values: Sequence[int], itemsize: int) -> list[Codec]:
+    return [make("virtualzarr.hdf5_blosc2", parameters=list(values))]
+
+
 def _nothing(values: Sequence[int], itemsize: int) -> list[Codec]:
     """Filters that only lose digits when writing (bit grooming)."""
     return []
@@ -223,6 +227,7 @@ _TRANSLATIONS: dict[int, Callable[[Sequence[int], int], list[Codec] | None]] = {
     32013: _zfp,
     32015: _zstd,
     32018: _fcidecomp,
+    32026: _blosc2,
     32022: _nothing,
     32023: _nothing,
 }
