@@ -218,8 +218,13 @@ def test_compressions_that_tifffile_does_not_know_are_refused_by_name(tmp_path, 
 def test_other_tags_that_are_damaged_do_not_matter(tmp_path, tags):
     path, data = tmp_path / "a.tif", ramp("u1", (20, 30))
     write(path, [image(data, **tags)])
-    group = check_file(path)
-    assert same(group["0"][...], data)
+    try:
+        tifffile.imread(path)
+    except (IndexError, ValueError):  # to later versions of tifffile, GeoTIFF keys matter
+        with pytest.raises(SourceError, match="tifffile cannot read the file"):
+            scan(path)
+    else:
+        assert same(check_file(path)["0"][...], data)
 
 
 def test_resolutions_may_be_numbers(tmp_path):

@@ -190,7 +190,8 @@ def test_bif(tmp_path):
             part = data[:: 1 << level, :: 1 << level]
             tiff.write(part, tile=(32, 32), description=f"level={level} mag=40", **SLIDE)
     group = check_kind(path, "bif", ("YXS", 3), ("YXS", 1), ("YXS", 1))
-    assert list(group) == ["Baseline", "Label", "Thumbnail"]
+    with tifffile.TiffFile(path) as tiff:  # versions of tifffile have different names
+        assert list(group) == [series.name for series in tiff.series]
 
 
 def test_qptiff(tmp_path):
