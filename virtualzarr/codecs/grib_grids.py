@@ -46,7 +46,7 @@ def check_grid(grid: bytes) -> None:
     if points > MAX_POINTS:
         raise CodecError(f"GRIB: the grid claims {points} points")
     if template in (*_ALONG_LATITUDES, *_PLAIN):
-        if len(grid) < 72:
+        if len(grid) < (72 if template in _ALONG_LATITUDES else 65):
             raise CodecError("GRIB: section 3 (grid) is cut off")
         columns, rows = struct.unpack_from(">II", grid, 30)
         if _MISSING not in (columns, rows) and columns * rows != points:
