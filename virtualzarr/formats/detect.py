@@ -121,7 +121,7 @@ def scan(
         raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
     name = format or detect(path_or_url, storage_options)
     scanner: Any = named(name).load()
-    limits = {"allowed": allowed} if name in ("kerchunk", "icechunk", "hdf5") else {}
+    limits = {"allowed": allowed} if name in ("kerchunk", "icechunk", "hdf5", "dmrpp") else {}
     return scanner(path_or_url, on_error=on_error, storage_options=storage_options, **limits)
 
 

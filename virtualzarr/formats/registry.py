@@ -97,6 +97,12 @@ def _is_grib(head: bytes) -> bool:
     return at >= 0
 
 
+def _is_dmrpp(head: bytes) -> bool:
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and all(
+        word in head for word in (b"<Dataset", b"opendap.org/", b"dmrpp")
+    )
+
+
 _HERE = "virtualzarr.formats"
 
 FORMATS: dict[str, Format] = {
@@ -111,6 +117,7 @@ FORMATS: dict[str, Format] = {
     "nifti": Format(f"{_HERE}.nifti", _is_nifti, (".nii", ".nii.gz")),
     "fits": Format(f"{_HERE}.fits", begins(b"SIMPLE  ="), (".fits", ".fit", ".fts")),
     "envi": Format(f"{_HERE}.envi", begins(b"ENVI"), (".hdr",)),
+    "dmrpp": Format(f"{_HERE}.dmrpp", _is_dmrpp, (".dmrpp",)),
     "kerchunk": Format(f"{_HERE}.kerchunk", _is_json, (".json", ".parq", ".parquet")),
     "grib": Format(
         f"{_HERE}.grib", _is_grib, (".grib", ".grib1", ".grib2", ".grb", ".grb1", ".grb2", ".gb2")

@@ -1,0 +1,214 @@
+"""The chunks of one variable as columns of references."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.dmrpp.document import Document, Element, children, member
+from virtualzarr.formats.dmrpp.types import whole
+from virtualzarr.formats.plain import plain_pipeline
+from virtualzarr.manifest import Decoder, Manifest, Sources
+from virtualzarr.manifest.manifest import MISSING
+
+MOST_CELLS = 1 << 30
+_FILTERS = ("shuffle", "deflate", "fletcher32")
+
+Ints = NDArray[np.int64]
+
+
+class Places:
+    """Where chunks are, as a document says it, in its order.
+
+    Attributes
+    ----------
+    offset, length, mask, file : int64 arrays
+        `file` counts those of `hrefs`.
+    position : int64 array, shape (chunks, axes)
+        Of the first element of each in the array.
+    hrefs : list of str or None
+        Other files than that of the document.
+    """
+
+    def __init__(self, document: Document, chunks: Element, ndim: int) -> None:
+        parts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
+        self.hrefs: list[str | None] = []
+        rows: dict[str | None, int] = {}
+        single: list[tuple[int, int, int, int, list[int]]] = []
+
+        def flush() -> None:
+            if single:
+                offset, length, mask, file, position = zip(*single, strict=True)
+                table = np.array(position, np.int64).reshape(len(single), ndim)
+                numbers = (np.array(column, np.int64) for column in (offset, length, mask, file))
+                parts.append((*numbers, table))  # type: ignore[arg-type]
+                single.clear()
+
+        for chunk in children(chunks, "chunk"):
+            run = document.run(chunk)
+            if run is None:
+                href = member(chunk, "href")
+                file = rows.setdefault(href, len(rows))
+                single.append((*_numbers(chunk), file, _position(chunk, ndim)))
+                continue
+            flush()
+            count, none = len(run.offset), np.zeros((len(run.offset), ndim), np.int64)
+            position = none if run.position is None else run.position
+            if position.shape != none.shape:
+                raise SourceError(f"chunks have {position.shape[1]} positions for {ndim} axes")
+            zero = np.zeros(count, np.int64)
+            mask = zero if run.mask is None else run.mask
+            file = rows.setdefault(None, len(rows))
+            parts.append((run.offset, run.length, mask, zero + file, position))
+        flush()
+        self.hrefs = list(rows)
+        empty = np.zeros(0, np.int64)
+        columns = (
+            zip(*parts, strict=True) if parts else ((empty,),) * 4 + ((empty.reshape(0, ndim),),)
+        )
+        self.offset, self.length, self.mask, self.file, self.position = map(np.concatenate, columns)
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+def _numbers(chunk: Element) -> tuple[int, int, int]:
+    offset, length = (whole(member(chunk, name), name) for name in ("offset", "nBytes"))
+    mask = member(chunk, "fm")
+    return offset, length, 0 if mask is None else whole(mask, "a filter mask", 2**32 - 1)
+
+
+def _position(chunk: Element, ndim: int) -> list[int]:
+    said = member(chunk, "chunkPositionInArray")
+    if said is None:
+        return [0] * ndim
+    match = re.fullmatch(r"\s*\[([0-9, ]*)\]\s*", said)
+    words = match[1].replace(",", " ").split() if match else []
+    if len(words) != ndim:
+        raise SourceError(f"a chunk is at {said!r} in an array of {ndim} axes")
+    return [whole(word, "the position of a chunk") for word in words]
+
+
+def cells_of(places: Places, shape: Sequence[int], edges: Sequence[int]) -> Ints:
+    """Return the number of each chunk's cell, in order C.
+
+    Raises
+    ------
+    SourceError
+        A chunk lies beside the grid, out of the array, or where another one is.
+    """
+    grid = [-(-n // edge) for n, edge in zip(shape, edges, strict=True)]
+    if not grid:
+        cells = np.zeros(len(places), np.int64)
+    else:
+        index, rest = np.divmod(places.position, np.array(edges, np.int64))
+        if rest.any() or (index >= np.array(grid, np.int64)).any():
+            wrong = rest.any(axis=1) | (index >= np.array(grid, np.int64)).any(axis=1)
+            raise SourceError(
+                f"a chunk is at {places.position[int(wrong.argmax())].tolist()} in an array of "
+                f"shape {tuple(shape)} in chunks of {tuple(edges)}"
+            )
+        cells = np.ravel_multi_index(tuple(index.T), grid).astype(np.int64)
+    if len(np.unique(cells)) != len(cells):
+        raise SourceError("the document has two chunks for one place")
+    return cells
+
+
+def filters_of(chunks: Element, stored: np.dtype, paddings: Sequence[Codec], old: bool) -> Pipeline:
+    """Return the codecs of the chunks of a variable.
+
+    Parameters
+    ----------
+    chunks : Element
+    stored : numpy dtype
+    paddings : sequence of Codec
+        What is done about the padding of texts.
+    old : bool
+        Whether the document is of a time when the order of filters was not written.
+
+    Raises
+    ------
+    UnsupportedError
+        There is a filter that is not known.
+    """
+    names = (member(chunks, "compressionType") or "").split()
+    if old and set(names) <= set(_FILTERS) and len(set(names)) == len(names):
+        names.sort(key=_FILTERS.index)
+    codecs: list[Codec] = [*plain_pipeline(stored).codecs, *paddings]
+    for name in names:
+        if name == "shuffle":
+            codecs.append(make("numcodecs.shuffle", elementsize=stored.itemsize))
+        elif name == "deflate":
+            codecs.append(make("numcodecs.zlib"))
+        elif name == "fletcher32":
+            codecs.append(make("numcodecs.fletcher32"))
+        else:
+            raise UnsupportedError(f"the filter {name!r} of a DMR++ document")
+    return Pipeline(codecs)
+
+
+def manifest_of(
+    places: Places,
+    shape: Sequence[int],
+    edges: Sequence[int],
+    pipeline: Pipeline,
+    skip: int,
+    sources: Callable[[list[str | None]], Sources],
+) -> Manifest:
+    """Return the references of a variable; the first `skip` codecs are no filters.
+
+    Raises
+    ------
+    SourceError
+        Chunks are where none can be.
+    """
+    grid = tuple(-(-n // edge) for n, edge in zip(shape, edges, strict=True))
+    count = math.prod(grid)
+    if not len(places):
+        return Manifest.missing(grid)
+    if count > MOST_CELLS:
+        raise UnsupportedError(f"a variable of {count} chunks, most of which are not stored")
+    cells = cells_of(places, shape, edges)
+    table = sources(places.hrefs)
+    ends = np.array([2**62 if each.size is None else each.size for each in table])[places.file]
+    beyond = places.offset > ends - places.length
+    if beyond.any():
+        row = int(beyond.argmax())
+        raise SourceError(
+            f"a chunk has bytes {places.offset[row]} to {places.offset[row] + places.length[row]}, "
+            f"but {table[int(places.file[row])].uri} ends at {ends[row]}"
+        )
+
+    def column(values: Ints, dtype: type, missing: int) -> NDArray:
+        made: NDArray = np.full(count, missing, dtype)
+        made[cells] = values
+        return made.reshape(grid)
+
+    decoders, decoder = _masked(places.mask, pipeline, skip)
+    return Manifest(
+        grid, table,
+        column(places.file, np.int32, MISSING),
+        column(places.offset, np.int64, 0),
+        column(places.length, np.int64, 0),
+        decoders, None if decoder is None else column(decoder, np.int32, -1),
+    )  # fmt: skip
+
+
+def _masked(mask: Ints, pipeline: Pipeline, skip: int) -> tuple[list[Decoder], Ints | None]:
+    """Return what decodes chunks that did not go through all filters, and which of it they need."""
+    filters = len(pipeline.codecs) - skip
+    mask = mask & ((1 << filters) - 1)
+    if not mask.any():
+        return [], None
+    values = np.unique(mask[mask > 0])
+    decoders = [
+        Decoder(pipeline.without(*(skip + i for i in range(filters) if value >> i & 1)))
+        for value in values.tolist()
+    ]
+    return decoders, np.where(mask > 0, np.searchsorted(values, mask), -1)

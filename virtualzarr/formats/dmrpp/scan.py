@@ -1,0 +1,377 @@
+"""A DMR++ document as a group of arrays whose chunks lie in the file that it describes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from grids import RegularGrid
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.config import config
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.dmrpp.chunks import Places, filters_of, manifest_of
+from virtualzarr.formats.dmrpp.document import (
+    LONGEST,
+    Document,
+    Element,
+    child,
+    children,
+    local,
+    member,
+)
+from virtualzarr.formats.dmrpp.types import (
+    TEXTS,
+    VARIABLES,
+    attributes_of,
+    element_dtype,
+    fill_value,
+    padding_of,
+    whole,
+)
+from virtualzarr.formats.headers import byte_file
+from virtualzarr.formats.plain import LIMIT, plain_pipeline
+from virtualzarr.formats.refusals import Refusals
+from virtualzarr.group import Group
+from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.metadata import STRING, ArrayMetadata, check_name, json_attributes
+from virtualzarr.stores.access import Access
+from virtualzarr.stores.files import is_url
+
+SUFFIX = ".dmrpp"
+PLACEHOLDER = "OPeNDAP_DMRpp_DATA_ACCESS_URL"
+"""What stands for the URL of the file where a server fills it in."""
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> Group:
+    """Scan a DMR++ document into a group of the variables that it describes.
+
+    The file with the values is the one beside it that is called like it without ``.dmrpp``, or like
+    the document says; or else the one that it names (``dmrpp:href``). Dimensions without a name
+    stay without, containers of attributes are objects.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+    on_error : {"raise", "warn"}
+        What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
+        note it in the group's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+    allowed : str or iterable of str, optional
+        Folders, or URLs up to a ``/``, that the values must lie below. By default a document from
+        a URL may not name local files.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        If there is no such document, or it is damaged.
+    AccessError
+        If it names a file out of what is allowed.
+    UnsupportedError
+        If chunks went through other filters than shuffle, deflate and fletcher32, lie in several
+        blocks, or hold texts of variable length.
+
+    References
+    ----------
+    OPeNDAP: DMR++, https://docs.opendap.org/index.php/DMR%2B%2B
+    """
+    source = Source.of_file(path_or_url, storage_options)
+    try:
+        if source.size is None or source.size > LONGEST:
+            raise UnsupportedError(f"a DMR++ document of {source.size} bytes")
+        document = Document(bytes(byte_file(source).read(0, source.size)))
+        access = Access(source.uri, allowed, storage_options)
+        return _Scan(source, document, access, Refusals(source, on_error)).group()
+    except VirtualZarrError as error:
+        raise error.at(file=source.uri) from error.__cause__
+
+
+class _Scan:
+    """The scan of one document."""
+
+    def __init__(
+        self, source: Source, document: Document, access: Access, refusals: Refusals
+    ) -> None:
+        self.source, self.document, self.access, self.refusals = source, document, access, refusals
+        self.root = document.root
+        self.old = member(self.root, "version") is None
+        self._sources: dict[str | None, Source] = {}
+        self._dimensions: dict[str, int] = {}
+        self._enums: dict[str, str] = {}
+
+    def group(self) -> Group:
+        self._declare(self.root, "")
+        members = self._members(self.root, "")
+        attributes = json_attributes(attributes_of(self.root))
+        return Group(attributes, members, refused=self.refusals.reasons)
+
+    def _declare(self, group: Element, path: str) -> None:
+        """Note the dimensions and enumerations of a group and of those in it."""
+        for element in group:
+            kind, name = local(element), f"{path}/{member(element, 'name')}"
+            if kind == "Dimension":
+                self._dimensions[name] = whole(member(element, "size"), f"the dimension {name}")
+            elif kind == "Enumeration":
+                self._enums[name] = member(element, "basetype") or ""
+            elif kind == "Group":
+                self._declare(element, name)
+
+    def _members(self, group: Element, path: str) -> dict[str, Array | Group]:
+        members: dict[str, Array | Group] = {}
+        for element in group:
+            kind = local(element)
+            if kind not in VARIABLES and kind != "Group":
+                continue
+            name = member(element, "name") or ""
+            inner = f"{path}/{name}"
+            with self.refusals.of(inner[1:]):
+                if check_name(name, 2) in members:
+                    raise SourceError(f"the document has two members {inner}")
+                if kind == "Group":
+                    attributes = json_attributes(attributes_of(element))
+                    members[name] = Group(attributes, self._members(element, inner), inner[1:])
+                else:
+                    members[name] = _Variable(self, element, path).array()
+        return members
+
+    def dimension(self, dim: Element, path: str) -> tuple[str | None, int]:
+        """Return the name and length of a dimension of a variable in a group."""
+        name = member(dim, "name")
+        if name is None:
+            return None, whole(member(dim, "size"), "the length of a dimension", LIMIT)
+        short = name.rpartition("/")[2]
+        while not name.startswith("/"):
+            if f"{path}/{name}" in self._dimensions or not path:
+                name = f"{path}/{name}"
+            path = path.rpartition("/")[0]
+        if name not in self._dimensions:
+            raise SourceError(f"there is no dimension {name!r}")
+        return short, self._dimensions[name]
+
+    @property
+    def enums(self) -> dict[str, str]:
+        return self._enums
+
+    def sources(self, hrefs: Sequence[str | None]) -> Sources:
+        """Return the files that chunks are in; None is that of the document."""
+        for href in hrefs:
+            if href not in self._sources:
+                self._sources[href] = self._beside() if href is None else self._named(href)
+        return Sources([self._sources[href] for href in hrefs])
+
+    def _named(self, href: str) -> Source:
+        if href == PLACEHOLDER:
+            return self.sources([None])[0]
+        uri = self.access.source_of(href)
+        return Source.of_file(uri, self.access.options_of(uri))
+
+    def _beside(self) -> Source:
+        """Return the file that a document is about."""
+        own = self.source.uri
+        path, mark, query = own.partition("?") if is_url(own) else (own, "", "")
+        folder = path.rpartition("/")[0]
+        called = (member(self.root, "name") or "").replace("\\", "/").rpartition("/")[2]
+        names = [path[: -len(SUFFIX)]] if path.endswith(SUFFIX) else []
+        names += [f"{folder}/{called}"] if called not in ("", ".", "..") else []
+        tried = []
+        for name in dict.fromkeys(names):
+            if name == path:
+                continue
+            uri = self.access.source_of(name + mark + query)
+            try:
+                return Source.of_file(uri, self.access.options_of(uri))
+            except SourceNotFoundError:
+                tried.append(name)
+        href = member(self.root, "href")
+        if href is None or href == PLACEHOLDER:
+            raise SourceNotFoundError(
+                f"the file that the document describes is missing; tried {', '.join(tried)}"
+            )
+        return self._named(href)
+
+
+class _Variable:
+    """One variable of a document."""
+
+    def __init__(self, scan: _Scan, element: Element, path: str) -> None:
+        self.scan, self.element = scan, element
+        self.path = f"{path}/{member(element, 'name')}"[1:]
+        dimensions = [scan.dimension(dim, path) for dim in children(element, "Dim")]
+        self.shape = tuple(length for _, length in dimensions)
+        self.names = tuple(name for name, _ in dimensions)
+        if math.prod(max(length, 1) for length in self.shape) > LIMIT:
+            raise SourceError(f"a variable of shape {self.shape}")
+        self.said = attributes_of(element)
+
+    def array(self) -> Array:
+        for name in ("specialstructuredata", "vlsa", "compact", "missingdata", "chunks"):
+            found = child(self.element, name)
+            if found is not None and name != "chunks":
+                return self._inlined(name, found)
+            if found is not None:
+                return self._chunked(found)
+        if 0 in self.shape:
+            dtype = self._dtype(1)
+            return self._made(
+                dtype, plain_pipeline(dtype), self._whole(), None, np.zeros((), dtype)[()]
+            )
+        raise UnsupportedError("the DMR++ document does not say where the values are")
+
+    def _dtype(self, nbytes: int | None = None) -> np.dtype[Any]:
+        return element_dtype(self.element, self.scan.enums, nbytes)
+
+    def _whole(self) -> list[int]:
+        return [max(length, 1) for length in self.shape]
+
+    # -- values in chunks -------------------------------------------------------------
+
+    def _chunked(self, chunks: Element) -> Array:
+        if child(chunks, "block") is not None or member(chunks, "LBChunk") == "true":
+            raise UnsupportedError("chunks that lie in several blocks")
+        places = Places(self.scan.document, chunks, len(self.shape))
+        said = member(chunks, "fillValue")
+        edges = self._edges(chunks)
+        grid = [-(-n // edge) for n, edge in zip(self.shape, edges, strict=True)]
+        missing = len(places) < math.prod(grid)
+        stored = self._stored(chunks, places, said)
+        if missing and said is None:
+            raise UnsupportedError(
+                "chunks are not stored, and the DMR++ document does not say what they read as"
+            )
+        fill = fill_value(said if missing else None, stored.newbyteorder("="), self.said)
+        paddings = padding_of(self.element, stored)
+        pipeline = filters_of(chunks, stored, paddings, self.scan.old)
+        skip = 1 + len(paddings)
+        manifest = manifest_of(places, self.shape, edges, pipeline, skip, self.scan.sources)
+        return self._made(stored, pipeline, edges, manifest, fill)
+
+    def _edges(self, chunks: Element) -> list[int]:
+        sizes = child(chunks, "chunkDimensionSizes")
+        if sizes is None:
+            return self._whole()
+        edges = [whole(word, "chunkDimensionSizes", LIMIT) for word in (sizes.text or "").split()]
+        if len(edges) != len(self.shape) or 0 in edges:
+            raise SourceError(f"chunks of {edges} for an array of shape {self.shape}")
+        if math.prod(edges) > LIMIT:
+            raise SourceError(f"chunks of {edges} elements")
+        return edges
+
+    def _stored(self, chunks: Element, places: Places, said: str | None) -> np.dtype[Any]:
+        """Return the type of the elements as they are stored."""
+        order = (member(chunks, "byteOrder") or "LE").upper()
+        if order not in ("LE", "BE"):
+            raise UnsupportedError(f"the byte order {order!r} of a DMR++ document")
+        nbytes = None
+        if local(self.element) in TEXTS and math.prod(self.shape) == 1:
+            whole_text = len(places) == 1 and not member(chunks, "compressionType")
+            nbytes = int(places.length[0]) if whole_text else len((said or " ").encode())
+        return self._dtype(nbytes).newbyteorder("<" if order == "LE" else ">")
+
+    def _made(
+        self,
+        stored: np.dtype[Any],
+        pipeline: Pipeline,
+        edges: Sequence[int],
+        manifest: Manifest | None,
+        fill: Any,
+    ) -> Array:
+        grid = RegularGrid(self.shape, edges)
+        metadata = ArrayMetadata(
+            shape=self.shape,
+            dtype=stored if stored.names is not None else stored.newbyteorder("="),
+            grid=grid,
+            pipeline=pipeline,
+            fill_value=fill,
+            dimension_names=self.names if any(self.names) else None,
+            attributes=json_attributes(self.said),
+        )
+        found = Manifest.missing(grid.grid_shape) if manifest is None else manifest
+        return Array.virtual(metadata, found, self.path)
+
+    # -- values in the document -------------------------------------------------------------
+
+    def _inlined(self, name: str, element: Element) -> Array:
+        if name == "specialstructuredata":
+            raise UnsupportedError("structures with texts, in a DMR++ document")
+        if name == "vlsa":
+            return self._texts(_listed(element, math.prod(self.shape)))
+        raw = _binary(element.text)
+        count = math.prod(self.shape)
+        if local(self.element) in TEXTS and child(self.element, "FixedLengthStringArray") is None:
+            if self.shape:
+                raise UnsupportedError("compact texts of variable length")
+            return self._texts([raw.decode("utf-8", "replace")])
+        stored = self._dtype().newbyteorder("<")
+        codecs = [*plain_pipeline(stored).codecs, *padding_of(self.element, stored)]
+        if name == "missingdata" and count != 1:
+            codecs.append(make("numcodecs.zlib"))
+        elif len(raw) != count * stored.itemsize:
+            raise SourceError(f"{len(raw)} bytes in the document for {count} of {stored}")
+        if not count:
+            return self._made(
+                stored, Pipeline(codecs), self._whole(), None, np.zeros((), stored)[()]
+            )
+        manifest = Manifest.inline(raw, len(self.shape))
+        fill = np.zeros((), stored)[()]
+        return self._made(stored, Pipeline(codecs), self._whole(), manifest, fill)
+
+    def _texts(self, texts: list[str]) -> Array:
+        count = math.prod(self.shape)
+        if len(texts) != count:
+            raise SourceError(f"{len(texts)} texts for a variable of {count} elements")
+        values = np.empty(count, object)
+        values[:] = texts
+        pipeline = Pipeline([make("vlen-utf8")])
+        data = pipeline.for_block(self.shape, STRING).encode(values.reshape(self.shape))
+        manifest = Manifest.inline(data, len(self.shape)) if count else None
+        return self._made(STRING, pipeline, self._whole(), manifest, "")
+
+
+def _binary(text: str | None) -> bytes:
+    try:
+        return base64.b64decode("".join((text or "").split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise SourceError(f"values in the document are no base64: {error}") from error
+
+
+def _listed(element: Element, most: int) -> list[str]:
+    """Return the texts of a list, of which each may stand for several."""
+    texts: list[str] = []
+    for value in children(element, "v"):
+        text = value.text or ""
+        size = member(value, "s")
+        if size is not None:
+            text = _inflated(_binary(text), whole(size, "the size of a text", config.inline_bytes))
+        times = whole(member(value, "c") or "1", "the number of equal texts")
+        if len(texts) + times > min(most, config.inline_bytes // 8):
+            raise SourceError(f"more than {most} texts, or too many to keep in the manifest")
+        texts += [text] * times
+    return texts
+
+
+def _inflated(raw: bytes, size: int) -> str:
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(raw, size + 1)
+    except zlib.error as error:
+        raise SourceError(f"a text in the document is no zlib stream: {error}") from error
+    if len(text) != size:
+        raise SourceError(f"a text in the document has not the {size} bytes that it should")
+    return text.decode("utf-8", "replace")
