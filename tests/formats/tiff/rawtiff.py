@@ -31,11 +31,25 @@ class Page:
 
 
 class Writer:
-    """Lays out directories one after the other, each after its data."""
+    """Lays out directories one after the other, each after its data.
 
-    def __init__(self, byteorder: str = "<", big: bool = False, start: bytes = b"") -> None:
-        self.byteorder, self.big = byteorder, big
+    Parameters
+    ----------
+    byteorder : {"<", ">"}
+    big : bool
+        BigTIFF.
+    ndpi : bool
+        Offsets of directories have 8 bytes, and the higher bits of values follow each of them.
+    start : bytes
+        What follows the header.
+    """
+
+    def __init__(
+        self, byteorder: str = "<", big: bool = False, ndpi: bool = False, start: bytes = b""
+    ) -> None:
+        self.byteorder, self.big, self.ndpi = byteorder, big, ndpi
         head = b"II" if byteorder == "<" else b"MM"
+        start = bytes(4 if ndpi else 0) + start
         head += self.pack("HHHQ", 43, 8, 0, 0) if big else self.pack("HI", 42, 0)
         self.data = bytearray(head + start)
         self.link = 8 if big else 4
@@ -78,7 +92,7 @@ class Writer:
             table += raw.ljust(room, b"\0")
         at = self.put(self.pack("Q" if self.big else "H", len(tags)) + table)
         after = len(self.data)
-        self.data += bytes(room)
+        self.data += bytes(8 + 4 * len(tags) if self.ndpi else room)
         return at, after
 
     def value(self, value: Any) -> tuple[int, int, bytes]:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import tifffile
 
-from tests.formats.tiff.helpers import ramp, same
-from virtualzarr.errors import SourceError
+from tests.formats.tiff.helpers import check_file, ramp, same
+from tests.formats.tiff.rawtiff import Writer, image
+from tests.formats.tiff.test_series import write_ome
+from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats import paging
 from virtualzarr.formats.tiff import files, remote, scan
 from virtualzarr.formats.tiff.remote import Chain, PagedFile, merged
@@ -151,6 +153,25 @@ def test_stacks_of_imagej_need_two_directories(tmp_path, scan_far):
     group, cache = scan_far(path)
     check_same(scan(path), group)
     assert cache.rounds == 2
+
+
+def test_slides_are_known_by_their_names(tmp_path, scan_far, http_server):
+    writer = Writer(ndpi=True)
+    for size in (64, 32, 20):
+        tags = {"t271": "Hamamatsu", "t65420": 1, "t65421": (3, [40])}
+        writer.chain(image(NOISE[:size, :size], rows=8, **tags))
+    path = tmp_path / "a.ndpi"
+    path.write_bytes(writer.data)
+    near = check_file(path)
+    assert (len(near), len(near["0"])) == (2, 2)
+    check_same(near, scan_far(path)[0])
+    check_same(near, scan(f"{http_server(tmp_path)}/a.ndpi?version=3"))
+
+
+def test_other_files_of_a_series_are_not_looked_for(tmp_path, scan_far):
+    path, _ = write_ome(tmp_path, ["a.ome.tif", "b.ome.tif"])
+    with pytest.raises(UnsupportedError, match=r"not looked for at URLs, b\.ome\.tif"):
+        scan_far(path)
 
 
 def test_chains_that_do_not_go_on_as_before(tmp_path, scan_far):

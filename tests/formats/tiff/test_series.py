@@ -244,7 +244,7 @@ def test_ome_series_over_several_files(tmp_path, compression):
 def test_ome_series_with_a_missing_file_is_refused(tmp_path):
     # tifffile reads its planes as zeros.
     path, _ = write_ome(tmp_path, ["a.ome.tif", "b.ome.tif"], missing=["b.ome.tif"])
-    with pytest.raises(UnsupportedError, match=r"missing or not readable, b\.ome\.tif"):
+    with pytest.raises(UnsupportedError, match=r"missing, or not readable, b\.ome\.tif"):
         scan(path)
 
 

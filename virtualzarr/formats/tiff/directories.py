@@ -7,8 +7,9 @@ without a word. And it follows chains of directories that run in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ _GUESS = 40
 
 _MAX_TAGS = 4096
 _MAX_VALUE = 4096
-_LONGEST = 1 << 20
+_LONGEST, _TOGETHER = 1 << 16, 1 << 26
 _JPEG_HEAD = 1 << 16
 
 
@@ -136,28 +137,26 @@ class Directories:
         """Tell which values of a table are apart from their directory."""
         return np.asarray(table["nbytes"] > table.dtype["value"].itemsize)
 
-    def tag_values(self, offsets: Sequence[int], code: int) -> list[bytes]:
-        """Return the bytes of a tag's values in the directories at some offsets that have it."""
-        values: list[bytes] = []
+    def tag_values(self, offsets: Sequence[int], code: int) -> Iterator[bytes]:
+        """Yield the bytes of a tag's values in the directories at some offsets that have it.
+
+        Each place is read once, and of long values not all: they may be many, and lies.
+        """
         for _, table in self.tables(offsets):
             entries = table[table["code"] == code]
             far = self.is_far(entries)
-            apart = entries[far]
-            places = zip(apart["value"].tolist(), apart["nbytes"].tolist(), strict=True)
-            values += self.values([*places], _LONGEST)
-            near = entries[~far]
-            raws = (value.tobytes() for value in near["value"])
-            values += [raw[:n] for raw, n in zip(raws, near["nbytes"].tolist(), strict=True)]
-        return values
+            apart = np.unique(entries[far][["value", "nbytes"]])
+            places = apart[np.cumsum(np.minimum(apart["nbytes"], _LONGEST)) <= _TOGETHER]
+            yield from self.values(places.tolist(), _LONGEST)
+            for entry in entries[~far]:
+                yield entry["value"].tobytes()[: entry["nbytes"]]
 
-    def values(self, places: Sequence[tuple[int, int]], longest: int = _MAX_VALUE) -> list[bytes]:
-        """Return the bytes at some places, given as offset and length, up to a length."""
-        values = []
+    def values(self, places: Iterable[tuple[int, int]], longest: int) -> Iterator[bytes]:
+        """Yield the bytes at some places, given as offset and length, up to a length."""
         with _opened(self._file) as file:
             for offset, length in places:
                 file.seek(offset)
-                values.append(file.read(min(length, longest)))
-        return values
+                yield file.read(min(length, longest))
 
     def _read(self, file: Any, offset: int) -> tuple[bytes, int]:
         """Return the entries of the directory at an offset, and where the next directory is."""
@@ -250,7 +249,7 @@ def odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> b
     rows = np.broadcast_to(segments.rows[:, None], segments.counts[:CONTIG]).reshape(-1)
     for place in {present[0], present[-1]} - set(range(rows.size, len(page.dataoffsets))):
         where = (page.dataoffsets[place], page.databytecounts[place])
-        frame = jpeg_frame(directories_of(page.parent).values([where], _JPEG_HEAD)[0])
+        frame = jpeg_frame(next(directories_of(page.parent).values([where], _JPEG_HEAD)))
         if frame is None:
             continue
         size = (int(rows[place]), segments.edges[WIDTH])
@@ -263,21 +262,22 @@ def odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> b
 
 
 def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[bytes]:
-    """Return, for the directory at each offset, bytes that differ if its decisive tags do."""
+    """Return, for the directory at each offset, a digest of its decisive tags."""
     keys = [b""] * len(offsets)
     for rows, table in directories.tables(offsets):
         decisive = np.isin(table["code"], _DECISIVE)
         far = decisive & directories.is_far(table)
         places = zip(table["value"][far].tolist(), table["nbytes"][far].tolist(), strict=True)
-        values: dict[int, bytes] = {}
-        for row, value in zip(
-            np.nonzero(far)[0].tolist(), directories.values([*places]), strict=True
-        ):
-            values[row] = values.get(row, b"") + value
+        read = directories.values(places, _MAX_VALUE)
+        values: dict[int, Any] = {}
+        for row, value in zip(np.nonzero(far)[0].tolist(), read, strict=True):
+            values.setdefault(row, blake2b()).update(value)
         table["value"][far] = 0
         table[~decisive] = 0
         for index, row in enumerate(rows.tolist()):
-            keys[row] = table[index].tobytes() + values.get(index, b"")
+            key = values.get(index) or blake2b()
+            key.update(table[index].tobytes())
+            keys[row] = key.digest()
     return keys
 
 

@@ -85,8 +85,9 @@ class Files:
         missing = sorted(name for name in names if os.path.basename(name) not in found)
         # A single name is the file's own, which may have been renamed.
         if missing and len(names) > 1:
+            problem = "not looked for at URLs" if is_url(self.uri) else "not readable"
             raise UnsupportedError(
-                f"the OME series has planes in a file that is missing or not readable, {missing[0]}"
+                f"the OME series has planes in a file that is missing, or {problem}, {missing[0]}"
             )
 
 
@@ -113,7 +114,7 @@ def opened(source: Source) -> Iterator[Files]:
         with tiff:
             yield Files(tiff, source)
         return
-    name = os.path.basename(source.uri)
+    name = os.path.basename(re.split(r"[?#]", source.uri)[0])  # which tells slides of NDPI
     file = PagedFile(pages_of(source))
     with parsing(source.uri):
         directories = read_ahead(file, name)
