@@ -12,6 +12,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.formats.damage import flip_everywhere, truncate_everywhere
+from virtualzarr.array import chunks
 from virtualzarr.errors import (
     AccessError,
     MetadataError,
@@ -298,3 +299,36 @@ def test_absurd_metadata(tmp_path, zarr_format, number):
             if array.nbytes < 1 << 20:
                 array[...]
             vz.stack([array, array])
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_server_that_does_not_list_is_asked_for_each_chunk(
+    tmp_path, zarr_format, http_server, monkeypatch
+):
+    values = write(tmp_path / "x.zarr", zarr_format)
+    url = http_server(tmp_path) + "/x.zarr"
+    for name in ("a", "hollow", "inner/deep/c"):
+        array = vz.open(f"{url}/{name}")
+        there = vz.open(tmp_path / "x.zarr" / name).chunk_exists()
+        np.testing.assert_array_equal(array.chunk_exists(), there)
+        joined = vz.stack([array, array])
+        np.testing.assert_array_equal(joined[...], np.stack([values[name]] * 2))
+        assert joined.manifest.nrefs == 2 * there.sum()
+    zarr.consolidate_metadata(str(tmp_path / "x.zarr"))
+    group = vz.virtualize(url)
+    report = group.publish(tmp_path / "refs.json")
+    assert report.references == sum(a.nchunks_initialized for _, a in group.members(None)
+                                    if isinstance(a, vz.Array))  # fmt: skip
+    for name, expected in values.items():
+        np.testing.assert_array_equal(vz.open(tmp_path / "refs.json")[name][...], expected)
+    monkeypatch.setattr(chunks, "ASKED", 3)
+    with pytest.raises(UnsupportedError, match=r"does not list which chunks.*x\.zarr.*variable a"):
+        group["a"].chunk_exists()
+    with pytest.raises(UnsupportedError, match="does not list which chunks"):
+        vz.concat([group["a"]])
+
+
+def test_a_server_that_shows_nothing_is_not_believed(tmp_path, http_server):
+    vz.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype="i4")
+    with pytest.raises(UnsupportedError, match="does not list which chunks"):
+        vz.concat([vz.open(http_server(tmp_path) + "/a")])

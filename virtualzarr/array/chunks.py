@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid, Projection
+from virtualzarr.array.pools import share
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source
 from virtualzarr.manifest.decoders import picked
 from virtualzarr.metadata import KeyEncoding
@@ -24,6 +28,11 @@ from virtualzarr.stores.files import (
     RemoteFile,
     is_url,
 )
+
+ASKED = 10_000
+"""No more chunks are asked for one by one, where a server does not list them."""
+
+_NOTHING = -2
 
 FILES = 4096
 """So many files of a manifest are kept ready; each takes far more memory than its references."""
@@ -160,6 +169,11 @@ class StoreChunks:
         cells : int64 array, shape (chunks, ndim)
         sizes : int64 array
             Bytes of each chunk.
+
+        Raises
+        ------
+        UnsupportedError
+            The store cannot be listed.
         """
         # Nothing but chunk keys begins with "c" or a digit and has so many numbers.
         # Greater numbers than these may not fit into int64, and no grid has them.
@@ -177,8 +191,52 @@ class StoreChunks:
             for key, size in self.store.list(prefix if nested else self.path)
             if pattern.fullmatch(key, start)
         ]
+        if not found and getattr(self.store, "remote", False) and not self.lists:
+            raise UnsupportedError(
+                "the server does not list which chunks there are", file=self.store.uri
+            ).at(variable=self.path)
         cells = self.encoding.parse([key for key, _ in found], ndim)
         return cells, np.array([size for _, size in found], np.int64)
+
+    @property
+    def lists(self) -> bool:
+        """Whether the store can be listed: if so, the array's own document is there."""
+        try:
+            return bool({"zarr.json", ".zarray"} & {*self.store.list_dir(self.path)})
+        except UnsupportedError:
+            return False
+
+    def stored_within(self, shape: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the cells within a grid that have a chunk, and the bytes of each (-1: not known).
+
+        Where a server does not list, each chunk is asked for, if they are not too many.
+
+        Raises
+        ------
+        UnsupportedError
+            They are.
+        """
+        try:
+            cells, sizes = self.stored(len(shape))
+        except UnsupportedError as error:
+            ask: Any = getattr(self.store, "size", None)
+            if ask is None or math.prod(shape) > ASKED:
+                raise
+            cells = np.array([*np.ndindex(*shape)], np.int64).reshape(math.prod(shape), len(shape))
+            sizes, keys = np.full(len(cells), _NOTHING), self.keys(cells)
+
+            def note(i: int) -> None:
+                found = ask(keys[i])
+                sizes[i] = _NOTHING if found is None else found
+
+            share([partial(note, i) for i in range(len(keys))], remote=True)
+            inside = sizes != _NOTHING
+            if len(keys) and not inside.any():
+                # Whoever says that nothing is there would say so of anything, for all we know.
+                raise error.at(variable=self.path) from None
+            return cells[inside], sizes[inside]
+        inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
+        return cells[inside], sizes[inside]
 
     def clipped(self, grid: ChunkGrid, axes: Sequence[int]) -> NDArray[np.int64]:
         """Return cells not listed by `stored` that reach past the end of a grid along some axes."""

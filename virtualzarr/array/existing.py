@@ -117,9 +117,8 @@ def _listed(array: Array) -> tuple[Int64, Int64]:
     source = array.chunk_source
     if not isinstance(source, StoreChunks):
         _unknown(array)
-    cells, sizes = source.stored(array.ndim)
-    within = (cells < np.array(array.grid.grid_shape, np.int64)).all(axis=1)
-    return cells[within], sizes[within]
+    cells, sizes = source.stored_within(array.grid.grid_shape)
+    return cells, np.maximum(sizes, 0)
 
 
 def _lengths(manifest: Manifest) -> Int64:

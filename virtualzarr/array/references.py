@@ -38,12 +38,14 @@ def _with_manifest(array: Array, manifest: Manifest) -> Array:
 def manifest_of(array: Array) -> Manifest:
     """Return the manifest of an array, virtual or stored.
 
-    The store is listed. What it keeps in memory becomes inline bytes.
+    The store is listed; a server that does not list is asked for each chunk. What a store keeps in
+    memory becomes inline bytes.
 
     Raises
     ------
     UnsupportedError
-        If the store is not one that references can point into.
+        If the store is not one that references can point into, or cannot be listed and has too many
+        chunks to ask for each.
     """
     if array.is_virtual:
         return array.manifest
@@ -57,23 +59,22 @@ def manifest_of(array: Array) -> Manifest:
             "folder or an object store first",
             variable=array.path,
         )
-    cells, sizes = chunks.stored(array.ndim)
     shape = array.grid.grid_shape
     # What lies outside was left behind when the array was made smaller.
-    inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
+    cells, sizes = chunks.stored_within(shape)
     flat = np.zeros(len(cells), np.int64)
     for axis, count in enumerate(shape):
         flat = flat * count + cells[:, axis]
     source = np.full(math.prod(shape), -1, np.int32)
-    source[flat[inside]] = np.arange(int(inside.sum()))
-    names = chunks.keys(cells[inside])
+    source[flat] = np.arange(len(cells))
+    names = chunks.keys(cells)
     if isinstance(store, ZipStore):
         columns = np.zeros((2, len(source)), np.int64)
-        columns[:, flat[inside]] = store.places(names)
+        columns[:, flat] = store.places(names)
         offset, length = columns.reshape(2, *shape)
         where = np.minimum(source, 0).reshape(shape)
         return Manifest(shape, Sources([Source.of_file(store.uri)]), where, offset, length)
-    keys = zip(names, sizes[inside].tolist(), strict=True)
+    keys = zip(names, sizes.tolist(), strict=True)
     sources = Sources(_source(store, key, size) for key, size in keys)
     return Manifest(shape, sources, source.reshape(shape), 0, -1)
 
@@ -85,7 +86,9 @@ def _source(store: Any, key: str, size: int) -> Source:
     place = store.location(key)
     if isinstance(store, LocalStore):
         return Source.of_file(place)
-    return Source(place, size, storage_options=getattr(store, "storage_options", None))
+    return Source(
+        place, size if size >= 0 else None, storage_options=getattr(store, "storage_options", None)
+    )
 
 
 def unsharded(array: Array) -> Array:

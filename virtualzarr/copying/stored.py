@@ -13,7 +13,6 @@ from grids.grouping import grouped, rank
 from virtualzarr.array import Array
 from virtualzarr.array.chunks import ManifestChunks, StoreChunks
 from virtualzarr.copying.blocks import Box
-from virtualzarr.errors import UnsupportedError
 
 Int64 = NDArray[np.int64]
 
@@ -56,7 +55,7 @@ def stored_cells(array: Array) -> tuple[Int64, Int64] | None:
         cells = cells.reshape(manifest.nrefs, array.ndim)
         sizes = manifest.take(tuple(cells.T)).length if array.ndim else manifest.take(()).length
         return cells, _known(sizes, array)
-    if not isinstance(source, StoreChunks) or not _lists(source):
+    if not isinstance(source, StoreChunks) or not source.lists:
         return None
     cells, sizes = source.stored(array.ndim)
     within = (cells < np.array(grid.grid_shape, np.int64)).all(axis=1)
@@ -71,14 +70,6 @@ def _known(sizes: Int64, array: Array) -> Int64:
     """Return the bytes of chunks, those of elements where a manifest or a server does not say."""
     most = math.prod(_largest(array.grid)) * max(1, array.dtype.itemsize)
     return np.where(sizes <= 0, most, sizes)
-
-
-def _lists(source: StoreChunks) -> bool:
-    """Tell whether a store can be listed: if so, the array's own document is there."""
-    try:
-        return bool({"zarr.json", ".zarray"} & {*source.store.list_dir(source.path)})
-    except UnsupportedError:
-        return False
 
 
 def _largest(grid: ChunkGrid) -> tuple[int, ...]:

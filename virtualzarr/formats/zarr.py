@@ -12,6 +12,7 @@ from virtualzarr.group import Group
 from virtualzarr.hierarchy import MARKERS
 from virtualzarr.nodes import open_hierarchy
 from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.views import read_only
 
 
 def is_hierarchy(store: Store) -> bool:
@@ -26,7 +27,7 @@ def scan(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Open a Zarr hierarchy; a root that is an array becomes the member of a group."""
-    node = open_hierarchy(open_store(path_or_url, storage_options))
+    node = open_hierarchy(read_only(open_store(path_or_url, storage_options)))
     if isinstance(node, Group):
         return node if on_error == "raise" else _what_works(node)
     name = str(path_or_url).rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr") or "array"

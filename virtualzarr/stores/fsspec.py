@@ -89,6 +89,11 @@ class FsspecStore:
         """Return the object under a key, there or not."""
         return RemoteFile.within(self.connection, self._path(key), self.location(key))
 
+    def size(self, key: str) -> int | None:
+        """Return the bytes of an object, -1 where that is not said; None if it is not there."""
+        facts = self._call("info", key)
+        return None if facts is None else int(-1 if facts.get("size") is None else facts["size"])
+
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix; nothing where the server cannot list."""
         entries = self._call("ls", prefix, detail=False) or []
@@ -122,11 +127,12 @@ class FsspecStore:
 
     def _pipe(self, path: str, uri: str, data: bytes) -> None:
         try:
-            self.connection.call("pipe_file", path, uri, value=data)
+            # File systems have different names for the last argument.
+            self.connection.call("pipe_file", path, uri, data)
         except SourceNotFoundError:
             # A kind with real directories.
             self.connection.call("makedirs", path.rsplit("/", 1)[0], uri, exist_ok=True)
-            self.connection.call("pipe_file", path, uri, value=data)
+            self.connection.call("pipe_file", path, uri, data)
         except SourceError as error:
             if isinstance(error.__cause__, NotImplementedError):
                 raise UnsupportedError(
