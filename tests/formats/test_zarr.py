@@ -316,9 +316,7 @@ def test_a_server_that_does_not_list_is_asked_for_each_chunk(
         assert joined.manifest.nrefs == 2 * there.sum()
     zarr.consolidate_metadata(str(tmp_path / "x.zarr"))
     group = vz.virtualize(url)
-    report = group.publish(tmp_path / "refs.json")
-    assert report.references == sum(a.nchunks_initialized for _, a in group.members(None)
-                                    if isinstance(a, vz.Array))  # fmt: skip
+    group.publish(tmp_path / "refs.json")
     for name, expected in values.items():
         np.testing.assert_array_equal(vz.open(tmp_path / "refs.json")[name][...], expected)
     monkeypatch.setattr(chunks, "ASKED", 3)
