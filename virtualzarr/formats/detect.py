@@ -111,6 +111,17 @@ def scan(
         links to them: folders, or URLs up to a ``/``. By default, HDF5 reaches files beside it and
         in folders there; other formats always.
 
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        There is no such file, or it is truncated or damaged.
+    UnsupportedError
+        The format, or a variable, is not supported.
+
     Examples
     --------
     >>> scan("notes.txt", format="notes")  # doctest: +ELLIPSIS

@@ -39,25 +39,10 @@ def scan(
     Whatever the interleave, the axes are in this order. What the header says besides is in the
     attributes, a data ignore value as `_FillValue`.
 
-    Parameters
-    ----------
-    path_or_url : path or str
-        Of the header, or of the image; the other one is looked for beside it.
-    on_error : {"raise", "warn"}
-        There is only one array: if it cannot be virtualized, that is an error either way.
-    storage_options : mapping, optional
-        How fsspec opens URLs.
+    Either the header is named or the image; the other one is looked for beside it. Compressed
+    images are refused. For the arguments and errors, see `virtualzarr.formats.scan`; there is only
+    one array: if it cannot be virtualized, that is an error, whatever `on_error` says.
 
-    Returns
-    -------
-    Group
-
-    Raises
-    ------
-    SourceError
-        If a file is missing, truncated or damaged.
-    UnsupportedError
-        If the image is compressed.
     """
     header, image = _pair(path_or_url, storage_options)
     try:

@@ -62,25 +62,10 @@ def scan(
     The array holds the numbers as they are stored. Slope and intercept, if there are, are in the
     attributes `scale_factor` and `add_offset`, which is how xarray decodes to what nibabel gives.
 
-    Parameters
-    ----------
-    path_or_url : path or str
-        Of a ``.nii`` file, or of the header ``.hdr`` with an ``.img`` beside it.
-    on_error : {"raise", "warn"}
-        There is only one array: if it cannot be virtualized, that is an error either way.
-    storage_options : mapping, optional
-        How fsspec opens URLs.
+    A header ``.hdr`` has an ``.img`` beside it. Compressed files, and types that Zarr has not, are
+    refused. For the arguments and errors, see `virtualzarr.formats.scan`; there is only one array:
+    if it cannot be virtualized, that is an error, whatever `on_error` says.
 
-    Returns
-    -------
-    Group
-
-    Raises
-    ------
-    SourceError
-        If a file is missing, truncated or damaged.
-    UnsupportedError
-        If the file is compressed, or of a type that Zarr has not.
     """
     source = Source.of_file(path_or_url, storage_options)
     try:

@@ -37,24 +37,9 @@ def scan(
 ) -> Group:
     """Scan an NPY file into a group with the array ``data``, or an NPZ file into one of all arrays.
 
-    Parameters
-    ----------
-    path_or_url : path or str
-    on_error : {"raise", "warn"}
-        What to do about an array that cannot be virtualized.
-    storage_options : mapping, optional
-        How fsspec opens a URL.
+    Arrays that are compressed, or hold Python objects, are refused. For the arguments and errors,
+    see `virtualzarr.formats.scan`.
 
-    Returns
-    -------
-    Group
-
-    Raises
-    ------
-    SourceError
-        If there is no such file, or it is truncated or damaged.
-    UnsupportedError
-        If an array is compressed, or holds Python objects.
     """
     source = Source.of_file(path_or_url, storage_options)
     refusals = Refusals(source, on_error)

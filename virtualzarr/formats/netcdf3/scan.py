@@ -30,23 +30,8 @@ def scan(
     A variable without records is one chunk; so is one whose records follow one another, because
     no other variable has any. Otherwise each record is a chunk.
 
-    Parameters
-    ----------
-    path_or_url : path or str
-    on_error : {"raise", "warn"}
-        What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
-        note it in the group's `refused`.
-    storage_options : mapping, optional
-        How fsspec opens a URL.
+    For the arguments and errors, see `virtualzarr.formats.scan`.
 
-    Returns
-    -------
-    Group
-
-    Raises
-    ------
-    SourceError
-        If there is no such file, or it is truncated or damaged.
     """
     source = Source.of_file(path_or_url, storage_options)
     try:
