@@ -97,7 +97,7 @@ def check(
 
 def _checked(source: Source) -> tuple[str, str]:
     try:
-        now = file_facts(source.uri, source.storage_options)
+        now = file_facts(source.uri, source.storage_options, fresh=True)
     except SourceNotFoundError:
         return "missing", ""
     except (SourceError, UnsupportedError) as error:

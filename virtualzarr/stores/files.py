@@ -93,8 +93,17 @@ def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tu
     return fs, path
 
 
-def file_facts(uri: str, storage_options: Mapping[str, Any] | None = None) -> FileFacts:
+def file_facts(
+    uri: str, storage_options: Mapping[str, Any] | None = None, *, fresh: bool = False
+) -> FileFacts:
     """Take a file's fingerprint.
+
+    Parameters
+    ----------
+    uri : str
+    storage_options : mapping, optional
+    fresh : bool
+        Whether the store is to be asked even if fsspec keeps a listing that names the file.
 
     Raises
     ------
@@ -108,6 +117,8 @@ def file_facts(uri: str, storage_options: Mapping[str, Any] | None = None) -> Fi
             raise _failed(error, uri) from error
         return FileFacts(found.st_size, found.st_mtime_ns)
     connection = Connection(uri, storage_options)
+    if fresh:
+        connection.call("invalidate_cache", connection.path, uri)
     info = connection.call("info", connection.path, uri)
     etag = info.get("ETag") or info.get("etag")
     return FileFacts(info.get("size"), None, None if etag is None else str(etag))
@@ -371,7 +382,7 @@ class Connection:
     def __reduce__(self) -> tuple[Any, ...]:
         return Connection, (self.url, self.storage_options)
 
-    def call(self, method: str, path: str, uri: str, **options: Any) -> Any:
+    def call(self, method: str, path: str, uri: str, *values: Any, **options: Any) -> Any:
         """Call a method of the file system on a path; `uri` is its name in messages.
 
         Raises
@@ -383,7 +394,7 @@ class Connection:
             self._connect()
         try:
             with self._guard:
-                return getattr(self._fs, method)(path, **options)
+                return getattr(self._fs, method)(path, *values, **options)
         except Exception as error:
             raise _failed(error, uri) from error
 
@@ -455,7 +466,8 @@ class RemoteFile:
             return
         if (self.uri, self.facts) not in self._verified:
             options = self.connection.storage_options
-            _check_unchanged(self.uri, self.facts, file_facts(self.uri, options))
+            now = file_facts(self.uri, options, fresh=True)
+            _check_unchanged(self.uri, self.facts, now)
             self._verified.add((self.uri, self.facts))
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
