@@ -148,7 +148,7 @@ class Manifest:
         decoder: ArrayLike | None = None,
         origin: ArrayLike | None = None,
     ) -> None:
-        self.shape = tuple(int(count) for count in shape)
+        self.shape = tuple(map(int, shape))
         self.sources = sources
         self.decoders: Sequence[Decoder] = (
             decoders if isinstance(decoders, DecoderTable) else tuple(decoders)

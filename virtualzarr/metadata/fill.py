@@ -258,8 +258,8 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
     >>> to_scalar(0, np.dtype("f4")), to_scalar("ab", np.dtype("S4"))
     (np.float32(0.0), np.bytes_(b'ab'))
     """
-    if value is None:
-        return None
+    if value is None or (isinstance(value, np.generic) and _is_one(value, dtype)):
+        return value
     if dtype.kind == "O":
         return _object_scalar(value, dtype)
     if dtype.names is not None and isinstance(value, tuple):
@@ -276,6 +276,11 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
     if result is None:
         raise MetadataError(f"the fill value {short(value)} does not fit the data type {dtype}")
     return result
+
+
+def _is_one(value: np.generic, dtype: np.dtype) -> bool:
+    """Whether a scalar is of a dtype already, and nobody can change it."""
+    return value.dtype == dtype and dtype.kind != "V"
 
 
 def _object_scalar(value: Any, dtype: np.dtype) -> Any:

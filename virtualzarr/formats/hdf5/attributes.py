@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,7 @@ class AttributeReader:
             has it.
         """
         attributes = Attributes()
+        shown, hidden = attributes.shown, attributes.hidden
         for one in found:
             value = one.value
             if isinstance(value, Unknown):
@@ -118,16 +120,15 @@ class AttributeReader:
             if isinstance(value, VirtualZarrError):
                 complain(one.name, value.message)
             elif one.name in _HIDDEN:
-                attributes.hidden[one.name] = value
-            elif isinstance(value, list | Address):
-                attributes.shown |= json_attributes({one.name: _named(value, self.names)})
+                hidden[one.name] = value
+            elif type(value) in (list, Address):
+                shown |= json_attributes({one.name: _named(value, self.names)})
             else:
-                shown = one.json() if value is one.value else Found(one.name, value).json()
-                if shown is not _UNKNOWN:
-                    attributes.shown[one.name] = shown
-        if attributes.shown.get("CLASS") == "DIMENSION_SCALE":
-            shown = attributes.shown
-            attributes.hidden.update({name: shown.pop(name, "") for name in _OF_SCALES})
+                found_json = one.json() if value is one.value else Found(one.name, value).json()
+                if found_json is not _UNKNOWN:
+                    shown[one.name] = found_json
+        if shown.get("CLASS") == "DIMENSION_SCALE":
+            hidden.update({name: shown.pop(name, "") for name in _OF_SCALES})
         return attributes
 
     def listed(self, oid: Any) -> list[Found]:
@@ -305,12 +306,11 @@ def read(
         if known is None:
             known = heap.attributes[message] = yield from _attribute(superblock, heap, message)
         found.append(known)
-    found.sort(key=_by_name)
+    found.sort(key=_name)
     return [one for _, one in found if one.name != "REFERENCE_LIST"]
 
 
-def _by_name(found: tuple[bytes, Found]) -> bytes:
-    return found[0]
+_name = itemgetter(0)
 
 
 def _dense(superblock: Superblock, info: bytes) -> Generator[Any, Any, list[bytes]]:
@@ -369,13 +369,13 @@ def _data_start(message: bytes) -> int:
     """Return where the values of an attribute start in its message."""
     if len(message) < 9:
         raise SourceError("an attribute message ends early")
-    version, _, *lengths = _HEAD.unpack_from(message)
-    if version not in (1, 2, 3):
-        raise Unknown(f"attribute message version {version}")
+    version, _, name, datatype, extents = _HEAD.unpack_from(message)
     if version == 1:
-        start = 8 + sum([length + 7 & ~7 for length in lengths])
+        start = 8 + (name + 7 & ~7) + (datatype + 7 & ~7) + (extents + 7 & ~7)
+    elif version in (2, 3):
+        start = 6 + version + name + datatype + extents
     else:
-        start = (9 if version == 3 else 8) + sum(lengths)
+        raise Unknown(f"attribute message version {version}")
     if start > len(message):
         raise SourceError("an attribute message ends early")
     return start

@@ -90,14 +90,14 @@ def read(superblock: Superblock, address: int) -> Generator[Any, Any, ObjectHead
 def _messages(superblock: Superblock, address: int) -> Generator[Any, Any, list[_Message]]:
     data: Buffer = yield address, _GUESS
     found: list[_Message] = []
-    if data[:4] == b"OHDR":
-        parse, blocks = yield from _first_v2(superblock, address, data, found)
-    elif len(data) >= 16 and data[0] == 1:
-        size = int.from_bytes(data[8:12], "little")
+    parse: Any = _parse_v1
+    if len(data) >= 16 and data[0] == 1:
+        (size,) = _SIZE_V1.unpack_from(data, 8)
         if size > len(data) - 16:
             data = yield from exactly(address, 16 + size, "object header")
         blocks = _parse_v1(superblock, data[16 : 16 + size], found)
-        parse = _parse_v1
+    elif data[:4] == b"OHDR":
+        parse, blocks = yield from _first_v2(superblock, address, data, found)
     else:
         raise SourceError(f"there is no object header at {address}")
     seen = 0
@@ -136,6 +136,7 @@ def _parse_v1(superblock: Superblock, block: Buffer, found: list[_Message]) -> l
     return more
 
 
+_SIZE_V1 = struct.Struct("<I")
 _HEAD_V1 = struct.Struct("<HHB")
 _HEAD_V2 = struct.Struct("<BHB")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator
 from functools import lru_cache
-from operator import lt
+from operator import itemgetter, lt
 from typing import Any
 
 import numpy as np
@@ -175,9 +175,12 @@ def _few(superblock: Superblock, layout: Layout) -> Generator[Any, Any, Few | No
     # One more than there are: of the last only the key means something.
     records = list(entry.iter_unpack(data[_HEAD:end]))
     keys = [record[2:-1] for record in records]
-    if not all(map(lt, keys, keys[1:])) or any(key[-1] for key in keys[:-1]):
+    if not all(map(lt, keys, keys[1:])) or any(map(_last, keys[:-1])):
         raise SourceError("the keys of a B-tree are out of order")
     return Few(records[:-1], layout.chunk)
+
+
+_last = itemgetter(-1)
 
 
 @lru_cache(64)
