@@ -77,6 +77,7 @@ def _compare_file(path: Path, parts: list[Any]) -> Iterator[Row]:
         else:
             found = _values(part["data"], stored, theirs)
             yield Row(full, "wrong" if found else "equal", found or "")
+            yield from _columns(part, name, stored)
 
 
 def _failure() -> type[Exception]:
@@ -95,7 +96,42 @@ def _undecoded(name: str, part: Any, error: Exception) -> Row:
     return Row(name, "wrong", f"astropy cannot decode it: {error!r}")
 
 
+def _columns(part: Any, name: str, hdu: Any) -> Iterator[Row]:
+    """Compare columns of variable-length arrays."""
+    columns = [column for column in getattr(hdu, "columns", ()) if column.format.lstrip("01")[:1] in
+               ("P", "Q") and not column.format.startswith("0")]  # fmt: skip
+    arrays = [(member, array) for member, array in part.items()
+              if isinstance(array, Array) and member != "data"]  # fmt: skip
+    if type(hdu).__name__ != "BinTableHDU" or "data" not in part:
+        return
+    if len(columns) != len(arrays):
+        yield Row(name, "wrong", f"{len(arrays)} columns of arrays, not {len(columns)}")
+        return
+    for column, (member, array) in zip(columns, arrays, strict=True):
+        try:
+            theirs = np.asarray(hdu.data[column.name], object)
+        except (UnboundLocalError, ValueError, TypeError) as error:
+            yield Row(f"{name}/{member}", "unreadable", f"astropy cannot read it: {error!r}")
+            continue
+        found = difference(*_alike(array[...], theirs, column.format.strip("01PQ")[:1]))
+        yield Row(f"{name}/{member}", "wrong" if found else "equal", found or "")
+
+
+def _alike(ours: Any, theirs: Any, letter: str) -> tuple[Any, Any]:
+    """Return texts as such, and logical elements as astropy has them, some as it wrote them."""
+    if letter == "A":
+        joined = ["".join(np.asarray(each).tolist()).rstrip() for each in theirs]
+        theirs = np.array([*joined, None], object)[:-1]
+    if letter == "L":
+        ours = ours.copy()
+        for i, each in enumerate(ours):
+            ours[i] = (each == b"T") | (each == b"\1")
+    return ours, theirs
+
+
 def _values(array: Any, stored: Any, decoded: Any) -> str | None:
+    if array.dtype.names is not None and type(stored).__name__ == "TableHDU":
+        return _text(array[...], stored.data)
     if array.dtype.names is not None:
         return _table(array[...], np.asarray(stored.data))
     found = None
@@ -129,6 +165,20 @@ def _table(ours: Any, theirs: Any) -> str | None:
         a, b = np.ascontiguousarray(ours[mine]), np.ascontiguousarray(theirs[name])
         if a.tobytes() != b.tobytes():
             return f"column {name}"
+    return None
+
+
+def _text(ours: Any, theirs: Any) -> str | None:
+    """Compare the columns of a table of text."""
+    if len(ours.dtype.names) != len(theirs.names):
+        return f"columns {ours.dtype.names}, not {theirs.names}"
+    for mine, name in zip(ours.dtype.names, theirs.names, strict=True):
+        a, b = ours[mine], np.asarray(theirs[name])
+        if b.dtype.kind == "U":
+            a, b = np.char.rstrip(a), np.char.encode(np.char.rstrip(b), "latin-1").astype(a.dtype)
+        found = difference(a.astype(b.dtype) if b.dtype.kind == "S" else a, b)
+        if found:
+            return f"column {name}: {found}"
     return None
 
 

@@ -34,6 +34,8 @@ _BUILTIN: dict[str, str] = {
     "virtualzarr.hdf5_blosc2": "hdf5_blosc2:Blosc2",
     "virtualzarr.hdf5_chunk": "hdf5_chunk:Filters",
     "virtualzarr.hdf5_type": "hdf5_chunk:Type",
+    "virtualzarr.fits_cell": "fits_tables:Cell",
+    "virtualzarr.fits_text": "fits_tables:Text",
     "virtualzarr.fits_integers": "fits_tiles:Integers",
     "virtualzarr.fits_plio": "fits_tiles:Plio",
     "virtualzarr.fits_hcompress": "fits_tiles:HCompress",

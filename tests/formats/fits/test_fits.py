@@ -124,48 +124,17 @@ def test_extensions_are_groups(tmp_path):
     assert np.array_equal(vz.open("memory://fits/a.fits")["5/data"][...], parts[4].data)
 
 
-def test_tables(tmp_path):
-    forms = {"L": "?", "8X": None, "B": "u1", "I": "i2", "J": "i4", "K": "i8", "E": "f4", "D": "f8",
-             "C": "c8", "M": "c16", "5A": "S5", "3J": "i4", "0D": None}  # fmt: skip
-    columns = [
-        fits.Column(f"c{i}", form, array=bits(dtype, (4, 3) if form == "3J" else (4,)))
-        for i, (form, dtype) in enumerate(forms.items())
-        if dtype not in (None, "?")
-    ]
-    columns += [
-        fits.Column("flags", "L", array=np.array([True, False, True, True])),
-        fits.Column("bits", "11X", array=np.eye(4, 11, dtype=bool)),
-        fits.Column("cube", "6I", dim="(3,2)", array=bits("i2", (4, 2, 3))),
-        fits.Column("words", "6A", dim="(3,2)", array=np.array([["ab", "cde"]] * 4)),
-        fits.Column("offset", "I", bzero=32768, array=np.arange(4, dtype="u2")),
-    ]
-    path = tmp_path / "a.fits"
-    fits.BinTableHDU.from_columns(columns, name="EVENTS").writeto(path)
-    array = check_file(path)["EVENTS/data"]
-    assert array.dims == ("row",)
-    assert array.field("cube").shape == (4, 2, 3)
-    assert np.array_equal(array.field("cube")[...], columns[-3].array)
-    assert array["flags"].tolist() == [b"T", b"F", b"T", b"T"]
-    assert array["words"].tolist() == [[b"ab", b"cde"]] * 4
-    assert array["offset"].tolist() == [-32768, -32767, -32766, -32765]
-
-
 def test_what_is_refused_by_name(tmp_path):
     packed = fits.BinTableHDU.from_columns([fits.Column("p", "PB()", array=[[1], [2]])], name="C")
     packed.header["ZTABLE"] = True
-    vla = fits.BinTableHDU.from_columns(
-        [fits.Column("v", "PJ()", array=np.array([[1], [2, 3]], object))], name="V"
-    )
-    text = fits.TableHDU.from_columns([fits.Column("t", "A3", array=np.array(["abc"]))], name="T")
     good = fits.ImageHDU(bits("i2", (3, 3)), name="G")
     path = tmp_path / "a.fits"
-    fits.HDUList([fits.PrimaryHDU(), packed, vla, text, good]).writeto(path)
+    fits.HDUList([fits.PrimaryHDU(), packed, good]).writeto(path)
     with pytest.raises(UnsupportedError, match="compressed FITS tables"):
         scan(path)
     with pytest.warns(RefusedWarning):
         group = scan(path, on_error="warn")
-    assert "variable-length arrays, in the column 'v'" in group.refused["V/data"]
-    assert "of type 'TABLE'" in group.refused["T/data"]
+    assert "compressed FITS tables" in group.refused["C/data"]
     assert np.array_equal(group["G/data"][...], good.data)
 
 
@@ -175,23 +144,6 @@ def test_damage(tmp_path, dtype):
     fits.PrimaryHDU(bits(dtype, (3, 5))).writeto(path)
     truncate_everywhere(path, scan, 2880 + 30, step=37)
     flip_everywhere(path, scan, 80 * 8, step=7)
-
-
-def test_damaged_tables(tmp_path):
-    path = tmp_path / "a.fits"
-    columns = [fits.Column("a", "J", array=np.arange(3)), fits.Column("b", "4A", array=["ab"] * 3)]
-    fits.BinTableHDU.from_columns(columns).writeto(path)
-    size = len(path.read_bytes().rstrip(b"\0"))
-    for cut in range(2881, size, 97):
-        with pytest.raises(SourceError, match="truncated"):
-            scan(shortened(path, cut))
-    flip_everywhere(path, scan, 2880 + 80 * 14, start=2880, step=11)
-
-
-def shortened(path, size):
-    short = path.with_name("short.fits")
-    short.write_bytes(path.read_bytes()[:size])
-    return short
 
 
 @pytest.mark.parametrize(
@@ -215,4 +167,4 @@ def test_absurd_headers(tmp_path, old, new):
 def test_real_files():
     rows = list(run("fits", real_files("fits")))
     assert not [row for _, row in rows if row.outcome == "wrong"], report(rows)
-    assert [row.outcome for _, row in rows].count("equal") >= 39
+    assert [row.outcome for _, row in rows].count("equal") >= 60

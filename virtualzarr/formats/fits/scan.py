@@ -11,7 +11,7 @@ from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.fits.header import BLOCK, Cards, integer, read_cards
 from virtualzarr.formats.fits.images import image, item_dtype, lengths
-from virtualzarr.formats.fits.tables import table
+from virtualzarr.formats.fits.tables import binary_table, random_groups, text_table
 from virtualzarr.formats.fits.tiles import compressed_image
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.refusals import Refusals
@@ -34,6 +34,7 @@ _COMPRESSED = re.compile(
 """Keywords that say how values are stored, also of the table that a compressed image is in."""
 
 _IMAGES = ("IMAGE", "IUEIMAGE")
+_BINARY = ("BINTABLE", "A3DTABLE")
 
 
 def scan(
@@ -44,14 +45,16 @@ def scan(
 ) -> Group:
     """Scan a FITS file into a group with the primary image, and a group for each extension.
 
-    The values of each are the array ``data``: images with the axes ..., z, y and x, binary tables
-    as structured elements. Extensions are named as they are in the file, or after their number;
-    of several with one name, the version, or else the number, is appended. Headers are attributes.
+    The values of each are the array ``data``: images with the axes ..., z, y and x, tables and
+    random groups as structured elements. Columns of variable-length arrays are arrays of objects
+    beside it, called as they are. Extensions are named as they are in the file, or after their
+    number; of several with one name, the version, or else the number, is appended. Headers are
+    attributes.
 
     Images are as they are stored: BSCALE, BZERO and BLANK are the attributes `scale_factor`,
     `add_offset` and `_FillValue`, with which xarray decodes what astropy does. Columns of tables
     are as they are stored, too: logical ones hold ``T`` and ``F``, and TSCAL and TZERO are not
-    applied.
+    applied, but in its attribute `columns`. In arrays of variable length they are.
 
     Parameters
     ----------
@@ -71,8 +74,8 @@ def scan(
     SourceError
         If there is no such file, or it is truncated or damaged.
     UnsupportedError
-        If a part is a tile-compressed image, a table of text or with variable-length arrays, or
-        random groups.
+        If a part is a compressed table, an image that is compressed in a way that is not known, or
+        of a type of its own.
     """
     source = Source.of_file(path_or_url, storage_options)
     try:
@@ -123,22 +126,23 @@ class _Scan:
         offset, nbytes = self.file.position, _nbytes(cards)
         with self.refusals.of(path):
             if nbytes or 0 in lengths(cards):
-                array = self._array(cards, offset, path)
-                if array is not None:
-                    members[NAME] = array
+                members |= self._arrays(cards, offset, path)
         self.file.seek(min(self.file.size, offset + nbytes + -nbytes % BLOCK))
 
-    def _array(self, cards: Cards, offset: int, path: str) -> Array | None:
+    def _arrays(self, cards: Cards, offset: int, path: str) -> dict[str, Array]:
+        """Return the arrays of a part by their names."""
         kind = cards.get("XTENSION", "IMAGE")
-        if kind == "BINTABLE":
-            if cards.get("ZIMAGE") is True:
-                return compressed_image(cards, self.file, self.source, path)
-            return table(cards, self.source, offset, path)
+        if kind in _BINARY and cards.get("ZIMAGE") is True:
+            return {NAME: compressed_image(cards, self.file, self.source, path)}
+        if kind in _BINARY:
+            return binary_table(cards, self.file, self.source, path)
+        if kind == "TABLE":
+            return {NAME: text_table(cards, self.source, offset, path)}
         if kind not in _IMAGES:
             raise UnsupportedError(f"FITS extensions of type {kind!r}")
         if cards.get("GROUPS") is True and lengths(cards)[:1] == [0]:
-            raise UnsupportedError("random groups of FITS")
-        return image(cards, self.source, offset, path)
+            return {NAME: random_groups(cards, self.source, offset, path)}
+        return {NAME: image(cards, self.source, offset, path)}
 
 
 def _nbytes(cards: Cards) -> int:

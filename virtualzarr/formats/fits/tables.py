@@ -1,30 +1,229 @@
-"""Binary tables, as they are stored."""
+"""Tables: binary ones as stored, texts as numbers, arrays of variable length as objects."""
 
 from __future__ import annotations
 
+import math
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import RectilinearGrid, RegularGrid
+from grids.grid import SeparableGrid
 from virtualzarr.array import Array
-from virtualzarr.errors import UnsupportedError
-from virtualzarr.formats.fits.columns import columns, row_dtype, row_length
-from virtualzarr.formats.fits.header import Cards
-from virtualzarr.formats.fits.images import lengths
-from virtualzarr.formats.plain import plain_array
-from virtualzarr.manifest import Source
+from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.errors import MetadataError, SourceError, UnsupportedError
+from virtualzarr.formats.fits.columns import TYPES, Column, columns, row_dtype, row_length
+from virtualzarr.formats.fits.header import Cards, integer
+from virtualzarr.formats.fits.images import item_dtype, lengths
+from virtualzarr.formats.headers import HeaderReader
+from virtualzarr.formats.plain import check_place, plain_array
+from virtualzarr.manifest import Affine, Manifest, Source, Sources
+from virtualzarr.metadata import STRING, ArrayMetadata, check_name, json_attributes
+
+DATA = "data"
+_TEXT_BYTES = 1 << 18
+"""Bytes of text that are decoded together, about."""
+_WORDS = {"TUNIT": "units", "TSCAL": "scale_factor", "TZERO": "add_offset", "TNULL": "_FillValue",
+          "TDISP": "display"}  # fmt: skip
 
 
-def table(cards: Cards, source: Source, offset: int, path: str) -> Array:
-    """Return a binary table as a structured array, as it is stored.
+def binary_table(cards: Cards, file: HeaderReader, source: Source, path: str) -> dict[str, Array]:
+    """Return a binary table as a structured array, and its columns of variable-length arrays.
+
+    The file is where the table begins. In the structured array such columns are as stored: the
+    number of elements, and where in the heap they begin.
 
     Source: FITS standard 4.0, section 7.3.
     """
     if cards.get("ZTABLE") is True:
         raise UnsupportedError("compressed FITS tables; decompress them (funpack)")
-    found = columns(cards)
-    for column in found:
-        if column.letter in "PQ" and column.count:
-            raise UnsupportedError(
-                f"variable-length arrays, in the column {column.name!r} of the FITS table"
-            )
-    dtype = row_dtype(found, row_length(cards))
-    return plain_array(
-        source, offset, dtype, (lengths(cards)[1],), path=path, dimension_names=("row",)
+    start, found = file.position, columns(cards)
+    dtype, rows = row_dtype(found, row_length(cards)), lengths(cards)[1]
+    members = {
+        DATA: plain_array(
+            source, start, dtype, (rows,), path=path, dimension_names=("row",),
+            attributes=_described(cards, found),
+        )
+    }  # fmt: skip
+    varying = [column for column in found if column.inner and column.count]
+    if varying:
+        table = np.frombuffer(file.take(rows * dtype.itemsize), dtype)
+        for column in varying:
+            name = _member_name(column, members)
+            cell_path = f"{path[: -len(DATA)]}{name}"
+            members[name] = _varying(cards, column, table[column.name], source, start, cell_path)
+    return members
+
+
+def _described(cards: Cards, found: list[Column]) -> dict[str, Any]:
+    """Return what a header says of columns, by their names."""
+    said = {
+        column.name: {
+            word: cards[f"{key}{column.number}"]
+            for key, word in _WORDS.items()
+            if cards.get(f"{key}{column.number}") is not None
+        }
+        | ({"bits": column.count} if column.letter == "X" else {})
+        for column in found
+    }
+    full = {name: words for name, words in said.items() if words}
+    return json_attributes({"columns": full}) if full else {}
+
+
+def _member_name(column: Column, taken: dict[str, Array]) -> str:
+    try:
+        name = check_name(column.name.strip(), 2)
+    except MetadataError:
+        name = f"col{column.number}"
+    return name if name not in taken and "/" not in name else f"col{column.number}"
+
+
+def _varying(
+    cards: Cards, column: Column, places: NDArray[Any], source: Source, start: int, path: str
+) -> Array:
+    """Return a column of variable-length arrays: an object for each row."""
+    rows, width = lengths(cards)[1], row_length(cards)
+    heap = start + integer(cards, "THEAP", width * rows)
+    end = start + width * rows + integer(cards, "PCOUNT", 0)
+    count, offset = places.astype(np.int64).T
+    if (count < 0).any() or (offset < 0).any() or (count > 2**57).any():
+        raise SourceError(f"the FITS table has negative or absurd numbers in {column.name!r}")
+    dtype = np.dtype(TYPES[column.inner])
+    nbytes = -(-count // 8) if column.inner == "X" else count * dtype.itemsize
+    last = int((heap + offset + nbytes)[count > 0].max(initial=0))
+    if last > end or (source.size is not None and last > source.size):
+        raise SourceError(f"arrays of the column {column.name!r} are not within the table's heap")
+    metadata = ArrayMetadata(
+        shape=(rows,),
+        dtype=STRING if column.inner == "A" else np.dtype(object),
+        grid=RegularGrid((rows,), (1,)),
+        pipeline=Pipeline([_cell_codec(cards, column, dtype)]),
+        fill_value="" if column.inner == "A" else None,
+        dimension_names=("row",),
+        attributes=_described(cards, [column]).get("columns", {}).get(column.name, {}),
     )
+    if not rows:
+        return Array.virtual(metadata, Manifest.missing((0,)), path)
+    offset = np.where(count > 0, heap + offset, 0)
+    return Array.virtual(metadata, Manifest((rows,), Sources([source]), 0, offset, nbytes), path)
+
+
+def _cell_codec(cards: Cards, column: Column, dtype: np.dtype[Any]) -> Codec:
+    said: dict[str, Any] = {"data_type": dtype.str}
+    if column.inner == "A":
+        return make("virtualzarr.fits_cell", **said, text=True)
+    for key, name in (("TSCAL", "scale"), ("TZERO", "zero")):
+        number = cards.get(f"{key}{column.number}")
+        if number is not None and not isinstance(number, int | float):
+            raise SourceError(f"the FITS header says {number!r} for {key}{column.number}")
+        if number is not None and column.inner not in "LX":
+            said[name] = number
+    return make("virtualzarr.fits_cell", **said)
+
+
+# -- tables of text --------------------------------------------------------------------------------
+
+
+def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
+    """Return a table of text as a structured array of its numbers and texts.
+
+    Source: FITS standard 4.0, section 7.2.
+    """
+    width, rows = row_length(cards), lengths(cards)[1]
+    fields: list[list[Any]] = []
+    formats: list[str] = []
+    for number in range(1, integer(cards, "TFIELDS", most=999) + 1):
+        form, kind = _text_form(cards.get(f"TFORM{number}"), number)
+        name = cards.get(f"TTYPE{number}")
+        if not isinstance(name, str) or not name or name in [field[0] for field in fields]:
+            name = f"col{number}"
+        first = integer(cards, f"TBCOL{number}") - 1
+        null = cards.get(f"TNULL{number}")
+        fields.append([name, first, form, null if null is None else str(null)])
+        formats.append(kind)
+        if first < 0 or first + int(re.findall("[0-9]+", form)[0]) > width:
+            raise SourceError(
+                f"the column {name!r} of the FITS table is not within rows of {width}"
+            )
+    if not fields:
+        raise SourceError("a FITS table without columns")
+    check_place(source, offset, (rows,), np.dtype((np.void, width)))
+    dtype = np.dtype(list(zip([field[0] for field in fields], formats, strict=True)))
+    step = max(1, min(rows, _TEXT_BYTES // width))
+    grid: SeparableGrid = RegularGrid((rows,), (step,))
+    if rows % step:
+        grid = RectilinearGrid((rows,), [[[step, rows // step], rows % step]])
+    named = [Column(number, field[0], "", 1, 0, dtype) for number, field in enumerate(fields, 1)]
+    described = _described(cards, named).get("columns", {})
+    for words in described.values():
+        words.pop("_FillValue", None)
+    described = {name: words for name, words in described.items() if words}
+    metadata = ArrayMetadata(
+        shape=(rows,),
+        dtype=dtype,
+        grid=grid,
+        pipeline=Pipeline([make("virtualzarr.fits_text", width=width, fields=fields)]),
+        fill_value=np.zeros((), dtype)[()],
+        dimension_names=("row",),
+        attributes={"columns": described} if described else {},
+    )
+    cells = grid.grid_shape
+    if not rows:
+        return Array.virtual(metadata, Manifest.missing(cells), path)
+    length = np.full(cells, step * width)
+    length[-1] = (rows - (cells[0] - 1) * step) * width
+    starts = Affine(cells, offset, (step * width,))
+    return Array.virtual(metadata, Manifest(cells, Sources([source]), 0, starts, length), path)
+
+
+def _text_form(text: Any, number: int) -> tuple[str, str]:
+    """Return the format of a column, and a type for its values: what cfitsio takes."""
+    match = re.match(r"\s*([AIFED])([0-9]{1,5})(?:\.([0-9]{1,5}))?\s*$", str(text))
+    if match is None or not int(match[2]):
+        raise SourceError(f"the FITS header says {text!r} for TFORM{number}")
+    kind, size = match[1], int(match[2])
+    if kind == "A":
+        return f"A{size}", f"S{size}"
+    if kind == "I":
+        return f"I{size}", "i2" if size <= 4 else "i4" if size <= 9 else "i8"
+    return f"{kind}{size}.{match[3] or 0}", "f8"
+
+
+# -- random groups ---------------------------------------------------------------------------------
+
+
+def random_groups(cards: Cards, source: Source, offset: int, path: str) -> Array:
+    """Return random groups as a structured array: the parameters, and the array DATA.
+
+    Source: FITS standard 4.0, section 6.
+    """
+    axes, dtype = lengths(cards)[1:], item_dtype(cards)
+    groups, parameters = integer(cards, "GCOUNT", 1), integer(cards, "PCOUNT", 0, most=999)
+    names: list[str] = []
+    for number in range(1, parameters + 1):
+        name = cards.get(f"PTYPE{number}")
+        name = name if isinstance(name, str) and name else f"par{number}"
+        while name in names or name == "DATA":  # several parameters may have one name
+            name = f"_{name}"
+        names.append(name)
+    if math.prod(axes) * dtype.itemsize >= 2**31:
+        raise UnsupportedError(f"random groups of arrays of shape {tuple(reversed(axes))}")
+    formats: list[Any] = [(name, dtype) for name in names]
+    row = np.dtype([*formats, ("DATA", dtype, tuple(reversed(axes)))])
+    said = {
+        name: {
+            word: cards[f"{key}{number}"]
+            for key, word in (("PSCAL", "scale_factor"), ("PZERO", "add_offset"))
+            if cards.get(f"{key}{number}") is not None
+        }
+        for number, name in enumerate(names, 1)
+    }
+    scaling = (("BSCALE", "scale_factor"), ("BZERO", "add_offset"))
+    values = {word: cards[key] for key, word in scaling if cards.get(key) is not None}
+    columns_said = {name: words for name, words in {**said, "DATA": values}.items() if words}
+    return plain_array(
+        source, offset, row, (groups,), path=path, dimension_names=("group",),
+        attributes=json_attributes({"columns": columns_said}) if columns_said else {},
+    )  # fmt: skip
