@@ -41,6 +41,7 @@ _BUILTIN: dict[str, str] = {
     "virtualzarr.fits_hcompress": "fits_tiles:HCompress",
     "virtualzarr.fits_quantized": "fits_tiles:Quantized",
     "virtualzarr.tiff_segment": "tiff_segment:TiffSegment",
+    "virtualzarr.tiff_gel": "tiff_gel:TiffGel",
     "virtualzarr.grib": "grib:Field",
     "virtualzarr.grib_grid": "grib:Grid",
     "packbits": "packbits:PackBits",

@@ -12,7 +12,7 @@ import pytest
 import tifffile
 
 from tests.formats.tiff.helpers import check_file, ramp, same
-from tests.formats.tiff.rawtiff import Page, Writer, image
+from tests.formats.tiff.rawtiff import Page, Writer, image, write
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff import scan
 
@@ -409,6 +409,41 @@ def test_nih_image(tmp_path):
         writer.chain(image(plane, **({} if number else {"t43314": header})))
     path.write_bytes(writer.data)
     assert same(check_kind(path, "nih", ("IYX", 1))["0"][...], data)
+
+
+# -- gels ------------------------------------------------------------------------------------------
+
+
+def gel(data, kind, ratio=(3, 7), **tags):
+    """Return a page of MD Gel; kind 2 stores square roots, kind 128 intensities."""
+    texts = {f"t{code}": "text" for code in (33448, 33449, 33450, 33451, 33452)}
+    scale = (5, struct.pack("<2I", *ratio), 1)
+    return image(data, t33445=(4, [kind]), t33446=scale, t33447=1, **texts, **tags)
+
+
+@pytest.mark.parametrize("kind", [2, 128, 1])
+@pytest.mark.parametrize("compression", [1, 5])
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+def test_gels(tmp_path, dtype, compression, kind):
+    path, data = tmp_path / "a.gel", np.random.default_rng(0).integers(0, 256, SIZE).astype(dtype)
+    page = gel(data, kind, t259=compression, t278=8)
+    if compression == 5:
+        raws = [data[at : at + 8].tobytes() for at in (0, 8, 16)]
+        page.segments = [imagecodecs.lzw_encode(raw) for raw in raws[:2]] + [None]
+    write(path, [page])
+    array = check_kind(path, "mdgel", ("YX", 1))["0"]
+    assert array.dtype == (dtype if kind == 1 else "f4")
+    rows = slice(3, 12)
+    scale = {1: 1, 2: data[rows].astype("f4") * np.float32(3 / 7), 128: np.float32(3 / 7)}[kind]
+    assert np.allclose(array[rows], data[rows] * scale)
+
+
+def test_gels_of_long_integers_are_refused(tmp_path):
+    # tifffile takes them for floats.
+    path = tmp_path / "a.gel"
+    write(path, [gel(ramp("u4", SIZE), 128)])
+    with pytest.raises(UnsupportedError, match="computed from uint32"):
+        scan(path)
 
 
 # -- stacks in one piece ---------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import grids
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.base import ArrayArray, Spec
 from virtualzarr.codecs.tiff_segment import JPEG
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
@@ -89,8 +90,7 @@ def series_array(
         If offsets or counts of strips or tiles cannot be right.
     """
     page = series.keyframe
-    if series.transform is not None:
-        raise UnsupportedError(f"TIFF series of kind {series.kind!r}, whose values are computed")
+    computed = _computed(series)
     if page.dtype is not None and (0 in shape or 0 in page.shaped):
         check_extent(series.dataoffset or 0, 0, files.source(page.parent))
         return _empty(series, shape, path, dims)
@@ -99,17 +99,49 @@ def series_array(
     build = _contiguous if page.is_contiguous else _segmented
     if is_one_jpeg(page) and len(series) == 1:
         build = _one_jpeg
-    grid, pipeline, manifest = build(series, shape, dtype, files)
+    fill = np.array(page.nodata).astype(page.dtype)
+    if computed is None:
+        grid, pipeline, manifest = build(series, shape, dtype, files)
+    else:
+        grid, stored, manifest = build(series, shape, page.dtype.newbyteorder("="), files)
+        pipeline = Pipeline([computed, *stored.codecs])
+        fill = computed.decode(fill, Spec((), dtype))
     metadata = ArrayMetadata(
         shape=shape,
         dtype=dtype,
         grid=grid,
         pipeline=pipeline,
-        fill_value=dtype.type(page.nodata),
+        fill_value=dtype.type(fill),
         dimension_names=dims,
         attributes=page_attributes(page),
     )
     return Array.virtual(metadata, manifest, path=path)
+
+
+def _computed(series: Any) -> ArrayArray | None:
+    """Return the codec that computes values from what is stored; None if that is the same.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is none, or tifffile does not compute them from what is stored.
+    """
+    if series.transform is None:
+        return None
+    said = f"TIFF series of kind {series.kind!r}, whose values are computed"
+    facts = series.keyframe.parent.mdgel_metadata if series.kind == "mdgel" else None
+    if not facts or facts.get("FileTag") not in (2, 128):
+        raise UnsupportedError(said)
+    if series.dataoffset is not None:
+        # tifffile takes integers as long as floats for floats.
+        raise UnsupportedError(f"{said} from {series.keyframe.dtype}")
+    numerator, denominator = facts["ScalePixel"]
+    codec = make(
+        "virtualzarr.tiff_gel", data_type=series.keyframe.dtype.name,
+        scale=numerator / denominator, square=facts["FileTag"] == 2,
+    )  # fmt: skip
+    assert isinstance(codec, ArrayArray)
+    return codec
 
 
 def _empty(series: Any, shape: tuple[int, ...], path: str, dims: tuple[str, ...] | None) -> Array:
