@@ -234,8 +234,8 @@ def located(message: bytes, key: str, size: int) -> NDArray[np.float64]:
         return eccodes.codes_get_double_array(handle, key)
 
 
-def grid_message(data: bytes) -> bytes:
-    """Return a message without values, but with a grid.
+def grid_message(data: bytes, product: bytes = b"") -> bytes:
+    """Return a message without values, but with a grid, and with a section 1 if that is given.
 
     Raises
     ------
@@ -254,7 +254,7 @@ def grid_message(data: bytes) -> bytes:
     if len(sections) != 1 or sections[0].number != 3:
         raise CodecError("GRIB: the bytes are no section 3 (grid)")
     check_grid(data)
-    return messages.without_values(0, {1: _IDENTIFICATION, 3: data})
+    return messages.without_values(0, {1: product or _IDENTIFICATION, 3: data})
 
 
 _IDENTIFICATION = messages.section(1, bytes.fromhex("0000 0000 02 00 00 07d0 01 01 00 00 00 00 00"))

@@ -29,10 +29,26 @@ def is_plain_grid(data: bytes) -> bool:
     """
     if data[:4] != b"GRIB":
         template = int.from_bytes(data[12:14], "big")
-        return template in _PLAIN and data[30:34] != b"\xff" * 4
+        if template not in _PLAIN or data[30:34] == b"\xff" * 4:
+            return False
+        rows, first = struct.unpack_from(">I8xI", data, 34)
+        number = int.from_bytes(data[67:71], "big")
+        return template != 40 or _is_global(rows, number, (first & 0x7FFFFFFF) * _unit(data))
     first = int.from_bytes(data[8:11], "big")
     grid = data[8 + first :]
-    return data[15] & 128 > 0 and grid[5] in _PLAIN1 and grid[6:8] != b"\xff" * 2
+    if not data[15] & 128 or grid[5] not in _PLAIN1 or grid[6:8] == b"\xff" * 2:
+        return False
+    rows, number = (int.from_bytes(grid[at : at + 2], "big") for at in (8, 25))
+    latitude = (int.from_bytes(grid[10:13], "big") & 0x7FFFFF) / 1000
+    return grid[5] != 4 or _is_global(rows, number, latitude)
+
+
+def _is_global(rows: int, number: int, latitude: float) -> bool:
+    """Whether a Gaussian grid goes from pole to pole.
+
+    Of others, ecCodes looks for the first latitude, and reads on from there in a table of all.
+    """
+    return rows == 2 * number and latitude > 90 - 1.2 * 90 / max(number, 1)
 
 
 def check_grid(grid: bytes) -> None:
@@ -73,10 +89,15 @@ def check_grid1(grid: bytes) -> None:
 
 def _check_angles(grid: bytes) -> None:
     """Check the angles of a grid along latitudes: ecCodes reduces them turn by turn."""
-    basic, parts, *angles = struct.unpack_from(">IIIIxIII", grid, 38)
-    unit = (basic if 0 < basic < _MISSING else 1) / (parts if 0 < parts < _MISSING else 10**6)
+    angles, unit = struct.unpack_from(">IIxIII", grid, 46), _unit(grid)
     if max((angle & 0x7FFFFFFF for angle in angles if angle != _MISSING), default=0) * unit > 3000:
         raise CodecError("GRIB: a grid along latitudes has angles of more than 3000 degrees")
+
+
+def _unit(grid: bytes) -> float:
+    """Return the degrees of a unit of angle."""
+    basic, parts = struct.unpack_from(">II", grid, 38)
+    return (basic if 0 < basic < _MISSING else 1) / (parts if 0 < parts < _MISSING else 10**6)
 
 
 def _check_gaussian(rows: int, number: int) -> None:

@@ -23,7 +23,7 @@ from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata
 
 _REGULAR = ("regular_ll", "regular_gg")
-_ROTATED = ("rotated_ll",)
+_ROTATED = ("rotated_ll", "rotated_gg")
 _PROJECTED = (
     "mercator", "lambert", "lambert_azimuthal_equal_area", "albers", "polar_stereographic",
 )  # fmt: skip
@@ -137,23 +137,30 @@ def read_grids(fields: Fields, note: Note) -> Steps:
             start = int(fields.begin[first, 3] if edition == 2 else fields.start[first])
             stop = int(fields.end[first, 3 if edition == 2 else 2] or fields.end[first, 1])
             data = yield start, stop - start
+            at = int(fields.begin[first, 1])
+            product = yield at, int(fields.end[first, 1]) - at
             try:
-                found.append(describe(bytes(data), start, stop))
+                found.append(describe(bytes(data), bytes(product), start, stop))
                 numbers[alike] = len(found) - 1
             except VirtualZarrError as error:
                 for place in fields.start[alike].tolist():
                     note(f"message at byte {place}", type(error)(error.message))
-    return found, numbers
+    # Numbered in the order in which they are in the file.
+    used, first = np.unique(numbers, return_index=True)
+    order = [int(number) for number in used[np.argsort(first)] if number >= 0]
+    renumbered = np.full(len(found) + 1, -1)
+    renumbered[order] = np.arange(len(order))
+    return [found[number] for number in order], renumbered[numbers]
 
 
-def describe(data: bytes, begin: int, end: int) -> Grid:
-    """Return the grid that some bytes of a file describe.
+def describe(data: bytes, product: bytes, begin: int, end: int) -> Grid:
+    """Return the grid that some bytes of a file describe, and section 1 that belongs to it.
 
     Raises
     ------
     CodecError, SourceError, UnsupportedError
     """
-    keys = grid_keys(grid_message(data))
+    keys = grid_keys(grid_message(data, product))
     points = keys.pop("numberOfDataPoints")
     columns, rows = keys.get("Nx"), keys.get("Ny")
     order = "columns" if keys.get("jPointsAreConsecutive") else "rows"
@@ -180,7 +187,9 @@ def _located(keys: Mapping[str, Any]) -> str:
         plain = not keys.get("iScansNegatively") and keys.get("jScansPositively")
         return "rows" if plain else ""
     if grid in _REGULAR or grid in _ROTATED:
-        return "columns" if grid != "regular_gg" and keys.get("jPointsAreConsecutive") else "rows"
+        if not keys.get("jPointsAreConsecutive"):
+            return "rows"
+        return "columns" if grid.endswith("ll") else ""
     return ""
 
 
