@@ -15,7 +15,8 @@ from virtualzarr.formats.nifti import scan
 
 def files(directory: Path) -> list[Path]:
     """List the files to check."""
-    return sorted(path for path in directory.rglob("*") if path.suffix in (".nii", ".hdr"))
+    names = (".nii", ".nii.gz", ".hdr")
+    return sorted(path for path in directory.rglob("*") if path.name.endswith(names))
 
 
 def check(path: Path) -> Iterator[Row]:

@@ -94,17 +94,71 @@ def test_pairs(tmp_path):
         scan(tmp_path / "a.hdr")
 
 
-def test_compressed_files_are_refused_by_name(tmp_path):
-    save(tmp_path / "a.nii", np.zeros((2, 3), "i2"))
-    path = tmp_path / "a.nii.gz"
-    path.write_bytes(gzip.compress((tmp_path / "a.nii").read_bytes()))
-    with pytest.raises(UnsupportedError, match="compressed with gzip"):
-        vz.open(path)
-    path.write_bytes(gzip.compress(b"something else"))
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "c16"])
+def test_compressed_files_are_one_chunk(tmp_path, version, dtype):
+    values = np.arange(48).reshape(2, 3, 4, 2).astype(dtype)
+    save(tmp_path / "a.nii.gz", values, version, scl_slope=2, scl_inter=1)
+    array = check_file(tmp_path / "a.nii.gz")
+    assert array.nchunks == 1
+    np.testing.assert_array_equal(array[1, :, ::2, 0], values[1, :, ::2, 0])
+    joined = vz.concat([array, array.lazy[..., 1:]], dim="t")
+    np.testing.assert_array_equal(joined[...], np.concatenate([values, values[..., 1:]], 3))
+
+
+def packed(path, data):
+    path.write_bytes(data if data[:2] == b"\x1f\x8b" else gzip.compress(data))
+    return path
+
+
+def test_compressed_files_that_are_something_else(tmp_path):
+    path = packed(tmp_path / "a.nii.gz", b"something else")
     with pytest.raises(
         UnsupportedError, match=r"no known format, though its name is that of nifti"
     ):
         vz.open(path)
+    with pytest.raises(SourceError, match=r"no NIfTI image.*a\.nii\.gz"):
+        scan(path)
+    save(tmp_path / "a.nii", np.zeros((2, 3), [("R", "u1"), ("G", "u1"), ("B", "u1")]))
+    packed(path, (tmp_path / "a.nii").read_bytes())
+    with pytest.raises(UnsupportedError, match="elements of 3 bytes at byte 352"):
+        scan(path)
+    nibabel.save(nibabel.Nifti1Pair(np.zeros((2, 3), "i2"), np.eye(4)), tmp_path / "b.img")
+    packed(tmp_path / "b.hdr.gz", (tmp_path / "b.hdr").read_bytes())
+    with pytest.raises(UnsupportedError, match="pairs of compressed files"):
+        scan(tmp_path / "b.hdr.gz")
+
+
+def test_bombs_are_refused(tmp_path):
+    save(tmp_path / "a.nii", np.random.default_rng(0).integers(0, 9, (64, 64), "i2"))
+    whole = (tmp_path / "a.nii").read_bytes()
+    path = packed(tmp_path / "a.nii.gz", whole + bytes(2 << 20))
+    with pytest.raises(SourceError, match="gzip has not packed so many"):
+        scan(path)
+    raw = bytearray(whole)
+    raw[40:56] = struct.pack("<8h", 4, 30000, 30000, 30000, 2, 1, 1, 1)
+    claimed = 352 + 2 * 2 * 30000**3
+    bomb = bytearray(gzip.compress(raw))
+    bomb[-4:] = struct.pack("<I", claimed % 2**32)
+    with pytest.raises(SourceError, match="gzip has not packed so many"):
+        scan(packed(path, bytes(bomb)))
+
+
+def test_what_follows_the_values_does_not_matter(tmp_path):
+    values = np.arange(6, dtype="i2").reshape(2, 3)
+    save(tmp_path / "a.nii", values)
+    path = packed(tmp_path / "a.nii.gz", (tmp_path / "a.nii").read_bytes() + bytes(100))
+    np.testing.assert_array_equal(check_file(path)[...], values)
+    packed(path, (tmp_path / "a.nii").read_bytes() + bytes(101))
+    with pytest.raises(UnsupportedError, match="elements of 2 bytes at byte 352 of 465"):
+        scan(path)
+
+
+def test_damaged_compressed_files(tmp_path):
+    path = tmp_path / "a.nii.gz"
+    save(path, np.arange(12, dtype="i2").reshape(2, 3, 2))
+    truncate_everywhere(path, scan, path.stat().st_size, step=7)
+    flip_everywhere(path, scan, path.stat().st_size, step=2)
 
 
 @pytest.mark.parametrize("code", [0, 1, 1536, 2048, 9999])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -27,6 +29,12 @@ _NAMES = {1: "binary", 1536: "float128", 2048: "complex256"}
 _SIZES = {348: 1, 540: 2}
 Order = Literal["<", ">"]
 _GZIP = b"\x1f\x8b"
+_HEAD = 4096
+_BEHIND = 1 << 20
+"""So many bytes may follow the values."""
+
+_DENSEST = 1032
+"""Deflate packs no more bytes into one."""
 
 # Name, type and count of the members of both headers that are used here, and where they are.
 _FIELDS = {
@@ -62,16 +70,21 @@ def scan(
     The array holds the numbers as they are stored. Slope and intercept, if there are, are in the
     attributes `scale_factor` and `add_offset`, which is how xarray decodes to what nibabel gives.
 
-    A header ``.hdr`` has an ``.img`` beside it. Compressed files, and types that Zarr has not, are
-    refused. For the arguments and errors, see `virtualzarr.formats.scan`; there is only one array:
-    if it cannot be virtualized, that is an error, whatever `on_error` says.
-
+    A header ``.hdr`` has an ``.img`` beside it. A file ``.nii.gz`` is one chunk: whatever is read,
+    all of it is unpacked. Types that Zarr has not are refused. For the arguments and errors, see
+    `virtualzarr.formats.scan`; there is only one array: if it cannot be virtualized, that is an
+    error, whatever `on_error` says.
     """
     source = Source.of_file(path_or_url, storage_options)
     try:
-        header = _header(HeaderReader(source))
+        file = HeaderReader(source)
+        packed = file.size >= len(_GZIP) and file.take(len(_GZIP)) == _GZIP
+        file.seek(0)
+        header = _header(_Unpacked(file) if packed else file)
         image = source
         if not header.single:
+            if packed:
+                raise UnsupportedError("pairs of compressed files; decompress them (gunzip)")
             stem, _, query = split_name(path_or_url)
             beside = [f"{stem}{extension}{query}" for extension in (".img", ".IMG")]
             image = first_there(beside, "the image of the NIfTI header", storage_options)
@@ -79,6 +92,7 @@ def scan(
         array = plain_array(
             image, header.offset, header.dtype, shape, axes=fortran(len(shape)), path="data",
             dimension_names=tuple("xyztuvw"[: len(shape)]), attributes=header.attributes(),
+            unpacked=_unpacked_size(file, header) if packed else None,
         )  # fmt: skip
     except VirtualZarrError as error:
         raise error.at(file=source.uri) from error.__cause__
@@ -135,13 +149,42 @@ class _Header:
         return json_attributes({name: value for name, value in found.items() if _says(value)})
 
 
-def _header(file: HeaderReader) -> _Header:
-    first = file.take(4)
-    if first[:2] == _GZIP:
-        raise UnsupportedError(
-            "the NIfTI file is compressed with gzip, so that its values have no place in it; "
-            "decompress it (gunzip)"
+class _Unpacked:
+    """Gives out the first bytes of what a compressed file unpacks to."""
+
+    def __init__(self, file: HeaderReader) -> None:
+        raw = file.take(min(file.size, _HEAD))
+        try:
+            self._data = io.BytesIO(zlib.decompressobj(31).decompress(raw, _HEAD))
+        except zlib.error as error:
+            raise SourceError(f"the NIfTI file is damaged: {error}") from error
+
+    def take(self, count: int) -> bytes:
+        """Return the next `count` bytes."""
+        data = self._data.read(count)
+        if len(data) < count:
+            raise SourceError("the NIfTI header is truncated or damaged")
+        return data
+
+
+def _unpacked_size(file: HeaderReader, header: _Header) -> int:
+    """Return how many bytes a compressed file unpacks to.
+
+    It ends with that number, of which 32 bits are kept.
+    """
+    least = header.offset + math.prod(header.shape) * header.dtype.itemsize
+    file.seek(file.size - 4)
+    more = (int.from_bytes(file.take(4), "little") - least) % 2**32
+    if more > _BEHIND or least + more > _DENSEST * file.size:
+        raise SourceError(
+            f"the NIfTI header needs {least} bytes, and gzip has not packed so many into the "
+            f"{file.size} that there are; the file is truncated or damaged"
         )
+    return least + more
+
+
+def _header(file: HeaderReader | _Unpacked) -> _Header:
+    first = file.take(4)
     for order in get_args(Order):
         size = int(np.frombuffer(first, f"{order}i4")[0])
         version = _SIZES.get(size)

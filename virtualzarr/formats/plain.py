@@ -1,4 +1,4 @@
-"""Arrays that lie in a file in one piece, uncompressed: most old formats are that and a header."""
+"""Arrays that lie in a file in one piece: most old formats are that and a header."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def plain_array(
     path: str = "",
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    unpacked: int | None = None,
 ) -> Array:
     """Return the virtual array of elements that lie one after another.
 
@@ -46,6 +47,9 @@ def plain_array(
         The array's axes in the order they are stored, slowest first; by default C order.
     path, dimension_names, attributes
         Of the array.
+    unpacked : int, optional
+        The file is compressed by gzip, has so many bytes without that, and these are what `offset`
+        counts: all of it is one chunk.
 
     Raises
     ------
@@ -56,7 +60,8 @@ def plain_array(
     """
     dtype, shape = np.dtype(dtype), tuple(int(length) for length in shape)
     check_dtype(dtype)
-    check_place(source, offset, shape, dtype)
+    packed = unpacked is not None
+    check_place(Source(source.uri, unpacked) if packed else source, offset, shape, dtype)
     native = dtype if dtype.names is not None else dtype.newbyteorder("=")
     names = None if dimension_names is None else tuple(dimension_names)
     grid = RegularGrid(shape, [max(length, 1) for length in shape])
@@ -70,6 +75,9 @@ def plain_array(
         dimension_names=names,
         attributes=dict(attributes or {}),
     )
+    if unpacked is not None:
+        pipeline = _in_gzip(metadata.pipeline, dtype, offset, unpacked)
+        metadata, offset, nbytes = metadata.replace(pipeline=pipeline), 0, nbytes and source.size
     if nbytes:
         manifest = Manifest.single(source, offset, nbytes, len(shape))
     else:
@@ -95,6 +103,19 @@ def plain_pipeline(dtype: np.dtype[Any], axes: Sequence[int] | None = None) -> P
         big = dtype.newbyteorder(">") == dtype
         codecs.append(make("bytes", endian="big" if big else "little"))
     return Pipeline(codecs)
+
+
+def _in_gzip(pipeline: Pipeline, dtype: np.dtype[Any], offset: int, unpacked: int) -> Pipeline:
+    """Return the codecs of elements that begin somewhere in what a whole file unpacks to."""
+    width = dtype.itemsize
+    if offset % width or unpacked % width:
+        raise UnsupportedError(
+            f"elements of {width} bytes at byte {offset} of {unpacked} that are compressed; "
+            "decompress the file (gunzip)"
+        )
+    *order, stored = pipeline.codecs
+    part = make("virtualzarr.pick", axis=0, index=offset // width, length=unpacked // width, step=1)
+    return Pipeline([*order, make("reshape", shape=[-1]), part, stored, make("gzip")])
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:

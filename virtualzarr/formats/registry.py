@@ -81,7 +81,6 @@ def _is_npy(head: bytes) -> bool:
 
 def _is_nifti(head: bytes) -> bool:
     if head.startswith(b"\x1f\x8b"):
-        # Known, so that it is refused by name.
         try:
             head = zlib.decompressobj(31).decompress(head, 540)
         except zlib.error:
