@@ -13,6 +13,7 @@ BLOCK = 2880
 _CARD = 80
 _MOST = 16 * 1024 * 1024
 _STRING = re.compile(r"\s*'((?:[^']|'')*)'")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _COMMENTARY = ("COMMENT", "HISTORY")
 
 Cards = dict[str, Any]
@@ -44,31 +45,46 @@ def read_cards(file: HeaderReader) -> Cards:
 
 def _values(cards: Iterator[str]) -> Cards:
     found: Cards = {}
+    # Texts that take several cards, which are joined at the end.
+    lines: dict[str, list[str]] = {name: [] for name in _COMMENTARY}
+    parts: list[str] = []
     last = ""
     for card in cards:
         name = card[:8].rstrip()
-        if name in _COMMENTARY:
-            text = card[8:].rstrip()
-            found[name] = f"{found[name]}\n{text}" if name in found else text
-        elif name == "CONTINUE":
-            _go_on(found, last, card)
-        elif name == "HIERARCH" and "=" in card:
+        if name == "CONTINUE":
+            _go_on(parts, card)
+            continue
+        if len(parts) > 1:
+            found[last] = "".join(parts)
+        parts = []
+        if name in lines:
+            found.setdefault(name, "")
+            lines[name].append(card[8:].rstrip())
+            continue
+        if name == "HIERARCH" and "=" in card:
             name, _, text = card[9:].partition("=")
-            last = name.strip()
-            found.setdefault(last, _value(text))
+            name = name.strip()
         elif card[8:10] == "= ":
-            last = name
-            if name == "EXTNAME" and found.get(name) == "COMPRESSED_IMAGE":
-                del found[name]  # of the table; that of the image follows
-            found.setdefault(name, _value(card[10:]))
-    return found
+            text = card[10:]
+        else:
+            continue
+        if name == "EXTNAME" and found.get(name) == "COMPRESSED_IMAGE":
+            del found[name]  # of the table; that of the image follows
+        if name not in found:
+            last, value = name, _value(text)
+            found[name] = value
+            parts = [value] if isinstance(value, str) else []
+    if len(parts) > 1:
+        found[last] = "".join(parts)
+    return found | {name: "\n".join(texts) for name, texts in lines.items() if texts}
 
 
-def _go_on(found: Cards, name: str, card: str) -> None:
+def _go_on(parts: list[str], card: str) -> None:
     """Append the text of a CONTINUE card to the text before, if that ends with ``&``."""
-    text, more = found.get(name), _STRING.match(card[8:])
-    if isinstance(text, str) and text.endswith("&") and more:
-        found[name] = text[:-1] + more[1].replace("''", "'").rstrip()
+    more = _STRING.match(card[8:])
+    if parts and parts[-1].endswith("&") and more:
+        parts[-1] = parts[-1][:-1]
+        parts.append(more[1].replace("''", "'").rstrip())
 
 
 def _value(text: str) -> Any:
@@ -85,7 +101,7 @@ def _value(text: str) -> Any:
     plain = text.partition("/")[0].strip()
     if plain in ("T", "F"):
         return plain == "T"
-    if re.fullmatch(r"[+-]?[0-9]{1,30}", plain):
+    if _INTEGER.fullmatch(plain):
         return int(plain)
     try:
         return float(plain.replace("D", "E").replace("d", "e")) if plain else None

@@ -1,0 +1,83 @@
+"""Cards of headers are read as astropy reads them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virtualzarr.formats.fits import scan
+
+fits = pytest.importorskip("astropy.io.fits")
+
+TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=200).map(str.rstrip)
+KEYS = st.sampled_from(["ABC", "A-1", "B_2", "OBJECT", "ESO DET GAIN", "HIERARCH ab c"])
+VALUES = st.one_of(
+    TEXTS,
+    st.booleans(),
+    st.integers(-(2**62), 2**62),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+
+
+@pytest.mark.filterwarnings("ignore::astropy.io.fits.verify.VerifyWarning")
+@settings(max_examples=150)
+@given(
+    cards=st.lists(st.tuples(KEYS, VALUES, TEXTS.filter(lambda text: len(text) < 20)), max_size=8),
+    lines=st.lists(TEXTS.filter(lambda text: len(text) < 70), max_size=4),
+)
+def test_cards(tmp_path_factory, cards, lines):
+    path = tmp_path_factory.getbasetemp() / "cards.fits"
+    header = fits.Header()
+    for name, value, comment in cards:
+        header[name] = (value, comment)
+    for line in lines:
+        header.add_history(line)
+    fits.PrimaryHDU(header=header).writeto(path, overwrite=True, output_verify="silentfix")
+    ours, theirs = scan(path).attrs, fits.getheader(path)
+    for name in {name for name, _, _ in cards}:
+        expected = theirs[name]
+        found = ours[name.removeprefix("HIERARCH ")]
+        assert found == (expected.rstrip() if isinstance(expected, str) else expected)
+    if lines:
+        assert ours["HISTORY"] == "\n".join(str(line).rstrip() for line in theirs["HISTORY"])
+
+
+def write(path, cards):
+    lines = ["SIMPLE  =                    T", "BITPIX  =                    8",
+             "NAXIS   =                    0", *cards, "END"]  # fmt: skip
+    raw = "".join(line.ljust(80) for line in lines).encode("latin-1")
+    path.write_bytes(raw.ljust(-(-len(raw) // 2880) * 2880))
+    return scan(path).attrs
+
+
+@pytest.mark.parametrize(
+    ("cards", "expected"),
+    [(["A       = 'x&'", "CONTINUE  'y&' / more", "CONTINUE  ''"], "xy"),
+     (["A       = 'x'", "CONTINUE  'y'"], "x"), (["A       = 'x&'", "B       = 1"], "x&"),
+     (["A       = 'x&'", "CONTINUE  'it''s'"], "xit's"), (["A       = 12", "CONTINUE  'y'"], 12),
+     (["A       = 1.5D-3"], 0.0015), (["A       = 1", "A       = 2"], 1),
+     (["A       = 'x'", "A       = 'y&'", "CONTINUE  'z'"], "x"), (["A       = (1, 2)"], "(1, 2)"),
+     (["CONTINUE  'y'", "A       = T / true"], True)],
+)  # fmt: skip
+def test_single_cards(tmp_path, cards, expected):
+    assert write(tmp_path / "a.fits", cards)["A"] == expected
+
+
+def test_long_headers(tmp_path):
+    many = 40_000
+    attrs = write(tmp_path / "a.fits", [f"HISTORY line {i}" for i in range(many)])
+    assert attrs["HISTORY"].count("\n") == many - 1
+    text = ["A       = 'x&'"] + many * [f"CONTINUE  '{'y' * 60}&'"]
+    assert len(write(tmp_path / "b.fits", text)["A"]) == 1 + 60 * many + 1
+
+
+def test_many_parts(tmp_path):
+    part = fits.ImageHDU(np.arange(6, dtype="i2").reshape(2, 3), name="SCI")
+    fits.HDUList([fits.PrimaryHDU(), part]).writeto(tmp_path / "a.fits")
+    raw = (tmp_path / "a.fits").read_bytes()
+    (tmp_path / "a.fits").write_bytes(raw[:2880] + 200 * raw[2880:])
+    group = scan(tmp_path / "a.fits")
+    assert len(list(group)) == 200
+    assert group["SCI_200/data"][1].tolist() == [3, 4, 5]
