@@ -7,6 +7,7 @@ memory, reads beyond the end of the message, or ends the process.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -144,16 +145,50 @@ def _jpeg(head: bytes, values: bytes, count: int) -> None:
 
 
 def _png(head: bytes, values: bytes, count: int) -> None:
-    """Check the image size of PNG."""
+    """Check the whole of a PNG image: ecCodes does not survive one that is damaged.
+
+    Source: ISO/IEC 15948, sections 5, 7 and 11.
+    """
     _check_bits(head[19])
     if not head[19] or not count:
         return
-    if values[:8] != b"\x89PNG\r\n\x1a\n" or len(values) < 33:
+    if values[:8] != b"\x89PNG\r\n\x1a\n":
         raise CodecError("GRIB: the values are no PNG image")
-    width, height, depth, colour, _, _, interlaced = struct.unpack_from(">IIBBBBB", values, 16)
-    samples = {0: 1, 2: 3, 4: 2, 6: 4}.get(colour, 0)
-    if width * height != count or depth * samples != head[19] or interlaced > 1:
+    parts = _png_parts(values)
+    if len(parts.get(b"IHDR", b"")) != 13:
+        raise CodecError("GRIB: a PNG image without a header")
+    width, height, depth, colour, *methods = struct.unpack(">IIBBBBB", parts[b"IHDR"])
+    samples = {0: 1, 2: 3, 6: 4}.get(colour, 0)
+    if width * height != count or depth * samples != head[19] or any(methods):
         raise CodecError(f"GRIB: an image of {width} x {height} for {count} values")
+    row = 1 + -(-width * head[19] // 8)
+    inflate = zlib.decompressobj()
+    try:
+        rows = inflate.decompress(parts.get(b"IDAT", b""), row * height + 1)
+    except zlib.error as error:
+        raise CodecError(f"GRIB: a damaged PNG image: {error}") from error
+    if len(rows) != row * height or not inflate.eof or max(rows[::row]) > 4:
+        raise CodecError("GRIB: a damaged PNG image")
+
+
+def _png_parts(values: bytes) -> dict[bytes, bytes]:
+    """Return the chunks of a PNG image by type, those of one type joined."""
+    found: dict[bytes, list[bytes]] = {}
+    at = 8
+    while b"IEND" not in found:
+        if at + 12 > len(values):
+            raise CodecError("GRIB: a PNG image that is cut off")
+        length, kind = struct.unpack_from(">I4s", values, at)
+        data = values[at + 8 : at + 8 + length]
+        if kind not in (b"IHDR", b"IDAT", b"IEND"):
+            raise CodecError(f"GRIB: a PNG image with a chunk {kind!r}")
+        if zlib.crc32(kind + data) != int.from_bytes(
+            values[at + 8 + length : at + 12 + length], "big"
+        ):
+            raise CodecError(f"GRIB: a damaged PNG image: chunk {kind!r}")
+        found.setdefault(kind, []).append(data)
+        at += 12 + length
+    return {kind: b"".join(data) for kind, data in found.items()}
 
 
 def _ccsds(head: bytes, values: bytes, count: int) -> None:
