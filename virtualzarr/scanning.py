@@ -5,14 +5,27 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZarrError
+from virtualzarr.config import config
+from virtualzarr.errors import (
+    RefusedWarning,
+    SourceNotFoundError,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.formats import scan
 from virtualzarr.group import Group
 from virtualzarr.stores.files import filesystem, is_url
+
+# Files are sent to other processes in about this many messages, or this many files in each.
+_MESSAGES = 200
+_AT_ONCE = 16
 
 PROGRESS_FROM = 10
 """A progress bar is shown for this many files and more."""
@@ -111,10 +124,12 @@ def scan_each(
     **options
         Of `virtualzarr.formats.scan`.
     """
-    one = partial(_scan_one, **options)
     if hasattr(parallel, "get_executor"):  # a client of dask
         parallel = parallel.get_executor()
-    groups: Iterable[Any] = map(one, files) if parallel is None else parallel.map(one, files)
+    if parallel is None:
+        groups: Iterable[Any] = map(partial(_scan_one, **options), files)
+    else:
+        groups = _side_by_side(files, parallel, options)
     if progress is None:
         progress = len(files) >= PROGRESS_FROM and sys.stderr.isatty()
     if progress:
@@ -122,6 +137,54 @@ def scan_each(
 
         groups = tqdm(groups, total=len(files), unit="file", desc="virtualize")
     yield from groups
+
+
+def _side_by_side(
+    files: Sequence[str], executor: Any, options: dict[str, Any]
+) -> Iterator[Group | VirtualZarrError]:
+    """Scan some files at a time elsewhere: a message for each would cost as much as its scan.
+
+    Their warnings are given here, and the settings of this process hold there.
+    """
+    size = min(max(len(files) // _MESSAGES, 1), _AT_ONCE)
+    if isinstance(executor, ThreadPoolExecutor):
+        size = 1
+    settings = {name: value for name, value in vars(config).items() if name != "threads"}
+    work = partial(_scan_some, home=os.getpid(), settings=settings, options=options)
+    batches = [files[k : k + size] for k in range(0, len(files), size)]
+    for found, complaints in executor.map(work, batches):
+        for message, category in complaints:
+            warnings.warn(message, category, stacklevel=5)
+        yield from found
+
+
+Complaints = list[tuple[str, type[Warning]]]
+
+
+def _scan_some(
+    files: Sequence[str], home: int, settings: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[list[Group | VirtualZarrError], Complaints]:
+    """Scan files in whatever process this is; return what the first one, `home`, is to warn of."""
+    if os.getpid() == home:
+        return [_scan_one(file, **options) for file in files], []
+    vars(config).update(settings)
+    if threading.current_thread() is not threading.main_thread():
+        # Only one thread of a process can listen to its warnings.
+        found = [_scan_one(file, **options) for file in files]
+        return found, [item for file, one in zip(files, found, strict=True)
+                       for item in _refusals(file, one)]  # fmt: skip
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [_scan_one(file, **options) for file in files]
+    return found, [(str(item.message), item.category) for item in caught]
+
+
+def _refusals(file: str, group: Group | VirtualZarrError) -> Complaints:
+    refused = group.refused if isinstance(group, Group) else {}
+    return [
+        (f"could not be virtualized: {why} [file {file}, variable {path}]", RefusedWarning)
+        for path, why in refused.items()
+    ]
 
 
 def _scan_one(file: str, **options: Any) -> Group | VirtualZarrError:

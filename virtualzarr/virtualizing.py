@@ -77,6 +77,8 @@ def virtualize(
         coordinates had better be in the files.
     parallel : concurrent.futures.Executor or dask.distributed.Client, optional
         Scans files side by side; by default one after another. Threads pay for remote files only.
+        Settings of this process (`virtualzarr.config`) hold in others, too, and what they warn of
+        is warned of here.
     storage_options : mapping, optional
         How fsspec opens URLs.
     allowed : str or iterable of str, optional
