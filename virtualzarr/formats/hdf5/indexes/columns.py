@@ -352,23 +352,23 @@ def _joined(runs: list[tuple[int, Chunks]], count: int) -> Chunks:
         mask = chunks.mask if isinstance(chunks.mask, int) else chunks.mask[:count]
         return Chunks(chunks.address[:count], size, mask)
     address = np.full(count, -1, dtype=np.int64)
-    size = _gathered([(start, chunks.size, len(chunks.address)) for start, chunks in runs], count)
-    mask = _gathered([(start, chunks.mask, len(chunks.address)) for start, chunks in runs], count)
-    for start, chunks in runs:
-        address[start : start + len(chunks.address)] = chunks.address[: max(count - start, 0)]
+    size = _blank([chunks.size for _, chunks in runs], count)
+    mask = _blank([chunks.mask for _, chunks in runs], count)
+    while runs:  # each is forgotten when it is joined
+        start, chunks = runs.pop()
+        stop = min(start + len(chunks.address), count)
+        for whole, part in ((address, chunks.address), (size, chunks.size), (mask, chunks.mask)):
+            if start < stop and not isinstance(whole, int):
+                whole[start:stop] = part if isinstance(part, int) else part[: stop - start]
     return Chunks(address, size, mask)
 
 
-def _gathered(runs: list[tuple[int, Any, int]], count: int) -> Any:
-    """Join columns of chunks; a number that all of them share stays a number."""
-    first = runs[0][1] if runs else 0
-    if all(isinstance(part, int) and part == first for _, part, _ in runs):
+def _blank(columns: list[Any], count: int) -> Any:
+    """Return a column to join others in; a number that all of them share stays a number."""
+    first = columns[0] if columns else 0
+    if all(isinstance(column, int) and column == first for column in columns):
         return first
-    whole = np.zeros(count, dtype=np.int64)
-    for start, part, length in runs:
-        length = max(min(length, count - start), 0)
-        whole[start : start + length] = part if isinstance(part, int) else part[:length]
-    return whole
+    return np.zeros(count, dtype=np.int64)
 
 
 def _sparse(found: Numbered, grids: Grids) -> ChunkIndex | None:
