@@ -55,15 +55,15 @@ DTYPES = ("uint8", "int8", "uint16", "int32", "int64", "float32", "float64", "co
 def test_types_predictors_and_layouts(gdal, dtype, interleave, layout, order):
     data = ramp(dtype, (3, *SIZE))
     predictors = {"c": (1,), "f": (1, 2, 3)}.get(data.dtype.kind, (1, 2))
-    for compression in ("NONE", "LZW", "ZSTD"):
-        for predictor in predictors if compression != "NONE" else (1,):
-            path, theirs = gdal(
-                data, compress=compression, predictor=predictor, interleave=interleave,
-                ENDIANNESS=order, **LAYOUTS[layout],
-            )  # fmt: skip
-            ours = as_bands(check_file(path)["0"], interleave)
-            assert same(ours, theirs)
-            assert same(ours, data)
+    ways = [("NONE", 1), *(("ZSTD", predictor) for predictor in predictors)]
+    for compression, predictor in ways:
+        path, theirs = gdal(
+            data, compress=compression, predictor=predictor, interleave=interleave,
+            ENDIANNESS=order, **LAYOUTS[layout],
+        )  # fmt: skip
+        ours = as_bands(check_file(path)["0"], interleave)
+        assert same(ours, theirs)
+        assert same(ours, data)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -85,7 +85,7 @@ def test_lerc_in_big_endian_files_is_refused(gdal):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 7, 9, 11, 12, 14, 17, 20, 24, 31])
+@pytest.mark.parametrize("bits", [1, 2, 4, 7, 11, 12, 14, 17, 24, 31])
 def test_packed_bits(gdal, bits):
     dtype = "uint8" if bits <= 8 else "uint16" if bits <= 16 else "uint32"
     data = (ramp("i8", (3, *SIZE)) & ((1 << bits) - 1)).astype(dtype)
