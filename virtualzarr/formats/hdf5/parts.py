@@ -144,7 +144,9 @@ class Parts:
         shown = outside.file.decode("utf-8", "backslashreplace")
         source = part.near.beside(name, "HDF5_EXT_PREFIX")
         if source is None:
-            raise SourceError(f"an external link leads to the file {shown!r}, which is not there")
+            raise UnsupportedError(
+                f"an external link leads to the file {shown!r}, which is not there"
+            )
         key = _key(source.uri)
         if key not in self._open:
             stack = ExitStack()
