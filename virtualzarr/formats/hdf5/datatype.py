@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -101,13 +103,18 @@ def _end(message: bytes, at: int, depth: int) -> int:
         raise SourceError("a datatype has elements of no bytes")
     at += 8
     if found in _PROPERTIES:
-        return _within(message, at + _PROPERTIES[found])
+        end = _within(message, at + _PROPERTIES[found])
+        if found in (INTEGER, FLOAT, BITFIELD):
+            _check_bits(message, at, 8 * length)
+        return end
     if found == OPAQUE:
         return _within(message, at + -(-(count & 255) // 8) * 8)
     if found == COMPOUND:
         return _compound(message, at, version, count, length, depth)
     if found == ENUM:
         width = int.from_bytes(message[at + 4 : at + 8], "little")
+        if width != length:
+            raise SourceError("an enumeration and its numbers have different sizes")
         at = _end(message, at, depth + 1)
         for _ in range(count):
             at = _name(message, at, version)
@@ -115,8 +122,28 @@ def _end(message: bytes, at: int, depth: int) -> int:
     if found in (SEQUENCE, COMPLEX):
         return _end(message, at, depth + 1)
     if found == ARRAY:
-        return _end(message, at + _array(message, at, version), depth + 1)
+        inner = at + _array(message, at, version)
+        lengths = struct.unpack_from(f"<{message[at]}I", message, at + (4 if version < 3 else 1))
+        if math.prod(lengths) * int.from_bytes(message[inner + 4 : inner + 8], "little") != length:
+            raise SourceError("an array datatype has another size than its elements have together")
+        return _end(message, inner, depth + 1)
     raise Unknown(f"datatype class {found}")
+
+
+def _check_bits(message: bytes, at: int, bits: int) -> None:
+    """Check that a number, the properties of which start at a byte, lies in its element.
+
+    The HDF5 library converts others, and writes past their end.
+    """
+    offset, precision = struct.unpack_from("<HH", message, at)
+    parts = [(offset, precision)]
+    if message[at - 8] & 15 == FLOAT:
+        exponent, exponent_bits, mantissa, mantissa_bits = message[at + 4 : at + 8]
+        parts += [(exponent, exponent_bits), (mantissa, mantissa_bits), (message[at - 6], 1)]
+        if exponent_bits > 64:
+            raise SourceError("the datatype has an exponent that cannot be")
+    if any(not count or first + count > bits for first, count in parts):
+        raise SourceError("the datatype has bits outside its elements")
 
 
 def _within(message: bytes, at: int) -> int:
@@ -141,6 +168,7 @@ def _compound(message: bytes, at: int, version: int, count: int, length: int, de
     if not count:
         raise SourceError("a compound datatype has no members")
     wide = max(-(-length.bit_length() // 8), 1)
+    taken = []
     for _ in range(count):
         at = _name(message, at, version)
         width = 4 if version < 3 else wide
@@ -155,7 +183,11 @@ def _compound(message: bytes, at: int, version: int, count: int, length: int, de
         inner = int.from_bytes(message[at + 4 : at + 8], "little")
         if offset + inner * repeats > length:
             raise SourceError("a member reaches over the end of its compound datatype")
+        taken.append((offset, offset + inner * repeats))
         at = _end(message, at, depth + 1)
+    taken.sort()
+    if any(stop > start for (_, stop), (start, _) in pairwise(taken)):
+        raise SourceError("members of a compound datatype overlap")
     return at
 
 
