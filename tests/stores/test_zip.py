@@ -74,6 +74,22 @@ def test_damage_is_an_error(tmp_path):
         ZipStore(tmp_path / "nowhere.zip")
 
 
+def test_names_and_versions_that_there_are_not(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/", b"")
+        archive.writestr("a/zarr.json", b"{}")
+    store = ZipStore(path)
+    store._zip.NameToInfo[""] = zipfile.ZipInfo("")
+    assert [*store.list()] == [("a/zarr.json", 2)]
+    assert [*store.list_dir("")] == ["a"]
+    raw = bytearray(path.read_bytes())
+    raw[raw.rfind(b"PK\x01\x02") + 6] = 99
+    path.write_bytes(raw)
+    with pytest.raises(SourceError, match=r"version 9\.9.*a\.zip"):
+        ZipStore(path)
+
+
 def test_damaged_entries_are_errors_that_name_the_key(tmp_path):
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

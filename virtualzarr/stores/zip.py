@@ -234,7 +234,7 @@ class ZipStore:
         with self._archive() as archive:
             entries = [*archive.NameToInfo.items()]
         for key, entry in entries:
-            if key.startswith(start) and not entry.is_dir():
+            if key.startswith(start) and key and not key.endswith("/"):
                 yield key, entry.file_size
 
     def set(self, key: str, data: Buffer) -> None:

@@ -175,6 +175,16 @@ def test_metadata_by_reference(smallest, tmp_path):
     assert listed(group["x"].manifest) == [["s3://b/f", i, 1] for i in range(3)]
 
 
+@pytest.mark.parametrize("uri", [7, None, 2.5, True, [], {}])
+@pytest.mark.parametrize("templates", [{}, {"u": "s3://b/f"}])
+def test_what_is_no_text_is_no_url(uri, templates, tmp_path):
+    for key in ("x/.zarray", "x/0"):
+        refs = {**BASE, key: [uri, 0, 1]}
+        path = written(tmp_path, json.dumps({"version": 1, "refs": refs, "templates": templates}))
+        with pytest.raises(BadReferenceError, match="refs"):
+            scan(path)
+
+
 def test_a_grid_with_absurdly_many_cells_costs_no_memory():
     refs = {".zgroup": GROUP, "x/.zarray": zarray([10**15], [1])}
     array = scan(refs)["x"]

@@ -86,7 +86,7 @@ class Columns:
         self._sources: list[Source | VirtualZarrError] = []
         self._arrays = [_Collected() for _ in spaces.all]
 
-    def source_of(self, uri: str) -> Source:
+    def source_of(self, uri: Any) -> Source:
         """The source that a URL in a reference means.
 
         Raises
@@ -94,7 +94,7 @@ class Columns:
         AccessError, BadReferenceError
             If it may not be reached, or is none.
         """
-        if self._templates and "{{" in uri:
+        if self._templates and isinstance(uri, str) and "{{" in uri:
             uri = self._templates.render(uri)
         place = self._access.source_of(uri)
         return source_at(place, uri, self._fingerprints, self._access)
