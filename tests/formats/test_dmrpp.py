@@ -355,6 +355,12 @@ def test_what_is_wrong(raw, body, words):
     assert "v.bin.dmrpp" in str(caught.value)
 
 
+def test_absurdly_sparse_variables_are_refused(raw):
+    body = GRID.format("1", CHUNK.format(4, "[5]")).replace('"6"', '"99999999"', 1)
+    with pytest.raises(UnsupportedError, match="99999999 chunks"):
+        scan(said(raw.with_name("v.bin.dmrpp"), body))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("<Dataset>", "no XML"), ("<x/>", "no DMR"), ("", "no XML"),

@@ -72,16 +72,23 @@ def columns(cards: Cards) -> list[Column]:
         column = _column(cards, number, name, at)
         found.append(column)
         at += column.dtype.itemsize
-    if at > row_length(cards):
-        raise SourceError(
-            f"a FITS table of {len(found)} columns of {at} bytes in rows of {row_length(cards)}"
-        )
+    width = table_size(cards)[0]
+    if at > width:
+        raise SourceError(f"a FITS table of {len(found)} columns of {at} bytes in rows of {width}")
     return found
 
 
-def row_length(cards: Cards) -> int:
-    """Return the bytes of a row."""
-    return integer(cards, "NAXIS1", 0)
+def table_size(cards: Cards) -> tuple[int, int]:
+    """Return the bytes of a row, and the number of rows.
+
+    Raises
+    ------
+    SourceError
+        The header is not that of a table.
+    """
+    if cards.get("NAXIS") != 2:
+        raise SourceError(f"the FITS header says {cards.get('NAXIS')!r} for NAXIS of a table")
+    return integer(cards, "NAXIS1"), integer(cards, "NAXIS2")
 
 
 def row_dtype(found: list[Column], itemsize: int) -> np.dtype[Any]:

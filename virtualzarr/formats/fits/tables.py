@@ -14,7 +14,7 @@ from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.errors import MetadataError, SourceError, UnsupportedError
-from virtualzarr.formats.fits.columns import TYPES, Column, columns, row_dtype, row_length
+from virtualzarr.formats.fits.columns import TYPES, Column, columns, row_dtype, table_size
 from virtualzarr.formats.fits.header import Cards, integer
 from virtualzarr.formats.fits.images import item_dtype, lengths
 from virtualzarr.formats.headers import HeaderReader
@@ -40,7 +40,8 @@ def binary_table(cards: Cards, file: HeaderReader, source: Source, path: str) ->
     if cards.get("ZTABLE") is True:
         raise UnsupportedError("compressed FITS tables; decompress them (funpack)")
     start, found = file.position, columns(cards)
-    dtype, rows = row_dtype(found, row_length(cards)), lengths(cards)[1]
+    width, rows = table_size(cards)
+    dtype = row_dtype(found, width)
     members = {
         DATA: plain_array(
             source, start, dtype, (rows,), path=path, dimension_names=("row",),
@@ -84,7 +85,7 @@ def _varying(
     cards: Cards, column: Column, places: NDArray[Any], source: Source, start: int, path: str
 ) -> Array:
     """Return a column of variable-length arrays: an object for each row."""
-    rows, width = lengths(cards)[1], row_length(cards)
+    width, rows = table_size(cards)
     heap = start + integer(cards, "THEAP", width * rows)
     end = start + width * rows + integer(cards, "PCOUNT", 0)
     count, offset = places.astype(np.int64).T
@@ -131,7 +132,7 @@ def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
 
     Source: FITS standard 4.0, section 7.2.
     """
-    width, rows = row_length(cards), lengths(cards)[1]
+    width, rows = table_size(cards)
     fields: list[list[Any]] = []
     formats: list[str] = []
     for number in range(1, integer(cards, "TFIELDS", most=999) + 1):

@@ -15,7 +15,7 @@ from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.fits.columns import TYPES, Column, columns, row_dtype, row_length
+from virtualzarr.formats.fits.columns import TYPES, Column, columns, row_dtype, table_size
 from virtualzarr.formats.fits.header import Cards, integer
 from virtualzarr.formats.fits.images import axis_names, item_dtype, meaning
 from virtualzarr.formats.headers import HeaderReader
@@ -119,7 +119,7 @@ class _Table:
     """The rows of the table, one for each tile."""
 
     def __init__(self, cards: Cards, file: HeaderReader, tiles: int) -> None:
-        width, rows = row_length(cards), integer(cards, "NAXIS2")
+        width, rows = table_size(cards)
         if rows < tiles or width > _WIDEST:
             raise SourceError(
                 f"{rows} rows of {width} bytes for a compressed image of {tiles} tiles"
