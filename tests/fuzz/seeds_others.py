@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import struct
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,7 +150,26 @@ def kerchunk() -> Seeds:
     yield "zarr 3", json.dumps({"version": 1, "refs": new}).encode()
 
 
+def dmrpp() -> Seeds:
+    """Make DMR++ documents of HDF5 files that are not there, and of values within them."""
+    import h5py
+
+    from tests.formats import dmrpp_writer
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fuzzed"
+        with h5py.File(path, "w") as file:
+            file.create_dataset("chunked", data=_ramp(7, 9), chunks=(3, 4), compression=1)
+            file.create_dataset("structured", data=np.zeros(3, [("a", "<i4"), ("b", "<f8", (2,))]))
+            file.create_dataset("empty", (4,), "f4", chunks=(3,), fillvalue=1.5)
+            file["group/texts"] = np.array(["a", "bc", "bc"], object)
+            file["group/missing"] = _ramp(5)
+            file.attrs["title"] = "&"
+        yield "document", dmrpp_writer.write(path, missing=("/group/missing",)).read_bytes()
+
+
 SEEDS: dict[str, Callable[[], Seeds]] = {
+    "dmrpp": dmrpp,
     "fits": fits,
     "kerchunk": kerchunk,
     "netcdf3": netcdf3,

@@ -17,7 +17,7 @@ from virtualzarr.formats.plain import plain_pipeline
 from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.manifest.manifest import MISSING
 
-MOST_CELLS = 1 << 24
+MOST_CELLS = 1 << 22
 """Cells of a variable most of which have no chunk: columns have a number for each."""
 _FILTERS = ("shuffle", "deflate", "fletcher32")
 
