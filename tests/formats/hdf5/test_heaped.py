@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.formats.hdf5.helpers import low_level, scan_all
 from virtualzarr import config
 from virtualzarr.array import Array
-from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import RefusedWarning, SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import heaps, inlined, scan
 from virtualzarr.formats.hdf5.opened import opened
 from virtualzarr.formats.hdf5.source import FIRST
@@ -323,3 +323,29 @@ def test_more_than_is_allowed_is_not_even_fetched(path, monkeypatch):
     monkeypatch.setattr(heaps.GlobalHeap, "get_all", None)
     with pytest.raises(UnsupportedError, match="too many to copy"):
         scan(path)
+
+
+def test_what_goes_wrong_costs_one_dataset(path, http_server, monkeypatch):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("bad", data=["a", "b"], dtype=TEXT)
+        file.create_dataset("good", (2,), h5py.vlen_dtype("i2"))
+
+    def broken(parts, shape):
+        raise ValueError("whatever h5py raises")
+
+    monkeypatch.setattr(inlined, "texts", broken)
+    for place in (path, f"{http_server(path.parent)}/{path.name}"):
+        with pytest.warns(RefusedWarning, match="whatever h5py raises"):
+            group = scan(place, on_error="warn")
+        assert set(group) == {"good"}
+
+
+def test_chunks_absurdly_larger_than_their_dataset(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        options = {"chunks": (1 << 20,), "maxshape": (None,), "compression": "gzip"}
+        file.create_dataset("x", (3,), TEXT, **options)[0] = "x"
+    monkeypatch.setattr(config, "inline_bytes", 1 << 20)
+    with pytest.raises(UnsupportedError, match="too many to copy"):
+        scan(path)
+    monkeypatch.setattr(config, "inline_bytes", 1 << 26)
+    assert scan(path)["x"][...].tolist() == ["x", "", ""]

@@ -64,6 +64,8 @@ def elements(
     """
     dtype = np.dtype((np.void, len(fill)))
     inlined.check_size(math.prod(grid.shape) * dtype.itemsize)
+    if manifest.nrefs:
+        inlined.check_size(math.prod(grid.chunk_shape) * dtype.itemsize)
     out = np.zeros(grid.shape, dtype)
     out[...] = np.frombuffer(fill, dtype)[0]
     if not manifest.nrefs:

@@ -10,7 +10,7 @@ from typing import Any
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5.describe import Described, describe
 from virtualzarr.formats.hdf5.inlined import Copied
-from virtualzarr.formats.hdf5.library import Library
+from virtualzarr.formats.hdf5.library import H5PY_ERRORS, Library
 from virtualzarr.formats.hdf5.objects import Object, Objects
 from virtualzarr.formats.hdf5.source import ByteSource, MappedFile, Unknown
 from virtualzarr.formats.paging import pages_of
@@ -36,7 +36,7 @@ class OpenFile:
     data: ByteSource
     objects: Objects | None
     library: Library
-    _copies: dict[int, Copied | VirtualZarrError] = field(default_factory=dict)
+    _copies: dict[int, Copied | Exception] = field(default_factory=dict)
 
     def object(self, address: int) -> Object | None:
         """Return an object; None where only the library knows the file."""
@@ -73,7 +73,7 @@ class OpenFile:
         if address not in self._copies:
             self.copy_all({address: make()})
         found = self._copies[address]
-        if isinstance(found, VirtualZarrError):
+        if isinstance(found, Exception):
             raise found
         return found
 
@@ -83,8 +83,8 @@ class OpenFile:
         def keep(address: int, parser: Generator[Any, Any, Copied]) -> Generator[Any, Any, None]:
             try:
                 self._copies[address] = yield from parser
-            except VirtualZarrError as error:
-                self._copies[address] = error
+            except (VirtualZarrError, *H5PY_ERRORS) as error:
+                self._copies[address] = error  # costs this dataset alone
 
         self.data.run([keep(*pair) for pair in parsers.items()])
 
