@@ -129,6 +129,15 @@ def test_the_same_field_twice_is_refused_by_name(tmp_path):
     assert list(group.refused) == ["isobaricInhPa/t"]
 
 
+def test_a_message_twice_counts_once(tmp_path):
+    first, second, other = small(1, step=1), small(2, step=2), small(9, step=2)
+    path = write(tmp_path / "a.grib", first, second, first, second, b"xx", second)
+    assert vz.open(path)["t"][:, 0, 0].tolist() == [1, 2]
+    assert outcomes(path) == []
+    with pytest.raises(SourceError, match="of the same field"):
+        vz.open(write(tmp_path / "b.grib", first, second, second, other))
+
+
 def test_fields_too_few_for_a_cube_are_listed(tmp_path):
     raw = [small(n, step=n, level=n + 1, dataDate=20000101 + n) for n in range(28)]
     group = vz.open(write(tmp_path / "a.grib", *raw[::-1]))

@@ -151,6 +151,32 @@ def test_only_heads_are_read_elsewhere(tmp_path, monkeypatch):
     assert np.array_equal(group["t"][...], vz.open(path)["t"][...])
 
 
+@pytest.mark.parametrize("kind", ["idx", "index", "wrong"])
+def test_inventories_beside_files_elsewhere(monkeypatch, kind):
+    """They save rounds, and do no harm if they are of another file."""
+    rng = np.random.default_rng(0)
+    parts = [message(values=rng.random(500 * 500), Ni=500, Nj=500, step=n, bitsPerValue=16)
+             for n in range(12)]  # fmt: skip
+    starts = np.cumsum([0, *map(len, parts)])[:-1].tolist()
+    if kind == "wrong":
+        starts = [7, 12345, 10**12, 3 * 10**6]
+    text = "".join(f"{n + 1}:{start}:d=2020010100:TMP:\n" for n, start in enumerate(starts))
+    if kind == "index":
+        text = "".join(f'{{"param": "t", "_offset": {start}}}\n' for start in starts)
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file(f"/grib-{kind}/b.grib2", b"".join(parts))
+    name = "b.index" if kind == "index" else "b.grib2.idx"
+    memory.pipe_file(f"/grib-{kind}/{name}", text.encode())
+    caches = []
+    init = PageCache.__init__
+    monkeypatch.setattr(PageCache, "__init__", lambda self, *args: (
+        caches.append(self), init(self, *args))[1])  # fmt: skip
+    group = vz.open(f"memory://grib-{kind}/b.grib2")
+    assert group["t"].shape == (12, 500, 500)
+    assert (caches[-1].rounds <= 5) == (kind != "wrong")
+    assert caches[-1].nbytes < (1 << 20) + 16 * 64 * 1024
+
+
 def test_the_extra_is_named():
     code = (
         "import sys; sys.modules['eccodes'] = None\n"

@@ -25,6 +25,9 @@ SECTIONS = 8
 _SEARCH = 64 * 1024
 _SEARCH_MOST = 16 * 1024 * 1024
 _HEAD = 16
+HEADS = 1024
+"""Bytes of a message that usually have all its sections but the bitmap and the values."""
+
 _MOST_LEAPS = 1 << 20
 
 

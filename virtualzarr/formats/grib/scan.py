@@ -13,10 +13,12 @@ from virtualzarr.codecs.grib import library
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.cubes import DECREASING, Variable, find_variables, make_array
 from virtualzarr.formats.grib.grids import Grid, read_grids
-from virtualzarr.formats.grib.index import Steps, find_fields, find_messages
+from virtualzarr.formats.grib.index import HEADS, Steps, find_fields, find_messages
+from virtualzarr.formats.grib.inventory import message_starts
 from virtualzarr.formats.grib.layout import arrange
 from virtualzarr.formats.grib.products import Products, read_products
 from virtualzarr.formats.grib.references import Places, read_places
+from virtualzarr.formats.grib.repeats import find_repeats
 from virtualzarr.formats.hdf5.source import MappedFile
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.formats.refusals import Refusals
@@ -126,8 +128,10 @@ class _Scan:
         self.grids: list[Grid]
 
     def group(self) -> Group:
-        file = pages_of(self.source) if is_url(self.source.uri) else MappedFile(self.source.uri)
-        (variables,) = file.run([self._read(file.size)])
+        elsewhere = is_url(self.source.uri)
+        file = pages_of(self.source) if elsewhere else MappedFile(self.source.uri)
+        starts = message_starts(self.source) if elsewhere else []
+        (variables,) = file.run([self._read(file.size, starts)])
         parts = arrange(variables)
         members: dict[str, Any] = {}
         for path, own in parts:
@@ -135,8 +139,10 @@ class _Scan:
                 _put(members, path, own)
         return self._built(members, "", variables)
 
-    def _read(self, size: int) -> Steps:
+    def _read(self, size: int, starts: list[int]) -> Steps:
         """Parse: return all variables."""
+        if starts:
+            yield [(start, HEADS) for start in starts]
         messages = yield from find_messages(size, self._note)
         fields = yield from find_fields(messages, self._note)
         if not len(fields) and not self.refusals.reasons:
@@ -144,6 +150,8 @@ class _Scan:
         self.grids, grid = yield from read_grids(fields, self._note)
         self.products = yield from read_products(fields, self._note)
         self.places = yield from read_places(fields)
+        repeated = yield from find_repeats(self.products, self.places, grid)
+        self.products.kind[repeated] = -1
         variables, refused = find_variables(fields, self.products, grid)
         for name, reason in refused.items():
             with self.refusals.of(name):

@@ -1,0 +1,46 @@
+"""Inventories that lie beside files elsewhere: they say where messages begin, all at once.
+
+Without, each message has to be asked for where the next one begins. Nothing in them is believed:
+they only tell what is worth fetching together.
+"""
+
+from __future__ import annotations
+
+import re
+
+from virtualzarr.errors import SourceError
+from virtualzarr.manifest import Source
+from virtualzarr.stores.files import RemoteFile
+
+FROM = 4 << 20
+"""Files of fewer bytes are read as fast without."""
+
+_MOST_BYTES = 16 << 20
+_MOST = 20_000
+_LINE = re.compile(rb"^[0-9.]+:([0-9]{1,15}):", re.MULTILINE)
+_MEMBER = re.compile(rb'"_offset": *([0-9]{1,15})')
+
+
+def message_starts(source: Source) -> list[int]:
+    """Return where the messages of a file seem to begin; nothing if no inventory is found.
+
+    wgrib's lie at the file's name and ``.idx``, ECMWF's at the name with ``.index`` in place of its
+    extension.
+    """
+    uri, size = source.uri, source.size or 0
+    if size < FROM or "?" in uri or "::" in uri:
+        return []
+    stem = uri.rpartition(".")[0]
+    for place, pattern in ((f"{uri}.idx", _LINE), (f"{stem}.index", _MEMBER)):
+        try:
+            beside = Source.of_file(place, source.storage_options)
+            length = beside.size
+            if length is None or length > _MOST_BYTES:
+                continue
+            text = bytes(RemoteFile(place, source.storage_options).read(0, length))
+        except SourceError:
+            continue
+        found = sorted({int(start) for start in pattern.findall(text)})
+        if len(found) <= _MOST:
+            return [start for start in found if start < size]
+    return []
