@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,21 @@ def test_data_types(tmp_path, dtype, to_format):
     vz.copy(tmp_path / "a.zarr", tmp_path / "b.zarr", chunks=3, zarr_format=to_format)
     copy = zarr.open_array(tmp_path / "b.zarr", mode="r")
     assert copy[:].tolist() == array[:].tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("to_format", [2, 3])
+def test_big_endian_elements_behind_filters_of_numcodecs(tmp_path, to_format):
+    fits = pytest.importorskip("astropy.io.fits")
+    values = np.arange(60_000, 60_012, dtype="u2").reshape(3, 4)
+    fits.PrimaryHDU(values).writeto(tmp_path / "a.fits")
+    delta = {"id": "delta", "dtype": ">i4"}
+    old = zarr.create_array(tmp_path / "a.zarr", data=np.arange(9, dtype=">i4"), zarr_format=2)
+    document = json.loads((tmp_path / "a.zarr/.zarray").read_text()) | {"filters": [delta]}
+    (tmp_path / "a.zarr/.zarray").write_text(json.dumps(document))
+    old = zarr.open_array(tmp_path / "a.zarr", mode="r+")
+    old[...] = np.arange(9)
+    vz.copy(vz.virtualize(tmp_path / "a.fits"), tmp_path / "b.zarr", zarr_format=to_format)
+    vz.copy(vz.open(tmp_path / "a.zarr"), tmp_path / "c.zarr", zarr_format=to_format)
+    np.testing.assert_array_equal(zarr.open(tmp_path / "b.zarr")["data"][...], values)
+    np.testing.assert_array_equal(zarr.open(tmp_path / "c.zarr")[...], np.arange(9))

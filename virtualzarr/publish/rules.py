@@ -159,15 +159,20 @@ def not_v3(metadata: ArrayMetadata) -> str | None:
     """Why v3 documents cannot describe an array so that others read it right, or None."""
     if any(c.name == BITORDER and c.kind == "bytes_bytes" for c in metadata.pipeline.codecs):
         return f"zarr-python knows the codec {BITORDER} of arrays, not of bytes"
-    names = [codec.name.removeprefix("numcodecs.") for codec in metadata.pipeline.codecs]
-    big = metadata.pipeline.serializer.configuration.get("endian") == "big"
-    if big and any(name in _VIEWING for name in names):
+    if views_big_endian(metadata):
         return "zarr-python takes big-endian elements behind filters of numcodecs for little-endian"
     try:
         documents_v3(metadata)
     except (UnsupportedError, MetadataError) as error:
         return error.message
     return None
+
+
+def views_big_endian(metadata: ArrayMetadata) -> bool:
+    """Whether big-endian elements go through filters of numcodecs, which forget that in v3."""
+    names = [codec.name.removeprefix("numcodecs.") for codec in metadata.pipeline.codecs]
+    big = metadata.pipeline.serializer.configuration.get("endian") == "big"
+    return big and any(name in _VIEWING for name in names)
 
 
 def documents_v2(metadata: ArrayMetadata, missing: bool) -> Published:
