@@ -147,18 +147,17 @@ class TiffSegment(ArrayBytes):
         if self._compression in JPEG:
             options = {"jpegtables": self._tables, "jpegheader": self._header}
         decode = page.decode
-        places = self._edge_tiles(size)
+        places = (0, *self._edge_tiles(size))  # where images may be cut off
+        from tifffile import TiffFileError  # no ValueError in old versions
 
         def decode_one(data: bytes) -> Any:
-            try:
-                return decode(data, 0, **options)[0]
-            except ValueError:
-                for place in places:  # the image in it may be cut off at the edge of the page
-                    try:
-                        return decode(data, place, **options)[0]
-                    except ValueError:
-                        continue
-                raise
+            problems: list[Exception] = []
+            for place in places:
+                try:
+                    return decode(data, place, **options)[0]
+                except (ValueError, TiffFileError) as error:
+                    problems.append(error)
+            raise ValueError(str(problems[0])) from problems[0]
 
         return decode_one
 
