@@ -372,6 +372,8 @@ class Type(ArrayBytes):
         try:
             stored = _datatype(_message(self, "datatype"))
             target = h5t.py_create(spec.dtype)
+            if target.get_size() != width:  # fields that overlap: h5py has no such type
+                raise self.failed(f"HDF5 has no type like {spec.dtype}")
             # Parts of the target that nothing is converted to keep what is in the background.
             h5t.convert(stored, target, spec.size, buffer, np.zeros_like(buffer))
         except CodecError:

@@ -382,3 +382,54 @@ def test_an_attribute_of_billions_of_empty_lists(tmp_path):
         h5py.h5a.create(file.id, b"b", h5py.h5t.STD_I32LE, h5py.h5s.create_simple((2, 0)))
     with limits(), pytest.warns(RefusedWarning, match="too large for an attribute"):
         assert scan(path, on_error="warn").attrs == {"b": [[], []]}
+
+
+FLOAT = struct.pack("<HHBBBBI", 0, 32, 23, 8, 0, 23, 127)
+INTEGER = b"\x10\x08\0\0" + struct.pack("<IHH", 4, 0, 32)
+ODD = {
+    "an integer of more bits than bytes": (INTEGER, INTEGER[:-2] + b"\x50\0"),
+    "an integer that begins after its end": (INTEGER, INTEGER[:-4] + b"\x08\0\x20\0"),
+    "an integer without bits": (INTEGER, INTEGER[:-2] + b"\0\0"),
+    "a float of more bits than bytes": (FLOAT, FLOAT[:2] + b"\x28\0" + FLOAT[4:]),
+    "an exponent behind the end": (FLOAT, FLOAT[:4] + b"\x1f" + FLOAT[5:]),
+    "a mantissa that is too long": (FLOAT, FLOAT[:7] + b"\xff" + FLOAT[8:]),
+    "an array of another size": (struct.pack("<BII", 2, 2, 3), struct.pack("<BII", 2, 2, 4)),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_datatypes_that_lie_outside_their_elements(tmp_path, odd):
+    """The HDF5 library converts some of them, and writes where it must not."""
+    path = tmp_path / "a.h5"
+    old, new = ODD[odd]
+    kind = {"an a": ("u1", (2, 3)), "an i": "<i4", "a fl": "<f4", "an e": "<f4", "a ma": "<f4"}
+    dtype = np.dtype(kind[odd[:4]])
+
+    def attribute(file):
+        file.create_dataset("y", (), "u1", fillvalue=1)
+        file["y"].attrs.create("a", np.zeros(dtype.shape, dtype.base), dtype=dtype)
+
+    def dataset(file):
+        file.create_dataset("y", (), "u1", fillvalue=1)
+        file.create_dataset("x", (3,), dtype)
+
+    patched(path, old, new, attribute, "latest")
+    with pytest.warns(RefusedWarning, match="the attribute 'a' was left out: .*datatype"):
+        assert scan(path, on_error="warn")["y"][...] == 1
+    patched(path, old, new, dataset, "latest")
+    assert "datatype" in refused(path)["x"]
+
+
+@pytest.mark.parametrize(("wide", "reason"), [("<f8", "16 bytes"), ("<i2", "smaller itemsize")])
+def test_members_that_would_overlap_in_memory(tmp_path, wide, reason):
+    """Of an odd float of 4 bytes h5py makes one of 8, and leaves the next member where it is."""
+    path = tmp_path / "a.h5"
+
+    def fill(file):
+        file["y"] = 1
+        pair = np.dtype([("s", np.dtype([("a", "<f4"), ("b", wide)]))])
+        file["y"].attrs.create("a", np.zeros(1, pair))
+
+    patched(path, FLOAT, FLOAT[:-4] + struct.pack("<I", 1036), fill)
+    with pytest.warns(RefusedWarning, match=f"the attribute 'a' was left out: .*{reason}"):
+        assert scan(path, on_error="warn")["y"][...] == 1

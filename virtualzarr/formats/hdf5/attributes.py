@@ -26,6 +26,7 @@ from virtualzarr.formats.hdf5.datatype import (
     is_text,
     kind,
     memory,
+    memory_type,
     size,
 )
 from virtualzarr.formats.hdf5.header import ATTRIBUTE_INFO, SPACE, TYPE, ObjectHeader, shared
@@ -200,7 +201,7 @@ def _kind(tid: Any) -> _Kind:
     _refuse_unreadable(tid)
     dtype = tid.dtype
     base, inner = dtype.subdtype or (dtype, ())
-    return _Kind(base, inner, h5t.py_create(dtype), tid.get_class() == h5t.STRING)
+    return _Kind(base, inner, memory_type(dtype), tid.get_class() == h5t.STRING)
 
 
 def _refuse_large(shape: tuple[int, ...], itemsize: int) -> None:
@@ -416,10 +417,12 @@ def _plan(datatype: bytes) -> tuple[bytes, tuple[int, ...], int]:
 
 
 def _flat(message: bytes, data: bytes, count: int) -> NDArray[Any]:
-    _refuse(message)
     try:
+        _refuse(message)
         return memory(message).values(data, count)
-    except TypeError as error:
+    except VirtualZarrError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
         raise UnsupportedError(f"h5py cannot read it: {error}") from error
 
 

@@ -239,9 +239,7 @@ class Memory:
     @classmethod
     def of(cls, stored: Any, dtype: np.dtype[Any]) -> Memory:
         """Compare a type with a dtype."""
-        from h5py import h5t
-
-        memory = h5t.py_create(dtype)
+        memory = memory_type(dtype)
         return cls(stored, memory, dtype, bool(stored.equal(memory)))
 
     def values(self, data: bytes, count: int) -> NDArray[Any]:
@@ -267,6 +265,23 @@ class Memory:
         except _H5PY_ERRORS as error:
             raise SourceError(f"HDF5 cannot convert the values: {error}") from error
         return buffer[: count * width].view(self.dtype)
+
+
+def memory_type(dtype: np.dtype[Any]) -> Any:
+    """Return what h5py calls a dtype.
+
+    Raises
+    ------
+    TypeError
+        If that has other sizes: h5py makes fields that overlap of some odd numbers in compounds,
+        and the HDF5 library would write past their end.
+    """
+    from h5py import h5t
+
+    tid = h5t.py_create(dtype)
+    if tid.get_size() != dtype.itemsize:
+        raise TypeError(f"h5py takes {dtype} for a type of {tid.get_size()} bytes")
+    return tid
 
 
 @lru_cache(1024)

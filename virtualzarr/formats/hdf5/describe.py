@@ -140,8 +140,11 @@ def _fill(message: bytes, given: Fill) -> NDArray[Any] | None:
         return None
     try:
         how = memory(checked(message))
-    except TypeError:  # h5py has no such type
-        how = Memory.of(decoded(message), _element(message).dtype)
+    except TypeError as error:  # h5py has no such type
+        try:
+            how = Memory.of(decoded(message), _element(message).dtype)
+        except TypeError:
+            raise UnsupportedError(f"h5py cannot read the fill value: {error}") from error
     return how.values(given.value, 1)
 
 
