@@ -339,7 +339,7 @@ def copying(described: Described, near: Surroundings) -> Generator[Any, Any, inl
     if len(fill) != width:
         raise Unknown("a fill value of another length")
     stored = yield from heaped.elements(grid, manifest, pipeline, fill, described.base)
-    return (yield from heaped.copied(objects.heap, near.names, message, stored))
+    return (yield from heaped.copied(objects, near.names, message, stored))
 
 
 def _fill_value(dataset: _Dataset, manifest: Manifest | None) -> Any:

@@ -7,6 +7,7 @@ each level.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Generator, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from grids import RegularGrid
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.hdf5_chunk import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import inlined
+from virtualzarr.formats.hdf5 import inlined, regions
 from virtualzarr.formats.hdf5.datatype import (
     ARRAY,
     COMPOUND,
@@ -33,11 +34,12 @@ from virtualzarr.formats.hdf5.datatype import (
     memory,
     size,
 )
-from virtualzarr.formats.hdf5.heaps import GlobalHeap
+from virtualzarr.formats.hdf5.objects import Objects
 from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.manifest import Manifest
 
 _MAX_DEPTH = 16
+_TO_REGIONS = 1
 
 Values = NDArray[Any]
 
@@ -93,13 +95,14 @@ def elements(
 
 
 def copied(
-    heap: GlobalHeap, names: Mapping[int, str], message: bytes, stored: Values
+    objects: Objects, names: Mapping[int, str], message: bytes, stored: Values
 ) -> Generator[Any, Any, inlined.Copied]:
     """Return what the elements of a dataset stand for, in the form that is kept.
 
     Parameters
     ----------
-    heap : GlobalHeap
+    objects : Objects
+        Of the file.
     names : mapping
         Path of each object of the file by address.
     message : bytes
@@ -120,7 +123,7 @@ def copied(
         shape += dimensions(message)
         message = base(message)
     rows = rows.reshape(math.prod(shape), size(message))
-    reader = _Reader(heap, names)
+    reader = _Reader(objects, names)
     if is_text(message):
         return inlined.texts((yield from reader.texts(rows)), shape)
     numbers = inlined.sequence(decoded(message))
@@ -134,8 +137,9 @@ def copied(
 class _Reader:
     """Makes of rows of bytes, each an element, what h5py would; references become paths."""
 
-    def __init__(self, heap: GlobalHeap, names: Mapping[int, str]) -> None:
-        self.heap = heap
+    def __init__(self, objects: Objects, names: Mapping[int, str]) -> None:
+        self.objects = objects
+        self.heap = objects.heap
         self.names = names
 
     def read(
@@ -155,6 +159,8 @@ class _Reader:
             return _objects((yield from self.texts(rows)))
         if kind(message) == SEQUENCE:
             return (yield from self._sequences(base(message), rows, depth))
+        if kind(message) == REFERENCE and message[1] & 15 == _TO_REGIONS:
+            return _objects((yield from self._regions(rows)))
         if kind(message) == REFERENCE:
             return self._paths(message, rows)
         return _flat(message, rows)
@@ -224,14 +230,40 @@ class _Reader:
     def _paths(self, message: bytes, rows: NDArray[np.uint8]) -> Values:
         """Return the paths of what references point to, "" for those to nothing."""
         if message[1] & 15 or rows.shape[1] != self.heap.superblock.address_size:
-            raise Unknown("references to regions, or of another kind")
-        addresses = _column(rows, 0, rows.shape[1]).tolist()
-        known = {0: ""}
-        for address in set(addresses) - {0}:
-            if address not in self.names:
-                raise Unknown("a reference to what no link leads to")
-            known[address] = f"/{self.names[address]}"
-        return _objects([known[address] for address in addresses])
+            raise Unknown("references of another kind")
+        return _objects([self._path(at) for at in _column(rows, 0, rows.shape[1]).tolist()])
+
+    def _path(self, address: int) -> str:
+        if not address:
+            return ""
+        if address not in self.names:
+            raise Unknown("a reference to what no link leads to")
+        return f"/{self.names[address]}"
+
+    def _regions(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[str]]:
+        """Return what references to regions point to, as JSON."""
+        wide = self.heap.superblock.address_size
+        if rows.shape[1] != wide + 4:
+            raise Unknown("references of another kind")
+        distinct, which = np.unique(rows, axis=0, return_inverse=True)
+        there = _column(distinct, 0, wide) > 0
+        found = yield from self.heap.get_all(
+            _column(distinct, 0, wide)[there].astype(np.uint64), _column(distinct, wide, 4)[there]
+        )
+        texts = ["null"] * len(distinct)
+        for k, data in zip(np.flatnonzero(there).tolist(), found, strict=True):
+            texts[k] = self._region(data)
+        return [texts[k] for k in which.reshape(-1).tolist()]
+
+    def _region(self, data: bytes) -> str:
+        superblock = self.heap.superblock
+        address = superblock.address(data, 0)
+        path, extent = self._path(address), self.objects.extent(address)
+        if extent is None:
+            raise Unknown("a reference to a region of what is no dataset")
+        selection = data[superblock.address_size :]
+        space = regions.region(extent, selection, superblock.length_size)
+        return json.dumps(regions.described(path, space))
 
 
 def _flat(message: bytes, rows: NDArray[np.uint8]) -> Values:

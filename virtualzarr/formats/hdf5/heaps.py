@@ -103,16 +103,19 @@ class GlobalHeap:
         return bytes(data[start:stop])
 
     def get_all(
-        self, addresses: NDArray[np.uint64], indexes: NDArray[np.uint32], lengths: NDArray[np.int64]
+        self,
+        addresses: NDArray[np.uint64],
+        indexes: NDArray[np.uint32],
+        lengths: NDArray[np.int64] | None = None,
     ) -> Generator[Any, Any, list[bytes]]:
-        """Return the first bytes of many objects, of which the collections are read together.
+        """Return many objects, or their first bytes, of which the collections are read together.
 
         Parameters
         ----------
         addresses, indexes : array
             Of the collections, and of the objects in them.
-        lengths : array
-            Of what is wanted.
+        lengths : array, optional
+            Of what is wanted; by default all.
 
         Raises
         ------
@@ -134,6 +137,7 @@ class GlobalHeap:
             raise SourceError(
                 f"the global heap at {addresses[bad[0]]} has no object {indexes[bad[0]]}"
             )
+        lengths = size[place] if lengths is None else lengths
         if (lengths > size[place]).any():
             raise SourceError("a sequence is longer than what the global heap holds of it")
         first = start[place]

@@ -16,12 +16,12 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.hdf5.datatype import memory_type
+from virtualzarr.formats.hdf5.regions import described
 from virtualzarr.formats.hdf5.types import split_endian
 from virtualzarr.metadata import STRING
 
 _POINTER = 16  # bytes of an element that points to a heap
 _AT_ONCE = 4096
-_MOST_BLOCKS = 10_000
 
 Values = NDArray[Any]
 Shape = tuple[int, ...]
@@ -347,7 +347,7 @@ class _Plain:
 
     def _region(self, reference: Any) -> Any:
         """Return a region as path and blocks (first and last corner) or points."""
-        from h5py import h5r, h5s
+        from h5py import h5r
 
         if not reference:
             return None
@@ -356,15 +356,4 @@ class _Plain:
             space = h5r.get_region(reference, self.oid)
         except (ValueError, RuntimeError, OSError, KeyError) as error:
             raise UnsupportedError("a reference points to a region that is not there") from error
-        kind = space.get_select_type()
-        if kind == h5s.SEL_ALL:
-            return {"path": path}
-        if kind == h5s.SEL_NONE:
-            return {"path": path, "points": []}
-        if kind == h5s.SEL_POINTS:
-            if space.get_select_elem_npoints() > _MOST_BLOCKS:
-                raise UnsupportedError("a reference points to too many elements")
-            return {"path": path, "points": space.get_select_elem_pointlist().tolist()}
-        if space.get_select_hyper_nblocks() > _MOST_BLOCKS:
-            raise UnsupportedError("a reference points to too many blocks")
-        return {"path": path, "blocks": space.get_select_hyper_blocklist().tolist()}
+        return described(path, space)

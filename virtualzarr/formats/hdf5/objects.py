@@ -111,6 +111,13 @@ class Objects:
             raise found
         return found.messages
 
+    def extent(self, address: int) -> bytes | None:
+        """Return the dataspace message of a dataset that was read already; None for any other."""
+        found = self._objects.get(address)
+        if found is None or isinstance(found.header, VirtualZarrError):
+            return None
+        return found.header.messages.get(header.SPACE)
+
     def load(self, addresses: Iterable[int]) -> None:
         """Read objects and all that hard links lead to from there."""
         self.source.run([self._read(address) for address in addresses])
