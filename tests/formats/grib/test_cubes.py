@@ -205,6 +205,9 @@ def test_kinds_of_edition_2(tmp_path_factory, template, units, starts, length, m
         raw.append(small(start, **keys))
     write(path, *raw)
     assert outcomes(path) == []
+    seconds = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1}[units]
+    ends = [(start + (length if template >= 8 else 0)) * seconds / 3600 for start in starts]
+    assert np.atleast_1d(vz.open(path)["step"][...]).tolist() == sorted(ends)
 
 
 def test_what_differs_only_in_time_is_asked_once(tmp_path, monkeypatch):

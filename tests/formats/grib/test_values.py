@@ -13,6 +13,8 @@ from tests.fidelity.runner import report, run
 from tests.formats.grib.helpers import eccodes, message, outcomes
 from tests.realdata import real_files
 from virtualzarr.codecs import grib_message as messages
+from virtualzarr.formats.grib import grids
+from virtualzarr.formats.grib.grids import regular_lines
 
 PACKINGS = {
     1: ["grid_simple", "grid_second_order", "grid_second_order_SPD1", "grid_simple_matrix"],
@@ -107,6 +109,23 @@ def test_scanning_modes(tmp_path, mode):
         range(lat[0], lat[1] + (1 if south else -1), 10 if south else -10)
     )
     assert group["longitude"][...].tolist() == ([40, 30, 20, 10] if west else [10, 20, 30, 40])
+
+
+@pytest.mark.parametrize("edition", [1, 2])
+@pytest.mark.parametrize("sample", ["regular_ll_pl", "regular_gg_pl"])
+@pytest.mark.parametrize("mode", [0, 32])
+def test_large_grids(tmp_path, monkeypatch, edition, sample, mode):
+    """Of which not all points are looked at."""
+    path = tmp_path / "a.grib"
+    path.write_bytes(message(edition, sample=f"{sample}_grib{edition}", scanningMode=mode))
+    known = vz.open(path)
+    regular_lines.cache_clear()
+    monkeypatch.setattr(grids, "_AT_ONCE", 0)
+    group = vz.open(path)
+    regular_lines.cache_clear()
+    assert group["t"].dims == ("latitude", "longitude")
+    for name in ("latitude", "longitude"):
+        assert np.array_equal(group[name][...], known[name][...])
 
 
 def test_projected_grids_that_run_elsewhere_have_no_coordinates(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -29,8 +30,8 @@ _PROJECTED = (
 )  # fmt: skip
 _LISTED = ("reduced_gg", "reduced_ll", "reduced_rotated_gg", "healpix")
 
-_AT_ONCE = 1 << 25
-"""Points of a regular grid whose coordinates are calculated when it is scanned."""
+_AT_ONCE = 1 << 23
+"""Points of a regular grid that are all looked at, before it is believed to be one."""
 
 _MOST = 1 << 30
 
@@ -85,8 +86,6 @@ class Grid:
 
     def coordinates(self, source: Source, path: str) -> dict[str, Array]:
         """Return latitudes and longitudes for the group at a path, if they are known."""
-        if not self.located:
-            return {}
         prefix = f"{path}/" if path else ""
         if self.dims == ("latitude", "longitude"):
             lines = regular_lines(self.data, self.shape)
@@ -98,6 +97,8 @@ class Grid:
                     attributes["stored_direction"] = "decreasing"
                 found[name] = inline_array(values, (name,), attributes, prefix + name)
             return found
+        if not self.located:
+            return {}
         return {name: self._calculated(source, name, prefix + name) for name in AXES}
 
     def _calculated(self, source: Source, name: str, path: str) -> Array:
@@ -203,10 +204,31 @@ def regular_lines(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Return the latitudes of rows and the longitudes of columns; None if they have none."""
     if shape[0] * shape[1] > _AT_ONCE:
-        return None
+        return _lines_of_large(data, shape)
     both = [coordinates_of(data, key, shape[0] * shape[1]) for key in COORDINATES]
     for order in ("rows", "columns"):
         latitudes, longitudes = (in_rows(values, shape, order) for values in both)
         if (latitudes == latitudes[:, :1]).all() and (longitudes == longitudes[:1]).all():
             return latitudes[:, 0].copy(), longitudes[0].copy()
     return None
+
+
+def _lines_of_large(
+    data: bytes, shape: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the latitudes and longitudes of grids with one column, and with one row."""
+    return (
+        coordinates_of(_resized(data, shape[0], 1), "latitudes", shape[0]),
+        coordinates_of(_resized(data, 1, shape[1]), "longitudes", shape[1]),
+    )
+
+
+def _resized(data: bytes, rows: int, columns: int) -> bytes:
+    """Return the description of a grid along latitudes with other numbers of rows and columns."""
+    raw = bytearray(data)
+    if data[:4] == b"GRIB":
+        struct.pack_into(">HH", raw, 8 + int.from_bytes(data[8:11], "big") + 6, columns, rows)
+    else:
+        struct.pack_into(">I", raw, 6, rows * columns)
+        struct.pack_into(">II", raw, 30, columns, rows)
+    return bytes(raw)
