@@ -15,9 +15,10 @@ from virtualzarr.formats.paging import FIRST, GAP, PAGE, Buffer, PageCache, Requ
 from virtualzarr.formats.tiff.directories import Directories
 
 _LOADED = (
-    258, 270, 273, 277, 279, 282, 283, 305, 324, 325, 330, 338, 339, 347, 42113,
+    258, 270, 273, 277, 279, 282, 283, 305, 324, 325, 330, 338, 339, 347, 33550, 33922, 34264,
+    34735, 34736, 34737, 42112, 42113, 65426, 65432,
 )  # fmt: skip
-"""Tags whose values tifffile reads with their directory."""
+"""Tags whose values are read: by tifffile with their directory, or for attributes."""
 
 _DESCRIPTION, _SUBIFDS = 270, 330
 
@@ -191,6 +192,8 @@ def _fetch_values(directories: Directories, file: PagedFile, offsets: Sequence[i
     """Fetch directories, and then those values of tags that lie apart from them."""
     offsets = [offset for offset in offsets if 0 < offset < file.size]
     file.fetch([(offset, directories.guess) for offset in offsets])
+    if directories.form.is_ndpi and file.size >= 1 << 32:
+        return  # the higher bits of places are elsewhere
     start = np.zeros(0, np.int64)
     length = start
     for _, table in directories.tables(offsets):

@@ -38,9 +38,10 @@ def scan(
     exactly what ``tifffile.TiffFile(path).series[i].asarray()`` reads. Arrays are named after
     their series if there are several and all have different names, else ``"0"``, ``"1"``, ...; a
     file with one series has the array ``"0"``. A series with several resolutions is a group of
-    arrays ``"0"`` (full resolution), ``"1"``, ... Dimensions are named by tifffile's axis letters
-    in lower case. Beside GeoTIFF images are their coordinates ``"x"`` and ``"y"``, of the centres
-    of pixels; those of a group of resolutions are of the full one.
+    arrays ``"0"`` (full resolution), ``"1"``, ..., whose attribute ``multiscales`` says how large
+    their pixels are (OME-Zarr 0.4). Dimensions are named by tifffile's axis letters in lower case;
+    a letter that comes again in the file with another length or other coordinates is numbered:
+    ``"y_1"``. Beside GeoTIFF images are coordinates of the centres of pixels, by those names.
 
     Parameters
     ----------
