@@ -160,7 +160,11 @@ def _folder_in_zip(path: str) -> str | None:
 
 def _head(uri: str, storage_options: Mapping[str, Any] | None) -> bytes:
     if not is_url(uri) and Path(uri).is_dir():
-        raise UnsupportedError("the directory holds no Zarr metadata", file=uri)
+        raise UnsupportedError(
+            "the directory holds no Zarr metadata, no Icechunk repository and no references in "
+            "Parquet; give the files in it, or a pattern",
+            file=uri,
+        )
     size = file_facts(uri, storage_options).size
     file = RemoteFile(uri, storage_options) if is_url(uri) else LocalFile(uri)
     return bytes(file.read(0, HEAD_BYTES if size is None else min(size, HEAD_BYTES)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,5 +44,7 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
 def _is_zip(path: str) -> bool:
     if not os.path.isfile(path):
         return False
+    if path.endswith(".zip"):
+        return True
     with open(path, "rb") as file:
-        return path.endswith(".zip") or file.read(4) == b"PK\x03\x04"
+        return file.read(4) == b"PK\x03\x04" and zipfile.is_zipfile(file)

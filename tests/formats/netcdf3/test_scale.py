@@ -10,6 +10,7 @@ from tests.fidelity.runner import report, run
 from tests.formats.netcdf3.helpers import header, values_of, write_netcdf4
 from tests.realdata import real_files
 from virtualzarr.formats.netcdf3 import scan
+from virtualzarr.stores.files import RemoteFile
 
 
 def test_a_million_records(tmp_path):
@@ -37,6 +38,31 @@ def test_only_the_header_is_fetched(tmp_path, http_server):
     group = scan(f"{http_server(tmp_path)}/a.nc")
     assert len(http_server.requests) == 1
     assert np.array_equal(group["a"][7:9], variables["a"][1][7:9])
+
+
+def test_records_are_fetched_together_and_no_others(tmp_path, http_server, monkeypatch):
+    variables = {f"v{i}": (("time", "x"), values_of("f", (20_000, 5), i)) for i in range(4)}
+    write_netcdf4(tmp_path / "a.nc", "NETCDF3_64BIT_OFFSET", {"time": None, "x": 5}, variables)
+    array, values = scan(f"{http_server(tmp_path)}/a.nc")["v2"], variables["v2"][1]
+    fetched = []
+    read = RemoteFile.read
+    monkeypatch.setattr(
+        RemoteFile,
+        "read",
+        lambda self, start, stop, *rest: (
+            fetched.append(stop - start) or read(self, start, stop, *rest)
+        ),
+    )
+    for part, most in (
+        (slice(None), 20_000 * 80),
+        (slice(700, 707), 7 * 80),
+        (slice(None, None, -5000), 4 * 20),
+        ((slice(300), 2), 300 * 80),
+    ):
+        fetched.clear()
+        np.testing.assert_array_equal(array[part], values[part])
+        assert len(fetched) <= 4
+        assert sum(fetched) <= most
 
 
 def test_long_headers():
