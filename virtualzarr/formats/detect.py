@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.kerchunk.folder import is_folder
 from virtualzarr.formats.registry import FORMATS, Format, known, named, plugins
 from virtualzarr.group import Group
@@ -151,7 +151,10 @@ def _folder_in_zip(path: str) -> str | None:
     from virtualzarr.hierarchy import MARKERS
     from virtualzarr.stores import ZipStore
 
-    store = ZipStore(path)
+    try:
+        store = ZipStore(path)
+    except SourceError:  # it only begins like an archive
+        return None
     folders = [*store.list_dir("")]
     if len(folders) == 1 and any(store.file(f"{folders[0]}/{name}") for name in MARKERS):
         return folders[0]
