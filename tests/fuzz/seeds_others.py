@@ -168,9 +168,26 @@ def dmrpp() -> Seeds:
         yield "document", dmrpp_writer.write(path, missing=("/group/missing",)).read_bytes()
 
 
+def grib() -> Seeds:
+    """Make GRIB messages of both editions, with holes, in several packings, on several grids."""
+    from tests.formats.grib.helpers import message, small
+
+    holes = [0, 1, np.nan, 3, 4, 5]
+    for edition in (1, 2):
+        levels = [small(n, edition=edition, level=n, step=n) for n in (500, 850)]
+        yield f"edition {edition}", b"".join(levels)
+        yield f"edition {edition}, holes", message(edition, holes, Ni=3, Nj=2)
+    values = np.arange(496.0) % 31
+    for packing in ("grid_ccsds", "grid_complex", "grid_complex_spatial_differencing", "grid_png"):
+        yield packing, message(values=values, packingType=packing)
+    for sample in ("reduced_gg_pl_32_grib2", "polar_stereographic_pl_grib2", "rotated_ll_pl_grib1"):
+        yield sample, message(values=None, sample=sample)
+
+
 SEEDS: dict[str, Callable[[], Seeds]] = {
     "dmrpp": dmrpp,
     "fits": fits,
+    "grib": grib,
     "kerchunk": kerchunk,
     "netcdf3": netcdf3,
     "nifti": nifti,

@@ -23,8 +23,8 @@ SECONDS = 5.0
 NBYTES = 512 << 20
 _READ = 1 << 20
 _AT_ONCE = 50
-EXTENSIONS = {"hdf5": "h5", "tiff": "tif", "netcdf3": "nc", "fits": "fits", "npy": "npy",
-              "nifti": "nii", "kerchunk": "json", "dmrpp": "dmrpp"}  # fmt: skip
+EXTENSIONS = {"hdf5": "h5", "tiff": "tif", "netcdf3": "nc", "fits": "fits", "grib": "grib",
+              "npy": "npy", "nifti": "nii", "kerchunk": "json", "dmrpp": "dmrpp"}  # fmt: skip
 
 
 class TooSlow(BaseException):
