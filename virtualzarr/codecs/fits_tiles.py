@@ -95,30 +95,44 @@ class Plio(_Reading):
         return self._fitting(values, spec)
 
 
+# What the instructions of a line list do, by their code. The value is 1 at first.
+_SET = 1
+_STEP = np.array([0, 0, 1, -1, 0, 0, 1, -1, *[0] * 8])  # what is added to the value
+_ZEROS = np.array([1, 0, 0, 0, 0, 1, 0, 0, *[0] * 8])  # as many zeros
+_ENDS = np.array([0, 0, 0, 0, 0, 1, 0, 0, *[0] * 8])  # of which the last one is the value
+_REPEATS = np.array([0, 0, 0, 0, 1, 0, 0, 0, *[0] * 8])  # as many times the value
+_ONCE = np.array([0, 0, 0, 0, 0, 0, 1, 1, *[0] * 8])  # the value
+
+
 def _unlisted(words: NDArray[np.int64], size: int) -> NDArray[np.int64] | None:
     """Carry out the instructions of a line list; None if they make more elements than there are."""
     if not len(words):
         return np.zeros(size, np.int64)
-    # 1 sets the value, and takes the next word for the upper bits: that is no instruction.
-    sets = _every_other(words >> 12 == 1)
-    keep = np.append(True, ~sets[:-1])
-    upper = np.append(words[1:], 0)[keep] << 12
-    codes, numbers, sets = words[keep] >> 12, words[keep] & 4095, sets[keep]
-    # 2 and 6 increase the value, 3 and 7 decrease it. It is 1 at first.
-    steps = np.select([np.isin(codes, (2, 6)), np.isin(codes, (3, 7))], [numbers, -numbers], 0)
-    sums = np.cumsum(steps)
-    last = np.maximum.accumulate(np.where(sets, np.arange(len(codes)), -1))
-    values = sums + np.where(last >= 0, (numbers + upper - sums)[last], 1)
-    # 0 makes zeros, 4 the value, 5 zeros and then the value once, 6 and 7 the value once.
-    ends = (codes == 5) & (numbers > 0)
-    zeros = np.select([codes == 0, ends], [numbers, numbers - 1], 0)
-    valued = np.select([codes == 4, ends | np.isin(codes, (6, 7))], [numbers, 1], 0)
-    counts = np.stack([zeros, valued], axis=1).reshape(-1)
+    codes, numbers = words >> 12 & 15, words & 4095
+    base: Any = 1
+    sets = codes == _SET
+    if sets.any():
+        # The next word is for the upper bits: that is no instruction.
+        sets = _every_other(sets)
+        keep = np.append(True, ~sets[:-1])
+        numbers = numbers + (np.append(words[1:], 0) << 12) * sets
+        codes, numbers, sets = codes[keep], numbers[keep], sets[keep]
+    sums = np.cumsum(_STEP[codes] * numbers)
+    if sets.any():
+        last = np.maximum.accumulate(np.where(sets, np.arange(len(codes)), -1))
+        base = np.where(last >= 0, (numbers - sums)[last], base)
+    values = sums + base
+    ends = _ENDS[codes] * (numbers > 0)
+    counts = np.empty((len(codes), 2), np.int64)
+    counts[:, 0] = _ZEROS[codes] * numbers - ends
+    counts[:, 1] = _REPEATS[codes] * numbers + _ONCE[codes] + ends
     missing = size - int(counts.sum())
     if missing < 0:
         return None
-    pairs = np.stack([np.zeros_like(values), values], axis=1).reshape(-1)
-    return np.append(np.repeat(pairs, counts), np.zeros(missing, np.int64))
+    pairs = np.zeros((len(values), 2), np.int64)
+    pairs[:, 1] = values
+    elements = np.repeat(pairs.reshape(-1), counts.reshape(-1))
+    return np.append(elements, np.zeros(missing, np.int64)) if missing else elements
 
 
 def _every_other(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -252,34 +266,35 @@ class Quantized(ArrayArray):
                 values += 0.5
             values *= fields["scale"]
             values += fields["zero"]
-            if dither == 2 and stored.dtype.itemsize >= 4:
-                values[stored == _ZERO] = 0.0
-            if blank is not None:
-                values[stored == blank] = np.nan
-            return values.astype(spec.dtype).reshape(spec.shape)
+            values = values.astype(spec.dtype, copy=False)
+        if dither == 2 and stored.dtype.itemsize >= 4:
+            values[stored == _ZERO] = 0.0
+        if blank is not None:
+            values[stored == blank] = np.nan
+        return values.reshape(spec.shape)
 
 
 @lru_cache(1)
-def _random_numbers() -> NDArray[np.float32]:
-    """Return the random numbers of FITS standard 4.0, appendix I."""
+def _random_numbers() -> NDArray[np.float64]:
+    """Return the random numbers of FITS standard 4.0, appendix I: they have single precision."""
     numbers = np.empty(_RANDOM, np.float64)
     seed = 1
     for place in range(_RANDOM):
         seed = 16807 * seed % 2147483647
         numbers[place] = seed
-    return (numbers / 2147483647.0).astype(np.float32)
+    return (numbers / 2147483647.0).astype(np.float32).astype(np.float64)
 
 
-def _randoms(seed: int, size: int) -> NDArray[np.float32]:
+def _randoms(seed: int, size: int) -> NDArray[np.float64]:
     """Return the random numbers for the elements of a tile."""
     numbers = _random_numbers()
     row = (seed - 1) % _RANDOM
-    first = int(numbers[row] * np.float32(500))
+    first = int(np.float32(numbers[row]) * np.float32(500))
     if first + size <= _RANDOM:
         return numbers[first : first + size]
-    parts: list[NDArray[np.float32]] = []
+    parts: list[NDArray[np.float64]] = []
     while size > 0:
-        first = int(numbers[row] * np.float32(500))
+        first = int(np.float32(numbers[row]) * np.float32(500))
         parts.append(numbers[first : first + size])
         size -= len(parts[-1])
         row = (row + 1) % _RANDOM
