@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.heaps import FractalHeap
+from virtualzarr.formats.hdf5.fractal_heap import FractalHeap
 from virtualzarr.formats.hdf5.source import Buffer, Unknown, exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
 

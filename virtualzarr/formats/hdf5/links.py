@@ -10,8 +10,8 @@ from typing import Any
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import heaps
 from virtualzarr.formats.hdf5.btree import records
+from virtualzarr.formats.hdf5.fractal_heap import FractalHeap
 from virtualzarr.formats.hdf5.header import LINK_INFO, SYMBOL_TABLE, ObjectHeader
-from virtualzarr.formats.hdf5.heaps import FractalHeap
 from virtualzarr.formats.hdf5.source import Buffer, Unknown
 from virtualzarr.formats.hdf5.superblock import Superblock
 
