@@ -90,3 +90,10 @@ def test_a_damaged_superblock(tmp_path, place):
     path.write_bytes(raw)
     with pytest.raises(SourceError, match="superblock at 0 is damaged"):
         objects_of(path)
+
+
+@pytest.mark.parametrize("count", [2, 20])
+def test_ends_outside_their_rows_are_not_followed(count):
+    rows = np.zeros((count, 16), np.uint8)
+    assert wrong_rows(rows, np.full(count, 10_000_000)).tolist() == list(range(count))
+    assert wrong_rows(rows, np.zeros(count, np.int64)).tolist() == list(range(count))
