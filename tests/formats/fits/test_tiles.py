@@ -190,6 +190,8 @@ def test_tiles_without_an_order_in_the_heap_and_more_rows_than_tiles(tmp_path):
     [({"ZCMPTYPE": "LZW_9"}, UnsupportedError, "LZW_9"),
      ({"ZQUANTIZ": "ROUNDED", "ZSCALE": 1.0, "ZBITPIX": -32}, UnsupportedError, "ROUNDED"),
      ({"ZQUANTIZ": "SUBTRACTIVE_DITHER_1", "ZSCALE": 1.0, "ZBITPIX": -32}, SourceError, "ZDITHER0"),
+     ({"ZSCALE": 2.0}, UnsupportedError, "integers with ZSCALE"),
+     ({"ZSCALE": 2.0, "ZBITPIX": -32, "BLANK": "x"}, SourceError, "BLANK"),
      ({"ZNAME1": "BYTEPIX", "ZVAL1": 3}, UnsupportedError, "BYTEPIX 3"),
      ({"ZNAME1": "BLOCKSIZE", "ZVAL1": -3}, UnsupportedError, "BLOCKSIZE -3"),
      ({"ZNAXIS2": 5000}, SourceError, "tiles"),
@@ -255,6 +257,15 @@ def test_rice_is_published(tmp_path):
     group.publish(tmp_path / "a.json")
     again = vz.open(tmp_path / "a.json", allowed=tmp_path)
     assert np.array_equal(again["COMPRESSED_IMAGE/data"][...], values)
+
+
+def test_tiles_are_published_with_their_numbers(tmp_path):
+    values = np.random.default_rng(3).normal(0, 1, (30, 20)).astype("f4")
+    path = tmp_path / "a.fits"
+    array = compressed(path, values, quantize_method=1, dither_seed=5)
+    vz.virtualize(path).publish(tmp_path / "a.zarr")
+    again = vz.open(tmp_path / "a.zarr", allowed=tmp_path)["COMPRESSED_IMAGE/data"]
+    assert np.array_equal(again[...], array[...])
 
 
 def plio(words, size):

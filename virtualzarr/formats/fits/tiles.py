@@ -228,7 +228,7 @@ class _Decoding:
         if self._quantized:
             self.own = self._quantizing()
         else:
-            self._check_blanks()
+            self._check_integers()
             self.own = self._pipeline(*self._stored())
         if not self.others:
             return
@@ -299,10 +299,14 @@ class _Decoding:
             raise UnsupportedError(f"RICE_1 compressed FITS images with BYTEPIX {size!r}")
         return np.dtype("u1" if size == 1 else f"i{size}")
 
-    def _check_blanks(self) -> None:
-        """Refuse integers of which each tile has another that is no number."""
-        if isinstance(self._table.numbers("ZBLANK"), np.ndarray):
-            raise UnsupportedError("compressed FITS images of integers with several ZBLANK")
+    def _check_integers(self) -> None:
+        """Refuse integers with numbers of each tile's own: no writer makes such images."""
+        usual = {"ZBLANK": None, "ZSCALE": 1, "ZZERO": 0}
+        for name, default in usual.items() if self._image.dtype.kind != "f" else ():
+            said = self._table.numbers(name)
+            several = isinstance(said, np.ndarray)
+            if several or (default is not None and said not in (None, default)):
+                raise UnsupportedError(f"compressed FITS images of integers with {name}")
 
     def _quantizing(self) -> Pipeline:
         """Return what decodes floats that were made integers, by numbers of each tile's own."""
@@ -317,6 +321,8 @@ class _Decoding:
             "zero": 0.0 if zero is None else zero,
             "blank": cards.get("BLANK") if blank is None else blank,
         }
+        if isinstance(numbers["blank"], str | bool):
+            raise SourceError(f"the FITS header says {numbers['blank']!r} for BLANK")
         if dither:
             first = integer(cards, "ZDITHER0", 0)
             if first < 1:
