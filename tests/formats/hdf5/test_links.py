@@ -109,7 +109,7 @@ def test_other_files_name_others(path, other):
         file["values"] = np.arange(4)
         file["back"] = h5py.ExternalLink("../a.h5", "/a/y")
     with h5py.File(other, "a") as file:
-        file["deep/next"] = h5py.ExternalLink("c.h5", "/values")
+        file["deep/next"] = h5py.ExternalLink("../parts/c.h5", "/values")
         file["deep/rest"] = h5py.ExternalLink("c.h5", "/")
     with h5py.File(path, "a") as file:
         file["b"] = h5py.ExternalLink("parts/b.h5", "/deep")
@@ -118,6 +118,25 @@ def test_other_files_name_others(path, other):
     assert {name: array[...].tolist() for name, array in picked.items()} == {
         "next": [0, 1, 2, 3], "values": [0, 1, 2, 3], "y": [0, 1, 2],
     }  # fmt: skip
+    assert {node.manifest.sources[0].uri for node in picked.values()} == {
+        str(path), str(path.parent / "parts/c.h5")
+    }  # fmt: skip
+
+
+def test_files_elsewhere_are_opened_once_and_side_by_side(path, http_server):
+    for k in range(3):
+        with h5py.File(path.parent / f"{k}.h5", "w") as file:
+            file["x"] = np.full(4, k)
+    with h5py.File(path, "a") as file:
+        for k in range(30):
+            file[f"v{k}"] = h5py.ExternalLink(f"{k % 3}.h5", "/x")
+        file["none"] = h5py.ExternalLink("none.h5", "/x")
+    url = http_server(path.parent)
+    with pytest.warns(RefusedWarning, match="not there"):
+        group = scan(f"{url}/a.h5", on_error="warn")
+    asked = [name for name in http_server.requests if name in ("/0.h5", "/1.h5", "/2.h5")]
+    assert len(asked) <= 3 * 2
+    assert [group[f"v{k}"][0] for k in range(30)] == [k % 3 for k in range(30)]
 
 
 def test_places_where_hdf5_looks(path, tmp_path, monkeypatch):

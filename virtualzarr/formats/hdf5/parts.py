@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.attributes import AttributeReader
@@ -17,14 +19,16 @@ from virtualzarr.formats.hdf5.opened import OpenFile, opened
 from virtualzarr.formats.hdf5.source import PageCache
 from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.walk import Limits, Node, Outside, Refuse, Walker
+from virtualzarr.manifest import Source
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import is_url
+from virtualzarr.stores.files import filesystem, is_url
 
 # Datatypes whose elements may point elsewhere.
 _POINTING = (COMPOUND, REFERENCE, SEQUENCE, ARRAY)
 _MAX_HOPS = 16
 # Files that no link is being followed to are closed when more than this are open.
 _MAX_OPEN = 64
+_AHEAD = 32
 
 Place = tuple[str, int]
 """A file, and the address of a group in it."""
@@ -96,6 +100,7 @@ class Parts:
         self.limits = Limits()
         self._refuse = refuse
         self._open: dict[str, Part] = {}
+        self._sources: dict[tuple[str, bytes], Source | None] = {}
 
     def first(self, file: OpenFile) -> tuple[Part, Node]:
         """Take the file that is scanned, and list what is in it."""
@@ -104,6 +109,7 @@ class Parts:
         part = self._part(file, walker, root, ExitStack())
         self._open[part.key] = part
         part.read_ahead(root)
+        self._open_ahead(part, root)
         return part, root
 
     def follow(self, part: Part, node: Node, above: tuple[Place, ...]) -> tuple[Part, Node] | None:
@@ -133,16 +139,37 @@ class Parts:
             except VirtualZarrError as error:
                 raise error.at(file=part.file.source.uri) from error.__cause__
             if not isinstance(found, Outside):
-                if found is not None:
-                    part.read_ahead(found)
-                return None if found is None else (part, found)
+                if found is None:
+                    return None
+                part.read_ahead(found)
+                self._open_ahead(part, found)
+                return part, found
         raise UnsupportedError("an external link leads to itself, or through too many others")
+
+    def _open_ahead(self, part: Part, root: Node) -> None:
+        """Open what a file elsewhere links to side by side, not one after the other."""
+        uri = part.file.source.uri
+        if not is_url(uri) or not filesystem(uri, part.file.source.storage_options)[0].async_impl:
+            return
+        found = {node.outside.file: node.outside for node in root.walk() if node.outside}
+        wanted = [out for out in found.values() if (part.key, out.file) not in self._sources]
+
+        def attempt(outside: Outside) -> None:
+            with suppress(VirtualZarrError, *H5PY_ERRORS):  # said when the link is followed
+                self._named(part, outside)
+
+        if len(wanted) > 1:
+            with ThreadPoolExecutor(min(config.requests, len(wanted))) as pool:
+                list(pool.map(attempt, wanted[:_AHEAD]))
 
     def _named(self, part: Part, outside: Outside) -> Part:
         """Return the file that an external link names."""
-        name = outside.file.decode("utf-8", "surrogateescape")
         shown = outside.file.decode("utf-8", "backslashreplace")
-        source = part.near.beside(name, "HDF5_EXT_PREFIX")
+        known = part.key, outside.file
+        if known not in self._sources:
+            name = outside.file.decode("utf-8", "surrogateescape")
+            self._sources[known] = part.near.beside(name, "HDF5_EXT_PREFIX")
+        source = self._sources[known]
         if source is None:
             raise UnsupportedError(
                 f"an external link leads to the file {shown!r}, which is not there"
@@ -153,7 +180,9 @@ class Parts:
             try:
                 options = self.access.options_of(source.uri)
                 file = stack.enter_context(opened(source.uri, options))
-                self._open[key] = self._other(file, stack)
+                made = self._other(file, stack)
+                if self._open.setdefault(key, made) is not made:
+                    stack.close()  # another thread was faster
             except VirtualZarrError as error:
                 stack.close()
                 raise SourceError(

@@ -71,7 +71,7 @@ class Surroundings:
             for part in (name, os.path.basename(name)) if os.path.isabs(name) else (name,):
                 path = os.path.join(place, part)
                 if os.path.isfile(path):
-                    return self._source(path)
+                    return self._source(_plain(path))
         return None
 
     def _beside_url(self, home: str, name: str) -> Source | None:
@@ -150,3 +150,9 @@ def _joined(home: str, name: str) -> str:
     if found.split("/")[0] in ("..", "") or (host and not found.startswith(f"{host}/")):
         raise AccessError(f"{name!r} leads out of the host", file=home)
     return f"{scheme}://{found}"
+
+
+def _plain(path: str) -> str:
+    """Return a path without ``..``, if it then still is the same file."""
+    plain = os.path.normpath(path)
+    return plain if os.path.exists(plain) and os.path.samefile(plain, path) else path
