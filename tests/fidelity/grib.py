@@ -40,35 +40,37 @@ def check(path: Path) -> Iterator[Row]:
     except VirtualZarrError as error:
         yield Row("", "unreadable" if _broken(path) else "refused", error.message)
         return
-    places = _places(group)
     refused = dict(group.refused)
-    count: dict[int, int] = {}
+    places = _places(group, path)
     seen: set[bytes] = set()
+    number, last = 0, -1
     for handle, start in _fields(path):
-        number = count[start] = count.get(start, -1) + 1
-        own = places.get(start, [])
+        number, last = (number + 1, start) if start == last else (0, start)
+        own = places.pop((start, number), None)
         raw = _message(handle)
-        if raw in seen and number >= len(own):
+        if own is None and raw in seen:
             yield Row(f"byte {start}", "equal", "it was there before, byte for byte")
-            continue
-        seen.add(raw)
-        if number < len(own):
-            name, cell, array = own[number]
+        elif own is None:
+            why = [text for name, text in refused.items() if f"byte {start}" in f"{name} {text}"]
+            why += [text for text in refused.values() if "of the same field" in text]
+            yield Row(f"byte {start}", "refused" if why else "wrong", why[0] if why else "vanished")
+        else:
+            name, cell, array = own
             found = _compare(handle, group, name, array, cell)
-            outcome = "wrong" if found else "equal"
-            if found and found.startswith("ecCodes:"):
-                outcome = "unreadable"
+            unreadable = bool(found) and str(found).startswith("ecCodes:")
+            outcome = "unreadable" if unreadable else "wrong" if found else "equal"
             yield Row(f"{name}{list(cell)}", outcome, found or "")
-            continue
-        why = [reason for name, reason in refused.items() if f"byte {start}" in f"{name} {reason}"]
-        why += [reason for name, reason in refused.items() if "of the same field" in reason]
-        yield Row(f"byte {start}", "refused" if why else "wrong", why[0] if why else "vanished")
-    for start, own in places.items():
-        for name, cell, _ in own[count.get(start, -1) + 1 :]:
-            yield Row(f"{name}{list(cell)}", "wrong", f"ecCodes has no field at byte {start}")
+        seen.add(raw)
+    for (start, number), (name, cell, _) in places.items():
+        yield Row(f"{name}{list(cell)}", "wrong", f"ecCodes has no field {number} at byte {start}")
     for name, reason in refused.items():
-        if name.startswith("message at") and int(name.split()[-1]) not in count:
+        if name.startswith("message at") and not _is_there(path, int(name.split()[-1])):
             yield Row(name, "unreadable", reason)
+
+
+def _is_there(path: Path, start: int) -> bool:
+    """Whether ecCodes finds a message at some byte."""
+    return any(place == start for _, place in _fields(path))
 
 
 def _message(handle: Any) -> bytes:
@@ -110,9 +112,11 @@ def _fields(path: Path) -> Iterator[tuple[Any, int]]:
             eccodes.codes_grib_multi_support_off()
 
 
-def _places(group: Any) -> dict[int, list[tuple[str, tuple[int, ...], Any]]]:
-    """Return which cells the fields are in, by where their messages begin, in order."""
-    found: list[tuple[int, int, str, tuple[int, ...], Any]] = []
+def _places(group: Any, path: Path) -> dict[tuple[int, int], tuple[str, tuple[int, ...], Any]]:
+    """Return which cells the fields are in, by where their messages begin, and their numbers."""
+    data = path.read_bytes()
+    starts = sorted({start for _, start in _fields(path)})
+    found = {}
     for name, array in group.members(None):
         if not isinstance(array, Array) or array.metadata.pipeline.codecs[0].name != (
             "virtualzarr.grib"
@@ -122,18 +126,24 @@ def _places(group: Any) -> dict[int, list[tuple[str, tuple[int, ...], Any]]]:
         offset, length = np.asarray(manifest.offset), np.asarray(manifest.length)
         for index in np.argwhere(np.asarray(manifest.source) >= 0):
             cell = tuple(index.tolist())
-            start = int(offset[cell])
-            found.append((start + int(length[cell]), start, name, cell, array))
-    places: dict[int, list[tuple[str, tuple[int, ...], Any]]] = {}
-    message = -1
-    for _, start, name, cell, array in sorted(found, key=lambda row: row[:2]):
-        source = array.manifest.sources[0].uri
-        with open(source, "rb") as file:
-            file.seek(start)
-            if file.read(4) == b"GRIB":
-                message = start
-        places.setdefault(message, []).append((name, cell, array))
-    return places
+            begin, end = int(offset[cell]), int(offset[cell] + length[cell])
+            message = max((start for start in starts if start <= begin), default=-1)
+            ends = _ends(data, message)
+            number = ends.index(end) if end in ends else len(ends) - 1
+            found[message, number] = (name, cell, array)
+    return found
+
+
+def _ends(data: bytes, start: int) -> list[int]:
+    """Return where the values of the fields of a message end."""
+    if data[start + 7] == 1:
+        return [start]
+    ends, at = [], start + 16
+    while data[at : at + 4] != b"7777":
+        if data[at + 4] == 7:
+            ends.append(at + int.from_bytes(data[at : at + 4], "big"))
+        at += int.from_bytes(data[at : at + 4], "big")
+    return ends
 
 
 def _compare(handle: Any, group: Any, name: str, array: Any, cell: tuple[int, ...]) -> str | None:
