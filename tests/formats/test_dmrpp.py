@@ -241,6 +241,11 @@ PART = """<Int16 name="a"><Dim size="6"/><dmrpp:chunks>
   <dmrpp:chunk offset="4" nBytes="12"/></dmrpp:chunks></Int16>"""
 
 
+BLOCKS = """<Int16 name="a"><Dim size="3"/><Dim size="2"/><dmrpp:chunks>
+  <dmrpp:block offset="4" nBytes="{}"/>
+  <dmrpp:block offset="12" nBytes="{}"/></dmrpp:chunks></Int16>"""
+
+
 @pytest.fixture
 def raw(tmp_path):
     folder = tmp_path / "files"
@@ -269,6 +274,17 @@ def test_chunks_in_other_files(raw):
       <dmrpp:chunk offset="0" nBytes="6" chunkPositionInArray="[3]" href="w.bin"/>
       </dmrpp:chunks></Int16>"""
     assert np.array_equal(scan(said(raw.with_name("v.bin.dmrpp"), body))["a"][...], VALUES)
+
+
+def test_arrays_in_several_blocks(raw):
+    for second in (4, 6, 400):
+        array = scan(said(raw.with_name("v.bin.dmrpp"), BLOCKS.format(8, second)))["a"]
+        assert array.grid.grid_shape == (2, 1)
+        assert np.array_equal(array[...], VALUES.reshape(3, 2))
+        assert array[2].tolist() == [4, 5]
+    for sizes in ((8, 2), (12, 4), (4, 4)):
+        with pytest.raises(SourceError, match="blocks of"):
+            scan(said(raw.with_name("v.bin.dmrpp"), BLOCKS.format(*sizes)))
 
 
 def test_what_may_be_reached(raw, tmp_path):
@@ -300,7 +316,9 @@ def test_a_missing_file_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("body", "words"),
     [(PART.replace("chunks>", 'chunks compressionType="deflate szip">', 1), "szip"),
-     (PART.replace("dmrpp:chunk o", "dmrpp:block o"), "blocks"),
+     (PART.replace("chunks>", 'chunks LBChunk="true">', 1), "blocks"),
+     (BLOCKS.format(7, 5), "whole rows"),
+     (BLOCKS.format(8, 4).replace("chunks>", 'chunks compressionType="deflate">', 1), "compressed"),
      ('<Int16 name="a"><Dim size="6"/></Int16>', "where the values are"),
      ('<Int16 name="a"><Dim size="6"/><dmrpp:chunks/></Int16>', "read as"),
      ('<String name="a"><Dim size="6"/><dmrpp:chunks fillValue=""/></String>', "variable length"),

@@ -37,7 +37,7 @@ class Places:
         Other files than that of the document.
     """
 
-    def __init__(self, document: Document, chunks: Element, ndim: int) -> None:
+    def __init__(self, document: Document, chunks: Element, ndim: int, kind: str = "chunk") -> None:
         parts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
         self.hrefs: list[str | None] = []
         rows: dict[str | None, int] = {}
@@ -51,7 +51,7 @@ class Places:
                 parts.append((*numbers, table))  # type: ignore[arg-type]
                 single.clear()
 
-        for chunk in children(chunks, "chunk"):
+        for chunk in children(chunks, kind):
             run = document.run(chunk)
             if run is None:
                 href = member(chunk, "href")
@@ -119,6 +119,29 @@ def cells_of(places: Places, shape: Sequence[int], edges: Sequence[int]) -> Ints
     if len(np.unique(cells)) != len(cells):
         raise SourceError("the document has two chunks for one place")
     return cells
+
+
+def block_edges(places: Places, row: int, rows: int) -> list[int]:
+    """Return how many rows there are in each of the blocks that an array is stored in.
+
+    What lies in the last of them behind the array is left out.
+
+    Raises
+    ------
+    UnsupportedError
+        A row lies in two blocks.
+    SourceError
+        There are not enough.
+    """
+    ends = np.cumsum(places.length)
+    if (ends[:-1] % row).any():
+        raise UnsupportedError("arrays in several blocks that do not hold whole rows")
+    edges = np.diff(np.minimum(ends // row, rows), prepend=0)
+    if edges.sum() != rows or not edges.all():
+        raise SourceError(f"blocks of {int(ends[-1])} bytes for {rows} rows of {row} bytes")
+    places.length = edges * row
+    places.position[:, 0] = np.arange(len(edges))
+    return [int(edge) for edge in edges]
 
 
 def filters_of(chunks: Element, stored: np.dtype, paddings: Sequence[Codec], old: bool) -> Pipeline:

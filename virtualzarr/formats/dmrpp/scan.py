@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from grids import RegularGrid
+from grids import RectilinearGrid, RegularGrid
+from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.dmrpp.chunks import Places, filters_of, manifest_of
+from virtualzarr.formats.dmrpp.chunks import Places, block_edges, filters_of, manifest_of
 from virtualzarr.formats.dmrpp.document import (
     LONGEST,
     Document,
@@ -243,8 +244,10 @@ class _Variable:
     # -- values in chunks -------------------------------------------------------------
 
     def _chunked(self, chunks: Element) -> Array:
-        if child(chunks, "block") is not None or member(chunks, "LBChunk") == "true":
+        if member(chunks, "LBChunk") == "true":
             raise UnsupportedError("chunks that lie in several blocks")
+        if child(chunks, "block") is not None:
+            return self._in_blocks(chunks)
         places = Places(self.scan.document, chunks, len(self.shape))
         said = member(chunks, "fillValue")
         edges = self._edges(chunks)
@@ -261,6 +264,28 @@ class _Variable:
         skip = 1 + len(paddings)
         manifest = manifest_of(places, self.shape, edges, pipeline, skip, self.scan.sources)
         return self._made(stored, pipeline, edges, manifest, fill)
+
+    def _in_blocks(self, chunks: Element) -> Array:
+        """Return an array that lies in several pieces, as HDF4 lets arrays grow."""
+        if not math.prod(self.shape) or member(chunks, "compressionType"):
+            raise UnsupportedError("compressed arrays, or empty ones, that lie in several blocks")
+        places = Places(self.scan.document, chunks, len(self.shape), "block")
+        stored = self._stored(chunks, places, None)
+        row = math.prod(self.shape[1:]) * stored.itemsize
+        edges = block_edges(places, row, self.shape[0])
+        ones = [1] * (len(self.shape) - 1)
+        pipeline = filters_of(chunks, stored, padding_of(self.element, stored), self.scan.old)
+        # Their positions are numbers, in a grid of cells of one.
+        manifest = manifest_of(
+            places,
+            [len(edges), *ones],
+            [1, *ones],
+            pipeline,
+            len(pipeline.codecs),
+            self.scan.sources,
+        )
+        grid = RectilinearGrid(self.shape, [edges, *self.shape[1:]])
+        return self._made(stored, pipeline, grid, manifest, np.zeros((), stored)[()])
 
     def _edges(self, chunks: Element) -> list[int]:
         sizes = child(chunks, "chunkDimensionSizes")
@@ -288,11 +313,11 @@ class _Variable:
         self,
         stored: np.dtype[Any],
         pipeline: Pipeline,
-        edges: Sequence[int],
+        cells: Sequence[int] | SeparableGrid,
         manifest: Manifest | None,
         fill: Any,
     ) -> Array:
-        grid = RegularGrid(self.shape, edges)
+        grid = cells if isinstance(cells, SeparableGrid) else RegularGrid(self.shape, cells)
         metadata = ArrayMetadata(
             shape=self.shape,
             dtype=stored if stored.names is not None else stored.newbyteorder("="),
