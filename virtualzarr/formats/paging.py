@@ -108,6 +108,15 @@ class PageCache:
         start = min(self.base + address, self._size)
         return start, min(start + length, self._size)
 
+    def peek(self, address: int, length: int) -> memoryview | None:
+        """Return bytes that lie in one page, if that was fetched: most reads are such."""
+        place = self.base + address
+        view = self._pages.get(place // PAGE)
+        if view is None:
+            return None
+        start = place % PAGE
+        return view[start : start + length] if start + length <= len(view) else None
+
     def has(self, address: int, length: int) -> bool:
         """Tell whether some bytes can be read without a fetch."""
         check(address, length)

@@ -71,6 +71,10 @@ class PagedFile(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:  # noqa: D102
         start = self._at
+        near = self._pages.peek(start, size) if size is not None and size > 0 else None
+        if near is not None:
+            self._at = start + len(near)
+            return bytes(near)
         length = max(self.size - start, 0)
         if size is not None and 0 <= size < length:
             length = size
@@ -87,7 +91,7 @@ class PagedFile(io.RawIOBase):
 
     def has(self, start: int, length: int) -> bool:
         """Tell whether some bytes need no fetch."""
-        return self._pages.has(start, length)
+        return self._pages.peek(start, length) is not None or self._pages.has(start, length)
 
     def fetch(self, places: Iterable[Request]) -> None:
         """Fetch what is not there, in as few requests as is sensible.
