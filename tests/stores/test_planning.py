@@ -62,9 +62,10 @@ def test_equal_ranges_follow_one_another_in_one_read(ranges, gap, limit, data):
 
 
 @given(
-    st.lists(st.integers(1, 90), min_size=2, max_size=40),
+    st.lists(st.integers(1, 90), min_size=2, max_size=40)
+    | st.tuples(st.integers(1, 90), st.integers(2, 40)).map(lambda pair: [pair[0]] * pair[1]),
     *[st.integers(0, 60), st.integers(0, 60), st.integers(1, 300)],
-    *[st.integers(1, 3), st.randoms(use_true_random=False)],
+    *[st.sampled_from([1, 1, 2, 3]), st.randoms(use_true_random=False)],
 )
 def test_records_are_planned_as_in_any_other_order(steps, length, gap, limit, files, random):
     file = np.sort(np.arange(len(steps)) % files)

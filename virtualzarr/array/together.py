@@ -63,7 +63,8 @@ def place_together(request: Request, rest: NDArray[np.int64]) -> tuple[list[Task
         mine = rest if fits is None else rest[fits]
         if len(mine) < FEW:
             continue
-        columns = located.file[mine], located.offset[mine], located.length[mine]
+        every = slice(None) if len(mine) == len(located) else mine
+        columns = located.file[every], located.offset[every], located.length[every]
         plan = plan_reads(*columns, gap=request.gap, limit=request.limit)
         if len(mine) < DENSE * len(plan):
             continue
@@ -107,7 +108,8 @@ class _Group:
     def has(self, chunks: NDArray[np.int64], kind: int) -> NDArray[np.bool_] | None:
         """Tell which of some chunks are of this group; None if all are."""
         request = self.request
-        fits = request.located.length[chunks] == self.lattice.nbytes
+        every = slice(None) if len(chunks) == len(request.located) else chunks
+        fits = request.located.length[every] == self.lattice.nbytes
         if len(request.codecs) > 1:
             fits &= request.kind[chunks] == kind
         ends = [self.box[axis].last - self.box[axis].first for axis in self.long]

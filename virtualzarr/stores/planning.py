@@ -116,11 +116,17 @@ def _in_order(file: NDArray, offset: NDArray, length: NDArray) -> bool:
 def _plan_sorted(file: NDArray, offset: NDArray, length: NDArray, gap: int, limit: int) -> ReadPlan:
     """Do what `plan_reads` does for ranges that are in order."""
     start, nbytes = np.asarray(offset, np.int64), int(length[0])
-    new = (start[1:] - start[:-1] > gap + nbytes) | (file[1:] != file[:-1])
-    first = np.append(0, np.flatnonzero(new) + 1)
+    steps = start[1:] - start[:-1]
+    step = int(steps[0])
     # Long reads are cut where the distance from their start passes a multiple of the limit.
-    bucket = (start - np.repeat(start[first], np.diff(np.append(first, len(start))))) // limit
-    first = np.append(0, np.flatnonzero(new | (bucket[1:] != bucket[:-1])) + 1)
+    if step <= gap + nbytes and file[0] == file[-1] and (steps == step).all():
+        multiples = np.arange((len(start) - 1) * step // limit + 1) * limit
+        first = np.unique(-(-multiples // step))
+    else:
+        new = (steps > gap + nbytes) | (file[1:] != file[:-1])
+        first = np.append(0, np.flatnonzero(new) + 1)
+        bucket = (start - np.repeat(start[first], np.diff(np.append(first, len(start))))) // limit
+        first = np.append(0, np.flatnonzero(new | (bucket[1:] != bucket[:-1])) + 1)
     bounds = np.append(first, len(start))
     stop = start[bounds[1:] - 1] + nbytes
     return ReadPlan(np.arange(len(start)), bounds, file[first], start[first], stop)
