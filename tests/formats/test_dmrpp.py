@@ -318,6 +318,7 @@ def test_a_missing_file_is_named(tmp_path):
     [(PART.replace("chunks>", 'chunks compressionType="deflate szip">', 1), "szip"),
      (PART.replace("chunks>", 'chunks LBChunk="true">', 1), "blocks"),
      (BLOCKS.format(7, 5), "whole rows"),
+     (BLOCKS.format(8, 4).replace("<Dim", "<No"), "scalars"),
      (BLOCKS.format(8, 4).replace("chunks>", 'chunks compressionType="deflate">', 1), "compressed"),
      ('<Int16 name="a"><Dim size="6"/></Int16>', "where the values are"),
      ('<Int16 name="a"><Dim size="6"/><dmrpp:chunks/></Int16>', "read as"),

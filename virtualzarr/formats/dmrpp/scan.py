@@ -267,8 +267,8 @@ class _Variable:
 
     def _in_blocks(self, chunks: Element) -> Array:
         """Return an array that lies in several pieces, as HDF4 lets arrays grow."""
-        if not math.prod(self.shape) or member(chunks, "compressionType"):
-            raise UnsupportedError("compressed arrays, or empty ones, that lie in several blocks")
+        if not self.shape or 0 in self.shape or member(chunks, "compressionType"):
+            raise UnsupportedError("scalars, and compressed or empty arrays, in several blocks")
         places = Places(self.scan.document, chunks, len(self.shape), "block")
         stored = self._stored(chunks, places, None)
         row = math.prod(self.shape[1:]) * stored.itemsize
