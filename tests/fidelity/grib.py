@@ -115,7 +115,6 @@ def _fields(path: Path) -> Iterator[tuple[Any, int]]:
 def _places(group: Any, path: Path) -> dict[tuple[int, int], tuple[str, tuple[int, ...], Any]]:
     """Return which cells the fields are in, by where their messages begin, and their numbers."""
     data = path.read_bytes()
-    starts = sorted({start for _, start in _fields(path)})
     found = {}
     for name, array in group.members(None):
         if not isinstance(array, Array) or array.metadata.pipeline.codecs[0].name != (
@@ -127,7 +126,7 @@ def _places(group: Any, path: Path) -> dict[tuple[int, int], tuple[str, tuple[in
         for index in np.argwhere(np.asarray(manifest.source) >= 0):
             cell = tuple(index.tolist())
             begin, end = int(offset[cell]), int(offset[cell] + length[cell])
-            message = max((start for start in starts if start <= begin), default=-1)
+            message = data.rfind(b"GRIB", 0, begin + 4)
             ends = _ends(data, message)
             number = ends.index(end) if end in ends else len(ends) - 1
             found[message, number] = (name, cell, array)

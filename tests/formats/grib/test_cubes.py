@@ -158,7 +158,7 @@ def test_parameters_without_a_name(tmp_path):
     assert outcomes(tmp_path / "a.grib") == []
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(
@@ -180,7 +180,7 @@ def test_any_fields(tmp_path_factory, many):
     assert outcomes(path) == []
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     template=st.sampled_from([0, 1, 2, 8, 11, 12]),
     units=st.sampled_from([0, 1, 2, 10, 11, 12, 13]),
