@@ -6,24 +6,14 @@ import re
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1
+from virtualzarr.codecs.base import Block, Buffer, Spec, as_u1
+from virtualzarr.codecs.fits_tiles import Reading
 from virtualzarr.errors import CodecError
 
 _FORM = re.compile(r"([AIFED])([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 
 
-class _Reading(ArrayBytes):
-    """What both have in common: they only decode, and nobody else knows them."""
-
-    compressor = True
-    in_v2 = False
-
-    def portable(self, zarr_format: int) -> bool:
-        """Return False: no other package knows this codec."""
-        return False
-
-
-class Cell(_Reading):
+class Cell(Reading):
     """One array of variable length, all elements of a chunk of one cell.
 
     Source: FITS standard 4.0, section 7.3.5. Members are `data_type`, as stored; `text`, optional,
@@ -71,7 +61,7 @@ class Cell(_Reading):
             return values.astype(np.float64) * scale + zero
 
 
-class Text(_Reading):
+class Text(Reading):
     """Rows of characters with numbers in fixed places.
 
     Source: FITS standard 4.0, section 7.2. Members are `width`, the bytes of a row, and `fields`, a

@@ -24,8 +24,8 @@ _ZERO = -2147483646
 """What SUBTRACTIVE_DITHER_2 stores for a zero."""
 
 
-class _Reading(ArrayBytes):
-    """What all have in common: they only decode, and nobody else knows them."""
+class Reading(ArrayBytes):
+    """What codecs of FITS have in common: they only decode, and nobody else knows them."""
 
     compressor = True
     in_v2 = False
@@ -50,7 +50,7 @@ class _Reading(ArrayBytes):
         return cast.reshape(spec.shape)
 
 
-class Integers(_Reading):
+class Integers(Reading):
     """Big-endian integers of 1, 2, 4 or 8 bytes: as many as a tile has bytes for each element.
 
     The only member, `shuffled`, says whether their first bytes come first, then their second, and
@@ -72,7 +72,7 @@ class Integers(_Reading):
         return self._fitting(flat.view(f">i{width}"), spec)
 
 
-class Plio(_Reading):
+class Plio(Reading):
     """IRAF's line lists of masks (PLIO_1): runs of one value, in instructions of 16 bits."""
 
     def decode(self, data: Buffer, spec: Spec) -> Block:
@@ -151,7 +151,7 @@ def _every_other(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
 _lock = threading.Lock()  # cfitsio's decoder of HCOMPRESS keeps its state in global variables
 
 
-class HCompress(_Reading):
+class HCompress(Reading):
     """HCOMPRESS_1: a wavelet transform, undone by cfitsio's code in astropy.
 
     The only member is `smooth`.

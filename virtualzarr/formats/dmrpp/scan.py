@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +12,6 @@ from grids import RectilinearGrid, RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.dmrpp.chunks import Places, block_edges, filters_of, manifest_of
 from virtualzarr.formats.dmrpp.document import (
@@ -27,6 +23,7 @@ from virtualzarr.formats.dmrpp.document import (
     local,
     member,
 )
+from virtualzarr.formats.dmrpp.inlined import binary, listed
 from virtualzarr.formats.dmrpp.types import (
     TEXTS,
     VARIABLES,
@@ -336,8 +333,8 @@ class _Variable:
         if name == "specialstructuredata":
             raise UnsupportedError("structures with texts, in a DMR++ document")
         if name == "vlsa":
-            return self._texts(_listed(element, math.prod(self.shape)))
-        raw = _binary(element.text)
+            return self._texts(listed(element, math.prod(self.shape)))
+        raw = binary(element.text)
         count = math.prod(self.shape)
         if local(self.element) in TEXTS and child(self.element, "FixedLengthStringArray") is None:
             if self.shape:
@@ -367,36 +364,3 @@ class _Variable:
         data = pipeline.for_block(self.shape, STRING).encode(values.reshape(self.shape))
         manifest = Manifest.inline(data, len(self.shape)) if count else None
         return self._made(STRING, pipeline, self._whole(), manifest, "")
-
-
-def _binary(text: str | None) -> bytes:
-    try:
-        return base64.b64decode("".join((text or "").split()), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise SourceError(f"values in the document are no base64: {error}") from error
-
-
-def _listed(element: Element, most: int) -> list[str]:
-    """Return the texts of a list, of which each may stand for several."""
-    texts: list[str] = []
-    for value in children(element, "v"):
-        text = value.text or ""
-        size = member(value, "s")
-        if size is not None:
-            text = _inflated(_binary(text), whole(size, "the size of a text", config.inline_bytes))
-        times = whole(member(value, "c") or "1", "the number of equal texts")
-        if len(texts) + times > min(most, config.inline_bytes // 8):
-            raise SourceError(f"more than {most} texts, or too many to keep in the manifest")
-        texts += [text] * times
-    return texts
-
-
-def _inflated(raw: bytes, size: int) -> str:
-    stream = zlib.decompressobj()
-    try:
-        text = stream.decompress(raw, size + 1)
-    except zlib.error as error:
-        raise SourceError(f"a text in the document is no zlib stream: {error}") from error
-    if len(text) != size:
-        raise SourceError(f"a text in the document has not the {size} bytes that it should")
-    return text.decode("utf-8", "replace")

@@ -1,0 +1,58 @@
+"""Values that stand in a DMR++ document."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+
+from virtualzarr.config import config
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.dmrpp.document import Element, children, member
+from virtualzarr.formats.dmrpp.types import whole
+
+
+def binary(text: str | None) -> bytes:
+    """Return bytes that are written as base64.
+
+    Raises
+    ------
+    SourceError
+        They are not.
+    """
+    try:
+        return base64.b64decode("".join((text or "").split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise SourceError(f"values in the document are no base64: {error}") from error
+
+
+def listed(element: Element, most: int) -> list[str]:
+    """Return the texts of a list, of which each may stand for several.
+
+    Raises
+    ------
+    SourceError
+        They are more than `most`, or than `config.inline_bytes` allows, or damaged.
+    """
+    texts: list[str] = []
+    for value in children(element, "v"):
+        text = value.text or ""
+        size = member(value, "s")
+        if size is not None:
+            text = _inflated(binary(text), whole(size, "the size of a text", config.inline_bytes))
+        times = whole(member(value, "c") or "1", "the number of equal texts")
+        if len(texts) + times > min(most, config.inline_bytes // 8):
+            raise SourceError(f"more than {most} texts, or too many to keep in the manifest")
+        texts += [text] * times
+    return texts
+
+
+def _inflated(raw: bytes, size: int) -> str:
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(raw, size + 1)
+    except zlib.error as error:
+        raise SourceError(f"a text in the document is no zlib stream: {error}") from error
+    if len(text) != size:
+        raise SourceError(f"a text in the document has not the {size} bytes that it should")
+    return text.decode("utf-8", "replace")
