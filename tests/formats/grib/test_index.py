@@ -13,6 +13,7 @@ import pytest
 import virtualzarr as vz
 from tests.formats.damage import flip_everywhere, truncate_everywhere
 from tests.formats.grib.helpers import message, outcomes, small
+from virtualzarr.codecs import grib_message as messages
 from virtualzarr.codecs import grib_worker, make
 from virtualzarr.codecs.base import Spec
 from virtualzarr.errors import CodecError, SourceError, VirtualZarrError
@@ -116,6 +117,19 @@ def test_absurd_sizes(tmp_path):
         codec.decode(bytes(raw), Spec((2, 3), np.dtype("f8")))
     with pytest.raises(CodecError, match="the block needs 8"):
         codec.decode(small(0), Spec((2, 4), np.dtype("f8")))
+
+
+def test_a_message_of_endless_sections(tmp_path):
+    """It takes no longer than a file of such a length may."""
+    single = small(0)
+    sections = messages.field_sections(single)[1]
+    few = messages.section(5, bytes(6)) + messages.section(6, b"\xff") + messages.section(7, b"")
+    again = messages.section(4, bytes(4)) + few
+    body = b"".join(sections[k] for k in sorted(sections)) + again * 5000
+    path = tmp_path / "a.grib"
+    path.write_bytes(b"GRIB\0\0\0\2" + (20 + len(body)).to_bytes(8, "big") + body + b"7777")
+    with pytest.raises(SourceError, match="more than 16384 sections"):
+        scan(path)
 
 
 def test_a_crash_of_what_cannot_be_checked(monkeypatch):

@@ -28,7 +28,8 @@ _HEAD = 16
 HEADS = 1024
 """Bytes of a message that usually have all its sections but the bitmap and the values."""
 
-_MOST_LEAPS = 1 << 20
+_MOST_SECTIONS = 1 << 14
+_MOST_BEFORE = 1 << 26
 
 
 class Message(NamedTuple):
@@ -84,7 +85,8 @@ def find_messages(size: int, note: Note) -> Steps:
         if head[:4] != MAGIC:
             if 0 < len(head) < len(MAGIC) and MAGIC.startswith(bytes(head)):
                 note(f"message at byte {at}", SourceError("the file ends within its head"))
-            at = yield from _search(at, size)
+            # What is no GRIB at all is not read to its end.
+            at = yield from _search(at, size if found else min(size, at + _MOST_BEFORE))
             if at < 0:
                 return found
             head = yield at, _HEAD
@@ -203,8 +205,11 @@ def _walk2(columns: Ints, numbers: Ints, note: Note) -> Steps:
     before = np.zeros(len(numbers), np.int64)  # the number of the section before
     at, stop = columns[numbers, 0] + 16, columns[numbers, 1] - len(END)
     found: list[tuple[Ints, Ints, Ints]] = []
-    for _ in range(_MOST_LEAPS):
+    for step in range(_MOST_SECTIONS + 1):
         if not len(numbers):
+            break
+        if step == _MOST_SECTIONS:
+            _note_all(columns, numbers, note, f"it has more than {step} sections")
             break
         heads = yield Gather(at, 6)
         length, number = _big(heads[:, :4]), heads[:, 4].astype(np.int64)
