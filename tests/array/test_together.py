@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import grids
 import virtualzarr as vz
 from virtualzarr.array import together
+from virtualzarr.array.recheck import Caching
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, VirtualZarrError
@@ -135,6 +136,15 @@ def test_records_are_placed_at_once(tmp_path, at_once):
     at_once.clear()
     np.testing.assert_array_equal(both[1:], np.concatenate([values, values[::2]])[1:])
     assert len(at_once) == 1
+
+
+@pytest.mark.parametrize("count", [500, 1500])
+def test_many_records_are_not_looked_up_in_a_cache(tmp_path, at_once, count):
+    array, values = records(tmp_path / "a.bin", count)
+    array.caching = Caching(cache := vz.ChunkCache(1 << 20), data=False)
+    for _ in range(2):
+        np.testing.assert_array_equal(array[...], values)
+    assert (len(at_once), bool(len(cache))) == ((2, False) if count > 1000 else (0, True))
 
 
 def test_reads_are_no_longer_than_they_may_be(tmp_path, monkeypatch, at_once):

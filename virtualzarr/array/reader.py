@@ -45,6 +45,9 @@ the switching."""
 SMALL_CHUNK = 16 * 1024
 """Of chunks that are smaller than this, and a file each, it is the files that cost."""
 
+MANY, TINY = 1024, 4096
+"""So many local uncompressed chunks of fewer bytes are not kept in memory for the next request."""
+
 TRIES = 100
 """How often a shard is read again that is replaced faster than it can be read."""
 
@@ -238,7 +241,10 @@ class Request:
     def tasks(self) -> list[Task]:
         """Cut the request into pieces of work that can run side by side."""
         tasks: list[Task] = []
-        rest = np.arange(len(self.located)) if self.keep is None else self._not_kept(self.keep)
+        if self.keep is None or self._is_raw_and_tiny():
+            rest = np.arange(len(self.located))
+        else:
+            rest = self._not_kept(self.keep)
         if not len(rest):
             return tasks
         large = [codec.lattice and codec.lattice.nbytes > SPLIT_BYTES for codec, _ in self.codecs]
@@ -281,6 +287,14 @@ class Request:
     def batches(self, bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Group reads for one task each, given what is decoded before each of them, and at last."""
         return _batches(bounds, alone=self.remote)
+
+    def _is_raw_and_tiny(self) -> bool:
+        """Whether there are many chunks here that are read faster than they are looked up."""
+        return (
+            not self.remote
+            and len(self.located) >= MANY
+            and all(codec.lattice and codec.largest < TINY for codec, _ in self.codecs)
+        )
 
     def _unpacking(self) -> Unpack | None:
         """Return what undoes the last codec of many chunks; `codecs` then ends with the others."""
