@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.codecs import grib_message as messages
-from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec
+from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, view_of
 from virtualzarr.codecs.grib_check import check_packing, check_packing1
 from virtualzarr.codecs.grib_grids import check_grid, check_grid1, is_plain_grid
 from virtualzarr.codecs.grib_worker import apart
@@ -55,7 +55,7 @@ def _guard() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def opened(message: bytes) -> Iterator[Any]:
+def opened(message: Buffer) -> Iterator[Any]:
     """Give a message to ecCodes and return its handle.
 
     Raises
@@ -149,21 +149,22 @@ class Field(_Grib):
 
     def decode(self, data: Buffer, spec: Spec) -> Block:
         """Let ecCodes decode."""
-        data = bytes(data)
+        data = view_of(data)
         try:
             if data[:4] == b"GRIB" and data[7:8] == b"\x01":
                 checked = check_packing1(messages.sections1(data), spec.size)
             else:
                 discipline, sections = messages.field_sections(data, self._before)
                 checked = check_packing(sections, spec.size)
-                data = messages.message(discipline, sections)
+                if not messages.is_single(data):
+                    data = messages.message(discipline, sections)
             values = values_of(data, spec.size) if checked else apart(data, "values", spec.size)
         except CodecError as error:
             raise self.failed(error.message) from error
         return self._finished(values, spec)
 
 
-def values_of(message: bytes, size: int) -> NDArray[np.float64]:
+def values_of(message: Buffer, size: int) -> NDArray[np.float64]:
     """Return the values of a message, which must be `size`, NaN where the bitmap has none.
 
     Raises

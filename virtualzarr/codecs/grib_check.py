@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.base import U1
+from virtualzarr.codecs.base import U1, Buffer
 from virtualzarr.codecs.grib_message import NO_BITMAP, Sections, point_count
 from virtualzarr.errors import CodecError
 
@@ -32,7 +32,7 @@ def check_packing(sections: Sections, size: int) -> bool:
     ------
     CodecError
     """
-    head, values = sections[5], sections[7][5:]
+    head, values = sections[5], memoryview(sections[7])[5:]
     if len(head) < 11:
         raise CodecError("GRIB: section 5 (packing) is cut off")
     points, count = point_count(sections[3]), int.from_bytes(head[5:9], "big")
@@ -117,23 +117,23 @@ def _check_length(bits: int, nbytes: int) -> None:
         raise CodecError(f"GRIB: the values take {-(-bits // 8)} bytes, there are {nbytes}")
 
 
-def _simple(head: bytes, values: bytes, count: int) -> None:
+def _simple(head: bytes, values: memoryview, count: int) -> None:
     _check_bits(head[19])
     _check_length(count * head[19], len(values))
 
 
-def _ieee(head: bytes, values: bytes, count: int) -> None:
+def _ieee(head: bytes, values: memoryview, count: int) -> None:
     if head[11] not in (1, 2):
         raise CodecError(f"GRIB: floating point of precision {head[11]}")
     _check_length(count * 32 * head[11], len(values))
 
 
-def _jpeg(head: bytes, values: bytes, count: int) -> None:
+def _jpeg(head: bytes, values: memoryview, count: int) -> None:
     """Check the image size of JPEG 2000 (ISO 15444-1, A.5.1): one component of all values."""
     _check_bits(head[19])
     if not head[19] or not count:
         return
-    if values[:4] != b"\xff\x4f\xff\x51" or len(values) < 42:
+    if bytes(values[:4]) != b"\xff\x4f\xff\x51" or len(values) < 42:
         raise CodecError("GRIB: the values are no JPEG 2000 code stream")
     width, height, left, top = struct.unpack_from(">IIII", values, 8)
     components = int.from_bytes(values[40:42], "big")
@@ -144,7 +144,7 @@ def _jpeg(head: bytes, values: bytes, count: int) -> None:
         raise CodecError("GRIB: a JPEG 2000 image of too many tiles")
 
 
-def _png(head: bytes, values: bytes, count: int) -> None:
+def _png(head: bytes, values: memoryview, count: int) -> None:
     """Check the whole of a PNG image: ecCodes does not survive one that is damaged.
 
     Source: ISO/IEC 15948, sections 5, 7 and 11.
@@ -152,7 +152,7 @@ def _png(head: bytes, values: bytes, count: int) -> None:
     _check_bits(head[19])
     if not head[19] or not count:
         return
-    if values[:8] != b"\x89PNG\r\n\x1a\n":
+    if bytes(values[:8]) != b"\x89PNG\r\n\x1a\n":
         raise CodecError("GRIB: the values are no PNG image")
     parts = _png_parts(values)
     if len(parts.get(b"IHDR", b"")) != 13:
@@ -171,7 +171,7 @@ def _png(head: bytes, values: bytes, count: int) -> None:
         raise CodecError("GRIB: a damaged PNG image")
 
 
-def _png_parts(values: bytes) -> dict[bytes, bytes]:
+def _png_parts(values: memoryview) -> dict[bytes, bytes]:
     """Return the chunks of a PNG image by type, those of one type joined."""
     found: dict[bytes, list[bytes]] = {}
     at = 8
@@ -179,7 +179,7 @@ def _png_parts(values: bytes) -> dict[bytes, bytes]:
         if at + 12 > len(values):
             raise CodecError("GRIB: a PNG image that is cut off")
         length, kind = struct.unpack_from(">I4s", values, at)
-        data = values[at + 8 : at + 8 + length]
+        data = bytes(values[at + 8 : at + 8 + length])
         if kind not in (b"IHDR", b"IDAT", b"IEND"):
             raise CodecError(f"GRIB: a PNG image with a chunk {kind!r}")
         if zlib.crc32(kind + data) != int.from_bytes(
@@ -191,19 +191,19 @@ def _png_parts(values: bytes) -> dict[bytes, bytes]:
     return {kind: b"".join(data) for kind, data in found.items()}
 
 
-def _ccsds(head: bytes, values: bytes, count: int) -> None:
+def _ccsds(head: bytes, values: memoryview, count: int) -> None:
     _check_bits(head[19])
     block, interval = head[22], int.from_bytes(head[23:25], "big")
     if head[19] and (block not in (8, 16, 32, 64) or not 1 <= interval <= 4096):
         raise CodecError(f"GRIB: CCSDS blocks of {block}, {interval} between references")
 
 
-def _complex(head: bytes, values: bytes, count: int) -> None:
+def _complex(head: bytes, values: memoryview, count: int) -> None:
     """Check the groups of complex packing (templates 5.2, 7.2)."""
     _groups(head, values, count, 0)
 
 
-def _differences(head: bytes, values: bytes, count: int) -> None:
+def _differences(head: bytes, values: memoryview, count: int) -> None:
     """Check the groups of complex packing with spatial differences (templates 5.3, 7.3)."""
     order, nbytes = head[47], head[48]
     if order not in (1, 2) or nbytes > 4:
@@ -211,13 +211,13 @@ def _differences(head: bytes, values: bytes, count: int) -> None:
     _groups(head, values, count, (order + 1) * nbytes)
 
 
-def _spectral(head: bytes, values: bytes, count: int) -> None:
+def _spectral(head: bytes, values: memoryview, count: int) -> None:
     if len(head) < 24:
         raise CodecError("GRIB: section 5 (packing) is cut off")
     _simple(head, values, count)
 
 
-def _spectral_complex(head: bytes, values: bytes, count: int) -> None:
+def _spectral_complex(head: bytes, values: memoryview, count: int) -> None:
     """Check the coefficients of which some are not packed (template 5.51)."""
     if len(head) < 35 or head[34] not in (1, 2):
         raise CodecError("GRIB: section 5 (packing) is cut off, or of no known precision")
@@ -231,7 +231,7 @@ _SPECTRAL = {50: _spectral, 51: _spectral_complex}
 """Checks that say that values are there, but not that they can be decoded without danger."""
 
 
-def _groups(head: bytes, values: bytes, count: int, at: int) -> None:
+def _groups(head: bytes, values: memoryview, count: int, at: int) -> None:
     """Check that groups have as many values as there are, and as many bits as follow."""
     bits, missing = head[19], head[22]
     (number,) = struct.unpack_from(">I", head, 31)
@@ -263,7 +263,7 @@ def _groups(head: bytes, values: bytes, count: int, at: int) -> None:
     _check_length(int((widths * lengths).sum()), len(values) - at)
 
 
-def _unpacked(data: bytes, count: int, width: int) -> NDArray[np.int64]:
+def _unpacked(data: Buffer, count: int, width: int) -> NDArray[np.int64]:
     """Return numbers of `width` bits.
 
     Examples
@@ -284,7 +284,7 @@ _GRIDS1 = {
 }  # fmt: skip
 """Bytes that section 2 of edition 1 has at least, by the type of grid."""
 
-_PACKINGS: dict[int, tuple[int, Callable[[bytes, bytes, int], None]]] = {
+_PACKINGS: dict[int, tuple[int, Callable[[bytes, memoryview, int], None]]] = {
     0: (21, _simple),
     2: (47, _complex),
     3: (49, _differences),

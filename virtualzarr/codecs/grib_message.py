@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from virtualzarr.codecs.base import Buffer
 from virtualzarr.errors import CodecError
 
 END = b"7777"
@@ -17,7 +18,7 @@ MAX_POINTS = 1 << 29
 
 NO_BITMAP, SAME_BITMAP = 255, 254
 
-Sections = dict[int, bytes]
+Sections = dict[int, Any]
 """What a message consists of, by the number of the section, each with its own head."""
 
 
@@ -29,7 +30,7 @@ class Section(NamedTuple):
     stop: int
 
 
-def walk(data: bytes, start: int) -> list[Section]:
+def walk(data: Buffer, start: int) -> list[Section]:
     """Return the sections of edition 2 from some byte on, up to the end mark or that of the bytes.
 
     Raises
@@ -49,7 +50,7 @@ def walk(data: bytes, start: int) -> list[Section]:
     return found
 
 
-def field_sections(data: bytes, before: bytes = b"") -> tuple[int, Sections]:
+def field_sections(data: Buffer, before: bytes = b"") -> tuple[int, Sections]:
     """Return the discipline and the sections of the last field in a part of a message of edition 2.
 
     Parameters
@@ -65,10 +66,11 @@ def field_sections(data: bytes, before: bytes = b"") -> tuple[int, Sections]:
     CodecError
     """
     discipline = before[0] if before else 0
-    whole = bytes(before[1:])
-    if data[:4] == b"GRIB":
-        discipline, data = data[6], data[16:]
-    whole += data
+    whole = memoryview(data)
+    if bytes(whole[:4]) == b"GRIB":
+        discipline, whole = whole[6], whole[16:]
+    if before:
+        whole = memoryview(before[1:] + bytes(whole))
     sections = walk(whole, 0)
     last = max((i for i, each in enumerate(sections) if each.number == 7), default=None)
     if last is None:
@@ -76,9 +78,10 @@ def field_sections(data: bytes, before: bytes = b"") -> tuple[int, Sections]:
     found: Sections = {}
     bitmap = None
     for number, start, stop in sections[: last + 1]:
-        found[number] = whole[start:stop]
+        # Values are many, and not copied.
+        found[number] = whole[start:stop] if number == 7 else bytes(whole[start:stop])
         if number == 6 and stop - start > 5 and whole[start + 5] != SAME_BITMAP:
-            bitmap = whole[start:stop]
+            bitmap = found[number]
     missing = {1, 3, 4, 5, 6} - set(found)
     if missing:
         raise CodecError(f"GRIB: there is no section {min(missing)}")
@@ -87,6 +90,13 @@ def field_sections(data: bytes, before: bytes = b"") -> tuple[int, Sections]:
             raise CodecError("GRIB: a bitmap that was defined before is missing")
         found[6] = bitmap
     return discipline, found
+
+
+def is_single(data: Buffer) -> bool:
+    """Whether some bytes that `field_sections` takes are a whole message of one field."""
+    whole = len(data) >= 16 and int.from_bytes(data[8:16], "big") == len(data)
+    numbers = [each.number for each in walk(data, 16)] if whole and data[:4] == b"GRIB" else []
+    return numbers.count(7) == 1
 
 
 def message(discipline: int, sections: Mapping[int, bytes]) -> bytes:
@@ -107,7 +117,7 @@ def point_count(grid: bytes) -> int:
     return int.from_bytes(grid[6:10], "big")
 
 
-def sections1(data: bytes) -> Sections:
+def sections1(data: Buffer) -> Sections:
     """Return the sections of a message of edition 1: 1, and of 2, 3 and 4 those that there are.
 
     Section 4 goes on up to the end mark, however long it says to be: more than its three bytes hold
@@ -129,7 +139,7 @@ def sections1(data: bytes) -> Sections:
         stop = end if number == 4 else start + length
         if length < LEAST1[number] or stop > end or stop - start < LEAST1[number]:
             raise CodecError(f"GRIB: section {number} at {start} has {length} bytes")
-        found[number] = data[start:stop]
+        found[number] = data[start:stop] if number == 4 else bytes(data[start:stop])
         start = stop
     return found
 

@@ -16,6 +16,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.codecs.base import Buffer
 from virtualzarr.errors import CodecError
 
 TIMEOUT = 60.0
@@ -30,7 +31,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_running.clear)
 
 
-def apart(message: bytes, what: str, size: int) -> NDArray[np.float64]:
+def apart(message: Buffer, what: str, size: int) -> NDArray[np.float64]:
     """Return numbers that ecCodes calculates of a message, in a process of its own.
 
     Parameters
@@ -74,7 +75,8 @@ def _ask(
 ) -> NDArray[np.float64]:
     assert worker.stdin is not None
     assert worker.stdout is not None
-    worker.stdin.write(struct.pack("<BQQ", what, len(message), size) + message)
+    worker.stdin.write(struct.pack("<BQQ", what, len(message), size))
+    worker.stdin.write(message)
     worker.stdin.flush()
     ready, _, _ = select.select([worker.stdout], [], [], TIMEOUT)
     if not ready:
