@@ -83,3 +83,46 @@ def test_wide_structures_are_unshuffled():
     out = np.zeros((2, 5), dtype)
     codec.decode_into(codec.encode(block), out, (slice(3, 0, -2), slice(None)))
     assert (out == block[3:0:-2]).all()
+
+
+WIDE = np.dtype([("a", "<i2"), ("b", ">f4", (3,)), ("c", "S5")])
+LARGE = ["<i2", ">i2", "<f4", ">f8", "<c16", "V3", "S24", "<U16", WIDE]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_large_blocks_by_vector_instructions(data):
+    dtype = np.dtype(data.draw(st.sampled_from(LARGE)))
+    rows = data.draw(st.integers(40, 70))
+    columns = 1 + (1 << 14) // (rows * dtype.itemsize) + data.draw(st.integers(0, 9))
+    raw = np.random.default_rng(0).integers(65, 90, rows * columns * dtype.itemsize).astype("u1")
+    if dtype.kind == "U":
+        raw.reshape(-1, 4)[:, 1:] = 0
+    block = raw.view(dtype).reshape(rows, columns)
+    turned = data.draw(st.booleans())
+    shuffled = numcodecs.Shuffle(dtype.itemsize).encode(
+        np.ascontiguousarray(block.T if turned else block)
+    )
+    endian = {"endian": "big" if dtype.str[0] == ">" else "little"} if dtype.names is None else {}
+    chain = [make("transpose", order=[1, 0])] * turned
+    chain += [make("bytes", **endian), make("numcodecs.shuffle", elementsize=dtype.itemsize)]
+    codec = Pipeline([*chain, make("zstd")]).for_block(block.shape, dtype)
+    encoded = bytes(make("zstd").encode(bytes(shuffled)))
+    native = codec.decode(encoded)
+    np.testing.assert_array_equal(native, block)
+    first = data.draw(st.integers(0, 12))
+    select = (slice(first, None), slice(None, None, data.draw(st.integers(1, 2))))
+    order = data.draw(st.sampled_from("CF"))
+    out = np.zeros(native[select].shape, native.dtype, order)
+    codec.decode_into(encoded, out, select)
+    np.testing.assert_array_equal(out, block[select])
+    with pytest.raises(CodecError):
+        codec.decode_into(bytes(make("zstd").encode(bytes(shuffled)[:-1])), out, select)
+
+
+def test_large_blocks_without_imagecodecs(monkeypatch):
+    monkeypatch.setattr("virtualzarr.codecs.block.unshuffler", lambda: None)
+    block = np.arange(9000, dtype="f4")
+    chain = [make("bytes", endian="little"), make("numcodecs.shuffle", elementsize=4), make("zstd")]
+    codec = Pipeline(chain).for_block(block.shape, "f4")
+    assert (codec.decode(codec.encode(block)) == block).all()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,39 @@ import numpy as np
 from virtualzarr.codecs.base import U1, Block, Buffer, BytesBytes, Codec, Spec, as_u1
 
 _LOOPED = 64  # up to this element size, one strided copy per byte is the fastest
+HEAD = 24
+"""Bytes before shuffled ones that make them a Blosc buffer."""
+
+
+def blosc_head(size: int, elementsize: int) -> Block:
+    """Return what makes `size` shuffled bytes a Blosc buffer of one block that is not compressed.
+
+    Source: c-blosc, README_CHUNK_FORMAT: versions, flags (shuffled, not split, LZ4), element size,
+    bytes, bytes of a block and of the buffer; where the block begins, and its compressed size,
+    which is that of its bytes where they are just copied.
+    """
+    versions_and_flags = bytes((2, 1, 0x31, elementsize))
+    numbers = (size, size, HEAD + size, HEAD - 4, size)
+    return np.frombuffer(
+        versions_and_flags + b"".join(n.to_bytes(4, "little") for n in numbers), U1
+    )
+
+
+@cache
+def unshuffler() -> Callable[[Block, Block], None] | None:
+    """Return Blosc's decoder: with vector instructions it is five times as fast as numpy here."""
+    try:
+        import imagecodecs
+    except ImportError:
+        return None
+    if not imagecodecs.BLOSC.available:
+        return None
+    decode: Callable[..., Any] = imagecodecs.blosc_decode
+
+    def unshuffle(data: Block, out: Block) -> None:
+        decode(data, out=out, numthreads=1)
+
+    return unshuffle
 
 
 class Shuffle(BytesBytes):
