@@ -31,24 +31,25 @@ def is_plain_grid(data: bytes) -> bool:
         template = int.from_bytes(data[12:14], "big")
         if template not in _PLAIN or data[30:34] == b"\xff" * 4:
             return False
-        rows, first = struct.unpack_from(">I8xI", data, 34)
+        rows, first, last = struct.unpack_from(">I8xI5xI", data, 34)
         number = int.from_bytes(data[67:71], "big")
-        return template != 40 or _is_global(rows, number, (first & 0x7FFFFFFF) * _unit(data))
-    first = int.from_bytes(data[8:11], "big")
-    grid = data[8 + first :]
+        latitude = (first & 0x7FFFFFFF) * _unit(data)
+        return template != 40 or (first ^ last == 1 << 31 and _is_global(rows, number, latitude))
+    grid = data[8 + int.from_bytes(data[8:11], "big") :]
     if not data[15] & 128 or grid[5] not in _PLAIN1 or grid[6:8] == b"\xff" * 2:
         return False
     rows, number = (int.from_bytes(grid[at : at + 2], "big") for at in (8, 25))
-    latitude = (int.from_bytes(grid[10:13], "big") & 0x7FFFFF) / 1000
-    return grid[5] != 4 or _is_global(rows, number, latitude)
+    first, last = (int.from_bytes(grid[at : at + 3], "big") for at in (10, 17))
+    latitude = (first & 0x7FFFFF) / 1000
+    return grid[5] != 4 or (first ^ last == 1 << 23 and _is_global(rows, number, latitude))
 
 
 def _is_global(rows: int, number: int, latitude: float) -> bool:
-    """Whether a Gaussian grid goes from pole to pole.
+    """Whether a Gaussian grid is of all latitudes, if its last is opposite to its first.
 
     Of others, ecCodes looks for the first latitude, and reads on from there in a table of all.
     """
-    return rows == 2 * number and latitude > 90 - 1.2 * 90 / max(number, 1)
+    return rows == 2 * number and 90 - 1.2 * 90 / max(number, 1) < latitude < 90
 
 
 def check_grid(grid: bytes) -> None:
