@@ -10,7 +10,7 @@ import resource
 import select
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,13 +31,14 @@ def compared(name: str, raw: bytes, folder: Path) -> str:
     str
         What is wrong; "" if nothing is. That the oracle itself crashes or hangs is nothing.
     """
+    oracle = _oracle(name)
     sys.stdout.flush()
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
         with open(writing, "wb") as file:
-            _work(name, raw, folder, file)
+            _work(name, raw, folder, oracle, file)
         os._exit(0)
     os.close(writing)
     with open(reading, "rb") as file:
@@ -59,7 +60,17 @@ def _received(file: BinaryIO) -> Iterator[str]:
             return
 
 
-def _work(name: str, raw: bytes, folder: Path, file: BinaryIO) -> None:
+def _oracle(name: str) -> Callable[[Path], Iterator[Any]]:
+    """Return what compares a file, with all that it needs already in memory."""
+    if name == "hdf5":
+        import hdf5plugin  # noqa: F401
+    oracle: Callable[[Path], Iterator[Any]] = import_module(f"tests.fidelity.{name}").check
+    return oracle
+
+
+def _work(
+    name: str, raw: bytes, folder: Path, oracle: Callable[[Path], Iterator[Any]], file: BinaryIO
+) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)  # libraries complain much about damaged files
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -75,6 +86,6 @@ def _work(name: str, raw: bytes, folder: Path, file: BinaryIO) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_NBYTES, resource.RLIM_INFINITY))
     # The oracle's errors are no concern of ours, nor are those of its comparison with nothing.
     with contextlib.suppress(Exception):
-        for row in import_module(f"tests.fidelity.{name}").check(path_of(name, folder)):
+        for row in oracle(path_of(name, folder)):
             if row.outcome == "wrong" and not _LENIENT.search(row.reason):
                 say(f"{row.variable}: {row.reason}")
