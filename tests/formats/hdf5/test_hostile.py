@@ -433,3 +433,23 @@ def test_members_that_would_overlap_in_memory(tmp_path, wide, reason):
     patched(path, FLOAT, FLOAT[:-4] + struct.pack("<I", 1036), fill)
     with pytest.warns(RefusedWarning, match=f"the attribute 'a' was left out: .*{reason}"):
         assert scan(path, on_error="warn")["y"][...] == 1
+
+
+def test_a_heap_of_mappings_where_the_library_would_never_end(tmp_path):
+    path = tmp_path / "a.h5"
+    layout = h5py.VirtualLayout((4,), "i4")
+    layout[:] = h5py.VirtualSource("b.h5", "x", (4,))
+    with h5py.File(path, "w", libver="latest") as file:
+        file["y"] = 1
+        file.create_virtual_dataset("v", layout)
+    raw = bytearray(path.read_bytes())
+    heap = raw.index(b"GCOL")
+    (mappings,) = struct.unpack_from("<Q", raw, heap + 24)
+    free = heap + 32 + (mappings + 7 & ~7)
+    assert struct.unpack_from("<H6xQ", raw, free) == (0, 4096 - (free - heap))
+    raw[free + 8 : free + 16] = bytes(8)
+    path.write_bytes(raw)
+    with pytest.warns(RefusedWarning, match="free space"):
+        group = scan(path, on_error="warn")
+    assert group["y"][...] == 1
+    assert "free space" in group.refused["v"]

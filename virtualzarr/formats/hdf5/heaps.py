@@ -193,6 +193,8 @@ class GlobalHeap:
         while at + head <= end:
             index, length = read(data, at)
             if not index:  # what follows is free
+                if length < head:
+                    raise SourceError("the free space of a global heap is less than its head")
                 break
             at += head
             if length > end - at:
