@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.codecs import hdf5_datatype
 from virtualzarr.codecs.base import (
     U1,
     ArrayBytes,
@@ -30,7 +31,7 @@ from virtualzarr.codecs.base import (
     as_u1,
     nbytes_of,
 )
-from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
+from virtualzarr.errors import CodecError, MissingDependencyError, SourceError, UnsupportedError
 
 _NOWHERE = b"\xff" * 8
 _LONGEST_MESSAGE = 1 << 16
@@ -392,8 +393,10 @@ def _datatype(message: bytes) -> Any:
     """Return the type of a datatype message."""
     from h5py import h5t
 
-    # Zeros follow: where the message ends too early, the library goes on reading.
-    tid = h5t.decode(b"\x03\x00" + message + bytes(256))
+    try:
+        tid = h5t.decode(b"\x03\x00" + hdf5_datatype.checked(message) + bytes(64))
+    except (SourceError, UnsupportedError) as error:
+        raise CodecError(f"virtualzarr.hdf5_type: {error.message}") from error
     if not is_flat(tid):
         raise CodecError("virtualzarr.hdf5_type: the elements hold pointers or references")
     return tid

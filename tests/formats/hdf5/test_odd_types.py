@@ -156,6 +156,15 @@ def test_pointers_are_never_followed(tid):
         Pipeline([codec]).for_block((1,), "i8").decode(bytes([1]) * tid.get_size())
 
 
+def test_numbers_outside_their_elements_are_refused():
+    """The HDF5 library converts them, and writes past their end."""
+    message = bytearray(base64.b64decode(type_message(h5py.h5t.STD_I16LE)))
+    message[10:12] = (4096).to_bytes(2, "little")
+    codec = make("virtualzarr.hdf5_type", datatype=base64.b64encode(message).decode())
+    with pytest.raises(CodecError, match="bits outside"):
+        Pipeline([codec]).for_block((1,), "i8").decode(bytes(2))
+
+
 @settings(max_examples=100, deadline=None)
 @given(message=st.binary(min_size=8, max_size=40), head=st.sampled_from([b"", b"\x10", b"\x16"]))
 def test_any_message_decodes_or_fails_clearly(message, head):

@@ -13,12 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.codecs.hdf5_datatype import ARRAY, REFERENCE, SEQUENCE, STRING
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5.datatype import (
-    ARRAY,
-    REFERENCE,
-    SEQUENCE,
-    STRING,
     base,
     checked,
     decoded,

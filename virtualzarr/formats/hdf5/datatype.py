@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.errors import SourceError
+from virtualzarr.codecs import hdf5_datatype
+from virtualzarr.codecs.hdf5_datatype import ARRAY, SEQUENCE, array_head, name_end, type_end
+from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.source import Unknown
 
-INTEGER, FLOAT, TIME, STRING, BITFIELD, OPAQUE = range(6)
-COMPOUND, REFERENCE, ENUM, SEQUENCE, ARRAY, COMPLEX = range(6, 12)
-_MAX_DEPTH = 32
 _H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, MemoryError)
-_PROPERTIES = {INTEGER: 4, FLOAT: 12, TIME: 2, STRING: 0, BITFIELD: 4, REFERENCE: 0}
 
 
 def kind(message: bytes) -> int:
@@ -42,7 +38,7 @@ def base(message: bytes) -> bytes:
     """Return the datatype that one of class `SEQUENCE` or `ARRAY` is made of."""
     start = 8
     if kind(message) == ARRAY:
-        start = 8 + _array(message, 8, message[0] >> 4)
+        start = 8 + array_head(message, 8, message[0] >> 4)
     return message[start:]
 
 
@@ -57,8 +53,6 @@ def dimensions(message: bytes) -> tuple[int, ...]:
 def checked(message: bytes) -> bytes:
     """Return a datatype message without what follows it.
 
-    HDF5 file format specification, section IV.A.2.d, versions 1 to 5.
-
     Raises
     ------
     SourceError
@@ -67,9 +61,9 @@ def checked(message: bytes) -> bytes:
         If a version or class in it is not known.
     """
     try:
-        return message[: _end(message, 0, 0)]
-    except (struct.error, IndexError, ValueError) as error:
-        raise SourceError("the datatype message ends early") from error
+        return hdf5_datatype.checked(message)
+    except UnsupportedError as error:
+        raise Unknown(error.message) from error
 
 
 @lru_cache(1024)
@@ -90,107 +84,6 @@ def decoded(message: bytes) -> Any:
         raise SourceError(f"HDF5 cannot read the datatype: {error}") from error
 
 
-def _end(message: bytes, at: int, depth: int) -> int:
-    """Return where the datatype at byte `at` ends, having looked at all of it."""
-    if depth > _MAX_DEPTH:
-        raise SourceError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
-    found, version = message[at] & 15, message[at] >> 4
-    if version not in (1, 2, 3, 4, 5):
-        raise Unknown(f"datatype message version {version}")
-    count = message[at + 1] | message[at + 2] << 8
-    (length,) = struct.unpack_from("<I", message, at + 4)
-    if not length:
-        raise SourceError("a datatype has elements of no bytes")
-    at += 8
-    if found in _PROPERTIES:
-        end = _within(message, at + _PROPERTIES[found])
-        if found in (INTEGER, FLOAT, BITFIELD):
-            _check_bits(message, at, 8 * length)
-        return end
-    if found == OPAQUE:
-        return _within(message, at + -(-(count & 255) // 8) * 8)
-    if found == COMPOUND:
-        return _compound(message, at, version, count, length, depth)
-    if found == ENUM:
-        width = int.from_bytes(message[at + 4 : at + 8], "little")
-        if width != length:
-            raise SourceError("an enumeration and its numbers have different sizes")
-        at = _end(message, at, depth + 1)
-        for _ in range(count):
-            at = _name(message, at, version)
-        return _within(message, at + count * width)
-    if found in (SEQUENCE, COMPLEX):
-        return _end(message, at, depth + 1)
-    if found == ARRAY:
-        inner = at + _array(message, at, version)
-        lengths = struct.unpack_from(f"<{message[at]}I", message, at + (4 if version < 3 else 1))
-        if math.prod(lengths) * int.from_bytes(message[inner + 4 : inner + 8], "little") != length:
-            raise SourceError("an array datatype has another size than its elements have together")
-        return _end(message, inner, depth + 1)
-    raise Unknown(f"datatype class {found}")
-
-
-def _check_bits(message: bytes, at: int, bits: int) -> None:
-    """Check that a number, the properties of which start at a byte, lies in its element.
-
-    The HDF5 library converts others, and writes past their end.
-    """
-    offset, precision = struct.unpack_from("<HH", message, at)
-    parts = [(offset, precision)]
-    if message[at - 8] & 15 == FLOAT:
-        exponent, exponent_bits, mantissa, mantissa_bits = message[at + 4 : at + 8]
-        parts += [(exponent, exponent_bits), (mantissa, mantissa_bits), (message[at - 6], 1)]
-        if exponent_bits > 64:
-            raise SourceError("the datatype has an exponent that cannot be")
-    if any(not count or first + count > bits for first, count in parts):
-        raise SourceError("the datatype has bits outside its elements")
-
-
-def _within(message: bytes, at: int) -> int:
-    if at > len(message):
-        raise SourceError("the datatype message ends early")
-    return at
-
-
-def _name(message: bytes, at: int, version: int) -> int:
-    """Return where a name ends; up to version 2 its bytes are a multiple of 8."""
-    end = message.index(b"\0", at) + 1
-    return end if version > 2 else at + -(-(end - at) // 8) * 8
-
-
-def _array(message: bytes, at: int, version: int) -> int:
-    """Return the bytes of an array's dimensions."""
-    rank = message[at]
-    return 4 + 8 * rank if version < 3 else 1 + 4 * rank
-
-
-def _compound(message: bytes, at: int, version: int, count: int, length: int, depth: int) -> int:
-    if not count:
-        raise SourceError("a compound datatype has no members")
-    wide = max(-(-length.bit_length() // 8), 1)
-    taken = []
-    for _ in range(count):
-        at = _name(message, at, version)
-        width = 4 if version < 3 else wide
-        offset = int.from_bytes(message[at : at + width], "little")
-        at += width
-        repeats = 1
-        if version == 1:
-            rank = message[at]
-            for n in struct.unpack_from(f"<{min(rank, 4)}I", message, at + 12):
-                repeats *= n
-            at += 28
-        inner = int.from_bytes(message[at + 4 : at + 8], "little")
-        if offset + inner * repeats > length:
-            raise SourceError("a member reaches over the end of its compound datatype")
-        taken.append((offset, offset + inner * repeats))
-        at = _end(message, at, depth + 1)
-    taken.sort()
-    if any(stop > start for (_, stop), (start, _) in pairwise(taken)):
-        raise SourceError("members of a compound datatype overlap")
-    return at
-
-
 def members(message: bytes) -> list[tuple[int, bytes]]:
     """Return offset and datatype of each member of a datatype of class `COMPOUND`, as stored.
 
@@ -205,14 +98,14 @@ def members(message: bytes) -> list[tuple[int, bytes]]:
     wide = 4 if version < 3 else max(-(-size(message).bit_length() // 8), 1)
     at, found = 8, []
     for _ in range(count):
-        at = _name(message, at, version)
+        at = name_end(message, at, version)
         offset = int.from_bytes(message[at : at + wide], "little")
         at += wide
         if version == 1:
             if message[at]:
                 raise Unknown("members of a compound datatype with axes of their own")
             at += 28
-        end = _end(message, at, 0)
+        end = type_end(message, at, 0)
         found.append((offset, message[at:end]))
         at = end
     return found

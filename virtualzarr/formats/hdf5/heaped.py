@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 from grids import RegularGrid
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.hdf5_chunk import is_flat
+from virtualzarr.codecs.hdf5_datatype import ARRAY, COMPOUND, REFERENCE, SEQUENCE
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import inlined, regions
 from virtualzarr.formats.hdf5.datatype import (
-    ARRAY,
-    COMPOUND,
-    REFERENCE,
-    SEQUENCE,
     base,
     decoded,
     dimensions,

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+from virtualzarr.codecs.hdf5_datatype import ARRAY, COMPOUND, REFERENCE, SEQUENCE
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.attributes import AttributeReader
 from virtualzarr.formats.hdf5.dataset import copying
-from virtualzarr.formats.hdf5.datatype import ARRAY, COMPOUND, REFERENCE, SEQUENCE, kind
+from virtualzarr.formats.hdf5.datatype import kind
 from virtualzarr.formats.hdf5.library import H5PY_ERRORS
 from virtualzarr.formats.hdf5.opened import OpenFile, opened
 from virtualzarr.formats.hdf5.source import PageCache
