@@ -19,8 +19,7 @@ from virtualzarr.formats.grib.layout import arrange
 from virtualzarr.formats.grib.products import Products, read_products
 from virtualzarr.formats.grib.references import Places, read_places
 from virtualzarr.formats.grib.repeats import find_repeats
-from virtualzarr.formats.hdf5.source import MappedFile
-from virtualzarr.formats.paging import pages_of
+from virtualzarr.formats.paging import MappedFile, pages_of
 from virtualzarr.formats.refusals import Refusals
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
