@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -50,15 +51,17 @@ def alternate(
 ) -> dict[str, float]:
     """Return the shortest of several runs of each work, in seconds, taking turns.
 
-    Taking turns spreads the noise of a busy machine over all of them. What `prepare` does with
+    Taking turns spreads the noise of a busy machine over all of them; the turns are in another
+    order each time, as the memory that a tool leaves behind is slower or faster to take. What `prepare` does with
     the name of a work before each run of it is not timed.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
+    order = random.Random(0)
     for _ in range(repeat):
-        for name, work in works.items():
+        for name in order.sample([*works], len(works)):
             if prepare is not None:
                 prepare(name)
-            times[name].append(best(work, 1))
+            times[name].append(best(works[name], 1))
     return {name: min(values) for name, values in times.items()}
 
 
