@@ -52,8 +52,8 @@ def alternate(
     """Return the shortest of several runs of each work, in seconds, taking turns.
 
     Taking turns spreads the noise of a busy machine over all of them; the turns are in another
-    order each time, as the memory that a tool leaves behind is slower or faster to take. What `prepare` does with
-    the name of a work before each run of it is not timed.
+    order each time, as the memory that a tool leaves behind is slower or faster to take. What
+    `prepare` does with the name of a work before each run of it is not timed.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     order = random.Random(0)
