@@ -341,12 +341,12 @@ class TestFiles:
         theirs = xr.concat([xr.open_dataset(file, engine="h5netcdf") for file in files], "time",
                            coords="minimal", data_vars="minimal", compat="override")  # fmt: skip
         xr.testing.assert_identical(ours, theirs)
-        group = ours.vz.to_group()
+        group = ours.virtualzarr.to_group()
         for name in ("air", "packed", "lon"):
             assert group[name].manifest.canonical.all()
             assert not any(source.is_inline for source in group[name].manifest.sources)
         assert group["packed"].dtype == np.dtype("i2")
-        ours.vz.publish(tmp_path / "refs.json")
+        ours.virtualzarr.publish(tmp_path / "refs.json")
         again = xr.open_dataset(tmp_path / "refs.json", engine=VirtualzarrBackend)
         xr.testing.assert_equal(again, theirs)
         assert again["air"].attrs == theirs["air"].attrs

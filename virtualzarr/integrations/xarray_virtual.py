@@ -155,7 +155,7 @@ def to_group(dataset: xr.Dataset) -> Group:
     Returns
     -------
     Group
-        Also as ``dataset.vz.to_group()``.
+        Also as ``dataset.virtualzarr.to_group()``.
     """
     variables, attributes = xr.conventions.encode_dataset_coordinates(dataset)
     members = {str(name): _array(str(name), variable) for name, variable in variables.items()}
@@ -243,9 +243,9 @@ def _stored_fill(codec: ArrayArray, fill: Any, dtype: np.dtype[Any]) -> Any:
     return None
 
 
-@xr.register_dataset_accessor("vz")  # type: ignore[no-untyped-call]
+@xr.register_dataset_accessor("virtualzarr")  # type: ignore[no-untyped-call]
 class Accessor:
-    """What datasets of virtual arrays can do besides: ``dataset.vz``."""
+    """What datasets of virtual arrays can do besides: ``dataset.virtualzarr``."""
 
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
