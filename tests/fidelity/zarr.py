@@ -132,7 +132,7 @@ def _oracle(path: Path, name: str) -> Any:
         array = zarr.open_array(store, path=name, mode="r")
         array[tuple(slice(1) for _ in array.shape)]
         return array
-    except Exception:
+    except Exception:  # whatever zarr-python raises
         return _tensorstore(path / name) if path.is_dir() else None
 
 
@@ -144,6 +144,6 @@ def _tensorstore(folder: Path) -> Any:
     try:
         array = tensorstore.open(spec).result()
         array[tuple(slice(min(n, 1)) for n in array.shape)].read().result()
-    except Exception:
+    except Exception:  # whatever TensorStore raises
         return None
     return array

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain, islice, pairwise, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from virtualzarr.array.chunks import Chunks, Located
 from virtualzarr.array.kept import Keep, Kept
 from virtualzarr.array.pools import Task, run
 from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
+from virtualzarr.array.tasks import Batch, RawReads, absent
 from virtualzarr.array.together import place_together
 from virtualzarr.codecs import BlockCodec
-from virtualzarr.codecs.lattice import Lattice
 from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,
@@ -32,7 +32,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.metadata import ArrayMetadata, zero_of
-from virtualzarr.stores.files import SMALL, Buffer
+from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.planning import plan_reads
 
 SPLIT_BYTES = 128 * 1024
@@ -205,7 +205,7 @@ class Request:
             raise CodecError(
                 f"the reference claims {self.located.length[i]} bytes for a block of "
                 f"{self.codecs[self.kind[i]][0].nbytes}"
-            ).at(**self._place(i))
+            ).at(**self.whereabouts(i))
 
     def _check_blocks(self) -> None:
         """Refuse cells that reach out of their blocks: numpy would repeat what there is."""
@@ -223,17 +223,18 @@ class Request:
             i = int(np.argmax(wrong))
             raise BadReferenceError(
                 f"the cell reaches out of its block of shape {tuple(blocks[i].tolist())}"
-            ).at(**self._place(i))
+            ).at(**self.whereabouts(i))
 
     def explain(self, i: int, error: Exception) -> None:
         """Add to an error where it happened."""
         if isinstance(error, VirtualZarrError):
-            error.at(**self._place(i))
+            error.at(**self.whereabouts(i))
         else:
             error.add_note("while reading {file}, variable {variable}, chunk {chunk}".format(
-                **self._place(i)))  # fmt: skip
+                **self.whereabouts(i)))  # fmt: skip
 
-    def _place(self, i: int) -> dict[str, str]:
+    def whereabouts(self, i: int) -> dict[str, str]:
+        """Return file, variable and chunk of a chunk, for errors."""
         cell = self.projection.cells(self.located.cell[i : i + 1])[0]
         uri = self.located.files(int(self.located.file[i])).uri
         return {"file": uri, "variable": self.variable, "chunk": _name(cell)}
@@ -269,14 +270,14 @@ class Request:
                           gap=self.gap, limit=self.limit, kind=self.kind[rest])  # fmt: skip
         again = self._same_as_next(rest[plan.order]) if plan.repeats else None
         if len(plan) == 1:
-            return [*tasks, _Batch(self, plan, rest, 0, 1, again)]
+            return [*tasks, Batch(self, plan, rest, 0, 1, again)]
         sizes = np.array([min(codec.largest, 2**40) for codec, _ in self.codecs])[self.kind[rest]]
         sizes = sizes[plan.order]
         if again is not None:
             sizes[again] = 0
         self.cost += int(sizes.sum())
         batches = [
-            _Batch(self, plan, rest, first, last, again)
+            Batch(self, plan, rest, first, last, again)
             for first, last in self.batches(np.append(0, np.cumsum(sizes))[plan.first])
         ]
         unpack = self._unpacking() if located.small is not None and self.kept is None else None
@@ -390,7 +391,7 @@ class Request:
             self.place(i, kind, data, part)
         except SourceNotFoundError as error:
             fill = partial(self.work.__setitem__, (*part[1], ...), self.fill)
-            _absent(self, i, error, fill)
+            absent(self, i, error, fill)
         except Exception as error:
             self.explain(i, error)
             raise
@@ -399,7 +400,7 @@ class Request:
         """Read chunks whose file was replaced after they had been located."""
         located = self.located
         if located.again is None or self.tries <= 0:
-            raise error.at(**self._place(int(chunks[0])))
+            raise error.at(**self.whereabouts(int(chunks[0])))
         cells = located.cell[chunks]
         fresh = replace(self, located=located.again(cells), tries=self.tries - 1)
         gone = np.setdiff1d(cells, fresh.located.cell)
@@ -421,7 +422,7 @@ class Request:
         length = int(self.located.length[i])
         if length != lattice.nbytes:
             raise CodecError(f"the chunk has {length} bytes, the block needs {lattice.nbytes}").at(
-                **self._place(i)
+                **self.whereabouts(i)
             )
         chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
         if self.located.origin is not None:
@@ -436,19 +437,19 @@ class Request:
             points = [np.arange(s.start, s.stop) if isinstance(s, slice) else s
                       for s in lattice.stored(points)]  # fmt: skip
             pieces = split_points(block, points, self.gap, self.limit)
-            return [_Raw(self, i, pieces, lattice, out, finish)]
+            return [RawReads(self, i, pieces, lattice, out, finish)]
         out, select = lattice.arranged(out, chunk_sel), lattice.stored(chunk_sel)
         if finish is not None or not _is_plain(chunk_sel):
             flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
             pieces = split_box(block, flat, self.gap, self.limit)
-            return [_Raw(self, i, pieces, lattice, out, finish)]
+            return [RawReads(self, i, pieces, lattice, out, finish)]
         bounds = tuple((s.start, s.stop, s.step) for s in select)
         groups, cost = _split_slices(block, bounds, self.gap, self.limit, self.remote)
         self.cost += cost
         if self.located.again is not None:
             # All of it from one version of the file.
             groups = [list(chain.from_iterable(groups))]
-        return [_Raw(self, i, pieces, lattice, out, None) for pieces in groups]
+        return [RawReads(self, i, pieces, lattice, out, None) for pieces in groups]
 
 
 @lru_cache(maxsize=256)
@@ -463,124 +464,6 @@ def _split_slices(
     sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
     groups = _batches(np.append(0, np.cumsum(sizes)), alone=remote)
     return [pieces[first:last] for first, last in groups], int(sizes.sum())
-
-
-@dataclass
-class _Raw:
-    """Some pieces of an uncompressed block."""
-
-    request: Request
-    i: int
-    pieces: list[Piece]
-    lattice: Lattice
-    out: NDArray[Any]
-    finish: Task | None
-
-    def __call__(self) -> None:
-        located = self.request.located
-        offset = int(located.offset[self.i])
-        undo = self.lattice.decoded if self.lattice.undo else None
-        try:
-            with located.files(int(located.file[self.i])).opened() as file:
-                for piece in self.pieces:
-                    piece.run(file, offset, self.lattice.dtype, self.out, undo)
-        except SourceNotFoundError as error:
-            _absent(self.request, self.i, error, lambda: self.out.fill(self.request.fill))
-        except SourceChangedError as error:
-            self.request.read_again(np.array([self.i]), error)
-            return
-        except Exception as error:
-            self.request.explain(self.i, error)
-            raise
-        if self.finish is not None:
-            self.finish()
-
-
-@dataclass
-class _Batch:
-    """Some merged reads and the chunks in them."""
-
-    request: Request
-    plan: Any
-    rest: NDArray[np.int64]
-    first: int
-    last: int
-    again: NDArray[np.bool_] | None = None
-
-    def __call__(self) -> None:
-        located, plan = self.request.located, self.plan
-        if located.small is not None:
-            for i, part, data in self.files():
-                self.request.place_file(i, part, data)
-            return
-        chunks, parts = self._chunks()
-        bounds = plan.first[self.first : self.last + 1]
-        bounds = (bounds - bounds[0]).tolist()
-        for read, (first, last) in enumerate(pairwise(bounds), self.first):
-            mine: Iterable[Part] = islice(parts, last - first)
-            if located.may_be_absent:
-                mine = [*mine]
-            self._read(read, chunks[first:last], mine)
-
-    def _chunks(self) -> tuple[NDArray[np.int64], Iterator[Part]]:
-        bounds = self.plan.first[self.first], self.plan.first[self.last]
-        chunks = self.rest[self.plan.order[slice(*bounds)]]
-        return chunks, self.request.projection.parts(self.request.located.cell[chunks])
-
-    def files(self) -> Iterator[tuple[int, Part, bytes | None]]:
-        """Yield chunks that are a file each, with what is in those files that are small."""
-        located = self.request.located
-        chunks, parts = self._chunks()
-        every: Iterable[bytes | None] = repeat(None, len(chunks))
-        if located.small is not None and self.request.codecs[0][0].nbytes < SMALL:
-            every = located.small(located.file[chunks])
-        return zip(chunks.tolist(), parts, every, strict=True)
-
-    def _read(self, read: int, chunks: NDArray[np.int64], parts: Iterable[Part]) -> None:
-        """Read some chunks that lie close to each other in a file."""
-        request, located = self.request, self.request.located
-        start, stop = int(self.plan.start[read]), int(self.plan.stop[read])
-        file = located.files(int(self.plan.file[read]))
-        begins = (located.offset[chunks] - start).tolist()
-        ends = [b + n if n >= 0 else None
-                for b, n in zip(begins, located.length[chunks].tolist(), strict=True)]  # fmt: skip
-        numbers, kinds = chunks.tolist(), request.kind[chunks].tolist()
-        again: Iterable[bool] = repeat(False, len(chunks))
-        if self.again is not None:
-            again = self.again[self.plan.first[read] :][: len(chunks)].tolist()
-        block: NDArray[Any] | None = None  # it is kept while it is also that of the next chunk
-        done = 0
-        try:
-            if stop < 0:
-                data = memoryview(file.read(start, None, request.most[kinds[0]]))
-            else:
-                data = memoryview(file.read(start, stop))
-            for i, begin, end, kind, part, more in zip(
-                numbers, begins, ends, kinds, parts, again, strict=True
-            ):
-                if more and block is None:
-                    block = request.decoded(i, kind, data[begin:end])
-                request.place(i, kind, data[begin:end], part, block)
-                block = block if more else None
-                done += 1
-        except SourceNotFoundError as error:
-            for i, (_, out_sel, _) in zip(numbers, parts, strict=True):
-                fill = partial(request.work.__setitem__, (*out_sel, ...), request.fill)
-                _absent(request, i, error, fill)
-        except SourceChangedError as error:
-            request.read_again(chunks, error)
-        except Exception as error:
-            request.explain(numbers[done], error)
-            raise
-
-
-def _absent(request: Request, i: int, error: SourceNotFoundError, fill: Task) -> None:
-    """Fill the place of a chunk whose file is not there, if that means it was never written."""
-    if not request.located.may_be_absent:
-        raise error.at(**request._place(i))
-    if not request.fill_missing:
-        raise ChunkNotFoundError("the chunk is missing").at(**request._place(i)) from error
-    fill()
 
 
 def _most(codec: BlockCodec) -> int:
