@@ -130,3 +130,9 @@ def test_wrong_categories():
     codec = Pipeline([make("numcodecs.categorize", labels=["a"]), make("bytes")])
     with pytest.raises((CodecError, UnsupportedError), match="is for text"):
         codec.for_block((2,), "i4")
+
+
+@pytest.mark.parametrize(("name", "fields"), [("base64", {}), ("categorize", {"labels": ["a"]})])
+def test_what_others_have_in_v2_only_is_not_published_in_v3(name, fields):
+    codec = make(f"numcodecs.{name}", **fields)
+    assert (codec.portable(2), codec.portable(3)) == (True, False)

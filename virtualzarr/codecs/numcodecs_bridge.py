@@ -191,6 +191,10 @@ class Categorize(ArrayArray):
             raise self.bad(f"astype {stored!r} cannot hold the numbers of {len(labels)} labels")
         self.configuration["astype"] = dtype.str
 
+    def portable(self, zarr_format: int) -> bool:
+        """Return False for v3, in which nobody else has a codec of this name."""
+        return zarr_format == 2
+
     def encoded(self, spec: Spec) -> Spec:
         """Return the spec of the numbers."""
         if spec.dtype.kind not in "UO":

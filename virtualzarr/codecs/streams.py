@@ -117,6 +117,10 @@ class Base64(BytesBytes):
 
     decoding_fields = ()
 
+    def portable(self, zarr_format: int) -> bool:
+        """Return False for v3, in which nobody else has a codec of this name."""
+        return zarr_format == 2
+
     def encoded_size(self, size: int | None) -> int | None:
         """Return four characters for each three bytes begun."""
         return None if size is None else -(-size // 3) * 4
