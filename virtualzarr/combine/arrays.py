@@ -28,7 +28,7 @@ from virtualzarr.combine.agree import (
 )
 from virtualzarr.combine.attributes import combined_attributes
 from virtualzarr.combine.cells import common_axes, fitted, joined, unwritten_as
-from virtualzarr.combine.dtypes import cast_array, common_dtype, inexact_masks
+from virtualzarr.combine.dtypes import cast_array, common_dtype, inexact_masks, resolve_dtype
 from virtualzarr.combine.meaning import harmonized
 from virtualzarr.combine.options import Options
 from virtualzarr.combine.problems import Problems
@@ -256,7 +256,7 @@ def _of_one_dtype(
     """
     first = arrays[0].dtype
     if dtype is not None:
-        dtype = np.dtype(dtype)
+        dtype = resolve_dtype(dtype, [array.dtype for array in arrays])
         return [
             cast_array(array, dtype, lossy=common_dtype([array.dtype, dtype]) != dtype)
             for array in arrays

@@ -10,7 +10,7 @@ import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
-from virtualzarr.errors import MetadataError
+from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.manifest import Decoder
 from virtualzarr.metadata import decode_fill_attribute
 from virtualzarr.metadata.dtypes import vlen_kind
@@ -77,6 +77,40 @@ def inexact_masks(array: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Any
                     yield name, number
 
 
+def resolve_dtype(dtype: Any, stored: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return a data type with the length or the unit that numpy would choose in ``astype``.
+
+    For numpy, `str` and `bytes` (text of length 0) and times without a unit mean "whatever the
+    elements need".
+
+    Parameters
+    ----------
+    dtype : dtype-like
+    stored : sequence of dtype
+        Those of the elements, which one data type is to hold.
+
+    Raises
+    ------
+    UnsupportedError
+        The length is that of the longest text of variable length: only reading would tell.
+
+    Examples
+    --------
+    >>> resolve_dtype(str, [np.dtype("U4"), np.dtype("U7")]), resolve_dtype("S", [np.dtype("i2")])
+    (dtype('<U7'), dtype('S6'))
+    """
+    dtype = np.dtype(dtype)
+    needs_length = dtype.kind in "SUV" and not dtype.itemsize
+    if not needs_length and dtype not in (np.dtype("M8"), np.dtype("m8")):
+        return dtype
+    if any(one.hasobject for one in stored):
+        raise UnsupportedError(
+            "the longest text of variable length is not known without reading; name a data type "
+            "with a length, such as 'U20', or cast what is read"
+        )
+    return np.result_type(*(np.zeros((), one).astype(dtype) for one in stored))
+
+
 def cast_array(array: Array, dtype: np.dtype[Any], *, lossy: bool = False) -> Array:
     """Return a virtual array of another data type; its chunks are cast when they are decoded.
 
@@ -84,12 +118,23 @@ def cast_array(array: Array, dtype: np.dtype[Any], *, lossy: bool = False) -> Ar
     ----------
     array : Array
     dtype : dtype
+        Without a length or unit, see `resolve_dtype`.
     lossy : bool
         Cast as numpy's ``astype``, whatever becomes of the values. Otherwise, a value that is not
         the same afterwards is an error when it is read.
+
+    Raises
+    ------
+    UnsupportedError
+        One of the two is of variable length, or a compound.
     """
+    dtype = resolve_dtype(dtype, [array.dtype])
     if array.dtype == dtype:
         return array
+    if array.dtype.hasobject or dtype.hasobject or array.dtype.names or dtype.names:
+        raise UnsupportedError(
+            f"{array.dtype} is not cast to {dtype} without reading; cast what is read"
+        )
     codec = _codec(array.dtype, dtype, lossy)
     metadata, manifest = array.metadata, array.manifest
     fill = metadata.fill_value

@@ -22,8 +22,10 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.combine import concat
 from virtualzarr.combine.attributes import same_value
 from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.integrations.xarray_selection import read_points, select_outer, with_ones
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata.dtypes import vlen_kind
 
 
 class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixin):
@@ -102,10 +104,10 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
             return self.like(self.array.lazy[key])
         key = tuple(indexing.expanded_indexer(key, self.ndim))  # type: ignore[no-untyped-call]
         try:
-            chosen = _outer(self.array, key)
+            chosen = select_outer(self.array, key)
         except UnsupportedError:
             chosen = None
-        return _points(self.array, key) if chosen is None else self.like(chosen)
+        return read_points(self.array, key) if chosen is None else self.like(chosen)
 
     # -- numpy -------------------------------------------------------------------------------
 
@@ -131,9 +133,26 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         """Calculate with the elements."""
         return getattr(ufunc, method)(*_read(inputs), **_read(kwargs))
 
-    def astype(self, dtype: Any, **_: Any) -> DuckArray:
-        """Cast as numpy does, when elements are read."""
+    def astype(self, dtype: Any, casting: Any = "unsafe", **_: Any) -> Any:
+        """Cast as numpy does, when elements are read; text of variable length is read now."""
         dtype = np.dtype(dtype)
+        if dtype == self.dtype:
+            return self
+        if not np.can_cast(self.dtype, dtype, casting):
+            raise TypeError(f"{self.dtype} is not cast to {dtype} by the rule {casting!r}")
+        try:
+            return self.cast_to(dtype)
+        except UnsupportedError:
+            return self.get_duck_array().astype(dtype)
+
+    def cast_to(self, dtype: np.dtype[Any]) -> DuckArray:
+        """Cast without reading.
+
+        Raises
+        ------
+        UnsupportedError
+            Of variable length, or a compound.
+        """
         if dtype == self.dtype:
             return self
         return DuckArray(self.array.lazy.astype(dtype), self.meaning)
@@ -165,61 +184,6 @@ def _read(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _read(item) for key, item in value.items()}
     return value
-
-
-# -- selections -----------------------------------------------------------------------------------
-
-
-def _outer(array: Array, key: tuple[Any, ...]) -> Array | None:
-    """Return an orthogonal selection, None if numpy would understand another.
-
-    One array next to slices, or arrays of which each runs along an axis of its own in the result,
-    as `numpy.ix_` makes them.
-    """
-    arrays = [np.asarray(item) for item in key if not isinstance(item, slice)]
-    if len(arrays) == 1 and arrays[0].ndim == 1:
-        return array.lazy.oindex[key]
-    if len(arrays) < len(key):
-        return None
-    shape = np.broadcast_shapes(*(item.shape for item in arrays))
-    last = -1
-    for item in arrays:
-        own = [len(shape) - item.ndim + i for i, n in enumerate(item.shape) if n != 1]
-        if len(own) > 1 or (own and own[0] <= last) or item.dtype.kind not in "iu":
-            return None
-        last = own[0] if own else last
-    return _with_ones(array.lazy.oindex[tuple(item.reshape(-1) for item in arrays)], shape)
-
-
-def _points(array: Array, key: tuple[Any, ...]) -> NDArray[Any]:
-    """Read points, with their axes where numpy has them."""
-    if not any(isinstance(item, slice) for item in key):
-        return np.asarray(array.vindex[tuple(np.broadcast_arrays(*key))])
-    outer: list[Any] = []
-    inner: list[Any] = []
-    for item, n in zip(key, array.shape, strict=True):
-        if isinstance(item, slice):
-            outer.append(item)
-            inner.append(slice(None))
-        else:
-            indices = np.arange(n)[item]  # raises what numpy raises
-            met, place = np.unique(indices, return_inverse=True)
-            outer.append(met)
-            inner.append(place.reshape(np.shape(indices)))
-    return np.asarray(array.oindex[tuple(outer)])[tuple(inner)]
-
-
-def _with_ones(array: Array, shape: Sequence[int]) -> Array | None:
-    """Return an array with axes of length 1 elsewhere; None if that is not all."""
-    if [n for n in array.shape if n != 1] != [n for n in shape if n != 1]:
-        return None
-    if array.shape == tuple(shape):
-        return array
-    array = array.lazy.squeeze()
-    for axis, n in enumerate(shape):
-        if n == 1:
-            array = array.lazy.expand_dims(axis)
-    return array
 
 
 # -- numpy's functions ----------------------------------------------------------------------------
@@ -304,7 +268,7 @@ def _concatenate(arrays: Sequence[Any], axis: Any = 0) -> Any:
         return NotImplemented
     meaning, packed = _agreed(arrays)
     dtype = np.result_type(*arrays)
-    ducks = [as_duck(array).astype(dtype) for array in arrays]
+    ducks = [as_duck(array).cast_to(dtype) for array in arrays]
     shapes = {_except(duck.shape, axis) for duck in ducks}
     if len(shapes) > 1:
         return NotImplemented  # numpy says what is wrong
@@ -380,7 +344,7 @@ def _reshape(a: DuckArray, shape: Any, order: str = "C") -> Any:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if shape.count(-1) == 1 and (rest := -math.prod(shape)):
         shape = tuple(a.size // rest if n == -1 else n for n in shape)
-    made = _with_ones(a.array, shape) if order == "C" and math.prod(shape) == a.size else None
+    made = with_ones(a.array, shape) if order == "C" and math.prod(shape) == a.size else None
     return NotImplemented if made is None else a.like(made)
 
 
@@ -443,6 +407,8 @@ def _pad(array: DuckArray, pad_width: Any, mode: Any = "constant", constant_valu
         places = [np.pad(np.arange(n), w, mode) for n, w in zip(made.shape, widths, strict=True)]
         return array.like(made.lazy.oindex[tuple(places)])
     values = np.broadcast_to(np.asarray(constant_values), (array.ndim, 2)).astype(array.dtype)
+    if array.dtype.hasobject and not _are_texts(values, array.array):
+        return NotImplemented  # NaN, for instance, which an array of text does not have
     for axis, (width, pair) in enumerate(zip(widths, values, strict=True)):
         for side in (0, 1):
             if width[side]:
@@ -451,6 +417,12 @@ def _pad(array: DuckArray, pad_width: Any, mode: Any = "constant", constant_valu
                 pieces[axis] = Pieces.pad(axes_of(made)[axis], *beside)
                 made = filled(made, pieces, pair[side])
     return array.like(made)
+
+
+def _are_texts(values: NDArray[Any], array: Array) -> bool:
+    """Whether an array of variable length holds such objects."""
+    kind = vlen_kind(array.dtype)
+    return kind is not None and all(isinstance(value, kind) for value in values.flat)
 
 
 @_lazy(np.where)
@@ -466,7 +438,7 @@ def _where(condition: Any, *choices: Any) -> Any:
     dtype = np.result_type(x, y)
     if dtype.hasobject:
         return NotImplemented
-    made = x.astype(dtype)
+    made = x.cast_to(dtype)
     shape = np.broadcast_shapes(condition.shape, x.shape)
     if shape != x.shape:
         made = _broadcast_to(made, shape)

@@ -1,0 +1,63 @@
+"""Selections of numpy's advanced indexing, without reading where an orthogonal one is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+
+
+def select_outer(array: Array, key: tuple[Any, ...]) -> Array | None:
+    """Return an orthogonal selection, None if numpy would understand another.
+
+    One array next to slices, or arrays of which each runs along an axis of its own in the result,
+    as `numpy.ix_` makes them.
+    """
+    arrays = [np.asarray(item) for item in key if not isinstance(item, slice)]
+    if len(arrays) == 1 and arrays[0].ndim == 1:
+        return array.lazy.oindex[key]
+    if len(arrays) < len(key):
+        return None
+    shape = np.broadcast_shapes(*(item.shape for item in arrays))
+    last = -1
+    for item in arrays:
+        own = [len(shape) - item.ndim + i for i, n in enumerate(item.shape) if n != 1]
+        if len(own) > 1 or (own and own[0] <= last) or item.dtype.kind not in "iu":
+            return None
+        last = own[0] if own else last
+    return with_ones(array.lazy.oindex[tuple(item.reshape(-1) for item in arrays)], shape)
+
+
+def read_points(array: Array, key: tuple[Any, ...]) -> NDArray[Any]:
+    """Read points, with their axes where numpy has them."""
+    if not any(isinstance(item, slice) for item in key):
+        return np.asarray(array.vindex[tuple(np.broadcast_arrays(*key))])
+    outer: list[Any] = []
+    inner: list[Any] = []
+    for item, n in zip(key, array.shape, strict=True):
+        if isinstance(item, slice):
+            outer.append(item)
+            inner.append(slice(None))
+        else:
+            indices = np.arange(n)[item]  # raises what numpy raises
+            met, place = np.unique(indices, return_inverse=True)
+            outer.append(met)
+            inner.append(place.reshape(np.shape(indices)))
+    return np.asarray(array.oindex[tuple(outer)])[tuple(inner)]
+
+
+def with_ones(array: Array, shape: Sequence[int]) -> Array | None:
+    """Return an array with axes of length 1 elsewhere; None if that is not all."""
+    if [n for n in array.shape if n != 1] != [n for n in shape if n != 1]:
+        return None
+    if array.shape == tuple(shape):
+        return array
+    array = array.lazy.squeeze()
+    for axis, n in enumerate(shape):
+        if n == 1:
+            array = array.lazy.expand_dims(axis)
+    return array
