@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from virtualzarr.array import Array
@@ -17,6 +17,7 @@ from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
 from virtualzarr.hierarchy import consolidate, join, node_path
 from virtualzarr.metadata import GroupMetadata
+from virtualzarr.metadata.ome import ome_changes
 from virtualzarr.publish.report import many
 from virtualzarr.stores import Store
 from virtualzarr.stores.zip import ZipStore
@@ -179,6 +180,8 @@ def copy(
     nodes = _nodes(root)
     _check_names(nodes, options)
     plans = {below: _planned(node, below, wanted, options) for below, node in nodes.items()}
+    if _is_virtual(root) or _format_of(root) != wanted:
+        _spell_ome(plans, wanted)
     with places.opened(destination, overwrite, destination_options) as store:
         start = node_path(name, wanted)
         uri = os.fspath(destination) if isinstance(store, ZipStore) else store.uri
@@ -238,11 +241,28 @@ def _format_of(root: Array | Group) -> int:
     """Return the Zarr format of what is copied; of a virtual group, that of all its arrays."""
     if isinstance(root, Array):
         return root.metadata.zarr_format
-    if getattr(root._members, "store", None) is not None:
+    if not _is_virtual(root):
         return root.zarr_format
     formats = {node.metadata.zarr_format for node in _nodes(root).values()
                if isinstance(node, Array)}  # fmt: skip
     return 2 if formats == {2} else 3
+
+
+def _is_virtual(root: Array | Group) -> bool:
+    return isinstance(root, Group) and getattr(root._members, "store", None) is None
+
+
+def _spell_ome(plans: dict[str, Change | GroupMetadata], zarr_format: int) -> None:
+    """Give OME-Zarr metadata the version that goes with the format of the copy."""
+    groups = {p: plan.attributes for p, plan in plans.items() if isinstance(plan, GroupMetadata)}
+    changes = {p: plan for p, plan in plans.items() if isinstance(plan, Change)}
+    arrays = {path: plan.metadata.dimension_names or () for path, plan in changes.items()}
+    attributes, dims = ome_changes(groups, arrays, zarr_format)
+    for path, own in attributes.items():
+        plans[path] = GroupMetadata(own, zarr_format)
+    for path, names in dims.items():
+        metadata = changes[path].metadata.replace(dimension_names=names)
+        plans[path] = replace(changes[path], metadata=metadata)
 
 
 def _is_consolidated(group: Group) -> bool:

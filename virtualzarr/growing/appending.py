@@ -26,6 +26,7 @@ from virtualzarr.growing.published import (
 )
 from virtualzarr.manifest import Source
 from virtualzarr.publish import native
+from virtualzarr.publish.ome import in_zarr_format
 from virtualzarr.publish.plan import FORMS, make_plan
 from virtualzarr.publish.preview import Preview, planned
 from virtualzarr.publish.references import write
@@ -184,6 +185,8 @@ def _joined(
     """Concatenate what is there with what is new."""
     new = [group if has_dimension(group, dim) else stack([group], dim=dim) for group in groups]
     if isinstance(node, Group):
+        if "ome" in node.attrs or any("ome" in group.attrs for _, group in node.groups()):
+            new = [in_zarr_format(group, 3) for group in new]
         return concat([_adapted(node, new[0]), *new], dim=dim, **options)
     arrays = [list(arrays_of(group).values()) for group in new]
     if any(len(own) != 1 for own in arrays):

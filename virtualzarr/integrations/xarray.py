@@ -17,7 +17,8 @@ from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, RefusedWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
 from virtualzarr.metadata import TypedFloat, decode_fill_attribute
-from virtualzarr.metadata.dimensions import real_name
+from virtualzarr.metadata.dimensions import Dimensions, real_name
+from virtualzarr.metadata.ome import level_paths
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -209,6 +210,7 @@ class _GroupStore(AbstractDataStore):
     def get_variables(self) -> dict[str, Variable]:
         """Return the group's arrays as lazy variables."""
         arrays = dict(self._arrays())
+        arrays |= _levels(self.group, arrays)
         taken = {dim for array in arrays.values() for dim in array.dims if dim is not None}
         names = _PhonyNames(taken, _ambiguous(arrays.values()))
         return {name: to_variable(array, names.of(array)) for name, array in arrays.items()}
@@ -231,6 +233,21 @@ class _GroupStore(AbstractDataStore):
 
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""
+
+
+def _levels(group: Group, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return resolutions of an OME-Zarr image with a name for each length of a dimension.
+
+    OME-Zarr 0.5 wants one name for all of them, of which xarray would make no dataset.
+    """
+    levels = {path: arrays[path] for path in level_paths(group.attributes) if path in arrays}
+    dimensions, renamed = Dimensions(), {}
+    for path, array in levels.items():
+        if all(array.dims):
+            names = dimensions.name([name or "" for name in array.dims], array.shape)
+            if names != array.dims:
+                renamed[path] = array.lazy.rename_dims(dict(enumerate(names)))
+    return renamed
 
 
 def _ambiguous(arrays: Iterable[Array]) -> set[str]:

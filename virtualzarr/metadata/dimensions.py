@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 Names = tuple[str | None, ...]
 
@@ -71,3 +74,56 @@ def joined_names(every: Sequence[Names | None]) -> Names | None:
         real = next((name for name in given if real_name(name)), None)
         joined.append(real or next((name for name in given if name not in joined), None))
     return tuple(joined)
+
+
+_Meaning = tuple[int, bytes | None]
+"""Length, and coordinates if there are any."""
+
+
+class Dimensions:
+    """Names of dimensions, such that a name has one length.
+
+    A name that comes again with another length, or with other coordinates, gets a number: readers
+    of groups, such as xarray, take dimensions of one name for the same one, also those of groups
+    within groups.
+
+    Examples
+    --------
+    >>> dimensions = Dimensions()
+    >>> dimensions.name("qqyx", (2, 3, 64, 96)), dimensions.name("yx", (32, 96))
+    (('q', 'q_1', 'y', 'x'), ('y_1', 'x'))
+    """
+
+    def __init__(self) -> None:
+        self._meanings: dict[str, _Meaning] = {}
+
+    def name(
+        self,
+        axes: Iterable[str],
+        shape: Sequence[int],
+        coordinates: Mapping[str, NDArray[Any]] | None = None,
+    ) -> tuple[str, ...]:
+        """Return names for the axes of an array.
+
+        Parameters
+        ----------
+        axes : iterable of str
+            What each axis is called.
+        shape : sequence of int
+        coordinates : mapping, optional
+            Coordinates by what the axis is called.
+        """
+        names: list[str] = []
+        for axis, length in zip(axes, shape, strict=True):
+            values = (coordinates or {}).get(axis)
+            meaning = length, None if values is None else values.tobytes()
+            names.append(self._find(axis, meaning, names))
+        return tuple(names)
+
+    def _find(self, axis: str, meaning: _Meaning, taken: Sequence[str]) -> str:
+        """Return the first name that means this, or nothing yet."""
+        number, name = 0, axis
+        while name in taken or self._meanings.setdefault(name, meaning) != meaning:
+            number += 1
+            name = f"{axis}_{number}"
+        return name

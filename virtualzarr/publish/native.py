@@ -45,6 +45,7 @@ from virtualzarr.native.parts import NO_SIZE, NO_TIME
 from virtualzarr.native.places import access_of
 from virtualzarr.nodes import open_hierarchy
 from virtualzarr.publish.copying import renamed
+from virtualzarr.publish.ome import in_zarr_format
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.publish.rules import FILL, is_encodable, mask_value
 from virtualzarr.stores import Store, open_store
@@ -100,6 +101,7 @@ def save(
     elif node_at(store, "") is not None:
         raise NodeExistsError("there is something already; overwrite=True replaces it",
                               file=store.uri)  # fmt: skip
+    node = in_zarr_format(node, 3)
     nodes = [("", node)] + (list(node.members(None)) if isinstance(node, Group) else [])
     documents: dict[str, bytes] = {}
     refused: dict[str, str] = {}
@@ -255,7 +257,7 @@ def append(
     check_writable(store)
     settle(store, path)
     node = open_hierarchy(store, path, access=access_of(store, allowed, storage_options))
-    addition = _all_virtual(addition)
+    addition = _all_virtual(in_zarr_format(addition, 3))
     found = dict(_growing(node, dim, axis))
     if not found:
         raise ValueError(f"no array has a dimension {dim!r}")

@@ -25,6 +25,7 @@ from virtualzarr.errors import (
 from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata, check_name
+from virtualzarr.metadata.ome import ome_changes
 from virtualzarr.publish import rules
 from virtualzarr.publish.canonical import Canonical, make_canonical, truncating
 from virtualzarr.publish.copying import (
@@ -176,6 +177,7 @@ def make_plan(
         except PublishError as error:
             plan.refused[path] = error.message
     _settle_format(plan, zarr_format, copy, form)
+    _spell_ome(plan)
     _settle_refused(plan, on_error)
     return plan
 
@@ -247,6 +249,18 @@ def _settle_format(plan: Plan, wanted: int | None, copy: bool, form: Form) -> No
         said |= again
     plan.refused |= {path: f"Zarr v{plan.zarr_format}: {why}" for path, why in obstacles.items()}
     plan.arrays = {path: said[path] for path in plan.arrays if path in said}
+
+
+def _spell_ome(plan: Plan) -> None:
+    """Give OME-Zarr metadata the version that goes with the format of the documents."""
+    groups = {path: group.attributes for path, group in plan.groups.items()}
+    arrays = {path: array.metadata.dimension_names or () for path, array in plan.arrays.items()}
+    attributes, dims = ome_changes(groups, arrays, plan.zarr_format)
+    for path, own in attributes.items():
+        plan.groups[path] = Group(own, path=path)
+    for path, names in dims.items():
+        array = plan.arrays[path]
+        array.metadata = array.metadata.replace(dimension_names=names)
 
 
 def _said_in(

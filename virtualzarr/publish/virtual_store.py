@@ -21,6 +21,7 @@ from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import check_name
 from virtualzarr.publish import rules
 from virtualzarr.publish.canonical import Canonical, make_canonical
+from virtualzarr.publish.ome import in_zarr_format
 from virtualzarr.publish.stored import manifest_of
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, file_facts
 from virtualzarr.stores.store import ByteRange, Change, first_parts, read_only, sliced
@@ -58,6 +59,7 @@ class VirtualStore:
         self._arrays: dict[str, Array] = {}
         self._canonical: dict[str, Canonical] = {}
         self._files: dict[tuple[str, int], ByteFile] = {}
+        node = in_zarr_format(node, 3)
         nodes = [("", node)]
         if isinstance(node, Group):
             nodes += node.members(max_depth=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,12 +18,13 @@ from virtualzarr.errors import (
 )
 from virtualzarr.formats.tiff.attributes import file_attributes
 from virtualzarr.formats.tiff.coordinates import coordinate_arrays, page_coordinates
-from virtualzarr.formats.tiff.dimensions import Dimensions
 from virtualzarr.formats.tiff.files import Files, opened, parsing
-from virtualzarr.formats.tiff.multiscales import multiscale
+from virtualzarr.formats.tiff.multiscales import image_attributes, is_valid
+from virtualzarr.formats.tiff.ome import ImageMetadata, images_of
 from virtualzarr.formats.tiff.series import axes_and_shape, series_array
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
+from virtualzarr.metadata.dimensions import Dimensions
 
 
 def scan(
@@ -92,22 +93,29 @@ class _Scan:
             self.files.check_chain()
             series = list(self.tiff.series)
             attributes = file_attributes(self.tiff)
+            described = images_of(self.tiff, series)
         if not series:
             raise SourceError("the TIFF file has no images", file=self.uri)
         members: dict[str, Array | Group] = {}
         images: list[Image] = []
-        for name, image in zip(_names(series), series, strict=True):
+        single: list[dict[str, Any]] = []
+        for index, (name, image) in enumerate(zip(_names(series), series, strict=True)):
             if len(image.levels) > 1:
-                members[name] = self.pyramid(image, name)
+                members[name] = self.pyramid(image, name, described.get(index, ImageMetadata()))
                 continue
             found = self.image(image, name, image.keyframe)
             if found is not None:
                 members[name] = found[0]
                 images.append(found)
+                if index in described and is_valid(image.axes):
+                    level = {name: found[0]}
+                    single.append(image_attributes(image.name, image.axes, level, described[index]))
+        if len(described) == len(series):
+            attributes |= _root_attributes(members, single)
         members |= coordinate_arrays(images, "")
         return Group(attributes, members, refused=self.refused)
 
-    def pyramid(self, series: Any, path: str) -> Group:
+    def pyramid(self, series: Any, path: str, described: ImageMetadata) -> Group:
         """Return the resolutions of a series as a group."""
         levels = {}
         for index, level in enumerate(series.levels):
@@ -115,7 +123,7 @@ class _Scan:
             if found is not None:
                 levels[str(index)] = found
         arrays = {name: array for name, (array, _, _) in levels.items()}
-        attributes = {"multiscales": [multiscale(series.name or path, series.axes, arrays)]}
+        attributes = image_attributes(series.name or path, series.axes, arrays, described)
         coordinates = coordinate_arrays(levels.values(), path)
         return Group(attributes, {**arrays, **coordinates}, path)
 
@@ -141,7 +149,7 @@ class _Scan:
                 lengths = dict(zip(axes, shape, strict=False))
                 where = page_coordinates(placed, lengths.get("X"), lengths.get("Y"))
                 alike = len(axes) == len(shape)
-                dims = self.dimensions.name(axes, shape, where) if alike else None
+                dims = self.dimensions.name(axes.lower(), shape, where) if alike else None
                 return series_array(series, shape, dims, path, self.files), where, placed
         except VirtualZarrError as error:
             error.at(file=self.uri, variable=path)
@@ -149,6 +157,23 @@ class _Scan:
                 raise
             self.refused[path] = error.message
             return None
+
+
+def _root_attributes(
+    members: Mapping[str, Array | Group], single: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return what OME-Zarr wants at the root: images beside each other, or numbered groups."""
+    if single:
+        images = [image for each in single for image in each["multiscales"]]
+        return {**single[0], "multiscales": images} if len(single) == 1 else {"multiscales": images}
+    numbered = list(members) == [str(index) for index in range(len(members))]
+    if members and numbered and all(_is_image(node) for node in members.values()):
+        return {"bioformats2raw.layout": 3}
+    return {}
+
+
+def _is_image(node: Array | Group) -> bool:
+    return isinstance(node, Group) and "version" in node.attributes["multiscales"][0]
 
 
 def _names(series: list[Any]) -> list[str]:
