@@ -10,6 +10,7 @@ from tests.creation.helpers import BYTES, ZSTD, document
 from virtualzarr.codecs import make
 from virtualzarr.errors import (
     MetadataError,
+    MismatchError,
     UnsupportedError,
 )
 
@@ -43,12 +44,120 @@ def test_blosc_says_what_it_took():
     }
 
 
+CRC = {"name": "crc32c"}
+TURN = {"name": "transpose", "configuration": {"order": [1, 0]}}
+BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 8, "blocksize": 0}
+
+
+def sharding(**members):
+    return {"name": "sharding_indexed", "configuration": members}
+
+
+@pytest.mark.parametrize(
+    ("given_", "inside", "index"),
+    [
+        ({}, [BYTES], [BYTES, CRC]),
+        ({"codecs": []}, [BYTES], [BYTES, CRC]),
+        ({"codecs": ["bytes"]}, [BYTES], [BYTES, CRC]),
+        (
+            {"codecs": ["bytes", {"name": "blosc", "configuration": {"cname": "lz4"}}]},
+            [BYTES, {"name": "blosc", "configuration": BLOSC}],
+            [BYTES, CRC],
+        ),
+        ({"codecs": ["crc32c"]}, [BYTES, CRC], [BYTES, CRC]),
+        (
+            {"codecs": [{"name": "transpose", "configuration": {"order": "F"}}]},
+            [TURN, BYTES],
+            [BYTES, CRC],
+        ),
+        ({"index_codecs": ["bytes"]}, [BYTES], [BYTES]),
+        ({"index_codecs": ["crc32c"]}, [BYTES], [BYTES, CRC]),
+        ({"index_codecs": []}, [BYTES], [BYTES]),
+    ],
+)
+def test_chains_within_shards_are_completed(given_, inside, index):
+    codec = sharding(chunk_shape=[3, 2], **given_)
+    expected = sharding(chunk_shape=[3, 2], codecs=inside, index_codecs=index, index_location="end")
+    assert codecs_of(codecs=[codec]) == [expected]
+    # Nested, and as the one codec from array to bytes.
+    (outer,) = codecs_of(codecs=[sharding(chunk_shape=[3, 4], codecs=[codec])])
+    assert outer["configuration"]["codecs"] == [expected]
+    (alone,) = codecs_of(serializer=codec)
+    if "codecs" in given_:
+        assert alone == expected
+    else:
+        assert alone["configuration"]["codecs"] == [BYTES, ZSTD]
+
+
+@pytest.mark.parametrize("codec", ["sharding_indexed", sharding(), sharding(chunk_shape=[3, 2])])
+def test_sub_chunks_and_orders_are_those_of_the_layout(codec):
+    layout = {"read_chunk_shape": (3, 2), "write_chunk_shape": (3, 4), "inner_order": (1, 0)}
+    store = {}
+    data = np.arange(12.0).reshape(3, 4)
+    asked = {"codecs": [codec], "layout": layout}
+    array = vz.create_array(store, data=data, **asked)
+    (written,) = document(store)["codecs"]
+    assert written["configuration"]["chunk_shape"] == [3, 2]
+    assert written["configuration"]["codecs"] == [TURN, BYTES]
+    np.testing.assert_array_equal(vz.open_array(store, **asked)[...], data)
+    assert (array.chunks, array.shards) == ((3, 2), (3, 4))
+    # Transposes before the shards turn their axes.
+    turned = codecs_of(codecs=[TURN, "sharding_indexed"], layout={"read_chunk_shape": (3, 2)})
+    assert turned[1]["configuration"]["chunk_shape"] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("asked", "same"),
+    [
+        ("sharding_indexed", True),
+        (sharding(chunk_shape=[2, 2]), True),
+        (sharding(codecs=["bytes", "crc32c"], index_codecs=["crc32c"]), True),
+        (sharding(codecs=["crc32c"], index_location="end"), True),
+        (sharding(chunk_shape=[2, 1]), False),
+        (sharding(codecs=["bytes"]), False),
+        (sharding(index_codecs=["bytes"]), False),
+        (sharding(index_location="start"), False),
+    ],
+)
+def test_stored_shards_are_as_asked(asked, same):
+    store = {}
+    arguments = {"shape": (4, 4), "dtype": "u2"}
+    full = sharding(chunk_shape=[2, 2], codecs=[BYTES, CRC])
+    vz.create_array(store, codecs=[full], **arguments)
+    if same:
+        vz.open_array(store, codecs=[asked], **arguments)
+        return
+    with pytest.raises(MismatchError, match="sharding_indexed"):
+        vz.open_array(store, codecs=[asked], **arguments)
+
+
+def test_snappy():
+    pytest.importorskip("imagecodecs")
+    blosc = {"name": "blosc", "configuration": BLOSC | {"cname": "snappy"}}
+    assert codecs_of(compressors=blosc) == [BYTES, blosc]
+
+
+def test_members_outside_of_what_documents_may_say():
+    store = {}
+    array = {"shape": 3, "dtype": "S300"}
+    vz.create_array(store, **array, compressors="blosc")
+    assert document(store)["codecs"][1]["configuration"]["typesize"] == 1
+    (_, blosc) = codecs_of(compressors={"name": "blosc", "configuration": {"typesize": 0}})
+    assert blosc["configuration"]["typesize"] == 1
+    assert codecs_of(compressors={"id": "gzip", "level": -1})[1]["configuration"]["level"] == 6
+    for member, value in (("clevel", 10), ("clevel", -1), ("blocksize", -1), ("typesize", -1)):
+        codec = {"name": "blosc", "configuration": {member: value}}
+        with pytest.raises(MetadataError, match=member):
+            vz.create_array({}, **array, compressors=codec)
+
+
 def test_orders():
     transpose = {"name": "transpose", "configuration": {"order": [1, 0]}}
     assert codecs_of(order="F") == [transpose, BYTES, ZSTD]
     assert codecs_of(layout={"inner_order": (1, 0)}) == [transpose, BYTES, ZSTD]
     assert codecs_of(layout={"soft": {"inner_order": (1, 0)}}) == [transpose, BYTES, ZSTD]
     assert codecs_of(order="C") == [BYTES, ZSTD]
+    assert codecs_of(order="F", filters=transpose) == [transpose, BYTES, ZSTD]
     (sharding,) = codecs_of(order="F", chunks=(3, 2), shards=(3, 4))
     assert sharding["configuration"]["codecs"] == [transpose, BYTES, ZSTD]
 
@@ -87,7 +196,7 @@ def test_v2():
         (
             {
                 "order": "F",
-                "filters": {"name": "transpose", "configuration": {"order": [1, 0]}},
+                "filters": {"name": "transpose", "configuration": {"order": [0, 1]}},
             },
             MetadataError,
             "transpose",

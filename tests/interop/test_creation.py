@@ -312,3 +312,50 @@ def test_fields_count_in_layouts_as_in_tensorstore(ts, field, layout):
     ours = vz.create_array({}, shape=shape, dtype=dtype, layout=layout, zarr_format=2)
     assert ours.chunks == theirs.chunk_layout.read_chunk.shape[:2]
     assert ours.field("large").shape == theirs.shape
+
+
+def sharding(**members):
+    return {"name": "sharding_indexed", "configuration": members}
+
+
+REVERSE = {"name": "transpose", "configuration": {"order": "F"}}
+SHARDS = sharding(chunk_shape=[4, 4])
+OPEN = {
+    "name": ["sharding_indexed"],
+    "no chains": [SHARDS],
+    "byte order": [sharding(chunk_shape=[4, 4], codecs=["bytes"], index_codecs=["bytes"])],
+    "checksum": [sharding(chunk_shape=[4, 4], codecs=["crc32c"], index_codecs=["crc32c"])],
+    "blosc": [sharding(chunk_shape=[4, 4], codecs=[{"name": "blosc", "configuration": {}}])],
+    "nested": [sharding(chunk_shape=[8, 8], codecs=[SHARDS])],
+    "turned": [REVERSE, SHARDS],
+    "turned within": [sharding(chunk_shape=[4, 4], codecs=[REVERSE, "bytes"])],
+    "snappy": [{"name": "blosc", "configuration": {"cname": "snappy"}}],
+    "outside": ["bytes", "crc32c"],
+}
+SHARD = {"write_chunk_shape": (16, 16)}
+LAYOUTS = [SHARD, SHARD | {"read_chunk_shape": (4, 4)}, SHARD | {"inner_order": (1, 0)}]
+# TensorStore takes a chain given in full for the whole of it; we put it into shards.
+SHARDED = [(name, layout) for name in list(OPEN)[:-2] for layout in LAYOUTS]
+REFUSED = [("checksum", LAYOUTS[2]), ("blosc", LAYOUTS[2]), ("byte order", LAYOUTS[2])]
+REFUSED += [("nested", LAYOUTS[1])]
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [case for case in SHARDED if case not in REFUSED] + [("snappy", SHARD), ("outside", SHARD)],
+)
+def test_tensorstore_completes_alike(ts, name, layout, tmp_path):
+    data = np.arange(32 * 48, dtype="u2").reshape(32, 48)
+    spec = {
+        "driver": "zarr3",
+        "kvstore": (tmp_path / "theirs").as_uri(),
+        "metadata": {"codecs": OPEN[name]},
+    }
+    array = {"shape": data.shape, "dtype": ts.uint16, "chunk_layout": ts.ChunkLayout(**layout)}
+    ts.open(spec, create=True, **array).result().write(data).result()
+    theirs = vz.open(tmp_path / "theirs")
+    ours = vz.create_array(tmp_path / "ours", data=data, codecs=OPEN[name], layout=layout)
+    assert ours.metadata.pipeline == theirs.metadata.pipeline
+    np.testing.assert_array_equal(theirs[...], data)
+    spec = {"driver": "zarr3", "kvstore": (tmp_path / "ours").as_uri()}
+    np.testing.assert_array_equal(ts.open(spec).result().read().result(), data)

@@ -235,6 +235,22 @@ def test_missing_chunks(tmp_path, zarr_format, dtype, fill):
     assert result.tobytes() == np.full(7, fill, dtype).astype(result.dtype).tobytes()
 
 
+@pytest.mark.parametrize(
+    "dtype", ["<f4", ">i8", "?", "<c8", "S4", "<U3", "V2", "<M8[s]", ">M8[D]", "<m8[ns]"]
+)
+def test_missing_chunks_without_a_fill_value(tmp_path, dtype):
+    array = zarr.create_array(
+        tmp_path / "a", shape=(7,), chunks=(3,), dtype=dtype, zarr_format=2, compressors=None
+    )
+    document = json.loads((tmp_path / "a/.zarray").read_text())
+    (tmp_path / "a/.zarray").write_text(json.dumps(document | {"fill_value": None}))
+    ours = vz.open(tmp_path / "a", mode="r+")
+    ours[1] = array[1] = np.ones((), dtype)[()]
+    reference = zarr.open_array(tmp_path / "a", mode="r")[...]
+    result = ours[...]
+    assert result.tobytes() == reference.astype(result.dtype).tobytes()
+
+
 @pytest.mark.skipif(ZARR < (3, 2), reason="this zarr-python has no rectilinear grids")
 @pytest.mark.parametrize("codec", ["none", "gzip", "blosc"])
 def test_rectilinear(tmp_path, codec):

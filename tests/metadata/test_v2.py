@@ -149,6 +149,11 @@ def test_chunk_length_zero_is_read_as_one():
     assert metadata.grid == grids.RegularGrid((0, 3), (1, 3))
 
 
+def test_chunk_length_zero_of_an_axis_with_elements_is_refused():
+    with pytest.raises(MetadataError, match=r"chunks: .*axis 1: .* not 0"):
+        parse_array_v2(zarray(shape=[0, 3], chunks=[0, 0]))
+
+
 def test_bare_tokens():
     assert parse_array_v2(zarray(fill_value=float("-inf"))).fill_value == -np.inf
 

@@ -171,7 +171,7 @@ BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
         (zarr_json(fill_value="nan"), "fill_value"),
         (zarr_json(data_type="int16", fill_value=1.0), "fill_value"),
         (zarr_json(data_type="int16", fill_value=40000), "fill_value"),
-        (zarr_json(data_type="bool", fill_value=0), "fill_value"),
+        (zarr_json(data_type="bool", fill_value=2), "fill_value"),
         (_with_codecs(), "codecs"),
         (zarr_json(codecs=None), "codecs"),
         (zarr_json(codecs="bytes"), "codecs"),
@@ -307,7 +307,7 @@ def test_what_v3_cannot_hold():
 
 def test_a_fill_value_of_none_is_written_as_it_reads():
     assert array_to_v3(_model("f4"))["fill_value"] == 0.0
-    assert array_to_v3(_model("M8[s]"))["fill_value"] == 0
+    assert array_to_v3(_model("M8[s]"))["fill_value"] == -(2**63)
 
 
 # ---------------------------------------------------------------------------------- repairs
@@ -316,6 +316,48 @@ def test_a_fill_value_of_none_is_written_as_it_reads():
 def test_chunk_length_zero_is_read_as_one():
     metadata = parse_array_v3(zarr_json(shape=[0, 3], chunk_grid=_regular([0, 2])))
     assert metadata.grid == grids.RegularGrid((0, 3), (1, 2))
+
+
+def test_chunk_length_zero_of_an_axis_with_elements_is_refused():
+    with pytest.raises(MetadataError, match=r"chunk_grid: chunk_shape, axis 1: .* not 0"):
+        parse_array_v3(zarr_json(shape=[0, 3], chunk_grid=_regular([0, 0])))
+
+
+def test_consolidated_metadata_of_an_array_are_refused():
+    for value in (None, {"kind": "inline", "must_understand": True, "metadata": {}}):
+        with pytest.raises(UnsupportedError, match="consolidated_metadata: an unknown member"):
+            parse_array_v3(zarr_json(consolidated_metadata=value))
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_bools_as_numbers(value):
+    metadata = parse_array_v3(zarr_json(data_type="bool", fill_value=value))
+    assert metadata.fill_value is np.bool_(value)
+    assert array_to_v3(metadata)["fill_value"] is bool(value)
+
+
+SHUFFLED = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0}
+UNSHUFFLED = SHUFFLED | {"shuffle": "noshuffle"}
+
+
+def _blosc(sharded, configuration):
+    codecs = [BYTES, {"name": "blosc", "configuration": configuration}]
+    if not sharded:
+        return codecs
+    members = {"chunk_shape": [1, 2], "codecs": codecs, "index_codecs": [BYTES]}
+    return [{"name": "sharding_indexed", "configuration": members | {"index_location": "end"}}]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_blosc_without_shuffle_needs_no_typesize(sharded):
+    codecs = _blosc(sharded, UNSHUFFLED)
+    assert array_to_v3(parse_array_v3(zarr_json(codecs=codecs)))["codecs"] == codecs
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_blosc_without_typesize_is_read(sharded):
+    codecs = array_to_v3(parse_array_v3(zarr_json(codecs=_blosc(sharded, SHUFFLED))))["codecs"]
+    assert codecs == _blosc(sharded, {"typesize": 4, **SHUFFLED})
 
 
 def test_lists_in_a_regular_grid_are_rectilinear():

@@ -19,10 +19,12 @@ from virtualzarr.codecs.base import (
     nbytes_of,
     view_of,
 )
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import MissingDependencyError, UnsupportedError
 
 _NAMES = ("lz4", "lz4hc", "blosclz", "snappy", "zlib", "zstd")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+_RANGES = {"clevel": (0, 9), "blocksize": (0, 2**31 - 1), "typesize": (0, 2**31 - 1)}
+_LARGEST = 255  # bytes of the elements that Blosc shuffles; those of longer ones stay as they are
 
 
 class Blosc(BytesBytes):
@@ -36,10 +38,10 @@ class Blosc(BytesBytes):
         fields = self.configuration
         if fields.get("cname", "lz4") not in _NAMES:
             raise self.bad(f"cname must be one of {', '.join(_NAMES)}, not {fields['cname']!r}")
-        for name in ("clevel", "blocksize", "typesize"):
-            value = fields.get(name, 0)
-            if value is not None and not isinstance(value, int):
-                raise self.bad(f"{name} must be an integer, not {value!r}")
+        for name, (least, most) in _RANGES.items():
+            value = fields.get(name)
+            if value is not None and not (_is_integer(value) and least <= value <= most):
+                raise self.bad(f"{name} must be an integer from {least} to {most}, not {value!r}")
         shuffle = fields.get("shuffle", 1)
         if not isinstance(shuffle, str | int):
             raise self.bad(f"shuffle must be a name or a number, not {shuffle!r}")
@@ -52,7 +54,9 @@ class Blosc(BytesBytes):
         """Return the codec with the element size of the array where none is given."""
         if self.configuration.get("typesize") is not None:
             return self
-        return type(self)(self.name, {**self.configuration, "typesize": spec.dtype.itemsize})
+        size = spec.dtype.itemsize
+        typesize = size if 1 <= size <= _LARGEST else 1
+        return type(self)(self.name, {**self.configuration, "typesize": typesize})
 
     def _shuffle(self) -> int:
         """Return the shuffle as a number; -1 (v2) means by bits for one-byte elements only."""
@@ -102,31 +106,58 @@ class Blosc(BytesBytes):
         fields = self.configuration
         size = max(int(fields.get("typesize") or 1), 1)
         block = as_u1(data)
-        if size > 1 and block.size % size == 0 and size <= 255:
-            block = block.view(f"V{size}")
+        if block.size % size or size > _LARGEST:
+            size = 1
+        cname, level = fields.get("cname") or "lz4", fields.get("clevel")
+        level, blocksize = 5 if level is None else level, fields.get("blocksize") or 0
         try:
+            if cname == "snappy":
+                return self._encode_snappy(block, level, size, blocksize)
+            block = block.view(f"V{size}") if size > 1 else block
             return numcodecs.blosc.compress(
-                block,
-                fields.get("cname", "lz4").encode(),
-                int(fields.get("clevel", 5)),
-                self._shuffle(),
-                int(fields.get("blocksize", 0)),
+                block, cname.encode(), level, self._shuffle(), blocksize
             )
         except (RuntimeError, ValueError) as error:
             raise self.failed(f"cannot compress ({error})") from error
+
+    def _encode_snappy(self, block: Block, level: int, size: int, blocksize: int) -> Buffer:
+        """Compress with imagecodecs, as numcodecs is built without snappy."""
+        try:
+            import imagecodecs
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"codec {self.name}: snappy needs the package imagecodecs: install it"
+            ) from error
+        encode: Callable[..., Buffer] = imagecodecs.blosc_encode
+        return encode(
+            block,
+            level,
+            compressor="snappy",
+            shuffle=self._shuffle(),
+            typesize=size,
+            blocksize=blocksize,
+            numthreads=1,
+        )
 
     def to_v3(self) -> dict[str, Any]:
         """Return the v3 form; the core codec names its shuffle, numcodecs' own numbers it."""
         fields = dict(self.configuration)
         if self.name != "blosc":
             return super().to_v3()
-        if fields.get("typesize") is None:
+        shuffle = _SHUFFLES[self._shuffle()]
+        if fields.get("typesize") is not None:
+            # Elements of other sizes are single bytes to Blosc, and v3 has no other name for that.
+            size = fields["typesize"]
+            typesize = {"typesize": size if 1 <= size <= _LARGEST else 1}
+        elif shuffle == "noshuffle":
+            typesize = {}
+        else:
             raise UnsupportedError("codec blosc: v3 metadata need a typesize; give one")
         fields = {
-            "typesize": fields["typesize"],
+            **typesize,
             "cname": fields.get("cname", "lz4"),
             "clevel": fields.get("clevel", 5),
-            "shuffle": _SHUFFLES[self._shuffle()],
+            "shuffle": shuffle,
             "blocksize": fields.get("blocksize", 0),
         }
         return {"name": self.name, "configuration": fields}
@@ -141,6 +172,10 @@ class Blosc(BytesBytes):
             "shuffle": self._shuffle(),
             "blocksize": fields.get("blocksize", 0),
         }
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @lru_cache(maxsize=1)

@@ -135,6 +135,13 @@ class Gzip(BytesBytes):
             raise self.wrong_size(len(result), out.size)
         view_of(out)[:] = result
 
+    def to_v3(self) -> dict[str, Any]:
+        """Return the v3 form; the core codec has no level -1, zlib's word for 6."""
+        document = super().to_v3()
+        if self.name == "gzip" and self.configuration["level"] == -1:
+            document["configuration"]["level"] = 6
+        return document
+
     def _gunzip(self, data: Buffer, limit: int) -> bytes:
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:

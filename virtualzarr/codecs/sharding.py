@@ -14,6 +14,7 @@ from virtualzarr.codecs.base import (
     ArrayBytes,
     Block,
     Buffer,
+    Codec,
     Endian,
     Spec,
     frozen,
@@ -79,14 +80,11 @@ class Sharding(ArrayBytes):
     def validate(self) -> None:
         """Build the two pipelines; check that the index has a fixed size."""
         given = self.configuration
-        if unknown := set(given) - set(_MEMBERS):
-            raise self.bad(f"unknown members {sorted(unknown)}")
-        self.chunk_shape = self._chunk_shape(given.get("chunk_shape"))
+        check_members(self, given)
+        self.chunk_shape = as_chunk_shape(self, given.get("chunk_shape"))
         self.pipeline = self._chain("codecs", given.get("codecs"))
         self.index_pipeline = self._chain("index_codecs", given.get("index_codecs", INDEX_CODECS))
         location = given.get("index_location", "end")
-        if location not in ("start", "end"):
-            raise self.bad(f"index_location must be 'start' or 'end', not {location!r}")
         self.at_start = location == "start"
         ndim = len(self.chunk_shape)
         try:
@@ -102,14 +100,6 @@ class Sharding(ArrayBytes):
             "index_codecs": self.index_pipeline.to_v3(ndim + 1),
             "index_location": location,
         }
-
-    def _chunk_shape(self, value: Any) -> tuple[int, ...]:
-        if not isinstance(value, (list, tuple)) or not all(
-            isinstance(n, (int, np.integer)) and not isinstance(n, bool) and 1 <= n < _FURTHEST
-            for n in value
-        ):
-            raise self.bad(f"chunk_shape must be a list of integers from 1 on, not {value!r}")
-        return tuple(int(n) for n in value)
 
     def _chain(self, member: str, value: Any) -> Pipeline:
         try:
@@ -194,6 +184,25 @@ class Sharding(ArrayBytes):
             if not is_filled(part, fill):
                 parts[i] = inner.encode(part)
         return shard.join(parts)
+
+
+def check_members(codec: Codec, given: Mapping[str, Any]) -> None:
+    """Refuse members of a sharding configuration that have no meaning."""
+    if unknown := set(given) - set(_MEMBERS):
+        raise codec.bad(f"unknown members {sorted(unknown)}")
+    location = given.get("index_location", "end")
+    if location not in ("start", "end"):
+        raise codec.bad(f"index_location must be 'start' or 'end', not {location!r}")
+
+
+def as_chunk_shape(codec: Codec, value: Any) -> tuple[int, ...]:
+    """Return the shape of sub-chunks, if it is one."""
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(n, (int, np.integer)) and not isinstance(n, bool) and 1 <= n < _FURTHEST
+        for n in value
+    ):
+        raise codec.bad(f"chunk_shape must be a list of integers from 1 on, not {value!r}")
+    return tuple(int(n) for n in value)
 
 
 class _Turned(Sharding):

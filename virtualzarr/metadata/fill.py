@@ -381,7 +381,9 @@ def _time_scalar(item: Any, dtype: np.dtype) -> Any:
 
 
 def zero_of(dtype: np.dtype) -> Any:
-    """Return what elements never written are where a document has no fill value: zero, or empty.
+    """Return what elements never written are where a document has no fill value.
+
+    That is zero, or empty, or not a time: as zarr-python has it.
 
     Examples
     --------
@@ -391,6 +393,8 @@ def zero_of(dtype: np.dtype) -> Any:
     kind = vlen_kind(dtype)
     if dtype.kind == "O":
         return kind() if kind else None
+    if dtype.kind in "mM":
+        return np.array("NaT", dtype)[()]
     return np.zeros((), dtype)[()]
 
 

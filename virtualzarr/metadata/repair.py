@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,21 @@ import numpy as np
 from virtualzarr.codecs.numbers import number_of
 
 
-def zero_chunks(chunks: Any, units: Any = ()) -> Any:
-    """Read a chunk length 0 as 1 (or the inner chunk length), as zarr-python does.
+def zero_chunks(chunks: Any, shape: Sequence[int], units: Any = ()) -> Any:
+    """Read a chunk length 0 of an empty axis as 1 (or the inner chunk length), as zarr-python does.
 
     Old writers stored it for axes of length 0; no chunk can have been written under it.
     """
-    if not isinstance(chunks, list | tuple):
+    if not isinstance(chunks, list | tuple) or len(chunks) != len(shape):
         return chunks
     return [
-        (units[i] if i < len(units) else 1) if isinstance(edge, int) and edge == 0 else edge
+        (units[i] if i < len(units) else 1) if _is_zero(edge) and not shape[i] else edge
         for i, edge in enumerate(chunks)
     ]
+
+
+def _is_zero(edge: Any) -> bool:
+    return isinstance(edge, int) and edge == 0
 
 
 def missing_members(zarray: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,8 +39,13 @@ def missing_members(zarray: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def null_members(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop optional v3 members that are null, which early writers stored for absent ones."""
-    optional = ("attributes", "dimension_names", "storage_transformers", "consolidated_metadata")
+    """Drop optional v3 members that are null, which early writers stored for absent ones.
+
+    That of a group's consolidated metadata was among them; in arrays it has no meaning.
+    """
+    optional = {"attributes", "dimension_names", "storage_transformers"}
+    if document.get("node_type") == "group":
+        optional.add("consolidated_metadata")
     return {k: v for k, v in document.items() if not (v is None and k in optional)}
 
 
@@ -50,7 +59,10 @@ def bare_tokens(value: Any) -> Any:
 
 
 def number_for_bool(value: Any, dtype: np.dtype) -> Any:
-    """Read a v2 fill value 0 or 1 of a bool array, which other languages write, as a bool."""
+    """Read a fill value 0 or 1 of a bool array as a bool.
+
+    Other languages write it in v2, and zarr-python 3.0 wrote what it was given in v3.
+    """
     if dtype.kind == "b" and not isinstance(value, bool) and value in (0, 1):
         return bool(value)
     return value
@@ -72,6 +84,33 @@ def zero_for_text(value: Any, dtype: np.dtype) -> Any:
     if dtype.kind == "V" and (zero or value == ""):
         return base64.b64encode(bytes(dtype.itemsize)).decode("ascii")
     return "" if zero else value
+
+
+def missing_typesize(codecs: Any, itemsize: int) -> Any:
+    """Add the `typesize` that v3 blosc codecs need for writing if they shuffle, also in shards.
+
+    Stored buffers say it themselves, which is why zarr-python and others read without it.
+    """
+    if not isinstance(codecs, list | tuple):
+        return codecs
+    return [_with_typesize(codec, itemsize) for codec in codecs]
+
+
+def _with_typesize(codec: Any, itemsize: int) -> Any:
+    name = codec.get("name") if isinstance(codec, Mapping) else codec
+    members = codec if isinstance(codec, Mapping) else {"name": codec}
+    given = members.get("configuration") or {}
+    if name not in ("blosc", "sharding_indexed") or not isinstance(given, Mapping):
+        return codec
+    if name == "sharding_indexed":
+        if "codecs" not in given:
+            return codec
+        inside = missing_typesize(given["codecs"], itemsize)
+        return {**members, "configuration": {**given, "codecs": inside}}
+    if given.get("shuffle") == "noshuffle" or given.get("typesize") is not None:
+        return codec
+    typesize = itemsize if 1 <= itemsize <= 255 else 1
+    return {**members, "configuration": {**given, "typesize": typesize}}
 
 
 def lists_in_regular_grid(grid: Any) -> Any:

@@ -53,7 +53,8 @@ def parse_array_v2(
         with member("shape"):
             shape = as_lengths(zarray["shape"])
         with member("chunks"):
-            grid = grids.RegularGrid(shape, as_lengths(repair.zero_chunks(zarray["chunks"])))
+            chunks = repair.zero_chunks(zarray["chunks"], shape)
+            grid = grids.RegularGrid(shape, as_lengths(chunks))
         with member("dtype"):
             stored = _vlen(dtype_from_v2(zarray["dtype"]), zarray["filters"])
         pipeline = _pipeline(zarray, stored, grid.chunk_shape)

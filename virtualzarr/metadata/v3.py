@@ -56,7 +56,7 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
         with member("data_type"):
             dtype = dtype_from_v3(document["data_type"])
         with member("codecs"):
-            pipeline = _pipeline(document["codecs"])
+            pipeline = _pipeline(repair.missing_typesize(document["codecs"], dtype.itemsize))
             codecs = pipeline.to_v3(len(shape))
             _check_endian(codecs, document["data_type"], _stored_dtype(pipeline, dtype))
         with member("chunk_grid"):
@@ -65,7 +65,8 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
             _understood(document["chunk_key_encoding"])
             key_encoding = KeyEncoding.from_json(document["chunk_key_encoding"])
         with member("fill_value"):
-            value = fill.fill_from_json(document["fill_value"], dtype, 3, endian=_endian(codecs))
+            value = repair.number_for_bool(document["fill_value"], dtype)
+            value = fill.fill_from_json(value, dtype, 3, endian=_endian(codecs))
         with member("attributes"):
             attributes = as_object(document.get("attributes", {}))
         metadata = ArrayMetadata(
@@ -113,7 +114,7 @@ def _grid(value: Any, shape: tuple[int, ...], codecs: list[dict[str, Any]]) -> g
     configuration = value.get("configuration")
     if value.get("name") == "regular" and isinstance(configuration, Mapping):
         chunk_shape = configuration.get("chunk_shape")
-        chunk_shape = repair.zero_chunks(chunk_shape, _inner_chunks(codecs))
+        chunk_shape = repair.zero_chunks(chunk_shape, shape, _inner_chunks(codecs))
         value["configuration"] = {**configuration, "chunk_shape": chunk_shape}
     value = repair.plain_edges(repair.lists_in_regular_grid(value))
     return grids.from_json(value, shape)

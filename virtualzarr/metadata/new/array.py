@@ -174,13 +174,13 @@ def new_array(wishes: Wishes) -> ArrayMetadata:
             wishes.shard_chunks,
             wishes.layout,
             zarr_format=zarr_format,
-            inner=codecs.sharding_in(wishes.parts),
+            inner=codecs.sharding_in(wishes.parts, len(shape)),
             each=_numbers(dtype),
         )
     pipeline = (_pipeline_v2 if zarr_format == 2 else _pipeline_v3)(wishes, grid, stored, inner)
     value = wishes.fill_value
     if value is ZERO or (value is None and zarr_format == 3):
-        value = np.array("NaT", dtype)[()] if dtype.kind in "mM" else fill.zero_of(dtype)
+        value = fill.zero_of(dtype)
     metadata = ArrayMetadata(
         shape=shape,
         dtype=dtype,
@@ -267,9 +267,9 @@ def _pipeline_v3(
 ) -> Pipeline:
     dtype = stored if stored.names or stored.hasobject else stored.newbyteorder("=")
     parts, order = wishes.parts, wishes.inner_order(grid.ndim)
-    given = codecs.sharding_in(parts) is not None
-    if given and order is not None and order != tuple(range(grid.ndim)):
-        raise MetadataError("order: give the sub-chunks of the sharding codec a transpose instead")
+    given = codecs.sharding_in(parts, grid.ndim) is not None
+    if given and inner is not None:
+        parts = codecs.with_sub_chunks(parts, inner)
     pipeline = codecs.new_pipeline(dtype, grid.ndim, inner_order=order, **parts)
     if inner is None or given:
         return pipeline

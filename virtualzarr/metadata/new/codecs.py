@@ -10,13 +10,14 @@ import numpy as np
 from virtualzarr.codecs import Codec, Pipeline, codec_from_v2, codec_from_v3, make
 from virtualzarr.codecs.base import ArrayArray, ArrayBytes, Spec
 from virtualzarr.codecs.byteorder import has_order
-from virtualzarr.codecs.sharding import only_sharding
+from virtualzarr.codecs.sharding import INDEX_CODECS, Sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata.documents import member, short
+from virtualzarr.metadata.documents import as_object, member, short
 from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.metadata.new.shards import ShardingRequest, array_axes, order_of_axes, stored_axes
 
 DEFAULT_COMPRESSOR = make("zstd", level=0, checksum=False)
-INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
+SHARDING = "sharding_indexed"
 
 
 def as_codec(value: Any, zarr_format: int = 3) -> Codec:
@@ -26,7 +27,7 @@ def as_codec(value: Any, zarr_format: int = 3) -> Codec:
     ----------
     value : Codec, str, mapping, or a codec object of zarr-python or numcodecs
         A name alone stands for the default configuration; mappings are as in v3 documents
-        (``name``) or as in v2 documents (``id``).
+        (``name``) or as in v2 documents (``id``). A sharding codec may leave out any member.
     zarr_format : {2, 3}
         Where names are taken from.
 
@@ -37,14 +38,18 @@ def as_codec(value: Any, zarr_format: int = 3) -> Codec:
     """
     if isinstance(value, Codec):
         return value
-    if isinstance(value, str):
+    if isinstance(value, str) and value != SHARDING:
         return make(value) if zarr_format == 3 else codec_from_v2({"id": value})
+    if isinstance(value, str):
+        value = {"name": value}
     if not isinstance(value, Mapping):
         # zarr-python's codecs, some of which wrap numcodecs', and numcodecs' own.
         for method in ("to_dict", "get_config"):
             if callable(getattr(value, method, None)):
                 return as_codec(getattr(value, method)())
         raise MetadataError(f"not a codec: {short(value)}")
+    if value.get("name") == SHARDING and not set(value) - {"name", "configuration"}:
+        return ShardingRequest(SHARDING, as_object(value.get("configuration") or {}))
     return codec_from_v2(value) if "id" in value else codec_from_v3(value)
 
 
@@ -76,16 +81,29 @@ def new_pipeline(
     filters: Any = "auto",
     serializer: Any = "auto",
     compressors: Any = "auto",
-    inner_order: Sequence[int] | None = None,
+    inner_order: tuple[int, ...] | None = None,
 ) -> Pipeline:
-    """Return the v3 codecs of chunks without shards."""
-    chain: list[Codec] = list(part(filters, "filters", "array_array", ()))
-    if inner_order is not None and list(inner_order) != list(range(ndim)):
-        if any(codec.name == "transpose" for codec in chain):
-            raise MetadataError("filters: a transpose, and an order is asked for besides")
-        chain.append(make("transpose", order=list(inner_order)))
+    """Return the v3 codecs of chunks; an inner order is that of the chunks within shards."""
     # Of the shape, codecs here only take the number of axes.
-    spec = Spec((1,) * ndim, dtype)
+    return Pipeline(_chain(Spec((1,) * ndim, dtype), filters, serializer, compressors, inner_order))
+
+
+def _chain(
+    spec: Spec,
+    filters: Any,
+    serializer: Any,
+    compressors: Any,
+    inner_order: tuple[int, ...] | None = None,
+) -> list[Codec]:
+    """Return the codecs of a chain, with what they leave open chosen for arrays as `spec` says."""
+    chain = list(part(filters, "filters", "array_array", ()))
+    axes = tuple(range(len(spec.shape)))
+    if inner_order is not None and any(codec.name == "transpose" for codec in chain):
+        if order_of_axes(chain, len(axes)) != tuple(inner_order):
+            raise MetadataError("filters: a transpose, and another order is asked for besides")
+        inner_order = None
+    elif inner_order not in (None, axes) and not _is_sharding(serializer):
+        chain.append(make("transpose", order=list(inner_order)))
     for i, codec in enumerate(chain):
         assert isinstance(codec, ArrayArray)
         codec = chain[i] = codec.resolved(spec)
@@ -95,8 +113,38 @@ def new_pipeline(
         raise MetadataError("serializer: there must be exactly one codec from array to bytes")
     if chosen[0].name.startswith("vlen-") and not spec.dtype.hasobject:
         raise MetadataError(f"serializer: {chosen[0].name} is not for elements of {spec.dtype}")
-    last = part(compressors, "compressors", "bytes_bytes", [DEFAULT_COMPRESSOR])
-    return Pipeline(codec.resolved(spec) for codec in (*chain, *chosen, *last))
+    # It is the sub-chunks that are compressed, so that each can be read alone.
+    default = [] if chosen[0].name == SHARDING else [DEFAULT_COMPRESSOR]
+    last = part(compressors, "compressors", "bytes_bytes", default)
+    compress = isinstance(compressors, str)
+    chain.append(_complete_serializer(chosen[0], spec, compress, inner_order))
+    return [*chain, *(codec.resolved(spec) for codec in last)]
+
+
+def _is_sharding(serializer: Any) -> bool:
+    items = [] if isinstance(serializer, str) and serializer == "auto" else as_list(serializer)
+    return any(as_codec(item).name == SHARDING for item in items)
+
+
+def _complete_serializer(
+    codec: Codec, spec: Spec, compress: bool, inner_order: tuple[int, ...] | None
+) -> Codec:
+    """Return a codec from array to bytes with its byte order, or the chains within shards."""
+
+    def complete(codecs: Any, spec: Spec, within: bool) -> list[Codec]:
+        default = "auto" if codecs is None and compress else ()
+        parts = split_codecs(as_list(codecs))
+        parts["compressors"] = parts["compressors"] or default
+        return _chain(spec, **parts, inner_order=inner_order if within else None)
+
+    if isinstance(codec, ShardingRequest):
+        return codec.complete(spec, complete)
+    if codec.name == SHARDING and inner_order not in (None, tuple(range(len(spec.shape)))):
+        raise MetadataError("order: give the sub-chunks of the sharding codec a transpose instead")
+    # A structured dtype without `endian` keeps the byte order of each field.
+    if codec.name == "bytes" and not codec.configuration and spec.dtype.names is None:
+        return default_serializer(spec.dtype)
+    return codec.resolved(spec)
 
 
 def default_serializer(dtype: np.dtype) -> Codec:
@@ -140,21 +188,33 @@ def sharded(pipeline: Pipeline, chunk_shape: Sequence[int], index_location: str)
     )
 
 
-def sharding_in(parts: Mapping[str, Any]) -> tuple[int, ...] | None:
+def sharding_in(parts: Mapping[str, Any], ndim: int) -> tuple[int, ...] | None:
     """Return the sub-chunk shape of the serializer, if that is a sharding codec.
 
-    Transposes among the filters turn it, so that its axes are those of the array.
+    Transposes among the filters turn it, so that its axes are those of the array. It is 0 along
+    all axes where it is to be chosen.
     """
     given = parts["serializer"]
     for item in () if isinstance(given, str) else as_list(given):
         codec = as_codec(item)
-        if codec.name == "sharding_indexed":
+        if isinstance(codec, ShardingRequest | Sharding):
+            if codec.chunk_shape is None:
+                return (0,) * ndim
             filters = part(parts["filters"], "filters", "array_array", ())
-            turns = [turn for turn in filters if turn.name == "transpose"]
-            found = only_sharding(Pipeline([*turns, codec]))
-            assert found is not None
-            return found.chunk_shape
+            return array_axes(filters, codec.chunk_shape)
     return None
+
+
+def with_sub_chunks(parts: Mapping[str, Any], chunk_shape: Sequence[int]) -> dict[str, Any]:
+    """Return codecs whose sharding codec has a shape of sub-chunks, given as the array has it."""
+    filters = part(parts["filters"], "filters", "array_array", ())
+    shape = list(stored_axes(filters, chunk_shape))
+    serializer = [as_codec(item) for item in as_list(parts["serializer"])]
+    for i, codec in enumerate(serializer):
+        if isinstance(codec, ShardingRequest) and codec.chunk_shape is None:
+            members = codec.configuration | {"chunk_shape": shape}
+            serializer[i] = ShardingRequest(SHARDING, members)
+    return {**parts, "serializer": serializer}
 
 
 def within_shards(pipeline: Pipeline) -> Pipeline:
@@ -163,6 +223,20 @@ def within_shards(pipeline: Pipeline) -> Pipeline:
         if codec.name == "sharding_indexed":
             return Pipeline.from_v3(codec.configuration["codecs"])
     return pipeline
+
+
+def without_transposes(pipeline: Pipeline) -> Pipeline:
+    """Return the codecs without those that turn the chunks within the innermost shards.
+
+    Without shards these are the ones of the array's chunks.
+    """
+    *before, last = pipeline.codecs[: pipeline.codecs.index(pipeline.serializer) + 1]
+    after = pipeline.codecs[len(before) + 1 :]
+    if isinstance(last, Sharding):
+        inside = without_transposes(last.pipeline)
+        last = Sharding(last.name, last.configuration | {"codecs": inside})
+        return Pipeline([*before, last, *after])
+    return Pipeline([*(codec for codec in before if codec.name != "transpose"), last, *after])
 
 
 def memory_order(axes: Sequence[int]) -> str:

@@ -9,7 +9,9 @@ import numpy as np
 
 import grids
 from grids import ChunkGrid, ChunkLayout, SeparableGrid
-from virtualzarr.codecs import Codec, codec_from_v2
+from virtualzarr.codecs import Codec, Pipeline, codec_from_v2
+from virtualzarr.codecs.base import Spec
+from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.metadata import fill
 from virtualzarr.metadata.documents import same_json, short
@@ -18,6 +20,7 @@ from virtualzarr.metadata.model import ArrayMetadata
 from virtualzarr.metadata.new import codecs
 from virtualzarr.metadata.new.array import ZERO, Wishes, as_dtype, as_shape
 from virtualzarr.metadata.new.grid import is_auto
+from virtualzarr.metadata.new.shards import ShardingRequest, order_of_axes
 
 Difference = tuple[str, Any, Any]
 
@@ -88,10 +91,10 @@ def _attributes(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]
 
 def _chunking(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
     outer = metadata.grid
-    shape = codecs.sharding_in(codecs.split_codecs(metadata.pipeline.codecs))
+    shape = codecs.sharding_in(codecs.split_codecs(metadata.pipeline.codecs), metadata.ndim)
     inner = outer if shape is None else grids.RegularGrid(metadata.shape, shape)
     # Whoever gives a sharding codec gives the shape of shards as `chunks`.
-    given = codecs.sharding_in(wishes.parts) is not None
+    given = codecs.sharding_in(wishes.parts, metadata.ndim) is not None
     yield from _cut("chunks", wishes.chunks, outer if given else inner)
     if wishes.shards is False and shape is not None:
         yield "shards", None, _edges(outer)
@@ -136,18 +139,15 @@ def _edges(grid: ChunkGrid) -> Any:
 def _coding(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
     """Compare codecs, those of the chunks within shards where there are shards."""
     pipeline, parts = metadata.pipeline, wishes.parts
-    if codecs.sharding_in(parts) is None:
-        pipeline = codecs.within_shards(pipeline)
-    stored = codecs.split_codecs(pipeline.codecs)
     order = wishes.inner_order(metadata.ndim)
     if order is not None:
-        transposes = [codec for codec in stored["filters"] if isinstance(codec, Transpose)]
-        its = tuple(range(metadata.ndim))
-        for codec in transposes:
-            its = tuple(its[axis] for axis in codec.axes(metadata.ndim))
-        if order != its:
-            yield "order of axes", order, its
-        stored["filters"] = [codec for codec in stored["filters"] if codec not in transposes]
+        stored_order = _order_within(pipeline, metadata.ndim)
+        if order != stored_order:
+            yield "order of axes", order, stored_order
+        pipeline = codecs.without_transposes(pipeline)
+    if codecs.sharding_in(parts, metadata.ndim) is None:
+        pipeline = codecs.within_shards(pipeline)
+    stored = codecs.split_codecs(pipeline.codecs)
     if metadata.zarr_format == 2:
         stored = _parts_v2(metadata)
     for name, given in parts.items():
@@ -162,6 +162,15 @@ def _coding(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
             yield name, asked, stored[name]
 
 
+def _order_within(pipeline: Pipeline, ndim: int) -> tuple[int, ...]:
+    """Return the order in which the elements of the smallest chunks are stored."""
+    axes = order_of_axes(pipeline.codecs, ndim)
+    if isinstance(pipeline.serializer, Sharding):
+        inside = _order_within(pipeline.serializer.pipeline, ndim)
+        axes = tuple(axes[axis] for axis in inside)
+    return axes
+
+
 def _parts_v2(metadata: ArrayMetadata) -> dict[str, list[Codec]]:
     """Return the codecs as a v2 document has them."""
     shape = getattr(metadata.grid, "chunk_shape")  # noqa: B009
@@ -174,6 +183,34 @@ def _parts_v2(metadata: ArrayMetadata) -> dict[str, list[Codec]]:
 
 def _same_codec(asked: Codec, stored: Codec) -> bool:
     """Tell whether a codec is the one asked for, in all that is said of it."""
+    if isinstance(asked, ShardingRequest) and isinstance(stored, Sharding):
+        return _same_sharding(asked, stored)
+    if isinstance(asked, Transpose) and isinstance(stored, Transpose):
+        ndim = len(stored.configuration["order"])  # or the letter of both, whatever the axes
+        return asked == stored or asked.resolved(Spec((1,) * ndim, np.dtype("u1"))) == stored
     return asked.name == stored.name and all(
         stored.configuration.get(member) == value for member, value in asked.configuration.items()
+    )
+
+
+def _same_sharding(asked: ShardingRequest, stored: Sharding) -> bool:
+    if asked.chunk_shape not in (None, stored.chunk_shape):
+        return False
+    given = asked.configuration
+    location = given.get("index_location")
+    if location is not None and location != stored.configuration["index_location"]:
+        return False
+    chains = {"codecs": stored.pipeline, "index_codecs": stored.index_pipeline}
+    return all(
+        _same_chain(codecs.split_codecs(given[name]), codecs.split_codecs(pipeline.codecs))
+        for name, pipeline in chains.items()
+        if name in given
+    )
+
+
+def _same_chain(asked: dict[str, Any], stored: dict[str, Any]) -> bool:
+    return all(
+        len(given) == len(stored[name]) and all(map(_same_codec, given, stored[name]))
+        for name, given in asked.items()
+        if not isinstance(given, str)
     )
