@@ -123,6 +123,32 @@ class Pieces:
         new = Axis(extent, edges) if len(edges) else Axis.bare(0, edge)
         return cls(cell, np.zeros(len(cell), np.int64), new)
 
+    @classmethod
+    def grow(cls, axis: Axis, extent: int) -> Pieces:
+        """Go on behind the end of an axis, with cells of nothing as long as its longest one.
+
+        Of the last old cell, only what lies within the old extent is kept.
+
+        Examples
+        --------
+        >>> pieces = Pieces.grow(Axis.bare(6, 4), 13)
+        >>> pieces.cell, pieces.axis
+        (array([ 0,  1, -1, -1, -1]), Axis(13, [4, 2, 4], [1, 2, 2]))
+        """
+        edge = axis.uniform or int(axis.runs()[0].max(initial=1))
+        # The rest of a cell is one of its own, so that those behind it lie where they would.
+        rest = min(-axis.extent % edge if axis.uniform else 0, extent - axis.extent)
+        new = -(-(extent - axis.extent - rest) // edge)
+        cell = np.concatenate([np.arange(axis.ncells), np.full(bool(rest) + new, NOWHERE)])
+        inside = np.zeros(len(cell), np.int64)
+        if axis.uniform and not rest:
+            return cls(cell, inside, Axis.bare(extent, edge))
+        edges, counts = axis.runs(clipped=True)
+        added = np.array([[rest, bool(rest)], [edge, new]])
+        added = added[added[:, 1] > 0]
+        edges = np.concatenate([edges, added[:, 0]])
+        return cls(cell, inside, Axis(extent, edges, np.concatenate([counts, added[:, 1]])))
+
     @cached_property
     def nowhere(self) -> NDArray[np.bool_]:
         """Which new cells are cut out of nothing."""

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.netcdf_fill import NETCDF_FILL
 from virtualzarr.codecs.packing import equal_scalars
 from virtualzarr.errors import CodecError
 
 _MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}
-# Source: netcdf.h of the netCDF library, NC_FILL_* of all data types: blocks may have been widened.
-_NETCDF_FILL = (-127, -32767, -2147483647, -9223372036854775806, 255, 65535, 4294967295,
-                18446744073709551614, 9.969209968386869e36)  # fmt: skip
+# Those of all data types: blocks may have been widened.
+_NETCDF_FILL = tuple(NETCDF_FILL.values())
 NAT = np.iinfo(np.int64).min
 """What a missing time is."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs import Codec, make
+from virtualzarr.codecs.netcdf_fill import NETCDF_FILL
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.dmrpp.document import Element, child, children, local, member
 
@@ -22,7 +23,7 @@ TEXTS = ("String", "URL", "Url")
 VARIABLES = frozenset((*NUMBERS, *TEXTS, "Enum", "Structure", "Sequence", "Opaque"))
 _LONGEST_TEXT = 1 << 20
 _PADDINGS = {"null_term": "null_terminated", "space_pad": "space_padded"}
-_NETCDF = (9.969209968386869e36,)
+_NETCDF = (NETCDF_FILL["f8"],)
 """What netCDF fills floats with."""
 
 Enums = Mapping[str, str]

@@ -15,6 +15,7 @@ from grids import RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.base import BytesBytes
+from virtualzarr.codecs.netcdf_fill import netcdf_fill
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import external, header, heaped, inlined, space, virtual
 from virtualzarr.formats.hdf5.datatype import checked, decoded, size
@@ -141,7 +142,12 @@ def _grid(shape: tuple[int, ...], chunk: tuple[int, ...]) -> RegularGrid:
 
 
 def _nothing(dataset: _Dataset) -> _Stored:
-    grid = _whole(dataset)
+    described = dataset.described
+    chunk = described.layout.chunk if described.layout.kind == "chunked" else ()
+    if len(chunk) + len(dataset.element.inner) == len(dataset.shape):
+        grid = _grid(dataset.shape, tuple(chunk) + dataset.element.inner)
+    else:
+        grid = _whole(dataset)
     return grid, Manifest.missing(grid.grid_shape), dataset.decoding().pipeline
 
 
@@ -352,18 +358,62 @@ def _fill_value(dataset: _Dataset, manifest: Manifest | None) -> Any:
     def needed() -> bool:
         return manifest is None or manifest.nrefs < manifest.ncells
 
-    element = dataset.element
+    described, element = dataset.described, dataset.element
     zero = np.zeros((), element.dtype)[()]
+    if described.never_filled:
+        return zero
     try:
-        values = dataset.described.fill()
-    except VirtualZarrError as error:
+        value = _given_fill(described, element)
+    except UnsupportedError:
         if needed():
-            raise UnsupportedError(f"the fill value cannot be read: {error.message}") from error
+            raise
         return zero
+    return zero if value is None else value
+
+
+def _given_fill(described: Described, element: ElementType) -> Any:
+    """Return the fill value that the dataset declares, None where it declares none.
+
+    Raises
+    ------
+    UnsupportedError
+        It cannot be read, or is no single value.
+    """
+    try:
+        values = described.fill()
+    except VirtualZarrError as error:
+        raise UnsupportedError(f"the fill value cannot be read: {error.message}") from error
     if values is None:
-        return zero
+        return None
     values = values.reshape(-1).astype(element.dtype)
-    several = any(item.tobytes() != values[0].tobytes() for item in values[1:])
-    if several and needed():
+    if any(item.tobytes() != values[0].tobytes() for item in values[1:]):
         raise UnsupportedError("the fill value is a list of different numbers")
     return values[0]
+
+
+def fill_past_end(described: Described, dtype: np.dtype[Any]) -> Any:
+    """Return what the netCDF library reads past the end of a dataset on an unlimited dimension.
+
+    That is the dataset's own fill value, also where HDF5 never writes it, else netCDF's default:
+    not what HDF5 reads where nothing was written within the dataset, which is zero by default.
+
+    Parameters
+    ----------
+    described : Described
+    dtype : numpy dtype
+        Of the values as they are declared.
+
+    Raises
+    ------
+    UnsupportedError
+        The fill value cannot be read.
+    """
+    if dtype == STRING:
+        import h5py
+
+        value = h5py.Dataset(described.open("the fill value of text")).fillvalue
+        return value.decode("utf-8") if isinstance(value, bytes) else str(value or "")
+    if described.element.elsewhere:
+        return None if dtype.hasobject else np.zeros((), dtype)[()]
+    value = _given_fill(described, described.element)
+    return netcdf_fill(dtype) if value is None else value

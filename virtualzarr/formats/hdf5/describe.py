@@ -47,7 +47,9 @@ class Described:
     decoding : callable
         Returns the codecs of the values; no filter saw them if they are not chunked.
     fill : callable
-        Returns the fill value as h5py has it; None where the user gave none, or it is not used.
+        Returns the fill value as h5py has it; None where the user gave none.
+    never_filled : bool
+        Whether HDF5 is told never to write the fill value.
     index : callable
         Returns the chunk index.
     open : callable
@@ -67,6 +69,7 @@ class Described:
     index: Callable[[], ChunkIndex | None]
     open: Callable[[str], Any]
     address: int | None = None
+    never_filled: bool = False
 
 
 def describe(found: Object | None, base: int, size: int, open_: Callable[[str], Any]) -> Described:
@@ -122,6 +125,7 @@ def _by_messages(found: Object, base: int, size: int, open_: Callable[[str], Any
         lambda: _index(found, base, open_),
         open_,
         found.address,
+        given.never,
     )
 
 
@@ -136,7 +140,7 @@ def _decoding(message: bytes, filters: bytes | None) -> FilterPipeline:
 
 
 def _fill(message: bytes, given: Fill) -> NDArray[Any] | None:
-    if given.never or given.value is None:
+    if given.value is None:
         return None
     try:
         how = memory(checked(message))
@@ -159,7 +163,7 @@ def _index(found: Object, base: int, open_: Callable[[str], Any]) -> ChunkIndex 
 
 def _by_h5py(dsid: Any, layout: Layout | None, base: int) -> Described:
     """Describe a dataset whose messages are not all known."""
-    from h5py import h5s
+    from h5py import h5d, h5s
 
     dcpl, space = dsid.get_create_plist(), dsid.get_space()
     null = space.get_simple_extent_type() == h5s.NULL
@@ -176,6 +180,7 @@ def _by_h5py(dsid: Any, layout: Layout | None, base: int) -> Described:
         lambda: _given_fill(dsid, dcpl, element),
         lambda: read_chunk_index(dsid, known),
         lambda reason: dsid,
+        never_filled=dcpl.get_fill_time() == h5d.FILL_TIME_NEVER,
     )
 
 
@@ -225,8 +230,6 @@ def _filters(dcpl: Any) -> tuple[Filter, ...]:
 def _given_fill(dsid: Any, dcpl: Any, element: ElementType) -> NDArray[Any] | None:
     from h5py import h5d
 
-    if dcpl.get_fill_time() == h5d.FILL_TIME_NEVER:
-        return None
     if dcpl.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
         return None
     try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from virtualzarr.formats.hdf5.attributes import Attributes
 
+Shape = tuple[int, ...]
 NameAxes = Callable[[Sequence[str | None], Sequence[int]], tuple[str, ...]]
 
 _NON_COORDINATE = "_nc4_non_coord_"
@@ -25,48 +27,227 @@ def is_only_dimension(attributes: Attributes) -> bool:
     return attributes.is_scale and str(attributes.hidden.get("NAME")).startswith(_NO_VARIABLE)
 
 
-def axis_names(
-    name: str,
-    attributes: Attributes,
-    ndim: int,
-    paths: Mapping[int, str],
-    dimension_ids: Mapping[int, str],
-) -> list[str | None]:
-    """Name the axes of a dataset, None where no scale is attached.
+@dataclass
+class Scale:
+    """A dimension scale: a dimension, in netCDF's terms.
+
+    Parameters
+    ----------
+    address : int
+        Of its object header.
+    name : str
+    length : int, optional
+        Of its first axis; None if that is not known.
+    unlimited : bool
+        Whether it may grow without end.
+    """
+
+    address: int
+    name: str
+    length: int | None
+    unlimited: bool
+
+
+@dataclass
+class Naming:
+    """What names of axes are made of, for the datasets of one file.
+
+    Parameters
+    ----------
+    paths : dict
+        Path of each object of the file by address.
+    scales : dict
+        Dimension scales by address.
+    dimension_ids : dict
+        Dimension scales by their number in netCDF.
+    datasets : list
+        Address, attributes and shape of each dataset but those that are only dimensions.
+    """
+
+    paths: dict[int, str]
+    scales: dict[int, Scale] = field(default_factory=dict)
+    dimension_ids: dict[int, Scale] = field(default_factory=dict)
+    datasets: list[tuple[int, Attributes, tuple[int, ...]]] = field(default_factory=list)
+
+    def add_scale(self, scale: Scale, attributes: Attributes) -> None:
+        """Add a dimension scale, by its number, too, if it is a netCDF dimension."""
+        self.scales[scale.address] = scale
+        number = np.ravel(attributes.hidden.get("_Netcdf4Dimid", ()))
+        if number.size == 1:
+            self.dimension_ids[int(number[0])] = scale
+
+    def attached(self, address: int, attributes: Attributes, ndim: int) -> list[int | None]:
+        """Return the address of the scale of each axis of a dataset, None where there is none.
+
+        Of several scales of one axis that is the last, as in netCDF4 and h5netcdf.
+
+        Parameters
+        ----------
+        address : int
+            Of the dataset.
+        attributes : Attributes
+        ndim : int
+        """
+        if attributes.is_scale and ndim == 1:
+            return [address]
+        if attributes.is_scale and ndim > 1:
+            numbers = np.ravel(attributes.hidden.get("_Netcdf4Coordinates", ()))
+            if len(numbers) != ndim:
+                return [None] * ndim
+            scales = [self.dimension_ids.get(int(number)) for number in numbers]
+            return [None if scale is None else scale.address for scale in scales]
+        last = [scales[-1] if scales else None for scales in _listed(attributes)]
+        return (last + [None] * ndim)[:ndim]
+
+    @cached_property
+    def longest(self) -> dict[int, int]:
+        """Length of the longest axis that each scale is attached to, by the scale's address."""
+        longest: dict[int, int] = {}
+        for dataset, attributes, shape in self.datasets:
+            scales = self.attached(dataset, attributes, len(shape))
+            for address, length in zip(scales, shape, strict=True):
+                if address is not None:
+                    longest[address] = max(length, longest.get(address, 0))
+        return longest
+
+    def lengths(self, scales: Sequence[int | None], shape: Sequence[int]) -> tuple[int, ...]:
+        """Return how long the axes of a dataset are in netCDF's terms.
+
+        Unlimited dimensions have one length in the whole file, that of the longest variable on
+        them: no dataset is grown when another one is. The scale of a dimension without a variable
+        does not count.
+
+        Parameters
+        ----------
+        scales : sequence of int or None
+            Addresses as `attached` returns them.
+        shape : sequence of int
+        """
+        lengths = list(shape)
+        for axis, address in enumerate(scales):
+            scale = None if address is None else self.scales.get(address)
+            if scale is not None and scale.unlimited:
+                lengths[axis] = self.longest.get(scale.address, lengths[axis])
+        return tuple(lengths)
+
+    def names(
+        self, name: str, attributes: Attributes, scales: Sequence[int | None], shape: Sequence[int]
+    ) -> list[str | None]:
+        """Name the axes of a dataset, None where it has no scale of the same length.
+
+        Parameters
+        ----------
+        name : str
+            The dataset's own name.
+        attributes : Attributes
+        scales : sequence of int or None
+            Addresses as `attached` returns them.
+        shape : sequence of int
+        """
+        if attributes.is_scale and len(shape) == 1:
+            return [name]
+        return [self._name(scale, length) for scale, length in zip(scales, shape, strict=True)]
+
+    def _name(self, address: int | None, length: int) -> str | None:
+        path = None if address is None else self.paths.get(address)
+        if address is None or path is None:
+            return None
+        scale = self.scales.get(address)
+        # HDF5 lets a scale have another length than the axis (edges of bins): in netCDF's terms
+        # it then is no dimension of it.
+        if scale and not scale.unlimited and scale.length not in (None, length):
+            return None
+        return shown_name(path.rsplit("/", 1)[-1])
+
+
+@dataclass
+class Axes:
+    """The axes of one dataset.
+
+    Parameters
+    ----------
+    lengths : tuple of int
+    names : list of str or None
+        By the scales that are attached; None where there is none.
+    labels : list of str or None
+        What the dataset itself calls them.
+    """
+
+    lengths: tuple[int, ...]
+    names: list[str | None]
+    labels: list[str | None]
+
+
+def axes_of(name: str, address: int, attributes: Attributes, naming: Naming, shape: Shape) -> Axes:
+    """Return the axes of a dataset in netCDF's terms.
 
     Parameters
     ----------
     name : str
         The dataset's own name.
+    address : int
+        Of the dataset.
     attributes : Attributes
-    ndim : int
-    paths : mapping
-        Path of each object of the file by address.
-    dimension_ids : mapping
-        Name of each netCDF dimension by its number.
+    naming : Naming
+    shape : tuple of int
+        As HDF5 has it.
     """
-    if attributes.is_scale and ndim == 1:
-        return [name]
-    if attributes.is_scale and ndim > 1:
-        numbers = np.ravel(attributes.hidden.get("_Netcdf4Coordinates", ()))
-        if len(numbers) != ndim:
-            return [None] * ndim
-        return [dimension_ids.get(int(number)) for number in numbers]
-    found = [paths.get(_first(axis)) for axis in _listed(attributes)]
-    names = (found + [None] * ndim)[:ndim]
-    return [None if path is None else shown_name(path.rsplit("/", 1)[-1]) for path in names]
+    scales = naming.attached(address, attributes, len(shape))
+    lengths = naming.lengths(scales, shape)
+    labels = attributes.shown.get("DIMENSION_LABELS", ())
+    listed = [labels] if isinstance(labels, str) else labels if isinstance(labels, list) else ()
+    usable = [label if isinstance(label, str) and "/" not in label else None for label in listed]
+    filled = [label or None for label in (usable + [None] * len(shape))[: len(shape)]]
+    return Axes(lengths, naming.names(name, attributes, scales, lengths), filled)
 
 
-def _listed(attributes: Attributes) -> Sequence[Any]:
+def use_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> dict[str, int]:
+    """Name axes without a scale by their labels, where that gives a name one length.
+
+    HDF5 lets anything be a label. One that would call axes of different lengths the same, two axes
+    of one dataset, or an axis like a dataset without axes, names none in the group.
+
+    Parameters
+    ----------
+    group : mapping
+        Axes of the datasets of a group, by name.
+    above : mapping
+        Lengths of the names of axes in groups above.
+
+    Returns
+    -------
+    dict
+        Lengths of the names of axes in this group and above.
+    """
+    lengths: dict[str, set[int]] = {}
+    barred = {name for name, axes in group.items() if not axes.lengths}
+    for axes in group.values():
+        for name, label, length in zip(axes.names, axes.labels, axes.lengths, strict=True):
+            if name or label:
+                lengths.setdefault(name or label or "", set()).add(length)
+        names = [name or label for name, label in zip(axes.names, axes.labels, strict=True)]
+        barred.update(name for name in names if name and names.count(name) > 1)
+    for axes in group.values():
+        for axis, label in enumerate(axes.labels):
+            if axes.names[axis] or label is None or label in barred:
+                continue
+            if len(lengths[label] | {above.get(label, axes.lengths[axis])}) == 1:
+                axes.names[axis] = label
+    own = [pair for axes in group.values() for pair in zip(axes.names, axes.lengths, strict=True)]
+    return {**above, **{name: length for name, length in own if name}}
+
+
+def _listed(attributes: Attributes) -> list[list[int]]:
+    """Return the addresses of the scales of each axis."""
     listed = attributes.hidden.get("DIMENSION_LIST", ())
-    return listed if isinstance(listed, list) else ()
-
-
-def _first(axis: Any) -> int:
-    """Return the address of the first scale of an axis; a list of one axis is not nested."""
-    while isinstance(axis, list):
-        axis = axis[0] if axis else -1
-    return int(axis)
+    if not isinstance(listed, list):
+        return []
+    # A list of one axis is not nested.
+    nested = listed if any(isinstance(axis, list) for axis in listed) else [listed]
+    return [
+        [scale for scale in axis if isinstance(scale, int)] if isinstance(axis, list) else []
+        for axis in nested
+    ]
 
 
 class Phony:

@@ -13,6 +13,7 @@ from virtualzarr.formats.hdf5.inlined import Copied
 from virtualzarr.formats.hdf5.library import H5PY_ERRORS, Library
 from virtualzarr.formats.hdf5.objects import Object, Objects
 from virtualzarr.formats.hdf5.source import ByteSource, MappedFile, Unknown
+from virtualzarr.formats.hdf5.space import Space, h5py_space
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import is_url
@@ -59,6 +60,24 @@ class OpenFile:
             return self.asked(path, target, reason)
 
         return describe(self.object(address), self.data.base, self.data.size, opened)
+
+    def extent(self, address: int, path: str, target: bytes) -> Space:
+        """Return how long the axes of a dataset are, and how far they may grow.
+
+        Raises
+        ------
+        SourceError
+        """
+        found = self.object(address)
+        if found is not None and isinstance(found.space, Space):
+            return found.space
+        if (
+            found is not None
+            and isinstance(found.space, VirtualZarrError)
+            and not isinstance(found.space, Unknown)
+        ):
+            raise found.space
+        return h5py_space(self.asked(path, target, "its dataspace").get_space())
 
     def copy(self, address: int | None, make: Callable[[], Generator[Any, Any, Copied]]) -> Copied:
         """Return the values of a dataset that lie in heaps, as `copy_all` or now `make` reads them.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from virtualzarr.codecs.hdf5_datatype import ARRAY, COMPOUND, REFERENCE, SEQUENCE
 from virtualzarr.config import config
@@ -15,6 +15,7 @@ from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.attributes import AttributeReader
 from virtualzarr.formats.hdf5.dataset import copying
 from virtualzarr.formats.hdf5.datatype import kind
+from virtualzarr.formats.hdf5.dimensions import Naming
 from virtualzarr.formats.hdf5.library import H5PY_ERRORS
 from virtualzarr.formats.hdf5.opened import OpenFile, opened
 from virtualzarr.formats.hdf5.source import PageCache
@@ -33,25 +34,6 @@ _AHEAD = 32
 
 Place = tuple[str, int]
 """A file, and the address of a group in it."""
-
-
-@dataclass
-class Naming:
-    """What names of axes are made of.
-
-    Parameters
-    ----------
-    paths : dict
-        Path of each object of the file by address.
-    scales : set of int
-        Addresses of the dimension scales.
-    dimension_ids : dict
-        Name of each netCDF dimension by its number.
-    """
-
-    paths: dict[int, str]
-    scales: set[int] = field(default_factory=set)
-    dimension_ids: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from virtualzarr.array import Array
 from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import dimensions
 from virtualzarr.formats.hdf5.attributes import Attributes
-from virtualzarr.formats.hdf5.dataset import Values, read_values
+from virtualzarr.formats.hdf5.dataset import Values, fill_past_end, read_values
+from virtualzarr.formats.hdf5.describe import Described
+from virtualzarr.formats.hdf5.dimensions import Naming
 from virtualzarr.formats.hdf5.library import H5PY_ERRORS
 from virtualzarr.formats.hdf5.opened import OpenFile, opened
-from virtualzarr.formats.hdf5.parts import Naming, Part, Parts, Place
+from virtualzarr.formats.hdf5.parts import Part, Parts, Place
 from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.unlimited import Growth
 from virtualzarr.formats.hdf5.walk import Node
 from virtualzarr.group import Group
 from virtualzarr.metadata import ArrayMetadata
@@ -79,6 +80,7 @@ class _Variable:
     naming: Naming
     attributes: Attributes
     values: Values
+    described: Described
 
 
 @dataclass
@@ -97,6 +99,7 @@ class _Scan:
         self.file = file
         self.on_error = on_error
         self.refused: dict[str, str] = {}
+        self.growth = Growth()
         self.parts = Parts(access, lambda file: partial(self._refuse, file))
 
     def run(self) -> Group:
@@ -106,7 +109,7 @@ class _Scan:
         finally:
             self.parts.close()
         assert contents is not None
-        return self._build(contents, dimensions.Phony(len(first.naming.scales)))
+        return self._build(contents, dimensions.Phony(len(first.naming.scales)), {})
 
     def _refuse(self, file: OpenFile, path: str, error: VirtualZarrError) -> None:
         """Raise an error, or note it and go on."""
@@ -172,23 +175,41 @@ class _Scan:
         try:
             attributes = self._attributes(part, node)
             if attributes.is_scale:
-                _note_scale(part.naming, node, attributes)
+                self._add_scale(part, node, attributes)
             if dimensions.is_only_dimension(attributes):
                 return None
             described = part.file.describe(node.address, node.path, node.target)
+            part.naming.datasets.append((node.address, attributes, described.shape or ()))
             values = read_values(described, part.near)
         except VirtualZarrError as error:
             self._refuse(part.file, node.path, error)
         except H5PY_ERRORS as error:
             self._refuse(part.file, node.path, SourceError(f"HDF5 cannot read it: {error}"))
         else:
-            return _Variable(node, part.naming, attributes, values)
+            return _Variable(node, part.naming, attributes, values, described)
         return None
 
-    def _build(self, contents: _Contents, phony: dimensions.Phony) -> Group:
+    def _add_scale(self, part: Part, node: Node, attributes: Attributes) -> None:
+        extent = part.file.extent(node.address, node.path, node.target)
+        shape, limits = extent.shape or (None,), extent.limits or (0,)
+        name = dimensions.shown_name(node.name)
+        scale = dimensions.Scale(node.address, name, shape[0], limits[0] is None)
+        part.naming.add_scale(scale, attributes)
+
+    def _build(
+        self, contents: _Contents, phony: dimensions.Phony, above: Mapping[str, int]
+    ) -> Group:
         """Make the group; the axes of inner groups are named first, as netCDF4 does."""
+        axes = {
+            name: dimensions.axes_of(
+                name, member.node.address, member.attributes, member.naming, member.values.shape
+            )
+            for name, member in contents.members.items()
+            if isinstance(member, _Variable)
+        }
+        lengths = dimensions.use_labels(axes, above)
         inner = {
-            name: self._build(member, phony)
+            name: self._build(member, phony, lengths)
             for name, member in contents.members.items()
             if isinstance(member, _Contents)
         }
@@ -199,8 +220,9 @@ class _Scan:
                 members[name] = inner[name]
                 continue
             path = f"{contents.path}/{name}".lstrip("/")
+            names = name_axes(axes[name].names, axes[name].lengths)
             try:
-                members[name] = self._array(member, name, path, name_axes)
+                members[name] = self._array(member, path, axes[name].lengths, names)
             except VirtualZarrError as error:
                 self._refuse(self.file, member.node.path, error)
         below = f"{contents.path}/" if contents.path else ""
@@ -210,33 +232,22 @@ class _Scan:
         return Group(contents.attributes, members, contents.path, refused)
 
     def _array(
-        self, variable: _Variable, name: str, path: str, name_axes: dimensions.NameAxes
+        self, variable: _Variable, path: str, lengths: tuple[int, ...], names: tuple[str, ...]
     ) -> Array:
-        values, attributes = variable.values, variable.attributes
-        names = dimensions.axis_names(
-            name,
-            attributes,
-            len(values.shape),
-            variable.naming.paths,
-            variable.naming.dimension_ids,
-        )
+        values = variable.values
         metadata = ArrayMetadata(
             shape=values.shape,
             dtype=values.dtype,
             grid=values.grid,
             pipeline=values.pipeline,
             fill_value=values.fill_value,
-            dimension_names=name_axes(names, values.shape),
-            attributes=_flags(values.labels) | attributes.shown,
+            dimension_names=names,
+            attributes=_flags(values.labels) | variable.attributes.shown,
         )
-        return Array.virtual(metadata, values.manifest, path)
-
-
-def _note_scale(naming: Naming, node: Node, attributes: Attributes) -> None:
-    naming.scales.add(node.address)
-    number = np.ravel(attributes.hidden.get("_Netcdf4Dimid", ()))
-    if number.size == 1:
-        naming.dimension_ids[int(number[0])] = dimensions.shown_name(node.name)
+        array = Array.virtual(metadata, values.manifest, path)
+        if lengths == values.shape:
+            return array
+        return self.growth.grow(array, lengths, fill_past_end(variable.described, values.dtype))
 
 
 def _flags(labels: Mapping[str, int]) -> dict[str, Any]:

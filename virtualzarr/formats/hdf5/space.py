@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.source import Unknown
@@ -58,6 +59,22 @@ def space(body: bytes, length_size: int) -> Space:
     if any(limit is not None and limit < n for n, limit in zip(shape, limits, strict=True)):
         raise SourceError("the dataspace message claims more than its own limits")
     return Space(shape, limits)
+
+
+def h5py_space(sid: Any) -> Space:
+    """Return a dataspace that h5py has.
+
+    Parameters
+    ----------
+    sid : h5py.h5s.SpaceID
+    """
+    from h5py import h5s
+
+    if sid.get_simple_extent_type() == h5s.NULL:
+        return Space(None)
+    limits = sid.get_simple_extent_dims(True)
+    shape = sid.get_simple_extent_dims()
+    return Space(shape, tuple([None if n == h5s.UNLIMITED else n for n in limits]))
 
 
 def _lengths(body: bytes, at: int, count: int, width: int) -> tuple[int, ...]:
