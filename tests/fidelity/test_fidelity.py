@@ -99,3 +99,18 @@ def test_zarr_and_references_against_zarr_python(tmp_path, monkeypatch):
     array = vz.open(tmp_path / "v2.zarr", "inner/x")
     assert hierarchies.compare(array, values + 1)[0] == "wrong"
     assert hierarchies.compare(None, values)[0] == "wrong"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_netcdf_against_netcdf4(tmp_path, monkeypatch):
+    netCDF4 = pytest.importorskip("netCDF4")
+    from tests.fidelity import hdf5
+    from virtualzarr.formats.hdf5 import dimensions
+
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "f8", ("time",))[:3] = 1
+        file.createGroup("inner").createVariable("x", "i2", ("time",))[:5] = 1
+    assert outcomes(hdf5, tmp_path) == ["equal"] * 4
+    monkeypatch.setattr(dimensions.Naming, "lengths", lambda self, scales, shape: tuple(shape))
+    assert sorted(outcomes(hdf5, tmp_path)) == ["equal"] * 3 + ["wrong"]
