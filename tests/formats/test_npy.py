@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
+import zipfile
 
 import fsspec
 import numpy as np
@@ -140,3 +142,50 @@ def test_archives_that_point_nowhere(tmp_path):
     path.write_bytes(raw)
     with pytest.raises(SourceError, match="points to no member"):
         scan(path)
+
+
+def damage(path, raw, at):
+    path.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+    return vz.open(path)
+
+
+@pytest.mark.parametrize("key", [..., (slice(3, 5), 0), (0, 0)])
+def test_checksums_of_archives(tmp_path, monkeypatch, key):
+    path = tmp_path / "a.npz"
+    values = np.arange(60_000, dtype="i4").reshape(300, 200)
+    np.savez(path, before=np.zeros(3), a=values, after=np.ones(3))
+    raw = path.read_bytes()
+    at = raw.index(values.tobytes())
+    for place in (0, 7, values.nbytes - 1):
+        group = damage(path, raw, at + place)
+        with pytest.raises(zipfile.BadZipFile), np.load(path) as theirs:
+            theirs["a"]
+        assert group["before"][...].tolist() + group["after"][...].tolist() == [0] * 3 + [1] * 3
+        with pytest.raises(SourceError, match=r"checksum.*a\.npz"):
+            group["a"][key]
+        with pytest.raises(SourceError, match="checksum"):
+            pickle.loads(pickle.dumps(vz.concat([group["a"], group["a"]], axis=0)))[...]
+    monkeypatch.setattr(vz.config, "verify_sources", False)
+    assert group["a"][0, 0] == 0
+
+
+def test_parts_of_large_members_are_not_compared(tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    values = np.arange(300_000)
+    np.savez(path, a=values)
+    raw = path.read_bytes()
+    group = damage(path, raw, raw.index(values.tobytes()))
+    monkeypatch.setattr("virtualzarr.stores.archive.MOST_UNASKED", 1000)
+    assert group["a"][5] == 5
+    monkeypatch.undo()
+    with pytest.raises(SourceError, match="checksum"):
+        group["a"][5]
+
+
+def test_damaged_headers_in_archives(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.arange(12))
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b"'<i8'", b"'<f8'"))
+    with pytest.raises(SourceError, match="checksum"):
+        vz.open(path)["a"][...]

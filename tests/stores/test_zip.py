@@ -241,3 +241,22 @@ def test_directories_take_little_room(tmp_path):
         last = path.stat().st_size - file.start_dir
     entries = 2000 * (30 + 14 + 2)
     assert path.stat().st_size < entries * 2 + last
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_references_into_an_archive_compare_checksums(tmp_path, zarr_format):
+    path = tmp_path / "a.zip"
+    values = np.arange(12, dtype="<i4").reshape(4, 3)
+    with ZipStore(path, "w") as store:
+        group = vz.create_group(store, zarr_format=zarr_format)
+        for name in "ab":
+            group.create_array(name, data=values, chunks=(2, 3), compressors=None)
+    raw = path.read_bytes()
+    at = raw.rindex(values[2:].tobytes())
+    path.write_bytes(raw[:at] + b"\x01" + raw[at + 1 :])
+    group = vz.open(path)
+    joined = vz.concat([group["a"], group["b"]], axis=0)
+    assert joined[:6].tolist() == np.concatenate([values, values[:2]]).tolist()
+    for key in (slice(6, 8), (7, 2), ...):
+        with pytest.raises(SourceError, match=r"checksum.*a\.zip"):
+            joined[key]

@@ -19,6 +19,7 @@ from virtualzarr.manifest import Decoder, Manifest, Source
 from virtualzarr.manifest.decoders import picked
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.stores import Store
+from virtualzarr.stores.archive import ArchiveFile
 from virtualzarr.stores.files import (
     AbsentFile,
     ByteFile,
@@ -145,6 +146,8 @@ def open_source(source: Source) -> ByteFile:
     facts = FileFacts(source.size, source.mtime_ns, source.etag)
     if is_url(source.uri):
         return RemoteFile(source.uri, source.storage_options, facts)
+    if source.checksums is not None:
+        return ArchiveFile(source.uri, facts, source.checksums)
     return LocalFile(source.uri, facts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,8 @@ def manifest_of(array: Array) -> Manifest:
         columns[:, flat] = store.places(names)
         offset, length = columns.reshape(2, *shape)
         where = np.minimum(source, 0).reshape(shape)
-        return Manifest(shape, Sources([Source.of_file(store.uri)]), where, offset, length)
+        archive = replace(Source.of_file(store.uri), checksums=store.checksums)
+        return Manifest(shape, Sources([archive]), where, offset, length)
     keys = zip(names, sizes.tolist(), strict=True)
     sources = Sources(_source(store, key, size) for key, size in keys)
     return Manifest(shape, sources, source.reshape(shape), 0, -1)

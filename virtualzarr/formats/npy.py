@@ -6,6 +6,7 @@ import ast
 import io
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from virtualzarr.formats.refusals import Refusals
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import check_name
+from virtualzarr.stores.archive import Checksums
+from virtualzarr.stores.files import is_url
 from virtualzarr.stores.zip import HEADER, member_begin
 
 MAGIC = b"\x93NUMPY"
@@ -93,6 +96,9 @@ def _archive(source: Source, refusals: Refusals) -> Group:
     except _ZIP_ERRORS as error:
         raise SourceError(f"the zip archive cannot be read: {error}") from error
     members: dict[str, Array | Group] = {}
+    checksums, stored = Checksums(), []
+    if not is_url(source.uri):
+        source = replace(source, checksums=checksums)
     for entry in entries:
         name = entry.filename.removesuffix(".npy")
         with refusals.of(name):
@@ -101,7 +107,10 @@ def _archive(source: Source, refusals: Refusals) -> Group:
                 raise SourceError("another array has the same name")
             file = HeaderReader(source, entry.header_offset)
             file.seek(member_begin(file.take(HEADER), entry))
+            stored.append((file.position, entry.file_size, entry.CRC))
             members[name] = _array(file, source, name, entry.file_size)
+    if stored:
+        checksums.add(*zip(*stored, strict=True))
     return Group({}, members, refused=refusals.reasons)
 
 

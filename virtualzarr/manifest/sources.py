@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.stores.archive import Checksums
 from virtualzarr.stores.files import file_facts, resolve_uri
 
 
@@ -30,6 +31,8 @@ class Source:
         The bytes themselves: an inline heap, which is just another source.
     storage_options : mapping, optional
         How fsspec opens the URL. Never compared, published or shown.
+    checksums : Checksums, optional
+        Of the members of a local zip file, which are compared when they are read.
 
     Examples
     --------
@@ -43,6 +46,7 @@ class Source:
     etag: str | None = None
     data: bytes | None = field(default=None, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    checksums: Checksums | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of_file(cls, path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> Source:

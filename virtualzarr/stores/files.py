@@ -191,14 +191,14 @@ class LocalFile:
             file.read_into(start, out)
 
     @contextmanager
-    def opened(self) -> Iterator[_OpenFile]:  # noqa: D102
+    def opened(self) -> Iterator[OpenFile]:  # noqa: D102
         file = self._open()
         try:
             yield file
         finally:
             os.close(file.descriptor)
 
-    def _open(self) -> _OpenFile:
+    def _open(self) -> OpenFile:
         try:
             descriptor = os.open(self.uri, _FLAGS)
         except FileNotFoundError as error:
@@ -218,7 +218,7 @@ class LocalFile:
         except BaseException:
             os.close(descriptor)
             raise
-        return _OpenFile(self.uri, descriptor, found.st_size)
+        return OpenFile(self.uri, descriptor, found.st_size)
 
 
 def _irregular(uri: str, mode: int) -> SourceError:
@@ -250,7 +250,7 @@ def read_small(path: str) -> bytes | None:
         os.close(descriptor)
 
 
-class _OpenFile:
+class OpenFile:
     """A local file while it is open."""
 
     __slots__ = ("descriptor", "size", "uri")
@@ -261,19 +261,19 @@ class _OpenFile:
         self.descriptor = descriptor
         self.size = size
 
-    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:
+    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
         stop = self.size if stop is None else stop
         self._check(start, stop)
         check_most(self.uri, stop - start, most)
         view = _scratch.take(stop - start)
-        self._fill(start, view)
+        self.fill(start, view)
         return view
 
-    def read_into(self, start: int, out: memoryview) -> None:
+    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         self._check(start, start + out.nbytes)
-        self._fill(start, out.cast("B"))
+        self.fill(start, out.cast("B"))
 
-    def opened(self) -> AbstractContextManager[ByteFile]:
+    def opened(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
         return nullcontext(self)
 
     def _check(self, start: int, stop: int) -> None:
@@ -281,7 +281,8 @@ class _OpenFile:
         if stop > self.size or start > stop:
             raise _too_short(self.uri, start, stop, self.size)
 
-    def _fill(self, start: int, view: memoryview) -> None:
+    def fill(self, start: int, view: memoryview) -> None:
+        """Read as many bytes as there is room for."""
         done, nbytes = 0, view.nbytes
         while done < nbytes:
             try:

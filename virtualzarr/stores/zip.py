@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Literal, Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.stores.archive import Checksums
 from virtualzarr.stores.files import (
     Buffer,
     ByteFile,
@@ -99,6 +100,7 @@ class ZipStore:
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._opening = object()
+        self.checksums = Checksums()  # of what was asked for by `places`
         try:
             self._zip = _open(self.uri, self.mode)
             if self.writable:
@@ -222,7 +224,9 @@ class ZipStore:
                           for e in entries]  # fmt: skip
             except (SourceError, UnsupportedError) as error:
                 raise error.at(file=self.uri) from error.__cause__
-        return begins, [entry.file_size for entry in entries]
+        sizes = [entry.file_size for entry in entries]
+        self.checksums.add(begins, sizes, (entry.CRC for entry in entries))
+        return begins, sizes
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix."""

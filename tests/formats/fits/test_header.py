@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from virtualzarr.errors import SourceError
 from virtualzarr.formats.fits import scan
 
 fits = pytest.importorskip("astropy.io.fits")
@@ -89,3 +93,37 @@ def test_many_parts(tmp_path):
     group = scan(tmp_path / "a.fits")
     assert len(list(group)) == 200
     assert group["SCI_200/data"][1].tolist() == [3, 4, 5]
+
+
+def with_end(path, end, number):
+    """Write two images, one of them with something behind the END of its header."""
+    parts = [fits.PrimaryHDU(np.arange(4, dtype="i2")), fits.ImageHDU(np.arange(6), name="B")]
+    fits.HDUList(parts).writeto(path, overwrite=True)
+    pieces = path.read_bytes().split(b"END" + b" " * 77)
+    ends = [b"END" + b" " * 77] * 2
+    ends[number] = end.ljust(80)
+    path.write_bytes(pieces[0] + ends[0] + pieces[1] + ends[1] + pieces[2])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    "end", [b"END x", b"END\0\0", b"END     = 5", b"END X", b"END\xff", b"END/", b"ENDx"]
+)
+def test_what_is_behind_end_means_nothing(tmp_path, end, number):
+    path = tmp_path / "a.fits"
+    with_end(path, end, number)
+    group = scan(path)
+    assert group["data"][...].tolist() == [0, 1, 2, 3]
+    assert group["B/data"][...].tolist() == [0, 1, 2, 3, 4, 5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        blocks = path.read_bytes() if number == 0 else path.read_bytes()[2 * 2880 :]
+        assert fits.Header.fromfile(io.BytesIO(blocks))["NAXIS1"] == (4, 6)[number]
+
+
+@pytest.mark.parametrize("end", [b"ENDX    = 5", b"END-A", b"END_1", b"END1"])
+def test_headers_without_end_before_the_next(tmp_path, end):
+    path = tmp_path / "a.fits"
+    with_end(path, end, 0)
+    with pytest.raises(SourceError, match=r"no END before that of the next HDU, at byte 5760"):
+        scan(path)

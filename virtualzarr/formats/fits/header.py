@@ -12,6 +12,12 @@ from virtualzarr.formats.headers import HeaderReader
 BLOCK = 2880
 _CARD = 80
 _MOST = 16 * 1024 * 1024
+_END = re.compile(rb"END(?![A-Z0-9_-])")
+"""What follows in that card means nothing, and makes it no other keyword: no name has it."""
+
+_FIRST = (b"XTENSION=", b"SIMPLE  =")
+"""What a header begins with."""
+
 _STRING = re.compile(r"\s*'((?:[^']|'')*)'")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _COMMENTARY = ("COMMENT", "HISTORY")
@@ -28,7 +34,7 @@ def read_cards(file: HeaderReader) -> Cards:
     Raises
     ------
     SourceError
-        There is no END.
+        There is no END, or the next header begins before it.
     """
     start = file.position
     raw: list[bytes] = []
@@ -36,8 +42,13 @@ def read_cards(file: HeaderReader) -> Cards:
         if file.position - start >= _MOST:
             raise SourceError(f"the FITS header at byte {start} has no END")
         block = file.take(BLOCK)
+        if raw and block.startswith(_FIRST):
+            raise SourceError(
+                f"the FITS header at byte {start} has no END before that of the next HDU, at byte "
+                f"{file.position - BLOCK}"
+            )
         cards = [block[at : at + _CARD] for at in range(0, BLOCK, _CARD)]
-        ends = [number for number, card in enumerate(cards) if card.rstrip() == b"END"]
+        ends = [number for number, card in enumerate(cards) if _END.match(card)]
         raw += cards[: ends[0]] if ends else cards
         if ends:
             return _values(card.decode("latin-1") for card in raw)

@@ -1,0 +1,129 @@
+"""Members of zip files that references point into: their checksums are compared when they are read.
+
+A reference goes past the archive's own reader, and so past the CRC-32 that the archive has of each
+member. What is read first of a member makes the rest of it be read, too, where that is little.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.config import config
+from virtualzarr.errors import SourceError
+from virtualzarr.stores.files import FileFacts, LocalFile, OpenFile
+
+MOST_UNASKED = 64 * 1024 * 1024
+"""Bytes that are read of a member beyond those that are asked for; else it is not checked."""
+
+_STEP = 1024 * 1024
+
+
+class Checksums:
+    """Places and checksums of members of one archive, and which of them were compared.
+
+    Parameters
+    ----------
+    begins, lengths, crcs : iterable of int
+        Of each member: its first byte in the archive, its bytes, and their CRC-32.
+    """
+
+    def __init__(
+        self, begins: Iterable[int] = (), lengths: Iterable[int] = (), crcs: Iterable[int] = ()
+    ) -> None:
+        self._begins = np.empty(0, np.int64)
+        self._lengths, self._crcs, self._good = self._begins, self._begins, np.empty(0, bool)
+        self.add(begins, lengths, crcs)
+
+    def add(self, begins: Iterable[int], lengths: Iterable[int], crcs: Iterable[int]) -> None:
+        """Add members; those that are there already stay."""
+        columns = (np.fromiter(column, np.int64) for column in (begins, lengths, crcs))
+        old = self._begins, self._lengths, self._crcs
+        both = [np.concatenate(pair) for pair in zip(old, columns, strict=True)]
+        unique, first = np.unique(both[0], return_index=True)
+        good = np.concatenate([self._good, np.zeros(len(both[0]) - len(self._good), bool)])
+        self._begins, self._lengths, self._crcs = unique, both[1][first], both[2][first]
+        self._good = good[first]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process may see another file.
+        return Checksums, (self._begins, self._lengths, self._crcs)
+
+    def unchecked(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the rows of members within a range that were not compared yet."""
+        first = max(int(np.searchsorted(self._begins, start, "right")) - 1, 0)
+        rows = np.arange(first, int(np.searchsorted(self._begins, stop)))
+        return rows[~self._good[rows] & (self._begins[rows] + self._lengths[rows] > start)]
+
+    def compare(self, file: OpenFile, row: int, start: int, view: memoryview) -> None:
+        """Compare the checksum of a member of which some bytes are here already.
+
+        Raises
+        ------
+        SourceError
+            It is another.
+        """
+        begin = int(self._begins[row])
+        end = begin + int(self._lengths[row])
+        low, high = max(begin, start), min(end, start + view.nbytes)
+        if end - begin - (high - low) > MOST_UNASKED:
+            return
+        crc = _crc_of(file, begin, low, 0)
+        crc = zlib.crc32(view[low - start : high - start], crc)
+        if _crc_of(file, high, end, crc) != int(self._crcs[row]):
+            raise SourceError(
+                f"the archive's member at byte {begin} is damaged: its checksum is another",
+                file=file.uri,
+            )
+        self._good[row] = True
+
+
+def _crc_of(file: OpenFile, start: int, stop: int, crc: int) -> int:
+    """Return the checksum of a part of a file that follows bytes of another checksum."""
+    buffer = memoryview(bytearray(min(_STEP, stop - start)))
+    for at in range(start, stop, _STEP):
+        part = buffer[: min(_STEP, stop - at)]
+        file.fill(at, part)
+        crc = zlib.crc32(part, crc)
+    return crc
+
+
+class ArchiveFile(LocalFile):
+    """A local zip file whose members are compared with their checksums when they are read first."""
+
+    __slots__ = ("checksums",)
+
+    def __init__(self, path: str, facts: FileFacts | None, checksums: Checksums) -> None:
+        super().__init__(path, facts)
+        self.checksums = checksums
+
+    def _open(self) -> OpenFile:
+        file = super()._open()
+        return _OpenArchive(file.uri, file.descriptor, file.size, self.checksums)
+
+
+class _OpenArchive(OpenFile):
+    __slots__ = ("checksums",)
+
+    def __init__(self, uri: str, descriptor: int, size: int, checksums: Checksums) -> None:
+        super().__init__(uri, descriptor, size)
+        self.checksums = checksums
+
+    def read(self, start: int, stop: int | None, most: int | None = None) -> Any:
+        view = memoryview(super().read(start, stop, most))
+        self._compare(start, view)
+        return view
+
+    def read_into(self, start: int, out: memoryview) -> None:
+        super().read_into(start, out)
+        self._compare(start, out.cast("B"))
+
+    def _compare(self, start: int, view: memoryview) -> None:
+        if not config.verify_sources:
+            return
+        for row in self.checksums.unchecked(start, start + view.nbytes).tolist():
+            self.checksums.compare(self, row, start, view)
