@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
+from virtualzarr.limits import Limits
+
 
 @dataclass
 class Config:
@@ -37,6 +39,8 @@ class Config:
     sync_files : bool
         Whether a local file must have reached the disk before it replaces the one before: then a
         crash of the whole machine, not only of a process, leaves old or new bytes.
+    limits : Limits
+        The most of each thing that a file or document may claim.
 
     Examples
     --------
@@ -58,6 +62,7 @@ class Config:
     inline_bytes: int = 64 * 1024 * 1024
     verify_sources: bool = True
     sync_files: bool = False
+    limits: Limits = field(default_factory=Limits)
 
 
 config = Config()

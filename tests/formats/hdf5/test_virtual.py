@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.fidelity.compare import difference
 from tests.formats.hdf5.helpers import assert_same, scan_all
 from virtualzarr import config, virtualize
-from virtualzarr.errors import AccessError, UnsupportedError
+from virtualzarr.errors import AccessError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats import scan as scan_any
 from virtualzarr.formats.hdf5 import scan
 
@@ -284,5 +284,178 @@ def test_a_file_at_a_url_reaches_no_local_file(tmp_path):
         scan(remote(tmp_path, "v.h5"))
     source(tmp_path / "b.h5", np.arange(2, dtype="<i4"))  # as HDF5 does, beside the file
     assert scan(remote(tmp_path, "v.h5"))["x"][...].tolist() == [0, 1]
-    with pytest.raises(UnsupportedError, match="URL"):
-        scan(remote(tmp_path, "copied.h5"))
+    assert scan(remote(tmp_path, "copied.h5"))["x"][...].tolist() == [0, 1]
+
+
+def linked(tmp_path, kind):
+    """Write a file whose `link` leads to values in another; a decoy lies where they do there."""
+    with h5py.File(tmp_path / "e.h5", "w") as file:
+        file["v"] = [4242] * 3
+        file["g/v"] = file["v"]
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["decoy"] = [-1] * 3
+        file["link"] = h5py.ExternalLink("e.h5", "/v")
+        file["group"] = h5py.ExternalLink("e.h5", "/g")
+        file["soft"] = h5py.SoftLink("/link")
+        file["far"] = h5py.SoftLink("group/v")
+        file["own"] = h5py.SoftLink("decoy")
+    return {"external": "link", "soft": "soft", "group": "group/v", "far": "far", "own": "own"}[
+        kind
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["<i8", "<i4"])
+@pytest.mark.parametrize("kind", ["external", "soft", "group", "far", "own"])
+def test_sources_behind_links(tmp_path, kind, dtype):
+    layout = h5py.VirtualLayout((3,), dtype)
+    layout[:] = h5py.VirtualSource("c.h5", linked(tmp_path, kind), (3,))
+    virtual(tmp_path / "v.h5", layout)
+    array = assert_same(tmp_path / "v.h5")["x"]
+    assert array[...].tolist() == [-1 if kind == "own" else 4242] * 3
+    assert is_copied(array) == (dtype == "<i4")
+
+
+@pytest.mark.parametrize("how", ["link", "file", "nothing"])
+def test_sources_behind_links_that_lead_nowhere_are_fill(tmp_path, how):
+    layout = h5py.VirtualLayout((3,), "<i8")
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["link"] = h5py.ExternalLink("gone.h5", "/v")
+        file["file"] = h5py.SoftLink("/gone")
+    layout[:] = h5py.VirtualSource("c.h5", how, (3,))
+    virtual(tmp_path / "v.h5", layout, fillvalue=-3)
+    assert assert_same(tmp_path / "v.h5")["x"][...].tolist() == [-3] * 3
+
+
+def test_a_source_that_is_a_group(tmp_path):
+    layout = h5py.VirtualLayout((3,), "<i8")
+    layout[:] = h5py.VirtualSource("c.h5", linked(tmp_path, "group")[:5], (3,))
+    virtual(tmp_path / "v.h5", layout)
+    with pytest.raises(UnsupportedError, match="is no dataset"):
+        scan(tmp_path / "v.h5")
+
+
+def test_links_that_lead_to_each_other(tmp_path):
+    for name, other in (("a.h5", "b.h5"), ("b.h5", "a.h5")):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["x"] = h5py.ExternalLink(other, "/x")
+    layout = h5py.VirtualLayout((3,), "<i8")
+    layout[:] = h5py.VirtualSource("a.h5", "x", (3,))
+    virtual(tmp_path / "v.h5", layout)
+    with pytest.raises(UnsupportedError, match="nested"):
+        scan(tmp_path / "v.h5")
+
+
+def test_many_ways_through_nested_virtual_datasets(tmp_path, monkeypatch):
+    """Seven levels of ten sources each would be ten million."""
+    with h5py.File(tmp_path / "v.h5", "w", libver="latest") as file:
+        for level in range(7):
+            for number in range(10):
+                layout = h5py.VirtualLayout((10,), "<i4")
+                for k in range(10):
+                    layout[k : k + 1] = h5py.VirtualSource(".", f"{level + 1}-{k}", (10,))[
+                        k : k + 1
+                    ]
+                file.create_virtual_dataset(f"{level}-{number}", layout)
+    monkeypatch.setattr(config.limits, "virtual_sources", 2000)
+    with pytest.raises(UnsupportedError, match=r"limits\.virtual_sources"):
+        scan(tmp_path / "v.h5")
+
+
+@st.composite
+def irregular(draw, shape, count):
+    """Draw so many elements of a dataset, as a selection of single ones."""
+    picked = draw(st.permutations(range(int(np.prod(shape)))))[:count]
+    space = h5py.h5s.create_simple(shape)
+    space.select_none()
+    for flat in picked:
+        corner = tuple(int(n) for n in np.unravel_index(flat, shape))
+        ones = (1,) * len(shape)
+        space.select_hyperslab(corner, ones, ones, ones, op=h5py.h5s.SELECT_OR)
+    return space
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_irregular_selections_and_other_types(data):
+    folder = Path(tempfile.mkdtemp())
+    try:
+        shapes = [
+            data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple))
+            for _ in range(2)
+        ]
+        count = data.draw(st.integers(1, min(int(np.prod(shape)) for shape in shapes)))
+        inside, outside = (data.draw(irregular(shape, count)) for shape in shapes)
+        types = [data.draw(st.sampled_from(["<i2", ">i4", "<f4", "<f8", "u1"])) for _ in range(2)]
+        values = (np.arange(np.prod(shapes[1])) * 70 - 90).reshape(shapes[1])
+        source(folder / "s.h5", values.astype(types[1]), compression=1)
+        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        dcpl.set_virtual(inside, b"s.h5", b"x", outside)
+        versions = data.draw(st.sampled_from([("v110", "v110"), ("latest", "latest")]))
+        with h5py.File(folder / "v.h5", "w", libver=versions) as file:
+            space = h5py.h5s.create_simple(shapes[0])
+            h5py.h5d.create(file.id, b"x", h5py.h5t.py_create(np.dtype(types[0])), space, dcpl)
+        assert_same(folder / "v.h5")
+    finally:
+        shutil.rmtree(folder)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_selections_without_end(data):
+    folder = Path(tempfile.mkdtemp())
+    try:
+        spaces = []
+        stored = data.draw(st.integers(0, 12))
+        for extent in (data.draw(st.integers(0, 9)), stored):
+            start, block = data.draw(st.integers(0, 4)), data.draw(st.integers(1, 3))
+            stride = block + data.draw(st.integers(0, 3))
+            space = h5py.h5s.create_simple((extent, 2), (UNLIMITED, 2))
+            if data.draw(st.booleans()):
+                space.select_hyperslab((start, 0), (UNLIMITED, 1), (stride, 1), (block, 2))
+            else:
+                space.select_hyperslab((start, 0), (1, 1), (1, 1), (UNLIMITED, 2))
+            spaces.append(space)
+        values = np.arange(2 * stored, dtype="<i4").reshape(stored, 2) + 1
+        source(folder / "s.h5", values, maxshape=(None, 2), chunks=(2, 2))
+        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        dcpl.set_virtual(spaces[0], b"s.h5", b"x", spaces[1])
+        with h5py.File(folder / "v.h5", "w", libver="latest") as file:
+            space = h5py.h5s.create_simple((0, 2), (UNLIMITED, 2))
+            tid = h5py.h5t.py_create(np.dtype(data.draw(st.sampled_from(["<i4", "<i2"]))))
+            h5py.h5d.create(file.id, b"x", tid, space, dcpl)
+        with h5py.File(folder / "v.h5") as file:
+            try:
+                file["x"][...]
+            except OSError:  # HDF5 counts the elements of a last block that is not whole otherwise
+                return
+        assert_same(folder / "v.h5")
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_source_that_selections_reach_out_of(tmp_path):
+    layout = h5py.VirtualLayout((6,), "<i4")
+    layout[:] = h5py.VirtualSource("a.h5", "x", (6,))
+    source(tmp_path / "a.h5", np.arange(4, dtype="<i4"))
+    virtual(tmp_path / "v.h5", layout)
+    with pytest.raises(VirtualZarrError, match=r"selection.*v\.h5, variable x"):
+        scan(tmp_path / "v.h5")
+
+
+@pytest.mark.parametrize("values", ["text", "numbers"])
+def test_parts_of_values_of_variable_length(tmp_path, values):
+    dtype = h5py.string_dtype() if values == "text" else h5py.vlen_dtype("<i2")
+    items = ["a", "bc", "", "d"] if values == "text" else [[1, 2], [3], [], [4, 5, 6]]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("x", (4,), dtype)
+        for k, item in enumerate(items):
+            made[k] = item
+    layout = h5py.VirtualLayout((2, 3), dtype)
+    layout[0] = h5py.VirtualSource("a.h5", "x", (4,))[1:4]
+    layout[1, 1:] = h5py.VirtualSource("a.h5", "x", (4,))[:2]
+    virtual(tmp_path / "v.h5", layout)
+    found = scan_all(tmp_path / "v.h5")["x"][...].tolist()
+    empty = "" if values == "text" else []
+    assert [list(row) if values == "text" else [x.tolist() for x in row] for row in found] == [
+        items[1:4], [empty, *items[:2]]
+    ]  # fmt: skip

@@ -13,20 +13,21 @@ from numpy.typing import NDArray
 
 from grids import RegularGrid
 from grids.grid import SeparableGrid
+from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.base import BytesBytes
 from virtualzarr.codecs.netcdf_fill import netcdf_fill
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5 import external, header, heaped, inlined, space, virtual
+from virtualzarr.formats.hdf5 import external, header, heaped, inlined, space
 from virtualzarr.formats.hdf5.datatype import checked, decoded, size
-from virtualzarr.formats.hdf5.describe import Described, read_stored
+from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
 from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.types import ElementType
 from virtualzarr.manifest import Decoder, Manifest, Sources
-from virtualzarr.metadata import STRING
+from virtualzarr.metadata import STRING, ArrayMetadata
 from virtualzarr.stores.files import is_url
 
 # Strings of datasets up to this size are looked at.
@@ -55,8 +56,18 @@ class Values:
 
 
 @dataclass(slots=True)
-class _Dataset:
-    """What the functions of this module look at."""
+class Dataset:
+    """What the functions of this module look at.
+
+    Parameters
+    ----------
+    described : Described
+    near : Surroundings
+    element : ElementType
+        May be simpler than that of `described`.
+    shape : tuple of int
+        With the axes of an array type.
+    """
 
     described: Described
     near: Surroundings
@@ -100,13 +111,17 @@ def read_values(described: Described, near: Surroundings) -> Values:
     element, extents = described.element, described.shape
     if extents is None:  # a null dataspace: no axes, and no values
         return _no_values(element)
-    dataset = _Dataset(described, near, element, extents + element.inner)
+    if described.layout.kind == "virtual":
+        from virtualzarr.formats.hdf5 import virtual_dataset
+
+        return virtual_dataset.read(described, near)
+    dataset = Dataset(described, near, element, extents + element.inner)
     if element.elsewhere:
         return _copied(dataset)
     if len(element.codecs) > 1 and _is_clean(dataset):
         dataset = replace(dataset, element=replace(element, codecs=element.codecs[:1]))
     grid, manifest, pipeline = _stored(dataset)
-    fill = _fill_value(dataset, manifest)
+    fill = fill_value(dataset, manifest)
     return Values(dataset.shape, element.dtype, grid, manifest, pipeline, fill, element.labels)
 
 
@@ -120,18 +135,18 @@ def _no_values(element: ElementType) -> Values:
     return Values((0,), dtype, RegularGrid((0,), (1,)), manifest, pipeline, fill, element.labels)
 
 
-def _stored(dataset: _Dataset) -> _Stored:
+def _stored(dataset: Dataset) -> _Stored:
     described = dataset.described
     if 0 in dataset.shape:
-        return _nothing(dataset)
+        return nothing(dataset)
     if described.layout.kind == "compact":
         return _compact(dataset)
     if described.layout.kind == "contiguous":
         return _external(dataset) if described.external else _contiguous(dataset)
-    return _chunked(dataset) if described.layout.kind == "chunked" else _virtual(dataset)
+    return _chunked(dataset)
 
 
-def _whole(dataset: _Dataset) -> RegularGrid:
+def _whole(dataset: Dataset) -> RegularGrid:
     """Return the grid of one cell."""
     return _grid(dataset.shape, tuple([max(n, 1) for n in dataset.shape]))
 
@@ -141,7 +156,8 @@ def _grid(shape: tuple[int, ...], chunk: tuple[int, ...]) -> RegularGrid:
     return RegularGrid(shape, chunk)
 
 
-def _nothing(dataset: _Dataset) -> _Stored:
+def nothing(dataset: Dataset) -> _Stored:
+    """Return grid, references and codecs of a dataset without elements."""
     described = dataset.described
     chunk = described.layout.chunk if described.layout.kind == "chunked" else ()
     if len(chunk) + len(dataset.element.inner) == len(dataset.shape):
@@ -151,16 +167,19 @@ def _nothing(dataset: _Dataset) -> _Stored:
     return grid, Manifest.missing(grid.grid_shape), dataset.decoding().pipeline
 
 
-def _compact(dataset: _Dataset) -> _Stored:
+def _compact(dataset: Dataset) -> _Stored:
     """Keep the values here: they lie inside the object header, wherever HDF5 moves that."""
     data = dataset.described.layout.data
     if len(data) < dataset.nbytes:
         raise SourceError(f"{len(data)} bytes are stored, {dataset.nbytes} are needed")
-    return _kept(dataset, np.frombuffer(data, np.uint8, dataset.nbytes))
+    return inline(dataset, np.frombuffer(data, np.uint8, dataset.nbytes))
 
 
-def _kept(dataset: _Dataset, raw: NDArray[np.uint8]) -> _Stored:
-    """Keep values here, strings cleaned: that spares the codec."""
+def inline(dataset: Dataset, raw: NDArray[np.uint8]) -> _Stored:
+    """Return grid, references and codecs of values kept in the manifest.
+
+    Strings are cleaned: that spares the codec.
+    """
     raw = _cleaned(dataset.element, raw)
     manifest = Manifest.inline(raw.tobytes(), len(dataset.shape))
     return _whole(dataset), manifest, Pipeline(dataset.element.codecs[:1])
@@ -174,24 +193,24 @@ def _cleaned(element: ElementType, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return raw
 
 
-def _is_clean(dataset: _Dataset) -> bool:
+def _is_clean(dataset: Dataset) -> bool:
     """Whether all strings of a small local dataset are padded as numpy's are.
 
     They then need no codec that other readers do not have. Large datasets are not looked at.
     """
-    described = dataset.described
-    if described.layout.kind == "virtual" or described.external:
+    if dataset.described.external or not 0 < dataset.nbytes <= _LOOKED_AT:
         return False
-    if not 0 < dataset.nbytes <= _LOOKED_AT or is_url(dataset.near.file.source.uri):
+    if is_url(dataset.near.file.source.uri):
         return False
     try:
-        raw = read_stored(described.open("strings that may need no codec"))
-    except (OSError, ValueError, RuntimeError):  # a filter that is not here, or broken chunks
+        stored = elements_as_stored(dataset.described, dataset.near, dataset.element.itemsize)
+        raw = np.frombuffer(np.asarray(as_array(stored)[...]).tobytes(), np.uint8)
+    except (VirtualZarrError, OSError):  # a filter that is not here, or broken chunks
         return False
     return np.array_equal(raw, _cleaned(dataset.element, raw))
 
 
-def _contiguous(dataset: _Dataset) -> _Stored:
+def _contiguous(dataset: Dataset) -> _Stored:
     described, ndim = dataset.described, len(dataset.shape)
     layout, nbytes = described.layout, dataset.nbytes
     pipeline = dataset.decoding().pipeline
@@ -205,44 +224,13 @@ def _contiguous(dataset: _Dataset) -> _Stored:
     return _whole(dataset), Manifest.single(source, offset, nbytes, ndim), pipeline
 
 
-def _external(dataset: _Dataset) -> _Stored:
-    dcpl = dataset.described.open("the names of external files").get_create_plist()
-    parts = external.segments(dcpl, dataset.nbytes, dataset.near)
+def _external(dataset: Dataset) -> _Stored:
+    parts = external.segments(dataset.described.external, dataset.nbytes, dataset.near)
     grid, manifest = external.lay(parts, dataset.shape, dataset.element.itemsize)
     return grid, manifest, dataset.decoding().pipeline
 
 
-def _virtual(dataset: _Dataset) -> _Stored:
-    """Put references to the sources together, or else read what HDF5 makes of them."""
-    near, element, extents = dataset.near, dataset.element, dataset.described.shape
-    assert extents is not None
-    dsid = dataset.described.open("the mappings of a virtual dataset")
-    dcpl = dsid.get_create_plist()
-    fill = np.asarray(_fill_value(dataset, None), element.dtype).tobytes()
-    try:
-        found = virtual.pieces(dcpl, extents, near, element, fill)
-        return virtual.assemble(found, dataset.shape, dataset.decoding().pipeline)
-    except virtual.Unaligned as reason:
-        _check_sources(dcpl, near)
-        try:
-            inlined.check_size(dataset.nbytes)
-        except UnsupportedError as error:
-            raise UnsupportedError(
-                f"references cannot stand for the virtual dataset ({reason}): {error.message}"
-            ) from None
-        return _kept(dataset, read_stored(dsid))
-
-
-def _check_sources(dcpl: Any, near: Surroundings) -> None:
-    """Make sure that HDF5 may open what a virtual dataset is made of."""
-    for index in range(dcpl.get_virtual_count()):
-        name = dcpl.get_virtual_filename(index)
-        name = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
-        if name != ".":
-            near.check(name)
-
-
-def _chunked(dataset: _Dataset) -> _Stored:
+def _chunked(dataset: Dataset) -> _Stored:
     described, element = dataset.described, dataset.element
     layout = described.layout
     decoding = dataset.decoding()
@@ -296,7 +284,7 @@ def _decoders(
     return decoding.pipeline, decoders, decoder
 
 
-def _copied(dataset: _Dataset) -> Values:
+def _copied(dataset: Dataset) -> Values:
     """Keep values here that lie in heaps between other things."""
     described = dataset.described
     if described.external:
@@ -307,9 +295,14 @@ def _copied(dataset: _Dataset) -> Values:
         )
     except Unknown as reason:
         dsid = described.open(reason.message)
-        if described.layout.kind == "virtual":
-            _check_sources(dsid.get_create_plist(), dataset.near)
         dtype, shape, data, pipeline = inlined.read(dsid, dataset.near.names)
+    return inline_values(dtype, shape, data, pipeline)
+
+
+def inline_values(
+    dtype: np.dtype[Any], shape: tuple[int, ...], data: bytes, pipeline: Pipeline
+) -> Values:
+    """Return values that are kept in the manifest, in one chunk."""
     grid = RegularGrid(shape, [max(n, 1) for n in shape])
     if 0 in shape:
         manifest = Manifest.missing(grid.grid_shape)
@@ -327,28 +320,78 @@ def copying(described: Described, near: Surroundings) -> Generator[Any, Any, inl
     Unknown
         If only h5py can read them.
     """
-    objects, address, shape = near.file.objects, described.address, described.shape
-    if objects is None or address is None or shape is None or described.layout.kind == "virtual":
+    objects, address = near.file.objects, described.address
+    if objects is None or address is None or described.layout.kind == "virtual":
         raise Unknown("values that lie elsewhere")
-    messages = objects.messages(address)
-    message = checked(messages[header.TYPE])
+    message = checked(objects.messages(address)[header.TYPE])
     try:
         decoded(message).dtype  # noqa: B018
     except TypeError as error:
         raise Unknown(f"a datatype that numpy does not have: {error}") from error
-    width = size(message)
-    element = ElementType(np.dtype((np.void, width)), width, (make("bytes"),))
-    grid, manifest, pipeline = _stored(_Dataset(described, near, element, shape))
+    found = elements_as_stored(described, near, size(message))
+    grid, fill = found.grid, np.asarray(found.fill_value).tobytes()
     assert isinstance(grid, RegularGrid)
-    given = space.fill(messages.get(header.FILL), messages.get(header.OLD_FILL))
-    fill = bytes(width) if given.never or given.value is None else given.value
-    if len(fill) != width:
-        raise Unknown("a fill value of another length")
-    stored = yield from heaped.elements(grid, manifest, pipeline, fill, described.base)
+    stored = yield from heaped.elements(grid, found.manifest, found.pipeline, fill, described.base)
     return (yield from heaped.copied(objects, near.names, message, stored))
 
 
-def _fill_value(dataset: _Dataset, manifest: Manifest | None) -> Any:
+def elements_as_stored(described: Described, near: Surroundings, width: int) -> Values:
+    """Find out how elements lie whose bytes are to stay as they are stored; their dtype is V.
+
+    Parameters
+    ----------
+    described : Described
+        Of a dataset that is not virtual.
+    near : Surroundings
+    width : int
+        Bytes of an element.
+
+    Raises
+    ------
+    Unknown
+        If the dataset is not known well enough.
+    """
+    shape = described.shape
+    if shape is None:
+        raise Unknown("a dataset without a dataspace")
+    dtype = np.dtype((np.void, width))
+    element = ElementType(dtype, width, (make("bytes"),))
+    grid, manifest, pipeline = _stored(Dataset(described, near, element, shape))
+    fill = np.frombuffer(stored_fill(described, near, width), dtype)[0]
+    return Values(shape, dtype, grid, manifest, pipeline, fill)
+
+
+def stored_fill(described: Described, near: Surroundings, width: int) -> bytes:
+    """Return the bytes of an element that was never written.
+
+    Raises
+    ------
+    Unknown
+        If they are not known.
+    """
+    if near.file.objects is None or described.address is None:
+        raise Unknown("the fill value of a dataset that is not known")
+    messages = near.file.objects.messages(described.address)
+    given = space.fill(messages.get(header.FILL), messages.get(header.OLD_FILL))
+    found = bytes(width) if given.never or given.value is None else given.value
+    if len(found) != width:
+        raise Unknown("a fill value of another length")
+    return found
+
+
+def as_array(values: Values) -> Array:
+    """Return values as an array without names and attributes."""
+    metadata = ArrayMetadata(
+        shape=values.shape,
+        dtype=values.dtype,
+        grid=values.grid,
+        pipeline=values.pipeline,
+        fill_value=values.fill_value,
+    )
+    return Array.virtual(metadata, values.manifest)
+
+
+def fill_value(dataset: Dataset, manifest: Manifest | None) -> Any:
     """Return what h5py reads where nothing was written, which is nowhere if all chunks are stored.
 
     That is zero where HDF5 is told never to write the fill value: the library then leaves the

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.codecs import hdf5_datatype
+from virtualzarr.codecs.hdf5_chunk import is_flat
 from virtualzarr.codecs.hdf5_datatype import ARRAY, SEQUENCE, array_head, name_end, type_end
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.source import Unknown
@@ -158,6 +159,39 @@ class Memory:
         except _H5PY_ERRORS as error:
             raise SourceError(f"HDF5 cannot convert the values: {error}") from error
         return buffer[: count * width].view(self.dtype)
+
+
+def convert(source: bytes, target: bytes, values: NDArray[Any]) -> NDArray[Any]:
+    """Convert elements of one datatype to another, as the HDF5 library does.
+
+    Parameters
+    ----------
+    source, target : bytes
+        Datatype messages.
+    values : array
+        Elements as stored, of dtype V.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no such conversion, or elements point elsewhere.
+    """
+    from h5py import h5t
+
+    source, target = checked(source), checked(target)
+    if source == target:
+        return values
+    types = decoded(source), decoded(target)
+    if not all(map(is_flat, types)):
+        raise UnsupportedError("elements of other types that point elsewhere")
+    width = size(target)
+    buffer = np.zeros(max(values.nbytes, values.size * width), np.uint8)
+    buffer[: values.nbytes] = np.frombuffer(values.tobytes(), np.uint8)
+    try:
+        h5t.convert(*types, values.size, buffer, np.zeros_like(buffer))
+    except _H5PY_ERRORS as error:
+        raise UnsupportedError(f"HDF5 cannot convert the elements: {error}") from error
+    return buffer[: values.size * width].view(f"V{width}")
 
 
 def memory_type(dtype: np.dtype[Any]) -> Any:

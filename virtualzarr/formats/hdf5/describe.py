@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.datatype import Memory, checked, decoded, memory
+from virtualzarr.formats.hdf5.external_files import Slot
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
 from virtualzarr.formats.hdf5.header import Filter, ObjectHeader
 from virtualzarr.formats.hdf5.index import read_chunk_index
@@ -38,8 +39,8 @@ class Described:
         None for a null dataspace.
     element : ElementType
     layout : Layout
-    external : bool
-        Whether the values are in other files.
+    external : tuple of Slot
+        The pieces of other files that hold the values, if they do.
     base : int
         Byte of the file that address 0 is.
     size : int, optional
@@ -56,12 +57,14 @@ class Described:
         Gets what for, and returns the dataset as h5py has it.
     address : int, optional
         Of the object header, if its messages are known.
+    mappings : bytes, optional
+        Of a virtual dataset, as stored.
     """
 
     shape: tuple[int, ...] | None
     element: ElementType
     layout: Layout
-    external: bool
+    external: tuple[Slot, ...]
     base: int
     size: int | None
     decoding: Callable[[], FilterPipeline]
@@ -70,6 +73,7 @@ class Described:
     open: Callable[[str], Any]
     address: int | None = None
     never_filled: bool = False
+    mappings: bytes | None = None
 
 
 def describe(found: Object | None, base: int, size: int, open_: Callable[[str], Any]) -> Described:
@@ -106,8 +110,8 @@ def _by_messages(found: Object, base: int, size: int, open_: Callable[[str], Any
     assert isinstance(space, Space)
     assert isinstance(layout, Layout)
     messages = headers.messages
-    if layout.kind == "virtual":  # it may have grown with the files that it is made of
-        return _by_h5py(open_("a virtual dataset"), layout, base)
+    if isinstance(found.external, VirtualZarrError):
+        raise found.external
     filters = messages.get(header.FILTERS) if layout.kind == "chunked" else None
     # What is not known must be noticed now.
     given = fill(messages.get(header.FILL), messages.get(header.OLD_FILL))
@@ -117,7 +121,7 @@ def _by_messages(found: Object, base: int, size: int, open_: Callable[[str], Any
         space.shape,
         _element(messages[header.TYPE]),
         layout,
-        header.EXTERNAL in messages,
+        found.external,
         base,
         size,
         lambda: _decoding(messages[header.TYPE], filters),
@@ -126,6 +130,7 @@ def _by_messages(found: Object, base: int, size: int, open_: Callable[[str], Any
         open_,
         found.address,
         given.never,
+        found.mappings,
     )
 
 
@@ -165,7 +170,10 @@ def _by_h5py(dsid: Any, layout: Layout | None, base: int) -> Described:
     """Describe a dataset whose messages are not all known."""
     from h5py import h5d, h5s
 
-    dcpl, space = dsid.get_create_plist(), dsid.get_space()
+    dcpl = dsid.get_create_plist()
+    if dcpl.get_layout() == h5d.VIRTUAL:
+        raise UnsupportedError("a virtual dataset that only the HDF5 library could read")
+    space = dsid.get_space()
     null = space.get_simple_extent_type() == h5s.NULL
     known = _layout(dsid, dcpl, base) if layout is None else layout
     element = element_type(dsid.get_type())
@@ -173,7 +181,7 @@ def _by_h5py(dsid: Any, layout: Layout | None, base: int) -> Described:
         None if null else space.get_simple_extent_dims(),
         element,
         known,
-        bool(dcpl.get_external_count()),
+        tuple(Slot(*dcpl.get_external(k)) for k in range(dcpl.get_external_count())),
         base,
         None,
         lambda: filter_pipeline(element, _filters(dcpl) if known.kind == "chunked" else ()),
@@ -203,7 +211,7 @@ def _layout(dsid: Any, dcpl: Any, base: int) -> Layout:
                       dsid.get_storage_size())  # fmt: skip
     if kind == h5d.CHUNKED:
         return Layout("chunked", chunk=dcpl.get_chunk())
-    return Layout("virtual")
+    raise UnsupportedError("a layout of the dataset that is not known")
 
 
 def read_stored(dsid: Any) -> NDArray[np.uint8]:

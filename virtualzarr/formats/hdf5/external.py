@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from grids import RectilinearGrid, RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.external_files import Slot
 from virtualzarr.formats.hdf5.inlined import check_size
 from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.manifest import Manifest, Source, Sources
@@ -21,8 +22,15 @@ Segment = tuple[Source, int, int]
 """A file, the first byte in it, and how many are for the dataset."""
 
 
-def segments(dcpl: Any, nbytes: int, near: Surroundings) -> list[Segment]:
+def segments(slots: Sequence[Slot], nbytes: int, near: Surroundings) -> list[Segment]:
     """Return the pieces of files that together hold a dataset.
+
+    Parameters
+    ----------
+    slots : sequence of Slot
+    nbytes : int
+        Bytes of the dataset.
+    near : Surroundings
 
     Raises
     ------
@@ -33,13 +41,12 @@ def segments(dcpl: Any, nbytes: int, near: Surroundings) -> list[Segment]:
     """
     found: list[Segment] = []
     left = nbytes
-    for index in range(dcpl.get_external_count()):
-        raw, offset, size = dcpl.get_external(index)
+    for raw, offset, size in slots:
         if not left:
             break
         # No size means as much as there is to come.
         length = left if size in (0, _UNLIMITED) else min(int(size), left)
-        found.append((near.external(raw.decode("utf-8", "replace")), int(offset), length))
+        found.append((near.external(raw.decode("utf-8", "surrogateescape")), int(offset), length))
         left -= length
     if left:
         raise SourceError(f"external files hold {nbytes - left} bytes, {nbytes} are needed")

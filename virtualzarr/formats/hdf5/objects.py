@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5 import attributes, header, indexes, links, superblock
+from virtualzarr.formats.hdf5 import (
+    attributes,
+    external_files,
+    header,
+    indexes,
+    links,
+    superblock,
+)
+from virtualzarr.formats.hdf5.external_files import Slot
 from virtualzarr.formats.hdf5.header import ObjectHeader
 from virtualzarr.formats.hdf5.heaps import GlobalHeap
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
@@ -36,6 +44,10 @@ class Object:
     attributes : list or VirtualZarrError
     space, layout, index
         Of a dataset; the index is None where no chunk is stored.
+    mappings : bytes
+        Of a virtual dataset, as stored.
+    external : tuple of Slot or VirtualZarrError
+        The pieces of other files that hold the values of a dataset, if they do.
     """
 
     address: int
@@ -46,6 +58,8 @@ class Object:
     space: Space | VirtualZarrError | None = None
     layout: Layout | VirtualZarrError | None = None
     index: ChunkIndex | VirtualZarrError | None = None
+    mappings: bytes = b""
+    external: tuple[Slot, ...] | VirtualZarrError = ()
 
 
 class Objects:
@@ -169,17 +183,24 @@ class Objects:
             return
         if one.layout.kind == "chunked" and one.space.shape and 0 not in one.space.shape:
             self.source.spawn(self._index(one, one.layout, one.space))
+        if one.layout.kind == "contiguous" and header.EXTERNAL in messages:
+            self.source.spawn(self._external(one, messages[header.EXTERNAL]))
         if one.layout.kind == "virtual" and one.layout.address is not None:
             at = 2 + self.superblock.address_size
             number = int.from_bytes(messages[header.LAYOUT][at : at + 4], "little")
             self.source.spawn(self._mappings(one, one.layout.address, number))
 
     def _mappings(self, one: Object, address: int, number: int) -> Generator[Any, Any, None]:
-        """See to it that mappings of a virtual dataset are there: the library trusts their heap."""
         try:
-            yield from self.heap.get(address, number)
+            one.mappings = yield from self.heap.get(address, number)
         except VirtualZarrError as error:
             one.layout = error
+
+    def _external(self, one: Object, message: bytes) -> Generator[Any, Any, None]:
+        try:
+            one.external = yield from external_files.read(self.superblock, message)
+        except VirtualZarrError as error:
+            one.external = error
 
     def _index(self, one: Object, how: Layout, extent: Space) -> Generator[Any, Any, None]:
         assert extent.shape is not None

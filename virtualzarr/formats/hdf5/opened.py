@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.errors import VirtualZarrError
 from virtualzarr.formats.hdf5.describe import Described, describe
 from virtualzarr.formats.hdf5.inlined import Copied
 from virtualzarr.formats.hdf5.library import H5PY_ERRORS, Library
 from virtualzarr.formats.hdf5.objects import Object, Objects
 from virtualzarr.formats.hdf5.source import ByteSource, MappedFile, Unknown
 from virtualzarr.formats.hdf5.space import Space, h5py_space
+from virtualzarr.formats.hdf5.walk import Outside, Walker
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import is_url
@@ -107,37 +109,25 @@ class OpenFile:
 
         self.data.run([keep(*pair) for pair in parsers.items()])
 
-    def find(self, target: bytes) -> int | None:
-        """Return the address of the dataset with a path, None where there is none."""
-        address = self._follow(target)
-        if address is not None:
-            return address if self._is_dataset(address) else None
-        try:
-            kind, address = self.library.kind(target)
-        except SourceError:
-            return None
-        return address if kind == "dataset" else None
+    def find(self, path: bytes) -> tuple[bytes, int] | Outside | None:
+        """Find a dataset, through soft links too, without leaving the file.
 
-    def _is_dataset(self, address: int) -> bool:
-        found = self.object(address)
-        return found is not None and found.kind == "dataset"
+        Returns
+        -------
+        (bytes, int), Outside or None
+            Its path through hard links, and its address; where it is if that is another file; None
+            where there is none.
 
-    def _follow(self, target: bytes) -> int | None:
-        """Follow hard links; None where there are others on the way."""
-        if self.objects is None:
-            return None
-        address = self.objects.superblock.root
-        for part in target.split(b"/"):
-            links = self.objects[address].links
-            if part in (b"", b"."):
-                continue
-            if isinstance(links, VirtualZarrError):
-                return None
-            found = [link for link in links if link.name == part and link.kind == "hard"]
-            if not found:
-                return None
-            address = found[0].address
-        return address
+        Raises
+        ------
+        VirtualZarrError
+            If a group on the way cannot be listed, or a link is of an unknown kind.
+        """
+        return self._walker.find(path)
+
+    @cached_property
+    def _walker(self) -> Walker:
+        return Walker(self.objects, self.library, lambda path, error: None)
 
 
 @contextmanager

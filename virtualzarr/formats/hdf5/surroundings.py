@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from virtualzarr.errors import AccessError, SourceNotFoundError, UnsupportedError
 from virtualzarr.formats.hdf5.opened import OpenFile
+from virtualzarr.limits import check_count
 from virtualzarr.manifest import Source
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import is_url
@@ -31,7 +33,9 @@ class Surroundings:
     names : mapping
         Path of each object of the file by address: what references are replaced by.
     depth : int
-        Through how many virtual datasets the file was reached.
+        Through how many virtual datasets, and links to their sources, the file was reached.
+    visits : iterator of int
+        Counts the sources of virtual datasets that one scan looks for.
     """
 
     file: OpenFile
@@ -39,11 +43,19 @@ class Surroundings:
     open: Callable[[str], AbstractContextManager[OpenFile]]
     names: Mapping[int, str] = field(default_factory=dict)
     depth: int = 0
+    visits: Iterator[int] = field(default_factory=lambda: count(1))
 
     def within(self, file: OpenFile) -> Surroundings:
-        """Return the surroundings in a file that a virtual dataset of this one names."""
+        """Return the surroundings in a file that a virtual dataset of this one names.
+
+        Raises
+        ------
+        UnsupportedError
+            If virtual datasets are nested too deeply, or have too many sources.
+        """
         if self.depth >= _MAX_DEPTH:
             raise UnsupportedError(f"virtual datasets are nested more than {_MAX_DEPTH} deep")
+        check_count("virtual_sources", next(self.visits), "sources of virtual datasets")
         return replace(self, file=file, names={}, depth=self.depth + 1)
 
     def beside(self, name: str, variable: str) -> Source | None:
@@ -87,26 +99,6 @@ class Surroundings:
         home = self.file.source.uri
         folder, real = os.path.dirname(home), os.path.dirname(os.path.realpath(home))
         return [*_prefixes(variable, folder), folder, os.getcwd(), real]
-
-    def check(self, name: str) -> None:
-        """Make sure that wherever HDF5 would look for a name is allowed.
-
-        Raises
-        ------
-        AccessError
-            If it is not.
-        UnsupportedError
-            If the file is a URL: HDF5 itself opens no other.
-        """
-        home = self.file.source.uri
-        if is_url(home):
-            raise UnsupportedError("HDF5 cannot read a virtual dataset of a file at a URL")
-        folder = os.path.dirname(home)
-        for place in self._places("HDF5_VDS_PREFIX"):
-            for part in (name, os.path.basename(name)):
-                path = os.path.join(place, part)
-                if place == folder or os.path.exists(path):
-                    self.access.source_of(path)
 
     def external(self, name: str) -> Source:
         """Return a file that holds values.

@@ -9,8 +9,6 @@ together make the grid.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,18 +18,15 @@ from numpy.typing import NDArray
 from grids import RectilinearGrid, RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.codecs import Pipeline
-from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.surroundings import Surroundings
+from virtualzarr.formats.hdf5.mappings import UNLIMITED, Mapping, Part
+from virtualzarr.formats.hdf5.virtual_sources import VirtualSources
 from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.manifest.manifest import CANONICAL
 
-_UNLIMITED = (1 << 64) - 1
-_MAX_MAPPINGS = 100_000
 _MAX_RUNS = 1 << 20
 _MAX_CELLS = 1 << 24
 # A chunk that is cut into more cells than this, on average, is read too often.
 _CELLS_PER_CHUNK = 64
-_PLACE = re.compile(rb"%(.)", re.DOTALL)
 
 Runs = NDArray[np.int64]
 """Runs of one axis, one in each row: first index in the dataset, first in the source, length."""
@@ -41,86 +36,12 @@ class Unaligned(Exception):
     """The dataset cannot be put together of references; the reason."""
 
 
-@dataclass(frozen=True)
-class Mapping:
-    """Where a part of the dataset lies.
-
-    Parameters
-    ----------
-    file, dataset : bytes
-        Names as stored, with the number of a block put in.
-    inside : list of (start, stride, count, block)
-        Selection in the virtual dataset, for each axis. A count or block may be without end.
-    outside : list of (start, stride, count, block), optional
-        In the source; None for all of it.
-    """
-
-    file: bytes
-    dataset: bytes
-    inside: list[tuple[int, int, int, int]]
-    outside: list[tuple[int, int, int, int]] | None
-
-
-def mappings(dcpl: Any, shape: tuple[int, ...]) -> Iterator[Mapping]:
-    """Yield the mappings of a virtual dataset, patterns with ``%b`` as one for each block.
-
-    Raises
-    ------
-    Unaligned
-        If a selection is no regular one.
-    """
-    for index in range(dcpl.get_virtual_count()):
-        file, dataset = dcpl.get_virtual_filename(index), dcpl.get_virtual_dsetname(index)
-        file, dataset = (s.encode() if isinstance(s, str) else s for s in (file, dataset))
-        inside = _selection(dcpl.get_virtual_vspace(index), shape)
-        outside = _selection(dcpl.get_virtual_srcspace(index), None)
-        if inside is None:
-            raise Unaligned("a selection is irregular")
-        names = file + b"\0" + dataset
-        endless = [axis for axis, part in enumerate(inside) if _UNLIMITED in part[2:]]
-        if b"b" not in _PLACE.findall(names) or not endless:
-            yield Mapping(_filled(file, None), _filled(dataset, None), inside, outside)
-            continue
-        axis = endless[0]
-        start, stride, _, block = inside[axis]
-        if block == _UNLIMITED:
-            raise Unaligned("a pattern of names goes with a block without end")
-        for number, first in enumerate(range(start, shape[axis], stride)):
-            if number > _MAX_MAPPINGS:
-                raise Unaligned("a pattern stands for too many names")
-            part = [*inside[:axis], (first, 1, 1, block), *inside[axis + 1 :]]
-            yield Mapping(_filled(file, number), _filled(dataset, number), part, outside)
-
-
-def _filled(name: bytes, number: int | None) -> bytes:
-    """Return a name with a block's number for ``%b``, and ``%`` for ``%%``."""
-
-    def put(found: re.Match[bytes]) -> bytes:
-        if found[1] == b"b" and number is not None:
-            return str(number).encode()
-        return b"%" if found[1] == b"%" else found[0]
-
-    return _PLACE.sub(put, name)
-
-
-def _selection(space: Any, shape: tuple[int, ...] | None) -> list[tuple[int, int, int, int]] | None:
-    """Return start, stride, count and block for each axis; None for everything."""
-    from h5py import h5s
-
-    kind = space.get_select_type()
-    if kind == h5s.SEL_ALL:
-        return None if shape is None else [(0, 1, 1, n) for n in shape]
-    if kind != h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
-        raise Unaligned("a selection is irregular")
-    return [tuple(map(int, part)) for part in zip(*space.get_regular_hyperslab(), strict=True)]  # type: ignore[misc]
-
-
-def _indices(part: tuple[int, int, int, int], extent: int) -> NDArray[np.int64]:
+def _indices(part: Part, extent: int) -> NDArray[np.int64]:
     """Return runs (first index, length) of a selection along one axis, within the extent."""
     start, stride, count, block = part
-    if block == _UNLIMITED:
+    if block == UNLIMITED:
         block = max(extent - start, 0)
-    if count == _UNLIMITED:
+    if count == UNLIMITED:
         count = -(-max(extent - start, 0) // stride)
     if count > _MAX_RUNS and stride != block:
         raise Unaligned("a selection has too many blocks")
@@ -153,7 +74,11 @@ class Piece:
 
 
 def pieces(
-    dcpl: Any, shape: tuple[int, ...], near: Surroundings, element: Any, fill: bytes
+    mappings: list[Mapping],
+    shape: tuple[int, ...],
+    sources: VirtualSources,
+    element: Any,
+    fill: bytes,
 ) -> list[Piece]:
     """Return the pieces of a virtual dataset; what is not there is left out, as HDF5 does.
 
@@ -164,15 +89,9 @@ def pieces(
     AccessError
         If a source may not be reached.
     """
-    opened: dict[tuple[bytes, bytes], Any] = {}
     found = []
-    for mapping in mappings(dcpl, shape):
-        key = mapping.file, mapping.dataset
-        if key not in opened:
-            if len(opened) > _MAX_MAPPINGS:
-                raise Unaligned("too many sources")
-            opened[key] = _values(mapping, near)
-        values = opened[key]
+    for mapping in mappings:
+        values = sources.values(mapping)
         if values is None:
             continue
         if values.dtype != element.dtype or len(values.shape) != len(shape) + len(element.inner):
@@ -186,49 +105,36 @@ def pieces(
     return found
 
 
-def _values(mapping: Mapping, near: Surroundings) -> Any:
-    """Return the values of a source; None where there is none."""
-    from virtualzarr.formats.hdf5.dataset import read_values
-
-    def read(place: Surroundings) -> Any:
-        address = place.file.find(mapping.dataset)
-        if address is None:
-            return None  # HDF5 takes it for not yet written
-        name = mapping.dataset.decode("utf-8", "backslashreplace")
-        return read_values(place.file.describe(address, name, mapping.dataset), place)
-
-    if mapping.file == b".":
-        return read(near.within(near.file))
-    source = near.beside(mapping.file.decode("utf-8", "surrogateescape"), "HDF5_VDS_PREFIX")
-    if source is None:
-        return None
-    try:
-        with near.open(source.uri) as file:
-            return read(near.within(file))
-    except SourceError as error:
-        raise Unaligned(f"a source cannot be opened: {error.message}") from error
-
-
 def _runs(mapping: Mapping, shape: tuple[int, ...], values: Any) -> list[Runs]:
     """Return the runs along each axis, cut where chunks of the source end."""
-    outside = mapping.outside or [(0, 1, 1, n) for n in values.shape[: len(shape)]]
+    if mapping.inside.blocks is not None or mapping.outside.blocks is not None:
+        raise Unaligned("a selection is irregular")
+    inside = mapping.inside.parts or all_of(shape)
+    outside = mapping.outside.parts or all_of(values.shape[: len(shape)])
+    if len(inside) != len(outside):
+        raise Unaligned("the selections have other numbers of axes")
+    _check_separable(inside, outside, shape, values.shape)
     found = []
     for axis, extent in enumerate(shape):
         theirs = values.shape[axis]
-        runs = _paired(_indices(mapping.inside[axis], extent), _indices(outside[axis], theirs))
+        runs = _paired(_indices(inside[axis], extent), _indices(outside[axis], theirs))
         found.append(_cut(runs, values.grid.axes[axis]))
-    _check_separable(mapping, outside, shape, values.shape)
     return found + [
         _cut(np.array([[0, 0, n]]), values.grid.axes[axis])
         for axis, n in enumerate(values.shape[len(shape) :], len(shape))
     ]
 
 
-def _check_separable(mapping: Mapping, outside: Any, shape: Any, theirs: Any) -> None:
+def all_of(shape: tuple[int, ...]) -> tuple[Part, ...]:
+    """Return the selection of all elements."""
+    return tuple((0, 1, 1, n) for n in shape)
+
+
+def _check_separable(inside: Any, outside: Any, shape: Any, theirs: Any) -> None:
     """Refuse selections of other lengths: elements then follow each other across rows."""
-    for part, other, extent, extent2 in zip(mapping.inside, outside, shape, theirs, strict=False):
-        endless = _UNLIMITED in part[2:]
-        if endless != (_UNLIMITED in other[2:]):
+    for part, other, extent, extent2 in zip(inside, outside, shape, theirs, strict=False):
+        endless = UNLIMITED in part[2:]
+        if endless != (UNLIMITED in other[2:]):
             raise Unaligned("only one of two selections is without end along an axis")
         if endless:
             continue

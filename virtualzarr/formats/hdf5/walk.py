@@ -20,6 +20,10 @@ _MAX_HOPS = 32
 Refuse = Callable[[str, VirtualZarrError], None]
 
 
+class DanglingLinkError(UnsupportedError):
+    """A link, or a path, leads to nothing."""
+
+
 @dataclass(frozen=True)
 class Outside:
     """What an external link leads to.
@@ -151,6 +155,32 @@ class Walker:
             self._fill(node, (*above, node.address))
         return node
 
+    def find(self, path: bytes) -> tuple[bytes, int] | Outside | None:
+        """Find a dataset by a path from the root.
+
+        Returns
+        -------
+        (bytes, int), Outside or None
+            Its path through hard links, and its address; where it is if that is another file; None
+            where there is none.
+
+        Raises
+        ------
+        VirtualZarrError
+            If it is no dataset, a group on the way cannot be listed, or a link is of an unknown
+            kind.
+        """
+        try:
+            place = self._resolve(b"/", self._root, path)
+        except DanglingLinkError:
+            return None
+        if isinstance(place, Outside):
+            return place
+        target, address = place
+        if self._kind(address, target) != "dataset":
+            raise UnsupportedError(f"{_quoted(path)} is no dataset")
+        return place
+
     def _kind(self, address: int, target: bytes) -> str:
         """Return what an object is."""
         if self.objects is None:
@@ -251,7 +281,7 @@ class Walker:
             if self._kind(address, done) == "group":
                 link = self._links(address, done).get(part)
             if link is None:
-                raise UnsupportedError(f"the link leads to nothing at {_quoted(part)}")
+                raise DanglingLinkError(f"the link leads to nothing at {_quoted(part)}")
             if link.kind == "hard":
                 done, address = _joined(done, part), link.address
                 continue

@@ -1,0 +1,173 @@
+"""Sources of HDF5 virtual datasets: found behind links and in other files, without the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.describe import Described
+from virtualzarr.formats.hdf5.mappings import UNLIMITED, Mapping, Part
+from virtualzarr.formats.hdf5.surroundings import Surroundings
+from virtualzarr.formats.hdf5.walk import Outside
+from virtualzarr.limits import check_count
+
+
+class VirtualSources:
+    """The datasets that one virtual dataset is made of, each looked for once.
+
+    Parameters
+    ----------
+    near : Surroundings
+        The file that the virtual dataset is in.
+    read : callable
+        Gets what describes a source and the file it is in; returns its values.
+    """
+
+    def __init__(self, near: Surroundings, read: Callable[[Described, Surroundings], Any]) -> None:
+        self.near = near
+        self._read = read
+        self._shapes: dict[tuple[bytes, bytes], tuple[int, ...] | None] = {}
+        self._values: dict[tuple[bytes, bytes], Any] = {}
+
+    def shape(self, mapping: Mapping) -> tuple[int, ...] | None:
+        """Return the stored shape of a source, None where there is none."""
+        key = mapping.source()
+        if key not in self._shapes:
+            with _found(self.near, *key) as found:
+                self._shapes[key] = None if found is None else found[0].shape
+        return self._shapes[key]
+
+    def values(self, mapping: Mapping) -> Any:
+        """Return the values of a source, None where there is none.
+
+        Raises
+        ------
+        AccessError
+            If it may not be reached.
+        VirtualZarrError
+            If it cannot be read.
+        """
+        key = mapping.source()
+        if key not in self._values:
+            with _found(self.near, *key) as found:
+                self._values[key] = None if found is None else self._read(*found)
+        return self._values[key]
+
+
+@contextmanager
+def _found(
+    near: Surroundings, file: bytes, dataset: bytes
+) -> Iterator[tuple[Described, Surroundings] | None]:
+    """Find a dataset by the names of its file and its path, through links of all kinds."""
+    with ExitStack() as stack:
+        place: Surroundings | None = near.within(near.file)
+        if file != b".":
+            place = _enter(near, file, "HDF5_VDS_PREFIX", stack)
+        target: Any = Outside(file, dataset)
+        while place is not None and isinstance(target, Outside):
+            inside, path = place, target.path
+            target = inside.file.find(path)
+            if isinstance(target, Outside):
+                place = _enter(inside, target.file, "HDF5_EXT_PREFIX", stack)
+        if place is None or target is None:
+            yield None  # HDF5 takes it for not yet written
+        else:
+            name = target[0].decode("utf-8", "backslashreplace").lstrip("/")
+            yield place.file.describe(target[1], name, target[0]), place
+
+
+def _enter(near: Surroundings, name: bytes, variable: str, stack: ExitStack) -> Surroundings | None:
+    """Open a file that another names, None where there is none."""
+    source = near.beside(name.decode("utf-8", "surrogateescape"), variable)
+    if source is None:
+        return None
+    try:
+        return near.within(stack.enter_context(near.open(source.uri)))
+    except SourceError as error:
+        raise SourceError(
+            f"a source of the virtual dataset cannot be opened: {error.message}"
+        ) from error
+
+
+def mapped(
+    mappings: list[Mapping], shape: tuple[int, ...], sources: VirtualSources
+) -> tuple[tuple[int, ...], list[Mapping]]:
+    """Return the present shape of a virtual dataset, and its mappings without patterns.
+
+    As in HDF5, a dataset with selections without end is as long as what is there of its sources:
+    along such an axis, as the longest.
+
+    Parameters
+    ----------
+    mappings : list of Mapping
+    shape : tuple of int
+        As stored.
+    sources : VirtualSources
+
+    Raises
+    ------
+    VirtualZarrError
+        If a source cannot be looked for, or there are too many.
+    """
+    plain: list[Mapping] = []
+    now: dict[int, int] = {}
+    least = [0] * len(shape)
+    for mapping in mappings:
+        axis = mapping.inside.endless
+        for other, stop in mapping.inside.ends.items():
+            least[other] = max(least[other], stop)
+        if axis is None:
+            plain.append(mapping)
+            continue
+        if mapping.is_pattern:
+            blocks = _blocks(mapping, sources)
+            plain += blocks
+            check_count("virtual_mappings", len(plain), "mappings of a virtual dataset")
+            reach = max((block.inside.ends[axis] for block in blocks), default=0)
+        else:
+            plain.append(mapping)
+            reach = _reach(mapping, axis, sources.shape(mapping))
+        now[axis] = max(now.get(axis, 0), reach)
+    return tuple(max(now[k], least[k]) if k in now else n for k, n in enumerate(shape)), plain
+
+
+def _blocks(mapping: Mapping, sources: VirtualSources) -> list[Mapping]:
+    """Return the mappings of a pattern, up to the first source that is not there."""
+    found: list[Mapping] = []
+    while True:
+        block = mapping.block(len(found))
+        if sources.shape(block) is None:
+            return found
+        found.append(block)
+        check_count("virtual_mappings", len(found), "mappings of a virtual dataset")
+
+
+def _reach(mapping: Mapping, axis: int, theirs: tuple[int, ...] | None) -> int:
+    """Return how far a selection without end goes, given the shape of its source."""
+    other = mapping.outside.endless
+    inside, outside = mapping.inside.parts, mapping.outside.parts
+    if theirs is None:
+        return 0
+    if other is None or inside is None or outside is None or other >= len(theirs):
+        raise SourceError("only one of two selections of a virtual dataset is without end")
+    count = _elements(outside[other], theirs[other])
+    start, stride, _, block = inside[axis]
+    if not count:
+        return 0
+    if block in (UNLIMITED, stride):
+        return start + count
+    whole, rest = divmod(count, block)
+    return start + (whole * stride + rest if rest else (whole - 1) * stride + block)
+
+
+def _elements(part: Part, extent: int) -> int:
+    """Return how many elements a selection without end has along an axis of this extent."""
+    start, stride, _, block = part
+    if start >= extent:
+        return 0
+    if block in (UNLIMITED, stride):
+        return extent - start
+    blocks = -(-(extent - start) // stride)
+    return (blocks - 1) * block + min(extent - start - (blocks - 1) * stride, block)
