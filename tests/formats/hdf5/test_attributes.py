@@ -180,3 +180,18 @@ def test_many_attributes_and_dimensions_by_xarray(tmp_path):
     assert_same(path, group)
     assert group["v"].dims == ("time", "x")
     assert {name: group["v"].attrs[name] for name in attributes} == attributes
+
+
+def test_references_to_named_datatypes(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["types/t"], file["u"], file["x"] = np.dtype("i4"), np.dtype("f8"), [1, 2]
+        file["a_link"] = h5py.SoftLink("/types/t")
+        file["x"].attrs["one"] = file["types/t"].ref
+        both = np.array([file["u"].ref, file["x"].ref, h5py.Reference()], h5py.ref_dtype)
+        file["x"].attrs["several"] = both
+        file["x"].attrs.create("of_the_type", 7, dtype=file["types/t"])
+    attributes = scan_all(path)["x"].attrs
+    assert attributes == {"one": "/types/t", "several": ["/u", "/x", ""], "of_the_type": 7}
+    with h5py.File(path) as file:
+        assert file[file["x"].attrs["one"]].name == attributes["one"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ class Parts:
         """Take the file that is scanned, and list what is in it."""
         walker = Walker(file.objects, file.library, self._refuse(file), self.limits)
         root = walker.root()
-        part = self._part(file, walker, root, ExitStack())
+        part = self._part(file, walker, root, walker.types, ExitStack())
         self._open[part.key] = part
         part.read_ahead(root)
         self._open_ahead(part, root)
@@ -175,11 +175,19 @@ class Parts:
 
     def _other(self, file: OpenFile, stack: ExitStack) -> Part:
         # Names of what references point to are those of all objects, whether linked to or not.
-        root = Walker(file.objects, file.library, _ignore).root()
+        whole = Walker(file.objects, file.library, _ignore)
+        root = whole.root()
         walker = Walker(file.objects, file.library, self._refuse(file), self.limits)
-        return self._part(file, walker, root, stack)
+        return self._part(file, walker, root, whole.types, stack)
 
-    def _part(self, file: OpenFile, walker: Walker, root: Node, stack: ExitStack) -> Part:
+    def _part(
+        self,
+        file: OpenFile,
+        walker: Walker,
+        root: Node,
+        types: Mapping[int, str],
+        stack: ExitStack,
+    ) -> Part:
         paths: dict[int, str] = {}
         nodes = [node for node in root.walk() if node.outside is None]
         # The names by hard links come first, as in HDF5.
@@ -188,6 +196,7 @@ class Parts:
                 paths.setdefault(node.address, node.path)
         for node in nodes:
             paths.setdefault(node.address, node.path)
+        paths.update(types)
         near = Surroundings(
             file, self.access, lambda uri: opened(uri, self.access.options_of(uri)), paths
         )

@@ -95,12 +95,15 @@ class Walker:
     refuse : callable
         Called with the path of each link that leads nowhere useful, and the reason as error.
     limits : Limits
+    types : dict
+        Path of each named datatype that was met, by address: references may point to them.
     """
 
     objects: Objects | None
     library: Library
     refuse: Refuse
     limits: Limits = field(default_factory=Limits)
+    types: dict[int, str] = field(default_factory=dict)
     _seen: set[int] = field(default_factory=set)
     _listed: dict[int, dict[bytes, Link]] = field(default_factory=dict)
 
@@ -252,7 +255,10 @@ class Walker:
         kind = self._kind(address, target)
         if kind == "group":
             return Node(path, target, address, [])
-        return Node(path, target, address) if kind == "dataset" else None
+        if kind == "dataset":
+            return Node(path, target, address)
+        self.types.setdefault(address, _text(target).lstrip("/"))
+        return None
 
     def _check(self, node: Node, above: tuple[int, ...]) -> None:
         """Refuse to enter a group that holds itself, or what no real file holds."""
