@@ -5,6 +5,7 @@ They take the filter's own parameters as HDF5 keeps them, and cannot be encoded.
 
 from __future__ import annotations
 
+import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from virtualzarr.errors import CodecError
 
 _AT_ONCE = 1 << 14
 _MOST_PARTS = 4096
+# Of a JPEG-LS frame: bits of a sample, lines, samples in a line, components.
+_FRAME = struct.Struct(">BHHB")
 _ATOMIC, _ARRAY, _COMPOUND, _BYTES = 1, 2, 3, 4
 
 
@@ -181,6 +184,8 @@ class JpegLs(Filter):
     """HDF5 filter 32018 (``virtualzarr.hdf5_jpegls``): JPEG-LS, as fcidecomp has it.
 
     Each chunk is an image with all that is needed to decode it; the parameters are not used.
+    Components that are scans of their own, as the filter writes them, become planes; those of an
+    image whose scan holds all of them stay side by side in each pixel.
     """
 
     compressor = True
@@ -189,7 +194,8 @@ class JpegLs(Filter):
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the samples' bytes."""
         raw = bytes(as_u1(data))
-        need, room = self._size(raw), limit if size is None else size
+        frame = self._frame(raw)
+        need, room = frame.nbytes, limit if size is None else size
         if need > room:
             raise self.wrong_size(need, room)
         try:
@@ -198,15 +204,30 @@ class JpegLs(Filter):
             raise self.failed(error) from error
         if nbytes_of(out) != need:
             raise self.wrong_size(nbytes_of(out), need)
+        if frame.planes:  # imagecodecs puts components last in any case
+            out = np.moveaxis(out, -1, 0)
         return np.ascontiguousarray(out).reshape(-1).view(U1)
 
-    def _size(self, raw: bytes) -> int:
-        """Return the bytes of the image, as its frame header says (ISO/IEC 14495-1, C.2.2)."""
-        at = 2
+    def _frame(self, raw: bytes) -> _Frame:
+        """Return what the headers say (ISO/IEC 14495-1, C.2.2 and C.2.3)."""
+        at, nbytes, components = 2, None, 0
         while raw[:2] == b"\xff\xd8" and at + 10 <= len(raw) and raw[at] == 0xFF:
             if raw[at + 1] == 0xF7:
-                height = int.from_bytes(raw[at + 5 : at + 7], "big")
-                width = int.from_bytes(raw[at + 7 : at + 9], "big")
-                return height * width * raw[at + 9] * (2 if raw[at + 4] > 8 else 1)
+                bits, height, width, components = _FRAME.unpack_from(raw, at + 4)
+                nbytes = height * width * components * (2 if bits > 8 else 1)
+            if raw[at + 1] == 0xDA and nbytes is not None:
+                mode = raw[at + 6 + 2 * raw[at + 4] :][:1]
+                if components > 1 and mode not in (b"\0", b"\2"):
+                    raise self.failed("its components take turns line by line")
+                return _Frame(nbytes, components > 1 and mode == b"\0")
             at += 2 + int.from_bytes(raw[at + 2 : at + 4], "big")
-        raise self.failed("the data are no JPEG-LS image")
+        if nbytes is None:
+            raise self.failed("the data are no JPEG-LS image")
+        return _Frame(nbytes, False)
+
+
+class _Frame(NamedTuple):
+    """Of a JPEG-LS image: bytes of all samples, and whether each component is a scan of its own."""
+
+    nbytes: int
+    planes: bool

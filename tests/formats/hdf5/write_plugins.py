@@ -47,7 +47,8 @@ def lossy():
             if mode != {"accuracy": 0.5} or np.dtype(dtype).kind == "f":
                 cases[f"zfp-{name}-{dtype[1:]}-{dtype[0] == '<'}"] = dtype, hdf5plugin.Zfp(**mode)
     for dtype in ("u1", "<u2"):
-        cases[f"fcidecomp-{dtype[-2:]}"] = dtype, hdf5plugin.FciDecomp()
+        for components in ("", 2, 3, 4):
+            cases[f"fcidecomp-{dtype[-2:]}{components}"] = dtype, hdf5plugin.FciDecomp()
     for dtype in ("<f4", ">i2", "u1"):
         for name, options in (("plain", {}), ("shuffle", {"filters": 1}), ("bits", {"filters": 2})):
             cases[f"blosc2-{name}-{np.dtype(dtype).name}"] = dtype, hdf5plugin.Blosc2(**options)
@@ -60,9 +61,11 @@ def write_lossy(folder):
         path = Path(folder, f"lossy-{name}.h5")
         image = name.startswith("fcidecomp")  # which leaves small chunks as they are
         shape, chunks = ((70, 100), (32, 40)) if image else (SHAPE, CHUNKS)
+        if image and name[-2] in "12":  # several components
+            shape, chunks = ((int(name[-1]), *part) for part in (shape, chunks))
         with h5py.File(path, "w") as file:
             made = file.create_dataset("x", shape, dtype, chunks=chunks, **options)
-            made[...] = np.arange(7000).reshape(shape) % 60 if image else values(dtype)
+            made[...] = np.arange(made.size).reshape(shape) % 60 if image else values(dtype)
         with h5py.File(path) as file:
             np.save(path.with_suffix(".npy"), file["x"][...])
 
