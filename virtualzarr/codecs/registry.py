@@ -24,6 +24,7 @@ _BUILTIN: dict[str, str] = {
     "virtualzarr.pick": "pick:Pick",
     "virtualzarr.repeat": "pick:Repeat",
     "virtualzarr.truncate": "truncate:Truncate",
+    "virtualzarr.byte_slice": "byte_slice:ByteSlice",
     "virtualzarr.unpack": "packing:Unpack",
     "virtualzarr.time": "timeunits:TimeUnits",
     "virtualzarr.hdf5_bitshuffle": "hdf5:Bitshuffle",

@@ -27,13 +27,14 @@ TILE_WIDTH, TILE_LENGTH, TILE_DEPTH, TABLES = 322, 323, 32998, 347
 EER_METADATA = 65001
 """The tag that tifffile knows the files of electron counting detectors by."""
 
+PACKBITS = 32773
 JPEG = (6, 7, 33007, 34892)
 CODECS = {
     **dict.fromkeys(JPEG, "jpeg8"),
     **dict.fromkeys((8, 32946, 50013), "deflate"),
     **dict.fromkeys((34926, 50000), "zstd"),
     **dict.fromkeys((65000, 65001, 65002), "eer"),
-    2: "ccittrle", 3: "ccittfax3", 4: "ccittfax4", 5: "lzw", 32773: "packbits", 34925: "lzma",
+    2: "ccittrle", 3: "ccittfax3", 4: "ccittfax4", 5: "lzw", PACKBITS: "packbits", 34925: "lzma",
     48124: "jetraw",
 }  # fmt: skip
 """TIFF compressions whose decoders can be kept to the size of the block, and imagecodecs' names."""

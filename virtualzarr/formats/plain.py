@@ -76,7 +76,8 @@ def plain_array(
         attributes=dict(attributes or {}),
     )
     if unpacked is not None:
-        pipeline = _in_gzip(metadata.pipeline, dtype, offset, unpacked)
+        behind = make("virtualzarr.byte_slice", start=offset, length=unpacked)
+        pipeline = Pipeline([*metadata.pipeline.codecs, behind, make("gzip")])
         metadata, offset, nbytes = metadata.replace(pipeline=pipeline), 0, nbytes and source.size
     if nbytes:
         manifest = Manifest.single(source, offset, nbytes, len(shape))
@@ -103,19 +104,6 @@ def plain_pipeline(dtype: np.dtype[Any], axes: Sequence[int] | None = None) -> P
         big = dtype.newbyteorder(">") == dtype
         codecs.append(make("bytes", endian="big" if big else "little"))
     return Pipeline(codecs)
-
-
-def _in_gzip(pipeline: Pipeline, dtype: np.dtype[Any], offset: int, unpacked: int) -> Pipeline:
-    """Return the codecs of elements that begin somewhere in what a whole file unpacks to."""
-    width = dtype.itemsize
-    if offset % width or unpacked % width:
-        raise UnsupportedError(
-            f"elements of {width} bytes at byte {offset} of {unpacked} that are compressed; "
-            "decompress the file (gunzip)"
-        )
-    *order, stored = pipeline.codecs
-    part = make("virtualzarr.pick", axis=0, index=offset // width, length=unpacked // width, step=1)
-    return Pipeline([*order, make("reshape", shape=[-1]), part, stored, make("gzip")])
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:

@@ -245,3 +245,39 @@ def test_any_combination(tmp_path_factory, data):
         assert same(array[...], tiff.series[0].asarray())
         window = tuple(slice(n // 3, max(n // 3 + 1, 2 * n // 3)) for n in array.shape)
         assert same(array[window], tiff.series[0].asarray()[window])
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("shape", [(40, 50), (40, 48), (48, 50), (40, 50, 3), (2, 40, 50)])
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+def test_packbits_tiles_that_hold_only_the_image(tmp_path, shape, columns, byteorder):
+    import imagecodecs
+
+    data = ramp("u2", shape)
+    samples = shape[2:] if shape[-1] == 3 else ()
+    pages = data[None] if len(shape) == 2 or samples else data
+
+    def tiles():
+        for page in pages:
+            for row, column in product(range(0, page.shape[0], 16), range(0, page.shape[1], 16)):
+                part = page[row : row + 16, column : column + 16]
+                width = part.shape[1] if columns else 16
+                tile = np.zeros((len(part), width, *samples), f"{byteorder}u2")
+                tile[:, : part.shape[1]] = part
+                yield imagecodecs.packbits_encode(tile.tobytes())
+
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(
+        path, tiles(), shape=shape, dtype="u2", tile=(16, 16), compression="packbits",
+        byteorder=byteorder, photometric="rgb" if samples else "minisblack", metadata=None,
+    )  # fmt: skip
+    arrays = check_file(path)
+    assert same(np.stack([arrays[name][...] for name in arrays]).reshape(shape), data)
+
+
+def test_packbits_tiles_stored_whole_keep_a_codec_that_others_have(tmp_path):
+    path = tmp_path / "a.tif"
+    assert write(path, ramp("u2", (40, 50)), "packbits", tile=(16, 16))
+    array = check_file(path)["0"]
+    assert array.manifest.decoder is None
+    assert array.metadata.pipeline.codecs[-1].name == "imagecodecs_packbits"

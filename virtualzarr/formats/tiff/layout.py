@@ -71,6 +71,15 @@ class Segments:
             rows[-1] = extent - (len(rows) - 1) * edge
         return rows
 
+    @property
+    def at_edge(self) -> NDArray[np.bool_]:
+        """Which tiles reach past the last row or column of the page."""
+        past = np.zeros(self.counts[:CONTIG], bool)
+        for axis in (LENGTH, WIDTH):
+            if self.tiled and self.extents[axis] % self.edges[axis]:
+                past[(slice(None),) * axis + (-1,)] = True
+        return past.reshape(-1)
+
     def raw_bytes(self, row: int) -> NDArray[np.int64]:
         """Return the bytes of each segment's elements, given those of one row of a segment."""
         each = (self.rows * self.edges[DEPTH] * row)[:, None]

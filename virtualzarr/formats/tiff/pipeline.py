@@ -135,6 +135,19 @@ def page_pipeline(
         return Pipeline([segment])
 
 
+def cut_pipeline(page: Any) -> Pipeline:
+    """Return the codecs of tiles that may be stored without what lies outside of the image.
+
+    Raises
+    ------
+    UnsupportedError
+        If tifffile does not decode them; the message names the feature.
+    """
+    segment = _segment(page, None, cut=True)
+    segment.check(Spec(Segments.of(page).edges, page.dtype.newbyteorder("=")))
+    return Pipeline([segment])
+
+
 def _own_codecs(
     page: Any, axis: int | None, dtype: np.dtype[Any], tables: bytes | None, odd_jpeg: bool
 ) -> Pipeline:
@@ -164,7 +177,7 @@ def _own_codecs(
     return Pipeline(chain)
 
 
-def _segment(page: Any, tables: bytes | None, odd_jpeg: bool) -> TiffSegment:
+def _segment(page: Any, tables: bytes | None, cut: bool) -> TiffSegment:
     """Return the codec that hands strips or tiles to tifffile."""
     separate = page.planarconfig == 2
     samples = 1 if separate else int(page.shaped[-1])
@@ -184,7 +197,7 @@ def _segment(page: Any, tables: bytes | None, odd_jpeg: bool) -> TiffSegment:
     if page.is_tiled and not page.is_contiguous:
         tags |= {322: page.tilewidth, 323: page.tilelength}
         tags |= {32998: page.tiledepth} if page.tiledepth > 1 else {}
-        tags |= {256: page.imagewidth, 257: page.imagelength} if odd_jpeg else {}
+        tags |= {256: page.imagewidth, 257: page.imagelength} if cut else {}
     else:
         tags[256] = page.imagewidth
     configuration: dict[str, Any] = {

@@ -13,14 +13,16 @@ import grids
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.base import ArrayArray, Spec
-from virtualzarr.codecs.tiff_segment import JPEG
+from virtualzarr.codecs.imagecodecs_bridge import library
+from virtualzarr.codecs.tiff_segment import JPEG, PACKBITS
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
 from virtualzarr.formats.tiff.directories import check_alike, odd_jpeg
 from virtualzarr.formats.tiff.files import Files
-from virtualzarr.formats.tiff.layout import Layout, Segments, raw_runs, split_plane
+from virtualzarr.formats.tiff.layout import WIDTH, Layout, Segments, raw_runs, split_plane
 from virtualzarr.formats.tiff.pipeline import (
     check_supported,
+    cut_pipeline,
     is_one_jpeg,
     page_pipeline,
     row_bytes,
@@ -209,9 +211,11 @@ def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files:
     check_within(offset, length, source_of_page[:, None], sources)
     grid = grids.parse(layout.chunks(segments.runs), shape)
     source = np.where(length > 0, source_of_page[:, None], np.int32(-1))
-    decoder: NDArray[np.int64] | None = None
-    if len(pipelines) > 1:
-        decoder = np.broadcast_to(chosen[:, None] - 1, length.shape).reshape(grid.grid_shape)
+    number = np.broadcast_to(chosen[:, None] - 1, length.shape)
+    if _is_cut(pages, page, segments, offset[:, -1], length[:, -1]):
+        number = np.where(segments.at_edge, len(pipelines) - 1, number)
+        pipelines = [*pipelines, cut_pipeline(page)]
+    decoder = number.reshape(grid.grid_shape) if len(pipelines) > 1 else None
     manifest = Manifest(
         grid.grid_shape,
         sources,
@@ -222,6 +226,41 @@ def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files:
         decoder,
     )
     return grid, pipelines[0], manifest
+
+
+def _is_cut(
+    pages: Sequence[Any],
+    keyframe: Any,
+    segments: Segments,
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+) -> bool:
+    """Whether of tiles at the edges only what lies in the image was stored, as few writers do.
+
+    One of the last tiles of pages tells, decoded. Such files were met with PackBits only.
+
+    Parameters
+    ----------
+    pages : sequence of (tifffile.TiffPage, TiffFrame or None)
+    keyframe : tifffile.TiffPage
+    segments : Segments
+    offset, length : int64 array
+        Of the last tile of each page.
+    """
+    if int(keyframe.compression) != PACKBITS or not segments.at_edge[-1] or not length.any():
+        return False
+    whole = math.prod(segments.edges[:WIDTH]) * row_bytes(keyframe)
+    index = int(np.flatnonzero(length)[0])
+    if length[index] > 2 * whole:  # PackBits makes nothing longer than by one byte in 128
+        return False
+    handle = pages[index].parent.filehandle
+    handle.seek(int(offset[index]))
+    try:
+        raw = handle.read(int(length[index]))
+        found = library("imagecodecs_packbits").packbits_decode(raw)
+    except (RuntimeError, ValueError):  # said when it is read
+        return False
+    return len(found) < whole
 
 
 def _one_jpeg(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files) -> Parts:
