@@ -20,7 +20,7 @@ from virtualzarr.errors import (
 from virtualzarr.formats.kerchunk import scan
 from virtualzarr.growing import append, check, convert, rename
 from virtualzarr.publish import publish
-from virtualzarr.publish import target as target_module
+from virtualzarr.stores import atomic_files
 
 pytest.importorskip("pyarrow")
 
@@ -108,7 +108,7 @@ def test_folders_are_replaced_also_where_they_cannot_be_exchanged(tmp_path, monk
     files = [write(tmp_path / f"{i}.nc", 4 * i, axis=1) for i in range(2)]
     refs = tmp_path / "refs.parq"
     publish(vz.virtualize(files[0]), refs)
-    monkeypatch.setattr(target_module, "exchange", lambda one, other: False)
+    monkeypatch.setattr(atomic_files, "exchange", lambda one, other: False)
     append(refs, files[1], "time")
     assert vz.open(refs)["air"].shape == (6, 8)
     assert not list(tmp_path.glob(".*"))
@@ -203,7 +203,7 @@ def test_an_interrupted_append_leaves_what_was_there(tmp_path, files, form, monk
             real(source, target)
 
         with monkeypatch.context() as patch:
-            patch.setattr(target_module.os, "replace", replace)
+            patch.setattr(atomic_files.os, "replace", replace)
             try:
                 append(refs, files[2:], "time")
             except KeyboardInterrupt:

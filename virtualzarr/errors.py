@@ -113,6 +113,10 @@ class PublishError(VirtualZarrError, ValueError):
     """Something cannot be published so that foreign readers would read it right."""
 
 
+class WriteError(PublishError, OSError):
+    """A file cannot be written: there is no space, no permission, or no such folder."""
+
+
 class RefusedWarning(UserWarning):
     """A variable could not be virtualized; the rest of the file works."""
 

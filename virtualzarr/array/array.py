@@ -36,6 +36,7 @@ from virtualzarr.metadata.transformers import transformer
 from virtualzarr.metadata.units import dimension_units
 from virtualzarr.stores import Store
 from virtualzarr.stores.access import Access
+from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.stores.store import read_only
 
 if TYPE_CHECKING:
@@ -527,7 +528,10 @@ class Array:
 
     def _change_metadata(self, changes: Callable[[ArrayMetadata], dict[str, Any]]) -> None:
         """Change members of the stored metadata to what a function makes of those stored."""
-        known = change(self._own_store(), self.path, self.metadata, changes, self._known)
+        store = self._own_store()
+        native = bool(self.metadata.storage_transformers)
+        with hierarchy_lock(store, self.path) if native else nullcontext():
+            known = change(store, self.path, self.metadata, changes, self._known)
         self._take_over(known)
 
     def _take_over(self, known: Known) -> None:

@@ -95,6 +95,11 @@ def _add_scan(commands: Any, common: argparse.ArgumentParser) -> None:
         "--copy", action="store_true",
         help="store anew the chunks that no other tool could read where they are",
     )  # fmt: skip
+    scan.add_argument(
+        "--overwrite", action="store_true",
+        help="replace what is there, whatever it is, but never a file that is referred to "
+        "(default: only references of the same form)",
+    )  # fmt: skip
     scan.add_argument("-q", "--quiet", action="store_true", help="no progress bar, no report")
 
 
@@ -146,7 +151,7 @@ def _scan(options: argparse.Namespace) -> int:
         on_error=options.on_error,
         progress=False if options.quiet else None,
     )
-    report = group.publish(options.output, copy=options.copy)
+    report = group.publish(options.output, copy=options.copy, overwrite=options.overwrite)
     if not options.quiet:
         print(report)
     return OK

@@ -35,6 +35,11 @@ def add_references(commands: Any, common: argparse.ArgumentParser) -> None:
     placing = argparse.ArgumentParser(add_help=False)
     placing.add_argument("--form", choices=FORMS, help="of the references (default: by the name)")
     placing.add_argument(
+        "--overwrite", action="store_true",
+        help="replace what is there, whatever it is, but never a file that is referred to "
+        "(default: only references of the same form)",
+    )  # fmt: skip
+    placing.add_argument(
         "--relative", action="store_true", help="name local files as seen from the references"
     )
     _add_concat(commands, [common, writing, copying, scanning, placing])
@@ -129,6 +134,7 @@ def _published(options: argparse.Namespace, group: Any, target: str) -> int:
         copy=options.copy,
         plugin_codecs=options.plugin_codecs,
         relative=options.relative,
+        overwrite=options.overwrite,
     )
     if not options.quiet:
         print(report)
@@ -193,6 +199,7 @@ def _convert(options: argparse.Namespace) -> int:
         copy=options.copy,
         plugin_codecs=options.plugin_codecs,
         relative=options.relative,
+        overwrite=options.overwrite,
     )
     if options.dry_run or not options.quiet:
         print(report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ from virtualzarr.metadata import GroupMetadata
 from virtualzarr.metadata.ome import ome_changes
 from virtualzarr.publish.report import many
 from virtualzarr.stores import Store
+from virtualzarr.stores.files import resolve_uri
 from virtualzarr.stores.zip import ZipStore
 
 PROGRESS_FROM = 64 * 1024 * 1024
@@ -184,7 +184,8 @@ def copy(
         _spell_ome(plans, wanted)
     with places.opened(destination, overwrite, destination_options) as store:
         start = node_path(name, wanted)
-        uri = os.fspath(destination) if isinstance(store, ZipStore) else store.uri
+        named = isinstance(store, ZipStore) and not isinstance(destination, ZipStore)
+        uri = resolve_uri(destination) if named else store.uri
         places.check_apart(nodes, store, start, uri)
         works: dict[str, Copying] = {}
         for below, node in nodes.items():

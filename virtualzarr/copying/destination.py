@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from virtualzarr.array import Array
@@ -29,6 +29,7 @@ from virtualzarr.hierarchy import (
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.models.known import spec_of
 from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.atomic_files import replacing
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.memory import MemoryStore
 from virtualzarr.stores.views import unwrapped
@@ -50,15 +51,8 @@ def opened(
     path = resolve_uri(target)
     if os.path.lexists(path) and not overwrite:
         raise NodeExistsError("there is a file already; overwrite=True replaces it", file=path)
-    part = f"{path}.part"
-    try:
-        with ZipStore(part, "w") as store:
-            yield store
-        os.replace(part, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(part)
-        raise
+    with replacing(path) as part, ZipStore(part, "w") as store:
+        yield store
 
 
 def check_apart(nodes: Mapping[str, Array | Group], store: Store, path: str, uri: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from virtualzarr.array import Array
@@ -11,14 +13,15 @@ from virtualzarr.array.references import as_virtual
 from virtualzarr.combine import concat, stack
 from virtualzarr.combine.api import has_dimension
 from virtualzarr.errors import MismatchError, SourceChangedError
-from virtualzarr.formats import detect
 from virtualzarr.group import Group
 from virtualzarr.growing.checking import changes_of, facts_of
 from virtualzarr.growing.keeping import kept, kept_cells
 from virtualzarr.growing.published import (
     arrays_of,
+    check_state,
     form_of,
     formats_of,
+    kind_of,
     open_published,
     place_of,
     sources_of,
@@ -32,6 +35,9 @@ from virtualzarr.publish.preview import Preview, planned
 from virtualzarr.publish.references import write
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.scanning import Paths, find_files, scan_files
+from virtualzarr.stores import open_store
+from virtualzarr.stores.atomic_files import exclusive_writing
+from virtualzarr.stores.locks import hierarchy_lock
 
 
 def append(
@@ -85,7 +91,7 @@ def append(
         Files are there already, or differ in what must be equal; see `concat`.
     SourceChangedError
         A file is there already, but was another one when it was scanned; or somebody else wrote
-        the references meanwhile.
+        the references meanwhile, and nothing was written.
     PublishError
         What results cannot be published so that others read it right.
 
@@ -98,62 +104,107 @@ def append(
     native form the new references are stored beside the old ones, and then named by the metadata;
     nothing that is there is read or written but the end of each array.
 
+    In directories, processes that write the same references wait for each other, from reading what
+    is there to replacing it; a process that dies blocks nobody. At URLs there is no lock: let only
+    one process write. What its store says of the references (entity tag, generation, date) is
+    compared right before writing, and an append that finds them changed writes nothing.
+
     Examples
     --------
     >>> append("air.json", "2026-11-*.nc", "time")  # doctest: +SKIP
     """
     if duplicates not in ("raise", "skip"):
         raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
-    uri, before = place_of(target), state_of(target)
+    uri = place_of(target)
+    kind = kind_of(uri, storage_options)
     files = find_files(paths, storage_options)
-    if detect(uri, storage_options) == "zarr":
-        groups = scan_files(files, format, on_error, parallel, storage_options, progress)
-        options = {"combine_attrs": "override", **options}
-        access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
-        return _append_native(uri, groups, concat_dim, duplicates, dry_run, access, options)
-    opened = open_published(uri, storage_options, allowed)
     groups = scan_files(files, format, on_error, parallel, storage_options, progress)
+    request = _Request(
+        concat_dim,
+        duplicates,
+        dry_run,
+        {"storage_options": storage_options, "allowed": allowed},
+        {"combine_attrs": "override", **options},
+    )
+    if kind == "zarr":
+        return _append_native(uri, groups, request)
+    publishing = {"copy": copy, "plugin_codecs": plugin_codecs, "on_error": on_error}
+    scanned = list(zip(files, groups, strict=True))
+    with nullcontext() if dry_run else exclusive_writing(uri):
+        return _append(uri, scanned, request, publishing, progress)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What an append was asked for.
+
+    Attributes
+    ----------
+    dim : str
+    duplicates : str
+    dry_run : bool
+    access : dict
+        How the references are opened.
+    joining : dict
+        Options of `concat`.
+    """
+
+    dim: str
+    duplicates: str
+    dry_run: bool
+    access: dict[str, Any]
+    joining: dict[str, Any]
+
+
+def _append(
+    uri: str,
+    scanned: Sequence[tuple[str, Group]],
+    request: _Request,
+    publishing: dict[str, Any],
+    progress: bool | None,
+) -> PublishReport | Preview | None:
+    """Add to references, with the lock held from reading what is there to writing it."""
+    storage_options = request.access["storage_options"]
+    before = state_of(uri, storage_options)
+    opened = open_published(uri, **request.access)
     known = {source.uri: source for source in sources_of(opened.node)}
     fresh = [
-        group
-        for file, group in zip(files, groups, strict=True)
-        if not _is_there(file, group, known, duplicates)
+        group for file, group in scanned if not _is_there(file, group, known, request.duplicates)
     ]
     if not fresh:
         return None
-    joined = _joined(opened.node, fresh, concat_dim, {"combine_attrs": "override", **options})
-    form = form_of(uri, opened, plugin_codecs)
+    joined = _joined(opened.node, fresh, request.dim, request.joining)
+    form = form_of(uri, opened, publishing.pop("plugin_codecs"))
     zarr_format = 3 if 3 in formats_of(opened.node) and 3 in form.zarr_formats else None
-    if dry_run:
+    if request.dry_run:
         return planned(joined, uri, form, zarr_format)
-    plan = make_plan(joined, copy=copy, zarr_format=zarr_format, on_error=on_error, form=form)
-    if state_of(target) != before:
-        raise SourceChangedError("somebody else wrote here meanwhile; append again", file=uri)
-    options = {"storage_options": storage_options, "progress": progress}
+    plan = make_plan(joined, zarr_format=zarr_format, form=form, **publishing)
+    check_state(uri, before, storage_options)
+    if form.name == "icechunk":
+        unchanged = {**kept_cells(opened, plan), "expected": before}
+    else:
+        unchanged = kept(opened, plan)
     return write(
-        plan, uri, form, [], relative=opened.relative, **options,
-        **(kept_cells(opened, plan) if form.name == "icechunk" else kept(opened, plan)),
+        plan, uri, form, [], relative=opened.relative, progress=progress,
+        storage_options=storage_options, **unchanged,
     )  # fmt: skip
 
 
 def _append_native(
-    uri: str,
-    groups: Sequence[Group],
-    dim: str,
-    duplicates: str,
-    dry_run: bool,
-    access: dict[str, Any],
-    options: dict[str, Any],
+    uri: str, groups: Sequence[Group], request: _Request
 ) -> PublishReport | Preview | None:
     """Add to a hierarchy in the native form, of which only the end is looked at."""
+    dim, access, joining = request.dim, request.access, request.joining
     new = [group if has_dimension(group, dim) else stack([group], dim=dim) for group in groups]
-    fresh = native.not_there(uri, new, dim, duplicates, **access)
-    if not fresh:
-        return None
-    addition: Any = concat(fresh, dim=dim, **options) if len(fresh) > 1 else fresh[0]
-    if dry_run:
-        return planned(addition, uri, FORMS["native"], None)
-    return native.append(uri, addition, dim, **access, **options)
+    store = open_store(uri, access["storage_options"])
+    with nullcontext() if request.dry_run else hierarchy_lock(store):
+        fresh = native.not_there(uri, new, dim, request.duplicates, **access)
+        if not fresh:
+            return None
+        addition: Any = concat(fresh, dim=dim, **joining) if len(fresh) > 1 else fresh[0]
+        if request.dry_run:
+            return planned(addition, uri, FORMS["native"], None)
+        return native.append(uri, addition, dim, **access, **joining)
 
 
 def _virtual(node: Group | Array) -> Any:

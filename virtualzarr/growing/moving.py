@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,15 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.formats import detect
 from virtualzarr.group import Group
-from virtualzarr.growing.published import form_of, formats_of, open_published, place_of, sources_of
+from virtualzarr.growing.published import (
+    check_state,
+    form_of,
+    formats_of,
+    open_published,
+    place_of,
+    sources_of,
+    state_of,
+)
 from virtualzarr.manifest import Manifest
 from virtualzarr.opening import open as open_node
 from virtualzarr.publish import native
@@ -20,6 +29,7 @@ from virtualzarr.publish.plan import make_plan
 from virtualzarr.publish.preview import Preview
 from virtualzarr.publish.references import preview, publish, write
 from virtualzarr.publish.report import PublishReport
+from virtualzarr.stores.atomic_files import exclusive_writing
 from virtualzarr.stores.files import is_url
 
 Names = Mapping[str, str] | Callable[[str], str]
@@ -70,6 +80,19 @@ def rename(
         return native.rename(
             uri, naming, dry_run=dry_run, relative=relative, storage_options=storage_options
         )
+    with nullcontext() if dry_run else exclusive_writing(uri):
+        return _rename(uri, naming, dry_run, relative, storage_options)
+
+
+def _rename(
+    uri: str,
+    naming: Callable[[str], str],
+    dry_run: bool,
+    relative: bool | None,
+    storage_options: Mapping[str, Any] | None,
+) -> dict[str, str]:
+    """Rename sources in references, with the lock held unless nothing is written."""
+    before = state_of(uri, storage_options)
     opened = open_published(uri, storage_options, "*")
     known = [source.uri for source in sources_of(opened.node)]
     new = {old: name for old in known if (name := naming(old)) != old}
@@ -86,10 +109,11 @@ def rename(
     plan = make_plan(
         node, copy=False, zarr_format=max(formats, default=None), on_error="raise", form=kind
     )
-    size: dict[str, Any] = {}
+    details: dict[str, Any] = {"expected": before} if kind.name == "icechunk" else {}
     if opened.folder is not None:
-        size["record_size"] = opened.folder.record_size
-    write(plan, uri, kind, [], relative=relative, storage_options=storage_options, **size)
+        details["record_size"] = opened.folder.record_size
+    check_state(uri, before, storage_options)
+    write(plan, uri, kind, [], relative=relative, storage_options=storage_options, **details)
     return new
 
 

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import SourceChangedError, SourceNotFoundError, UnsupportedError
 from virtualzarr.formats import detect
 from virtualzarr.formats.icechunk import open_repository
+from virtualzarr.formats.kerchunk.folder import METADATA
 from virtualzarr.formats.kerchunk.scan import Opened, open_references
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.publish.plan import FORMS, Form
 from virtualzarr.publish.rules import TRUNCATE
-from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores import icechunks
+from virtualzarr.stores.files import Connection, is_url, resolve_uri
 from virtualzarr.stores.icechunks import is_repository
 
 
@@ -27,14 +29,67 @@ def place_of(target: Any) -> str:
     return resolve_uri(target).rstrip("/")
 
 
-def state_of(target: Any) -> object:
-    """Return what tells that somebody wrote to a local target."""
-    uri = place_of(target)
-    path = os.path.join(uri, ".zmetadata") if os.path.isdir(uri) else uri
-    if is_url(uri) or not os.path.exists(path):
+def state_of(uri: str, storage_options: Mapping[str, Any] | None = None) -> object:
+    """Return what tells that somebody wrote to references; None where nothing is there.
+
+    Of a repository that is the snapshot at the end of its branch; of files and objects, what their
+    store says of the one that is written last.
+    """
+    if is_repository(uri):
+        return icechunks.tip(uri, storage_options)
+    if not is_url(uri):
+        path = os.path.join(uri, METADATA) if os.path.isdir(uri) else uri
+        found = os.stat(path) if os.path.exists(path) else None
+        return found and (found.st_ino, found.st_mtime_ns, found.st_size)
+    return _object_state(uri, storage_options) or _object_state(
+        f"{uri}/{METADATA}", storage_options
+    )
+
+
+_TELLING = (
+    "ETag", "etag", "generation", "version_id", "VersionId", "md5Hash", "content_md5", "size",
+    "LastModified", "last_modified", "updated", "mtime", "created",
+)  # fmt: skip
+"""What file systems call that which another version of an object has another of."""
+
+
+def _object_state(uri: str, storage_options: Mapping[str, Any] | None) -> object:
+    connection = Connection(uri, storage_options)
+    connection.call("invalidate_cache", connection.path, uri)
+    try:
+        facts = connection.call("info", connection.path, uri)
+    except SourceNotFoundError:
         return None
-    found = os.stat(path)
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    if facts.get("type") == "directory":
+        return None
+    return tuple((name, str(facts[name])) for name in _TELLING if facts.get(name) is not None)
+
+
+def check_state(uri: str, before: object, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Refuse to replace references that others have replaced since their state was taken.
+
+    Raises
+    ------
+    SourceChangedError
+    """
+    if state_of(uri, storage_options) != before:
+        raise SourceChangedError(
+            "somebody else wrote here meanwhile; nothing was written: do it again", file=uri
+        )
+
+
+def kind_of(uri: str, storage_options: Mapping[str, Any] | None) -> str:
+    """Return "kerchunk", "icechunk", or "zarr" for the native form.
+
+    Raises
+    ------
+    UnsupportedError
+        There are no references.
+    """
+    kind = detect(uri, storage_options)
+    if kind not in ("kerchunk", "icechunk", "zarr"):
+        raise UnsupportedError(f"there are no references, but {kind}", file=uri)
+    return kind
 
 
 def open_published(
@@ -43,11 +98,8 @@ def open_published(
     allowed: str | Iterable[str] | None,
 ) -> Opened:
     """Open references whose arrays are virtual."""
-    kind = detect(uri, storage_options)
-    if kind == "icechunk":
+    if kind_of(uri, storage_options) == "icechunk":
         return Opened(open_repository(uri, storage_options=storage_options, allowed=allowed))
-    if kind != "kerchunk":
-        raise UnsupportedError(f"there are no references, but {kind}", file=uri)
     return open_references(uri, storage_options=storage_options, allowed=allowed)
 
 

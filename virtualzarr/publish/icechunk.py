@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from virtualzarr.errors import PublishError
+from virtualzarr.errors import PublishError, SourceChangedError
 from virtualzarr.manifest import Manifest, References, Source, Sources
 from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.publish.copying import encoded_chunks
@@ -38,6 +38,7 @@ def write_icechunk(
     storage_options: Mapping[str, Any] | None = None,
     keep: Mapping[str, tuple[int, ...]] | None = None,
     message: str | None = None,
+    expected: object = None,
 ) -> tuple[int, int, list[str]]:
     """Commit references, and chunks that are copied or inline, to the main branch.
 
@@ -49,6 +50,13 @@ def write_icechunk(
         How many cells along each axis stay as they are; if not given, all is replaced.
     message : str, optional
         Of the commit.
+    expected : str, optional
+        The snapshot that the branch must end with, as the new one is made from it.
+
+    Raises
+    ------
+    SourceChangedError
+        Somebody else has committed meanwhile.
 
     Returns
     -------
@@ -59,6 +67,8 @@ def write_icechunk(
     prefixes = _prefixes(plan)
     repository = _repository(uri, prefixes, storage_options)
     session = repository.writable_session(BRANCH)
+    if expected is not None and session.snapshot_id != expected:
+        raise _overtaken(uri)
     store = session.store
     if keep is None:
         icechunks.clear(store)
@@ -71,12 +81,22 @@ def write_icechunk(
         nbytes, copied = nbytes + stored, copied + copies
         advance(counts.references - before)
     if session.has_uncommitted_changes:  # What has no chunks adds none.
-        session.commit(message or ("virtualzarr: append" if keep else "virtualzarr: publish"))
+        text = message or ("virtualzarr: append" if keep else "virtualzarr: publish")
+        try:
+            session.commit(text)
+        except icechunks.icechunk().ConflictError as error:
+            raise _overtaken(uri) from error
     notes = []
     if prefixes:
         names = ", ".join(repr(prefix) for prefix in prefixes)
         notes.append(f"who opens the repository must authorize virtual chunks below {names}")
     return nbytes, copied, notes
+
+
+def _overtaken(uri: str) -> SourceChangedError:
+    return SourceChangedError(
+        "somebody else committed meanwhile; nothing was written: do it again", file=uri
+    )
 
 
 def _unconsolidated(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:

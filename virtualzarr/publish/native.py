@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -39,16 +40,19 @@ from virtualzarr.metadata import (
 from virtualzarr.metadata.fill import same_fill
 from virtualzarr.models.known import spec_of
 from virtualzarr.native.chunks import NativeChunks
-from virtualzarr.native.documents import commit, settle
+from virtualzarr.native.documents import commit, settle, topmost
 from virtualzarr.native.growth import described_anew, grown, native_chunks, saved, tail
 from virtualzarr.native.parts import NO_SIZE, NO_TIME
-from virtualzarr.native.places import access_of
+from virtualzarr.native.places import access_of, folder_of
 from virtualzarr.nodes import open_hierarchy
 from virtualzarr.publish.copying import renamed
 from virtualzarr.publish.ome import in_zarr_format
+from virtualzarr.publish.replacing import check_sources
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.publish.rules import FILL, is_encodable, mask_value
 from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.files import is_url
+from virtualzarr.stores.locks import hierarchy_lock
 
 
 def save(
@@ -96,12 +100,40 @@ def save(
         raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
     store = open_store(target, storage_options)
     check_writable(store)
-    if overwrite:
-        delete_node(store, "", missing_ok=True)
-    elif node_at(store, "") is not None:
-        raise NodeExistsError("there is something already; overwrite=True replaces it",
-                              file=store.uri)  # fmt: skip
-    node = in_zarr_format(node, 3)
+    with hierarchy_lock(store, create=True):
+        if node_at(store, "") is not None:
+            if not overwrite:
+                raise NodeExistsError(
+                    "there is something already; overwrite=True replaces it", file=store.uri
+                )
+            _check_apart(node, store)
+        if overwrite:
+            delete_node(store, "", missing_ok=True)
+        if (found := next(iter(store.list()), None)) is not None:
+            raise NodeExistsError(
+                f"there is {found[0]!r}, which belongs to no Zarr hierarchy: remove it, or write "
+                "to another place",
+                file=store.uri,
+            )
+        return _save(in_zarr_format(node, 3), store, relative, on_error)
+
+
+def _check_apart(node: Group | Array, store: Store) -> None:
+    """Refuse to delete what is referred to."""
+    place = folder_of(store, "")
+    if place is not None and not is_url(place):
+        for array in _arrays_of(node):
+            check_sources(os.path.realpath(place), references.manifest_of(array).sources)
+
+
+def _arrays_of(node: Group | Array) -> list[Array]:
+    if isinstance(node, Array):
+        return [node]
+    return [member for _, member in node.members(None) if isinstance(member, Array)]
+
+
+def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> PublishReport:
+    """Write a hierarchy where there is none."""
     nodes = [("", node)] + (list(node.members(None)) if isinstance(node, Group) else [])
     documents: dict[str, bytes] = {}
     refused: dict[str, str] = {}
@@ -242,34 +274,40 @@ def append(
     ------
     MismatchError
         The addition differs in what must be equal, see `concat`; or some files are there already;
-        or somebody else has appended meanwhile.
+        or somebody else has changed an array meanwhile.
     SourceChangedError
         A file is there already, but was another one when it was scanned.
 
     Notes
     -----
     Who reads sees the hierarchy before or after: new references are stored first, beside the old
-    ones, then the documents change in one step. If two append at once, one of them fails.
+    ones, then the documents change in one step. In directories, who appends waits for others that
+    do; elsewhere, let only one process write: of two that append at once, one fails at best.
     """
     if duplicates not in ("raise", "skip"):
         raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
     store = open_store(target, storage_options)
     check_writable(store)
-    settle(store, path)
-    node = open_hierarchy(store, path, access=access_of(store, allowed, storage_options))
-    addition = _all_virtual(in_zarr_format(addition, 3))
-    found = dict(_growing(node, dim, axis))
-    if not found:
-        raise ValueError(f"no array has a dimension {dim!r}")
-    if not _fresh(found, [addition], duplicates):
-        return None
-    joined: Any = concat([_tails(node, found), addition], dim=dim, axis=axis, **options)
-    changes, count = {}, 0
-    for place, (array, along) in found.items():
-        changes[place] = (array, grown(array, joined[place] if place else joined, along))
-        new = addition[place] if place and isinstance(addition, Group) else addition
-        count += new.manifest.nrefs if isinstance(new, Array) else 0
-    commit(store, path, changes)
+    access = access_of(store, allowed, storage_options)
+    with hierarchy_lock(store, path):
+        top, root, inner = topmost(store, path)
+        settle(top, root)
+        node = open_hierarchy(store, path, access=access)
+        found = dict(_growing(node, dim, axis))
+        if not found:
+            raise ValueError(f"no array has a dimension {dim!r}")
+        addition = _all_virtual(in_zarr_format(addition, 3))
+        if not _fresh(found, [addition], duplicates):
+            return None
+        joined: Any = concat([_tails(node, found), addition], dim=dim, axis=axis, **options)
+        changes = {
+            join(inner, place): (array, grown(array, joined[place] if place else joined, along))
+            for place, (array, along) in found.items()
+        }
+        commit(top, root, changes)
+    added = [addition[place] if place and isinstance(addition, Group) else addition
+             for place in found]  # fmt: skip
+    count = sum(array.manifest.nrefs for array in added if isinstance(array, Array))
     return PublishReport(
         path=store.uri, zarr_format=3, why_v3=(), arrays=len(changes), groups=0, references=count,
         inlined=0, copied=0, copied_bytes=0, copied_to=None, nbytes=0,
@@ -304,9 +342,23 @@ def rename(
         New names by old ones, of all files that were renamed.
     """
     store = open_store(target, storage_options)
-    if not dry_run:
-        check_writable(store)
-        settle(store)
+    if dry_run:
+        return _rename(store, naming, relative, storage_options, write=False)
+    check_writable(store)
+    with hierarchy_lock(store):
+        settle(*topmost(store, "")[:2])
+        return _rename(store, naming, relative, storage_options, write=True)
+
+
+def _rename(
+    store: Store,
+    naming: Callable[[str], str],
+    relative: bool | None,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    write: bool,
+) -> dict[str, str]:
+    """Rename sources, with the lock held if anything is written."""
     node = open_hierarchy(store, access=access_of(store, "*", storage_options))
     nodes = {"": node} if isinstance(node, Array) else dict(node.members(None))
     arrays = {
@@ -319,13 +371,14 @@ def rename(
     parts = [part for array in arrays.values() for part in native_chunks(array).parts()]
     known = dict.fromkeys(uri for part in parts for uri, *_ in part.uris())
     new = {old: name for old in known if (name := naming(old)) != old}
-    if not dry_run and (new or relative is not None):
+    if write and (new or relative is not None):
         change = partial(renamed, name=lambda old: new.get(old, old))
+        top, root, inner = topmost(store, "")
         changes = {
-            path: (array, described_anew(array, change, relative=relative))
+            join(inner, path): (array, described_anew(array, change, relative=relative))
             for path, array in arrays.items()
         }
-        commit(store, "", changes)
+        commit(top, root, changes)
     return new
 
 

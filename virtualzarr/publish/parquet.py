@@ -16,7 +16,7 @@ from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.publish.plan import Plan
 from virtualzarr.publish.records import RECORD_SIZE, record_tables, write_table
 from virtualzarr.publish.stream import Counts
-from virtualzarr.publish.target import TargetFolder
+from virtualzarr.stores.atomic_files import AtomicFolder, write_errors
 
 
 def write_parquet(
@@ -65,8 +65,8 @@ def write_parquet(
     size = record_size or RECORD_SIZE
     growing = keep is not None
     series = series or secrets.token_hex(8)
-    with TargetFolder(uri, storage_options, growing=growing) as target:
-        with ThreadPoolExecutor(config.threads) as pool:
+    with AtomicFolder(uri, storage_options, growing=growing) as target:
+        with write_errors(uri), ThreadPoolExecutor(config.threads) as pool:
             for path, array in plan.arrays.items():
                 first = (keep or {}).get(path, 0)
                 if growing and first >= array.manifest.ncells:

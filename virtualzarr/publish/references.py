@@ -24,9 +24,10 @@ from virtualzarr.publish.native import save
 from virtualzarr.publish.parquet import write_parquet
 from virtualzarr.publish.plan import FORMS, ArrayPlan, Form, Plan, make_plan
 from virtualzarr.publish.preview import Preview, planned
+from virtualzarr.publish.replacing import check_replaceable
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.publish.stream import Counts, reference_text
-from virtualzarr.publish.target import Target
+from virtualzarr.stores.atomic_files import AtomicFile, exclusive_writing, real_place
 from virtualzarr.stores.files import is_url, resolve_uri
 
 SUFFIXES = {
@@ -53,6 +54,7 @@ def publish(
     relative: bool = False,
     record_size: int | None = None,
     plugin_codecs: bool = False,
+    overwrite: bool = False,
 ) -> PublishReport:
     """Write references that other tools open: a JSON file, a folder of Parquet files, or Icechunk.
 
@@ -91,6 +93,10 @@ def publish(
         Whether readers have this package installed. Then chunks that begin with what their cell
         has, and are only longer, need no copy: zarr-python is told to cut them by a codec that it
         finds by entry point.
+    overwrite : bool
+        Whether to replace what is there already, whatever it is. If not, only references of the
+        same form are replaced, and empty files and folders. Files that are referred to, or whose
+        folder it is, are never replaced.
 
     Returns
     -------
@@ -98,6 +104,10 @@ def publish(
 
     Raises
     ------
+    NodeExistsError
+        There is something that is not to be replaced.
+    WriteError
+        There is no space, no permission, or no such folder. What was there is there still.
     PublishError
         If something cannot be published so that other readers read it right: how much, and why.
     MissingDependencyError
@@ -125,17 +135,22 @@ def publish(
         raise ValueError(f"the form {kind.name} is of Zarr v{kind.zarr_formats[0]} only")
     if kind.name == "native":
         return save(
-            node, uri, relative=relative, on_error=on_error, storage_options=storage_options
-        )
+            node, uri, relative=relative, on_error=on_error, storage_options=storage_options,
+            overwrite=overwrite,
+        )  # fmt: skip
     if relative and kind.name == "icechunk":
         raise ValueError("Icechunk knows no relative references")
+    replacing: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    check_replaceable(uri, kind.name, **replacing)
     node, notes = _in_group(node, uri, kind)
     plan = make_plan(node, copy=copy, zarr_format=zarr_format, on_error=on_error, form=kind)
     details = {"record_size": record_size} if kind.name == "parquet" else {}
-    return write(
-        plan, uri, kind, notes, storage_options=storage_options, progress=progress,
-        relative=relative, **details,
-    )  # fmt: skip
+    with exclusive_writing(uri):
+        check_replaceable(uri, kind.name, _sources(plan), **replacing)
+        return write(
+            plan, uri, kind, notes, storage_options=storage_options, progress=progress,
+            relative=relative, **details,
+        )  # fmt: skip
 
 
 def preview(
@@ -260,10 +275,11 @@ def _copy(
     odd = [array for array in plan.arrays.values() if len(array.odd) or array.filler is not None]
     if not odd:
         return None, 0
-    with Target(uri, storage_options, digest=True) as target:
+    beside = real_place(uri)
+    with AtomicFile(beside, storage_options, digest=True) as target:
         places = [_copied(array, target) for array in odd]
         # Named by its content: an older reference file keeps the copies it points to.
-        target.commit(f"{uri.removesuffix('.json')}.{target.digest}.chunks")
+        target.commit(f"{beside.removesuffix('.json')}.{target.digest}.chunks")
     # Its name tells its content; of what date it is says nothing.
     source = Source(target.uri, target.nbytes, storage_options=storage_options)
     for array, place in zip(odd, places, strict=True):
@@ -271,7 +287,7 @@ def _copy(
     return target.uri, target.nbytes
 
 
-def _copied(array: ArrayPlan, target: Target) -> tuple[Any, Any, Any]:
+def _copied(array: ArrayPlan, target: AtomicFile) -> tuple[Any, Any, Any]:
     """Write the chunks of an array that must be copied; return their cells, offsets, lengths."""
     cells = array.odd
     offset, length = copy_chunks(array.array, array.metadata, cells, target.nbytes, target.write)
@@ -293,7 +309,7 @@ def _write_json(
     storage_options: Mapping[str, Any] | None,
     ours: Mapping[str, Any],
 ) -> int:
-    with Target(uri, storage_options) as target:
+    with AtomicFile(uri, storage_options) as target:
         target.write(b'{"version":1,"refs":{\n')
         members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in documents.items())
         target.write(",\n".join(members).encode("ascii"))

@@ -71,6 +71,12 @@ def storage(uri: str, options: Mapping[str, Any] | None = None) -> Any:
     raise UnsupportedError("repositories are opened at local paths, s3:// and gs://", file=uri)
 
 
+def tip(uri: str, options: Mapping[str, Any] | None = None, branch: str = "main") -> str:
+    """Return the identifier of the newest snapshot of a branch."""
+    repository = icechunk().Repository.open(storage(uri, options))
+    return str(repository.lookup_branch(branch))
+
+
 def location(uri: str) -> str:
     """A source's path or URL as Icechunk has it.
 

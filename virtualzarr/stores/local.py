@@ -31,6 +31,7 @@ from virtualzarr.stores.store import (
     Change,
     check_key,
     first_parts,
+    held_locks,
     inside,
 )
 
@@ -146,8 +147,9 @@ class LocalStore:
         for folder, _, names in os.walk(top, topdown=False):
             for name in names:
                 # What a process left that died while it wrote; those in use cannot be had.
-                if name.endswith(LOCK_SUFFIX):
-                    with _Locked(os.path.join(folder, name.removesuffix(LOCK_SUFFIX))):
+                path = os.path.join(folder, name.removesuffix(LOCK_SUFFIX))
+                if name.endswith(LOCK_SUFFIX) and os.path.realpath(path) not in held_locks.paths:
+                    with _Locked(path):
                         pass
             if folder != self.uri:
                 with suppress(OSError):

@@ -128,11 +128,20 @@ def first_parts(keys: Iterator[str], prefix: str) -> Iterator[str]:
     yield from sorted({key[len(start) :].split("/", 1)[0] for key in keys if key.startswith(start)})
 
 
+class HeldLocks(threading.local):
+    """Paths of the dataset locks that this thread holds."""
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+
+
+held_locks = HeldLocks()
 _stripes: list[threading.RLock] = []
 _claims: list[threading.RLock] = []
 
 
 def _new_stripes() -> None:
+    held_locks.paths = set()
     _stripes[:] = [threading.RLock() for _ in range(256)]
     _claims[:] = [threading.RLock() for _ in range(256)]
 
