@@ -136,3 +136,103 @@ def test_wrong_categories():
 def test_what_others_have_in_v2_only_is_not_published_in_v3(name, fields):
     codec = make(f"numcodecs.{name}", **fields)
     assert (codec.portable(2), codec.portable(3)) == (True, False)
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
+@pytest.mark.parametrize(("name", "fields"), [("zfpy", ZFPY[1]), ("pcodec", PCODEC[0])])
+def test_times_are_integers_to_them(name, fields, dtype):
+    pytest.importorskip(name)
+    block = np.arange(30).reshape(5, 6).astype(dtype)
+    block[1, 2] = "NaT"
+    ours = Pipeline([make(f"numcodecs.{name}", **fields)]).for_block((5, 6), dtype)
+    theirs = bytes(numcodecs.get_codec({"id": name, **fields}).encode(block))
+    assert bytes(ours.encode(block)) == theirs
+    np.testing.assert_array_equal(ours.decode(theirs), block, strict=True)
+
+
+ZFP = [
+    ({"mode": "reversible"}, {}),
+    ({"mode": "fixed_rate", "rate": 10.5}, {"rate": 10.5}),
+    ({"mode": "fixed_rate", "rate": 300}, {"rate": 300}),
+    ({"mode": "fixed_precision", "precision": 19}, {"precision": 19}),
+    ({"mode": "fixed_accuracy", "tolerance": 0.05}, {"tolerance": 0.05}),
+]
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (5, 6), (1, 4, 9), (50, 1, 1, 1), (2, 3, 4, 5)])
+@pytest.mark.parametrize(("fields", "arguments"), ZFP)
+def test_zfp_has_no_header(fields, arguments, shape):
+    zfpy = pytest.importorskip("zfpy")
+    for dtype in ("i4", "i8", "f4", "f8"):
+        if fields["mode"] == "fixed_accuracy" and dtype[0] == "i":
+            continue  # ZFP has no tolerance for integers
+        block = numbers(dtype, shape or (1,)).reshape(shape)
+        plain = np.atleast_1d(block)
+        theirs = zfpy.compress_numpy(plain, write_header=False, **arguments)
+        expected = zfpy.decompress_numpy(zfpy.compress_numpy(plain, **arguments)).reshape(shape)
+        ours = Pipeline([make("zfp", **fields)]).for_block(shape, dtype)
+        made = bytes(ours.encode(block))
+        assert made.rstrip(b"\0") == theirs.rstrip(b"\0")
+        assert len(theirs) <= len(made) <= len(theirs) + 8
+        for data in (theirs, made):
+            np.testing.assert_array_equal(ours.decode(data), expected, strict=True)
+
+
+def test_zfp_in_expert_mode_is_read():
+    zfpy = pytest.importorskip("zfpy")
+    block = numbers("f4", (8, 9))
+    data = zfpy.compress_numpy(block, write_header=False, tolerance=0.05)
+    expected = zfpy.decompress_numpy(zfpy.compress_numpy(block, tolerance=0.05))
+    expert = make("zfp", mode="expert", minbits=1, maxbits=16658, maxprec=64, minexp=-5)
+    ours = Pipeline([expert]).for_block((8, 9), "f4")
+    np.testing.assert_array_equal(ours.decode(data), expected, strict=True)
+    with pytest.raises(UnsupportedError, match="expert"):
+        ours.encode(block)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "u4", "u8", "f2"])
+def test_zfp_of_other_numbers(dtype):
+    block = np.array([[0, 1, 100], [3, 50, 127]], dtype)
+    if dtype[0] == "i":
+        block[0, 0] = np.iinfo(dtype).min
+    ours = Pipeline([make("zfp", mode="reversible")]).for_block((2, 3), dtype)
+    np.testing.assert_array_equal(ours.decode(ours.encode(block)), block, strict=True)
+    if dtype in ("u4", "u8"):
+        with pytest.raises(CodecError, match="above"):
+            ours.encode(np.full((2, 3), np.iinfo(dtype).max, dtype))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "mode"),
+        ({"mode": "fixed_rate"}, "rate"),
+        ({"mode": "reversible", "rate": 3}, "rate"),
+        ({"mode": "fixed_precision", "precision": 2.5}, "precision"),
+        ({"mode": "fixed_rate", "rate": float("nan")}, "rate"),
+        ({"mode": "fixed_accuracy", "tolerance": -1}, "tolerance"),
+    ],
+)
+def test_zfp_configurations_that_are_refused(fields, message):
+    with pytest.raises(CodecError, match=message):
+        make("zfp", **fields)
+
+
+LONGEST = 0xFFF | 0x7FFF << 12 | 0x7FFF << 27 | 63 << 42 | 15421 << 49
+
+
+@pytest.mark.parametrize("mode", [2047, LONGEST])
+@pytest.mark.parametrize("name", ["numcodecs.zfpy", "imagecodecs_zfp", "virtualzarr.hdf5_zfp"])
+def test_headers_of_zfp_that_announce_more_than_there_is(name, mode):
+    """The library would read on, far beyond the end of the data."""
+    zfpy = Pipeline([make("numcodecs.zfpy", **ZFPY[2])]).for_block((100_000,), "f4")
+    stream = bytes(zfpy.encode(numbers("f4", 100_000)))
+    bits = int.from_bytes(stream[:12], "little") & (1 << 84) - 1 | mode << 84
+    head, data = bits.to_bytes(20, "little"), stream[12:]
+    if name == "virtualzarr.hdf5_zfp":
+        parameters = [0, *np.frombuffer(head, "<u4").tolist()]
+        codecs = [make("bytes", endian="little"), make(name, parameters=parameters)]
+    else:
+        codecs, data = [make(name)], head + data
+    with pytest.raises(CodecError, match=f"{name}: .*cut off: 25000 blocks of"):
+        Pipeline(codecs).for_block((100_000,), "f4").decode(data)

@@ -6,13 +6,14 @@ They take the filter's own parameters as HDF5 keeps them, and cannot be encoded.
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from virtualzarr.codecs.base import U1, Block, Buffer, as_u1, nbytes_of
 from virtualzarr.codecs.hdf5 import Filter
 from virtualzarr.codecs.imagecodecs_bridge import library
+from virtualzarr.codecs.zfp import decode_without_header, read_header
 from virtualzarr.errors import CodecError
 
 _AT_ONCE = 1 << 14
@@ -141,7 +142,7 @@ class Zfp(Filter):
 
     def check(self, values: list[int]) -> None:
         """Check that the header is one."""
-        if self._header[:3] != b"zfp":
+        if read_header(self._header) is None:
             raise self.bad("the parameters hold no header of ZFP")
 
     @property
@@ -150,34 +151,11 @@ class Zfp(Filter):
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the elements' bytes, little-endian."""
-        shape, dtype = zfp_block(self._header)
-        need = dtype.itemsize
-        for edge in shape:
-            need *= edge
-        if need > (limit if size is None else size):
-            raise self.wrong_size(need, limit if size is None else size)
-        # The stream goes on at the next bit, not byte. The decoder reads on where data are cut off:
-        # into zeros, then, not past their end.
-        bits = int.from_bytes(self._header, "little")
-        length = 148 if bits >> 84 & 0xFFF == 0xFFF else 96
-        number = bits & (1 << length) - 1 | int.from_bytes(as_u1(data), "little") << length
-        stream = number.to_bytes(nbytes_of(data) + 19 + 2 * need + 1024, "little")
-        out = np.empty(shape, dtype)
-        try:
-            library(self.name).zfp_decode(stream, out=out)
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise self.failed(error) from error
+        header = read_header(self._header)
+        assert header is not None
+        bits = int.from_bytes(self._header, "little") & (1 << header.length) - 1
+        out = decode_without_header(self, data, bits, limit if size is None else size)
         return out.reshape(-1).view(U1)
-
-
-def zfp_block(header: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type of the elements of a ZFP stream, as the header says."""
-    meta = int.from_bytes(header[4:12], "little")
-    dtype = np.dtype(("<i4", "<i8", "<f4", "<f8")[meta & 3])
-    ndim = (meta >> 2 & 3) + 1
-    width = 48 // ndim
-    edges = [(meta >> 4 + width * k & (1 << width) - 1) + 1 for k in range(ndim)]
-    return tuple(edges[::-1]), dtype
 
 
 class JpegLs(Filter):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from virtualzarr.codecs import zfp
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Endian, Spec, as_u1, nbytes_of
 from virtualzarr.codecs.imagecodecs_bridge import _Bridged
 from virtualzarr.errors import UnsupportedError
@@ -205,11 +206,23 @@ class Shaped(_Layout):
         out = np.empty(spec.shape, spec.dtype)
         arguments: dict[str, Any] = {"out": out, **self.options(False)}
         if self.short == "zfp":
-            # It reads on where data are cut off: into zeros, then, not past their end.
-            data = b"".join((data, bytes(2 * spec.nbytes + 1024)))
+            data = self._padded(data, spec)
         args: tuple[Any, ...] = (data,)
         if self.short == "eer":
             args = (data, tuple(self.configuration.get("shape") or spec.shape[-2:]))
         elif self.short != "zfp" or self.configuration.get("header") is False:
             arguments |= {"shape": spec.shape, "dtype": spec.dtype}
         return self.checked(self.call(self.function("decode"), *args, **arguments), spec)
+
+    def _padded(self, data: Buffer, spec: Spec) -> bytes:
+        """Return a ZFP stream that can be decoded; without header it still begins with a mode."""
+        raw = bytes(as_u1(data)[:19])
+        if self.configuration.get("header") is False:
+            _, minbits = zfp.read_mode(int.from_bytes(raw, "little") >> 32)
+            header = zfp.Header(spec.shape, spec.dtype, 0, minbits)
+        else:
+            full = zfp.read_header(raw)
+            if full is None or math.prod(full.shape) != spec.size:
+                raise self.failed(f"the data do not begin with the header of {spec.size} elements")
+            header = full
+        return zfp.padded(self, data, header)

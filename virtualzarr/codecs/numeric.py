@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1, nbytes_of
-from virtualzarr.codecs.hdf5_packed import zfp_block
 from virtualzarr.codecs.imagecodecs_bridge import library
+from virtualzarr.codecs.zfp import decode_stream, read_header
 from virtualzarr.errors import MissingDependencyError
 
 # As ZFP numbers them: the member of the configuration that says how much, and imagecodecs' name.
@@ -17,15 +17,18 @@ _ZFP_MODES = {2: ("rate", "r"), 3: ("precision", "p"), 4: ("tolerance", "a")}
 
 
 class _Numeric(ArrayBytes):
-    """A compressor of numbers of few types, in C order."""
+    """A compressor of numbers of few types, in C order; times are 64-bit integers to it."""
 
     compressor = True
     decoding_fields = ()
     types: ClassVar[str]
 
-    def _check(self, spec: Spec) -> None:
-        if f"{spec.dtype.kind}{spec.dtype.itemsize}" not in self.types.split():
+    def _numbers(self, spec: Spec) -> np.dtype[Any]:
+        """Return the dtype of the numbers that are compressed."""
+        dtype = np.dtype("i8") if spec.dtype.kind in "mM" else spec.dtype
+        if f"{dtype.kind}{dtype.itemsize}" not in self.types.split():
             raise self.bad(f"cannot hold {spec.dtype}, only {self.types}")
+        return dtype
 
 
 class Zfpy(_Numeric):
@@ -44,24 +47,18 @@ class Zfpy(_Numeric):
 
     def decode(self, data: Buffer, spec: Spec) -> Block:
         """Return the array; what the header says of it must fit the block."""
-        self._check(spec)
-        raw = bytes(as_u1(data))
-        if raw[:3] != b"zfp" or len(raw) < 12:
+        numbers = self._numbers(spec)
+        header = read_header(bytes(as_u1(data)[:19]))
+        if header is None:
             raise self.failed("the data do not begin with a header of ZFP")
-        shape, dtype = zfp_block(raw[:12])
-        if dtype != spec.dtype or np.prod(shape, dtype=object) != spec.size:
+        shape, dtype = header.shape, header.dtype
+        if dtype != numbers or np.prod(shape, dtype=object) != spec.size:
             raise self.failed(f"holds {dtype} of shape {shape}, not {spec.dtype} of {spec.shape}")
-        out = np.empty(shape, spec.dtype)
-        try:
-            # The decoder reads on where data are cut off: into zeros, then, not past their end.
-            library(self.name).zfp_decode(raw + bytes(2 * spec.nbytes + 1024), out=out)
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise self.failed(error) from error
-        return out.reshape(spec.shape)
+        return decode_stream(self, data, header).reshape(spec.shape).view(spec.dtype)
 
     def encode(self, block: Block, spec: Spec) -> Buffer:
         """Compress as zfpy does."""
-        self._check(spec)
+        numbers = self._numbers(spec)
         if not 1 <= block.ndim <= 4:
             raise self.bad(f"compresses arrays of one to four dimensions, not {block.ndim}")
         name, mode = _ZFP_MODES[self.configuration.get("mode", 4)]
@@ -70,7 +67,7 @@ class Zfpy(_Numeric):
             mode, level = "R", None
         try:
             return library(self.name).zfp_encode(
-                np.ascontiguousarray(block), level, mode=mode, header=True
+                np.ascontiguousarray(block).view(numbers), level, mode=mode, header=True
             )
         except (RuntimeError, ValueError, TypeError) as error:
             raise self.failed(f"cannot compress ({error})") from error
@@ -121,9 +118,9 @@ class Pcodec(_Numeric):
 
     def decode(self, data: Buffer, spec: Spec) -> Block:
         """Return the array."""
-        self._check(spec)
+        numbers = self._numbers(spec)
         _, standalone = self._package
-        out = np.empty(spec.size + 1, spec.dtype)  # one more tells whether there is more
+        out = np.empty(spec.size + 1, numbers)  # one more tells whether there is more
         try:
             got = standalone.simple_decompress_into(bytes(as_u1(data)), out).n_processed
         except (RuntimeError, ValueError, TypeError) as error:
@@ -132,13 +129,13 @@ class Pcodec(_Numeric):
             more = "more than " if got > spec.size else ""
             count = min(got, spec.size)
             raise self.failed(f"decoded {more}{count} elements, the block needs {spec.size}")
-        return out[: spec.size].reshape(spec.shape)
+        return out[: spec.size].reshape(spec.shape).view(spec.dtype)
 
     def encode(self, block: Block, spec: Spec) -> Buffer:
         """Compress as numcodecs does."""
-        self._check(spec)
+        numbers = self._numbers(spec)
         _, standalone = self._package
-        flat = np.ascontiguousarray(block).reshape(-1)
+        flat = np.ascontiguousarray(block).reshape(-1).view(numbers)
         try:
             return standalone.simple_compress(flat, self._chunk_config)
         except (RuntimeError, ValueError, TypeError) as error:

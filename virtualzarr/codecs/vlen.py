@@ -68,7 +68,10 @@ class VlenUtf8(_Vlen):
 
     def _raw(self, value: Any) -> bytes:
         if isinstance(value, str):
-            return value.encode()
+            try:
+                return value.encode()
+            except UnicodeEncodeError as error:
+                raise self.failed(f"a string has no form in UTF-8 ({error})") from error
         if value is None or (isinstance(value, (int, float)) and value == 0):
             return b""
         raise self.failed(f"can only encode strings, not {type(value).__name__}")

@@ -86,6 +86,9 @@ def zero_for_text(value: Any, dtype: np.dtype) -> Any:
     return "" if zero else value
 
 
+_WITH_CODECS = ("sharding_indexed", "n5_default")
+
+
 def missing_typesize(codecs: Any, itemsize: int) -> Any:
     """Add the `typesize` that v3 blosc codecs need for writing if they shuffle, also in shards.
 
@@ -100,9 +103,9 @@ def _with_typesize(codec: Any, itemsize: int) -> Any:
     name = codec.get("name") if isinstance(codec, Mapping) else codec
     members = codec if isinstance(codec, Mapping) else {"name": codec}
     given = members.get("configuration") or {}
-    if name not in ("blosc", "sharding_indexed") or not isinstance(given, Mapping):
+    if name not in ("blosc", *_WITH_CODECS) or not isinstance(given, Mapping):
         return codec
-    if name == "sharding_indexed":
+    if name in _WITH_CODECS:
         if "codecs" not in given:
             return codec
         inside = missing_typesize(given["codecs"], itemsize)
