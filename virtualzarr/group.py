@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from virtualzarr.array import Array
@@ -141,9 +141,53 @@ class Group(Mapping[str, "Array | Group"]):
 
     def with_path(self, path: str) -> Group:
         """Return the same group under another name."""
-        group = Group(self.attributes, self._members, path, self.refused)
+        return self.replace(path=path)
+
+    def replace(
+        self,
+        attributes: Mapping[str, Any] | None = None,
+        members: Mapping[str, Array | Group] | None = None,
+        *,
+        path: str | None = None,
+        refused: Mapping[str, str] | None = None,
+    ) -> Group:
+        """Return a group with other parts; whatever is not given is that of this group.
+
+        Examples
+        --------
+        >>> Group({"title": "weather"}, path="a").replace({"title": "climate"})
+        <Group a: 0 members>
+        """
+        group = Group(
+            self.attributes if attributes is None else attributes,
+            self._members if members is None else members,
+            self.path if path is None else path,
+            self.refused if refused is None else refused,
+        )
         group.caching = self.caching
         return group
+
+    def map_arrays(self, function: Callable[[Array], Array]) -> Group:
+        """Return a group with what a function makes of each array, also in groups further down.
+
+        Parameters
+        ----------
+        function : callable
+            Gets an array and returns an array; nothing else changes.
+
+        Examples
+        --------
+        >>> import virtualzarr as vz
+        >>> group = vz.create_group({})
+        >>> x = group.create_array("inner/x", shape=(4,), dtype="i2")
+        >>> group.map_arrays(lambda array: array.lazy[:2])["inner/x"]
+        <Array inner/x (2,) int16, 1 chunk, virtual>
+        """
+        members: dict[str, Array | Group] = {}
+        for name in self:
+            node = self[name]
+            members[name] = function(node) if isinstance(node, Array) else node.map_arrays(function)
+        return self.replace(members=members)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)

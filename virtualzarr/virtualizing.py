@@ -274,7 +274,7 @@ def with_coordinate(group: Group, dim: str, values: np.ndarray[Any, Any]) -> Gro
                     variable=path,
                 )
     members = {name: group[name] for name in group} | {dim: coordinate_array(dim, values)}
-    return Group(group.attrs, members, group.path, group.refused)
+    return group.replace(members=members)
 
 
 def _without(group: Group, paths: frozenset[str], start: str = "") -> Group:
@@ -286,4 +286,4 @@ def _without(group: Group, paths: frozenset[str], start: str = "") -> Group:
             node = group[name]
             members[name] = _without(node, paths, f"{path}/") if isinstance(node, Group) else node
     refused = {path: why for path, why in group.refused.items() if f"{start}{path}" not in paths}
-    return Group(group.attrs, members, group.path, refused)
+    return group.replace(members=members, refused=refused)

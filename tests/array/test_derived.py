@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from tests.combine.helpers import RAW, ZLIB, numbers, virtual_array
+from virtualzarr.array.recheck import Caching
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.publish.canonical import make_canonical
 
@@ -58,3 +59,61 @@ def test_a_missing_input_reads_as_the_fill_value():
     joined = vz.concat([array, missing, array])
     expected = np.concatenate([numbers((4, 3)), np.full((5, 3), -7), numbers((4, 3))])
     np.testing.assert_array_equal(joined[...], expected)
+
+
+def settled():
+    """A stored array that is read with settings of its own."""
+    group = vz.create_group({})
+    options = {"shape": (4, 6), "chunks": (2, 3), "dtype": "i4", "fill_value": -1}
+    group.create_array("x", **options)[...] = 7
+    return vz.open_array(
+        group.store, path="x", mode="r", cache=vz.ChunkCache(1 << 20), recheck_cached_data="open",
+        fill_missing=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda a: vz.concat([a, a]),
+        lambda a: vz.stack([a, a]),
+        lambda a: vz.concat([a.lazy[:1], a.lazy[1:3], a]),
+        lambda a: vz.concat([a, a.lazy.astype("i8")], dtype="f8"),
+        lambda a: vz.split_chunks(a, (1, 3)),
+        lambda a: a.lazy.pad((1, 1)),
+        lambda a: a.lazy.transpose(),
+        lambda a: a.with_path("y"),
+        lambda a: a.replace(a.metadata.replace(fill_value=0)),
+        lambda a: vz.merge([vz.Group({}, {"x": a}), vz.Group({}, {"x": a})])["x"],
+        lambda a: vz.concat([vz.Group({}, {"x": a})] * 2, axis=0, harmonize=True)["x"],
+        lambda a: vz.Group({}, {"x": a}).rename(x="y")["y"],
+        lambda a: vz.Group({}, {"g": vz.Group({}, {"x": a})}).map_arrays(vz.missing_like)["g/x"],
+    ],
+)
+def test_settings_stay(derive):
+    array = settled()
+    derived = derive(array)
+    assert derived.caching.cache is array.caching.cache
+    assert derived.caching.data == "open"
+    unwritten = derived.is_virtual and not derived.manifest.nrefs
+    assert derived.fill_missing == unwritten  # what stands for a missing input reads as fill
+
+
+def test_chunks_of_joined_arrays_are_read_once(tmp_path):
+    cache = vz.ChunkCache(1 << 20)
+    for name in "ab":
+        vz.create_array(tmp_path / name, data=np.arange(6), chunks=(3,))
+    options = {"mode": "r", "cache": cache, "recheck_cached_data": False}
+    arrays = [vz.open_array(tmp_path / name, **options) for name in "ab"]
+    joined = vz.concat(arrays)
+    for _ in range(2):
+        joined[...]
+    assert (cache.hits, len(cache)) == (4, 4)
+
+
+def test_settings_that_differ():
+    one, other = settled(), settled()
+    other.caching = Caching(other.caching.cache, data=60.0)
+    joined = vz.concat([one, other])
+    assert joined.caching.cache is one.caching.cache
+    assert joined.caching.data == "always"

@@ -101,10 +101,7 @@ class Array:
     @classmethod
     def virtual(cls, metadata: ArrayMetadata, manifest: Manifest, path: str = "") -> Array:
         """Make an array whose chunks lie where a manifest says."""
-        if manifest.shape != metadata.grid.grid_shape:
-            raise ValueError(
-                f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
-            )
+        _check_cells(metadata, manifest)
         return cls(metadata, ManifestChunks(manifest), path)
 
     @classmethod
@@ -291,13 +288,51 @@ class Array:
 
     def with_path(self, path: str) -> Array:
         """Return the same array under another name."""
+        return self.replace(path=path)
+
+    def replace(
+        self,
+        metadata: ArrayMetadata | None = None,
+        chunks: Chunks | Manifest | None = None,
+        *,
+        path: str | None = None,
+        fill_missing: bool | None = None,
+        caching: Caching | None = None,
+    ) -> Array:
+        """Return an array with other parts, which is read with the same settings.
+
+        Parameters
+        ----------
+        metadata : ArrayMetadata, optional
+        chunks : Chunks or Manifest, optional
+            Where the chunks are found.
+        path, fill_missing, caching
+            As for `Array`. Whatever is not given is that of this array.
+
+        Raises
+        ------
+        ValueError
+            A manifest has other cells than the metadata.
+
+        Examples
+        --------
+        >>> import virtualzarr as vz
+        >>> a = vz.create_array({}, shape=(2,), dtype="i4", fill_missing=False)
+        >>> b = a.replace(a.metadata.replace(fill_value=7), path="b")
+        >>> b.fill_value, b.fill_missing
+        (np.int32(7), False)
+        """
+        metadata = self.metadata if metadata is None else metadata
+        if isinstance(chunks, Manifest):
+            _check_cells(metadata, chunks)
+            chunks = ManifestChunks(chunks)
         return Array(
-            self.metadata,
-            self.chunk_source,
-            path,
-            fill_missing=self.fill_missing,
+            metadata,
+            self.chunk_source if chunks is None else chunks,
+            self.path if path is None else path,
+            fill_missing=self.fill_missing if fill_missing is None else fill_missing,
             write_empty_chunks=self.write_empty_chunks,
-            caching=self.caching,
+            caching=self.caching if caching is None else caching,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -625,6 +660,13 @@ class Array:
         kind = ", virtual" if self.is_virtual else ""
         name = f" {self.path}" if self.path else ""
         return f"<Array{name} {self.shape} {self.dtype}, {self.nchunks} chunk{plural}{kind}>"
+
+
+def _check_cells(metadata: ArrayMetadata, manifest: Manifest) -> None:
+    if manifest.shape != metadata.grid.grid_shape:
+        raise ValueError(
+            f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
+        )
 
 
 class Indexer:

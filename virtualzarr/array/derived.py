@@ -90,4 +90,5 @@ def missing_like(array: Array, shape: Sequence[int] | None = None) -> Array:
     if shape is not None:
         grid = metadata.grid.resize(tuple(shape))
         metadata = metadata.replace(shape=grid.shape, grid=grid)
-    return Array.virtual(metadata, Manifest.missing(metadata.grid.grid_shape), array.path)
+    missing = Manifest.missing(metadata.grid.grid_shape)
+    return array.replace(metadata, missing, fill_missing=True)

@@ -255,9 +255,7 @@ class Lazy:
         return widths
 
     def _made(self, array: Array) -> Array:
-        made = array.with_path(array.path) if array is self._given else array
-        made.caching = self._given.caching
-        return made
+        return array.replace() if array is self._given else array
 
 
 class LazyOrthogonal:

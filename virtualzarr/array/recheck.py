@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -97,6 +98,33 @@ class Caching:
         """Return since when data must be known to be used unchecked."""
         bound = config.recheck_cached_data if self.data is None else self.data
         return valid_since(bound, self.opened)
+
+
+def common_caching(every: Sequence[Caching]) -> Caching:
+    """Return how an array that is made of several is cached.
+
+    That is as all are, where they agree. Otherwise, chunks go to the first cache that was given,
+    and bounds that differ become "always", the strictest.
+
+    Examples
+    --------
+    >>> common_caching([Caching(data="open"), Caching(data=60.0, metadata="never")]).data
+    'always'
+    """
+    first = every[0]
+    if all(one is first for one in every):
+        return first
+
+    def agreed(bounds: Sequence[Recheck | None]) -> Recheck | None:
+        alike = all(type(bound) is type(bounds[0]) and bound == bounds[0] for bound in bounds)
+        return bounds[0] if alike else "always"
+
+    return Caching(
+        next((one.cache for one in every if one.cache is not None), None),
+        agreed([one.metadata for one in every]),
+        agreed([one.data for one in every]),
+        max(one.opened for one in every),
+    )
 
 
 ALWAYS = Caching(data=True)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from grids import Axis, SeparableGrid, simplest
 from virtualzarr.array.array import Array
-from virtualzarr.array.chunks import ManifestChunks
 from virtualzarr.array.contiguous import parts_of_blocks, raw_layout
 from virtualzarr.array.pieces import Pieces
 from virtualzarr.codecs import Pipeline
@@ -65,7 +64,7 @@ def recut(array: Array, pieces: Sequence[Pieces]) -> Array:
     array = without_shards(array)
     manifest = _Recutting(array.metadata, array.manifest, axes, pieces).manifest()
     metadata = array.metadata.replace(shape=grid.shape, grid=grid)
-    return Array(metadata, ManifestChunks(manifest), array.path, fill_missing=array.fill_missing)
+    return array.replace(metadata, manifest)
 
 
 def decoded_by(manifest: Manifest, pipeline: Pipeline) -> Manifest:
@@ -90,11 +89,9 @@ def without_shards(array: Array) -> Array:
     while isinstance(serializer, Sharding):
         chain = [*chain[: chain.index(serializer)], *serializer.pipeline.codecs]
         serializer = serializer.pipeline.serializer
-    return Array(
+    return array.replace(
         array.metadata.replace(pipeline=Pipeline(chain)),
-        ManifestChunks(decoded_by(array.manifest, array.metadata.pipeline)),
-        array.path,
-        fill_missing=array.fill_missing,
+        decoded_by(array.manifest, array.metadata.pipeline),
     )
 
 

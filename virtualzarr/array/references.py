@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array.array import Array
-from virtualzarr.array.chunks import ManifestChunks, StoreChunks
+from virtualzarr.array.chunks import StoreChunks
 from virtualzarr.array.shards import readable
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
@@ -27,13 +27,7 @@ def as_virtual(array: Array) -> Array:
     """
     if array.is_virtual:
         return array
-    return _with_manifest(array, manifest_of(array))
-
-
-def _with_manifest(array: Array, manifest: Manifest) -> Array:
-    return Array(
-        array.metadata, ManifestChunks(manifest), array.path, fill_missing=array.fill_missing
-    )
+    return array.replace(chunks=manifest_of(array))
 
 
 def manifest_of(array: Array) -> Manifest:
@@ -118,4 +112,4 @@ def unsharded(array: Array) -> Array:
     columns[:, located.cell] = located.file, located.offset, located.length
     source, offset, length = columns.reshape(3, *shape)
     manifest = Manifest(shape, array.manifest.sources, source, offset, length)
-    return Array(metadata, ManifestChunks(manifest), array.path, fill_missing=array.fill_missing)
+    return array.replace(metadata, manifest)

@@ -37,9 +37,7 @@ REPEATED = 1 << 20
 def with_manifest(array: Array, manifest: Manifest, **changes: Any) -> Array:
     """Return an array of other metadata and references, read like this one."""
     metadata = array.metadata.replace(**changes) if changes else array.metadata
-    made = Array.virtual(metadata, manifest, array.path)
-    made.fill_missing = array.fill_missing
-    return made
+    return array.replace(metadata, manifest)
 
 
 def cut(array: Array, pieces: Sequence[Pieces | None]) -> Array:

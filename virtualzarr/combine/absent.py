@@ -68,7 +68,7 @@ def absent(model: Array, lengths: Mapping[str, int]) -> Array:
     metadata = model.metadata.replace(
         shape=grid.shape, grid=grid, fill_value=missing_value(model), attributes=dict(model.attrs)
     )
-    return Array.virtual(metadata, Manifest.missing(grid.grid_shape), model.path)
+    return model.replace(metadata, Manifest.missing(grid.grid_shape), fill_missing=True)
 
 
 def missing_value(array: Array) -> Any:
@@ -96,5 +96,4 @@ def absent_node(model: Array | Group, lengths: Mapping[str, int]) -> Array | Gro
     """Return a node like another, of which every element is missing."""
     if isinstance(model, Array):
         return absent(model, lengths)
-    members = {name: absent_node(model[name], lengths) for name in model}
-    return Group(model.attrs, members, model.path, model.refused)
+    return model.map_arrays(lambda array: absent(array, lengths))

@@ -11,6 +11,7 @@ import numpy as np
 import grids
 from grids import Axis
 from virtualzarr.array import Array
+from virtualzarr.array.recheck import common_caching
 from virtualzarr.array.recut import decoded_by, without_shards
 from virtualzarr.array.references import as_virtual, unsharded
 from virtualzarr.array.views import with_manifest
@@ -141,9 +142,12 @@ class _Agreed:
             fill_value=self.fill_value,
             **{"attributes": self.attributes, "pipeline": self.pipeline, **changes},
         )
-        made = Array.virtual(metadata, manifest, self.arrays[0].path)
-        made.fill_missing = all(array.fill_missing for array in self.arrays)
-        return made
+        return self.arrays[0].replace(
+            metadata,
+            manifest,
+            fill_missing=all(array.fill_missing for array in self.arrays),
+            caching=common_caching([array.caching for array in self.arrays]),
+        )
 
 
 def _agreed(

@@ -331,20 +331,14 @@ def along(group: Group, dim: str, cut: Any) -> Group:
     cut : callable
         Gives the pieces that an axis is to have.
     """
-    members: dict[str, Array | Group] = {}
-    for name in group:
-        node = group[name]
-        if isinstance(node, Group):
-            members[name] = along(node, dim, cut)
-        elif dim in node.dims:
-            pieces = [
-                cut(axis) if own == dim else Pieces.whole(axis)
-                for own, axis in zip(node.dims, axes_of(node), strict=True)
-            ]
-            members[name] = recut(node, pieces)
-        else:
-            members[name] = node
-    return Group(group.attrs, members, group.path, group.refused)
+
+    def cut_array(array: Array) -> Array:
+        if dim not in array.dims:
+            return array
+        axes = zip(array.dims, axes_of(array), strict=True)
+        return recut(array, [cut(axis) if own == dim else Pieces.whole(axis) for own, axis in axes])
+
+    return group.map_arrays(cut_array)
 
 
 Position = tuple[int, ...]
@@ -438,7 +432,7 @@ def _empty(model: Group, places: Sequence[_Places], position: Position) -> Group
             members[name] = absent_node(node, lengths)
         else:
             members[name] = node
-    return Group(model.attrs, members, model.path, model.refused)
+    return model.replace(members=members)
 
 
 def _has_any(node: Array | Group, dims: Mapping[str, int]) -> bool:
@@ -462,7 +456,7 @@ def _after_gap(group: Group, place: _Places, rank: int) -> Group:
             members[name] = absent_node(node, lengths)
         else:
             members[name] = node
-    gap = Group(group.attrs, members, group.path, group.refused)
+    gap = group.replace(members=members)
     options = Options.of(harmonize=["fill", "time"])
     joined = concat_labelled([gap, group], None, place.dim, Problems(Labels([gap, group])), options)
     assert isinstance(joined, Group)

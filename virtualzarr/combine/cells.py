@@ -81,9 +81,7 @@ def unwritten_as(array: Array, axes: Axes, axis: int | None) -> Array:
         [a if i == axis else b for i, (a, b) in enumerate(zip(own, axes, strict=True))]
     )
     metadata = array.metadata.replace(grid=grid)
-    made = Array.virtual(metadata, Manifest.missing(grid.grid_shape), array.path)
-    made.fill_missing = array.fill_missing
-    return made
+    return array.replace(metadata, Manifest.missing(grid.grid_shape))
 
 
 def _same(array: Array, axes: Axes, axis: int | None) -> bool:
@@ -141,7 +139,7 @@ def _run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Array:
     manifest = manifests[0] if len(arrays) == 1 else Manifest.concatenate(manifests, axis)
     grid = grids.simplest([*own[:axis], stored, *own[axis + 1 :]])
     metadata = arrays[0].metadata.replace(shape=grid.shape, grid=grid)
-    made = Array.virtual(metadata, manifest, arrays[0].path)
+    made = arrays[0].replace(metadata, manifest)
     pieces = _pieces(own, axes, axis)
     refined = any(piece.axis is not a for piece, a in zip(pieces, own, strict=True))
     if stored is inside:
@@ -157,7 +155,7 @@ def _run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Array:
     planes = recut(made, _with(pieces, axis, cut)).manifest
     grid = grids.simplest([*own[:axis], inside, *own[axis + 1 :]])
     metadata = metadata.replace(shape=grid.shape, grid=grid)
-    return Array.virtual(metadata, with_planes(manifest, planes, axis, ends), made.path)
+    return made.replace(metadata, with_planes(manifest, planes, axis, ends))
 
 
 def _with(pieces: list[Pieces], axis: int, along: Pieces) -> list[Pieces]:

@@ -142,15 +142,10 @@ def cast_array(array: Array, dtype: np.dtype[Any], *, lossy: bool = False) -> Ar
         with np.errstate(all="ignore"):
             fill = np.asarray(fill, array.dtype).astype(dtype)[()]
     decoders = [Decoder(_after(codec, d.pipeline), d.shape) for d in manifest.decoders]
-    made = Array.virtual(
-        metadata.replace(
-            dtype=dtype, fill_value=fill, pipeline=_after(codec, metadata.pipeline), extra={}
-        ),
-        manifest.replace(decoders=decoders),
-        array.path,
+    metadata = metadata.replace(
+        dtype=dtype, fill_value=fill, pipeline=_after(codec, metadata.pipeline), extra={}
     )
-    made.fill_missing = array.fill_missing
-    return made
+    return array.replace(metadata, manifest.replace(decoders=decoders))
 
 
 def _after(codec: Codec, pipeline: Pipeline) -> Pipeline:

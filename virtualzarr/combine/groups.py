@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from virtualzarr.array import Array
+from virtualzarr.array.recheck import common_caching
 from virtualzarr.combine.absent import absent_node, lengths_of
 from virtualzarr.combine.arrays import alike, concat_arrays, stack_arrays
 from virtualzarr.combine.attributes import combined_attributes
@@ -229,7 +230,7 @@ def same_everywhere(
     attributes = combined_attributes([array.attrs for array in arrays], options.combine_attrs)
     names = joined_names([array.metadata.dimension_names for array in arrays])
     metadata = first.metadata.replace(attributes=attributes, dimension_names=names)
-    return Array(metadata, first.chunk_source, first.path, fill_missing=first.fill_missing)
+    return first.replace(metadata, caching=common_caching([array.caching for array in arrays]))
 
 
 def _equal_everywhere(arrays: Sequence[Array]) -> bool:

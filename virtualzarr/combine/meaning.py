@@ -55,26 +55,15 @@ def recoded(array: Array, codec: Codec | None, **changes: Any) -> Array:
     """
     metadata, manifest = array.metadata, array.manifest
     if codec is None:
-        return _with_metadata(array, metadata.replace(**changes))
+        return array.replace(metadata.replace(**changes))
     metadata = metadata.as_format(3)  # What the fill value of v2 masks is masked already.
     dtype = np.dtype(changes.get("dtype", metadata.dtype))
     if "fill_value" not in changes:
         changes["fill_value"] = _decoded_fill(array, codec, dtype)
     pipeline = Pipeline([codec, *metadata.pipeline.codecs])
     decoders = [Decoder(Pipeline([codec, *d.pipeline.codecs]), d.shape) for d in manifest.decoders]
-    made = Array.virtual(
-        metadata.replace(pipeline=pipeline, **changes),
-        manifest.replace(decoders=decoders),
-        array.path,
-    )
-    made.fill_missing = array.fill_missing
-    return made
-
-
-def _with_metadata(array: Array, metadata: Any) -> Array:
-    made = Array.virtual(metadata, array.manifest, array.path)
-    made.fill_missing = array.fill_missing
-    return made
+    metadata = metadata.replace(pipeline=pipeline, **changes)
+    return array.replace(metadata, manifest.replace(decoders=decoders))
 
 
 def _decoded_fill(array: Array, codec: Codec, dtype: np.dtype[Any]) -> Any:

@@ -211,7 +211,7 @@ def _virtual(node: Group | Array) -> Any:
     """Return a hierarchy with references to what lies in stores, to be found there again."""
     if isinstance(node, Array):
         return as_virtual(node)
-    return Group(node.attrs, {n: _virtual(node[n]) for n in node}, node.path, node.refused)
+    return node.map_arrays(as_virtual)
 
 
 def _is_there(file: str, group: Group, known: Mapping[str, Source], duplicates: str) -> bool:
@@ -261,6 +261,6 @@ def _adapted(old: Group, new: Group) -> Group:
             if node.metadata.fill_value is None and manifest.nrefs == manifest.ncells:
                 metadata = node.metadata.as_format(3)  # where no value means missing data
                 metadata = metadata.replace(fill_value=other.metadata.fill_value)
-                node = Array.virtual(metadata, manifest, node.path)
+                node = node.replace(metadata)
         members[name] = node
-    return Group(old.attrs, members, old.path, old.refused)
+    return old.replace(members=members)

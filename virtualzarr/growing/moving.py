@@ -103,7 +103,7 @@ def _rename(
     def rename_in(manifest: Manifest) -> Manifest:
         return renamed(manifest, lambda old: new.get(old, old))
 
-    node = _changed(opened.node, rename_in)
+    node = _with_manifests(opened.node, rename_in)
     kind = form_of(uri, opened)
     formats = formats_of(opened.node)
     plan = make_plan(
@@ -127,12 +127,13 @@ def _by_prefix(names: Mapping[str, str], old: str) -> str:
     return names[best] + old[len(best) :] if best else old
 
 
-def _changed(node: Any, change: Callable[[Manifest], Manifest]) -> Any:
-    """The hierarchy with all manifests changed."""
-    if isinstance(node, Array):
-        return Array.virtual(node.metadata, change(node.manifest), node.path)
-    members = {name: _changed(node[name], change) for name in node}
-    return Group(node.attrs, members, node.path, node.refused)
+def _with_manifests(node: Array | Group, change: Callable[[Manifest], Manifest]) -> Array | Group:
+    """Return the hierarchy with all manifests changed."""
+
+    def with_manifest(array: Array) -> Array:
+        return array.replace(chunks=change(array.manifest))
+
+    return with_manifest(node) if isinstance(node, Array) else node.map_arrays(with_manifest)
 
 
 def convert(

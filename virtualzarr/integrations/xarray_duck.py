@@ -475,6 +475,4 @@ def virtual_values(array: Array) -> Array:
     """Return an array without attributes and names, whose chunks are references."""
     array = as_virtual(array)
     metadata = array.metadata.as_format(3).replace(attributes={}, dimension_names=None)
-    made = Array.virtual(metadata, array.manifest, array.path)
-    made.fill_missing = array.fill_missing
-    return made
+    return array.replace(metadata)

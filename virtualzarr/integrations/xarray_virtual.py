@@ -178,9 +178,7 @@ def _named(array: Array, name: str, dims: Any, attributes: Mapping[str, Any]) ->
     metadata = array.metadata.replace(
         attributes=json_attributes(attributes), dimension_names=tuple(map(str, dims))
     )
-    made = Array.virtual(metadata, array.manifest, name)
-    made.fill_missing = array.fill_missing
-    return made
+    return array.replace(metadata, path=name)
 
 
 def _inline(name: str, variable: Variable) -> Array:
@@ -215,17 +213,12 @@ def _repacked(array: Array) -> Array | None:
     fill = _stored_fill(codec, metadata.fill_value, metadata.dtype)
     if fill is None:
         return None
-    made = Array.virtual(
-        metadata.replace(
-            dtype=dtype, fill_value=fill, pipeline=_without(metadata.pipeline, codec), extra={}
-        ),
-        manifest.replace(
-            decoders=[Decoder(_without(d.pipeline, codec), d.shape) for d in manifest.decoders]
-        ),
-        array.path,
+    pipeline = _without(metadata.pipeline, codec)
+    decoders = [Decoder(_without(d.pipeline, codec), d.shape) for d in manifest.decoders]
+    return array.replace(
+        metadata.replace(dtype=dtype, fill_value=fill, pipeline=pipeline, extra={}),
+        manifest.replace(decoders=decoders),
     )
-    made.fill_missing = array.fill_missing
-    return made
 
 
 def _without(pipeline: Pipeline, codec: Codec) -> Pipeline:

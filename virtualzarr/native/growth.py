@@ -63,9 +63,7 @@ def tail(array: Array, axis: int) -> Array:
     last = max(grid.axes[axis].ncells - 1, 0)
     end = grid.axes[axis].ncells
     manifest = chunks.references(axis, last, end)
-    return Array.virtual(
-        array.metadata.replace(**_members(_last_layer(grid, axis))), manifest, array.path
-    )
+    return array.replace(array.metadata.replace(**_members(_last_layer(grid, axis))), manifest)
 
 
 def _separable(array: Array) -> SeparableGrid:

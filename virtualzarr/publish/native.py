@@ -208,13 +208,10 @@ def _in_v3(metadata: ArrayMetadata) -> ArrayMetadata:
 def _all_virtual(node: Group | Array) -> Any:
     """Return a hierarchy of virtual arrays in Zarr v3."""
     if isinstance(node, Group):
-        members = {name: _all_virtual(node[name]) for name in node}
-        return Group(node.attrs, members, node.path, node.refused)
+        return node.map_arrays(_all_virtual)
     if node.metadata.zarr_format == 3 and node.is_virtual:
         return node
-    made = Array.virtual(_in_v3(node.metadata), references.manifest_of(node), node.path)
-    made.fill_missing = node.fill_missing
-    return made
+    return node.replace(_in_v3(node.metadata), references.manifest_of(node))
 
 
 def _check_said(metadata: ArrayMetadata, path: str) -> None:
@@ -420,7 +417,7 @@ def _tails(node: Group | Array, found: Mapping[str, tuple[Array, int]], at: str 
     if isinstance(node, Array):
         return tail(*found[at]) if at in found else node
     members = {name: _tails(node[name], found, join(at, name)) for name in node}
-    return Group(node.attrs, members, node.path)
+    return node.replace(members=members, refused={})
 
 
 def _fresh(

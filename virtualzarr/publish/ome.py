@@ -36,4 +36,4 @@ def _with(
         elif place in dims:
             node = node.lazy.rename_dims(dict(enumerate(dims[place]))).with_path(node.path)
         members[name] = node
-    return Group(attributes.get(path, group.attrs), members, group.path, group.refused)
+    return group.replace(attributes.get(path), members)

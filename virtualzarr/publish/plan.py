@@ -221,8 +221,7 @@ def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
     if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
         return array, made
     pieces = [Pieces.clipped(axis) for axis in grid.axes]
-    virtual = array if array.is_virtual else Array.virtual(array.metadata, manifest, array.path)
-    shorter = recut(virtual, pieces)
+    shorter = recut(array if array.is_virtual else array.replace(chunks=manifest), pieces)
     if not rules.is_regular(shorter.metadata):
         return array, made
     other = make_canonical(shorter.metadata, shorter.manifest, form.plugins)
