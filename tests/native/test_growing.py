@@ -278,3 +278,43 @@ def test_sources_are_renamed(tmp_path, relative):
         new.rename(tmp_path / "there" / "new")
         target = target.rename(tmp_path / "there" / "x.zarr")
         np.testing.assert_array_equal(vz.open(target)["air"][...], expected)
+
+
+def times(rows, **attributes):
+    """Return a group of times, or other numbers, that lie in the references themselves."""
+    values = np.array(rows)
+    grid = RegularGrid(values.shape, values.shape)
+    metadata = ArrayMetadata(values.shape, values.dtype, grid, RAW, 0, ("t",), attributes)
+    return Group({}, {"t": Array.virtual(metadata, Manifest.inline(values.tobytes(), 1))})
+
+
+DAYS, HOURS = "days since 2000-01-01", "hours since 2000-01-01"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (times([0, 1], units=DAYS), times([48, 72], units=HOURS)),
+        (times([0, 1], units=DAYS), times([2, 3], units="days since 2000-01-01 06:00")),
+        (times([0, 1], units=HOURS), times([2, 3], units=HOURS, missing_value=3)),
+        (times([0.0, 1.0], scale_factor=2.0), times([2.0], scale_factor=4.0)),
+        (times([0.0, 1.0], missing_value=1.0), times([2.0], missing_value=2.0)),
+    ],
+)
+def test_numbers_that_would_mean_something_else_are_refused(tmp_path, old, new):
+    """What is stored keeps its attributes, so numbers must mean what these say."""
+    save(old, tmp_path / "x")
+    before = {p: p.read_bytes() for p in (tmp_path / "x").rglob("*") if p.is_file()}
+    with pytest.raises(MismatchError, match=r"does not fit what is stored: .*variable t"):
+        append(tmp_path / "x", new, "t", harmonize=True)
+    assert {p: p.read_bytes() for p in before} == before
+
+
+def test_times_become_those_of_the_stored_unit(tmp_path):
+    """Where they are integers in it."""
+    save(times([0, 24], units=HOURS), tmp_path / "x")
+    append(tmp_path / "x", times([2, 3], units=DAYS, calendar="standard"), "t", harmonize=True)
+    append(tmp_path / "x", times([4], units="Hours since 2000-01-04T00"), "t", harmonize=True)
+    found = vz.open(tmp_path / "x")["t"]
+    assert found.attrs == {"units": HOURS}
+    assert found[...].tolist() == [0, 24, 48, 72, 76]

@@ -257,8 +257,8 @@ def _times(arrays: Sequence[Array], problems: Problems, variable: str) -> list[A
         return None
     masks = [masks_of(array) for array in arrays]
     kinds = {array.dtype.kind == "f" for array in arrays}
-    same = [(unit.name, unit.epoch, unit.calendar) for unit in known]
-    if len(set(same)) == 1 and len(set(masks)) == 1 and len(kinds) == 1:
+    same = all(unit.same_as(known[0]) for unit in known)
+    if same and len(set(masks)) == 1 and len(kinds) == 1:
         return [_said(array, arrays[0]) for array in arrays]
     target = common_unit(known, finest=True in kinds)
     if isinstance(target, str):

@@ -103,6 +103,11 @@ class TimeUnit:
         total = day * DAY + (seconds - _zone(match["zone"])) * 10**9
         return int(total) if total.denominator == 1 else None
 
+    def same_as(self, other: TimeUnit) -> bool:
+        """Whether equal numbers of both are equal times."""
+        mine, its = ((unit.name, unit.epoch, unit.calendar) for unit in (self, other))
+        return mine == its
+
     def __str__(self) -> str:
         return f"{self.name} since {self.since}, calendar {self.calendar}"
 

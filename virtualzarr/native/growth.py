@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,8 @@ import grids
 from grids import Axis, ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.array.recut import decoded_by
+from virtualzarr.combine.attributes import differing_meaning
+from virtualzarr.combine.times import TimeUnit
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata, zero_of
@@ -191,6 +193,8 @@ def _check_alike(array: Array, joined: Array, axis: int) -> None:
         wrong.append(f"data type: {new.dtype}, not {old.dtype}")
     elif not same_fill(*fills):
         wrong.append(f"fill value: {fills[1]!r}, not {fills[0]!r}")
+    for name, mine, its in _changed_meaning(old.attributes, new.attributes):
+        wrong.append(f"attribute {name}: {its!r}, not {mine!r}, which stays")
     if differing_names([array.dims, joined.dims]):
         wrong.append(f"dimension names: {joined.dims}, not {array.dims}")
     mine, its = _separable(array).axes, _separable(joined).axes
@@ -204,6 +208,17 @@ def _check_alike(array: Array, joined: Array, axis: int) -> None:
             + "; join the inputs and save them anew",
             variable=array.path,
         )  # fmt: skip
+
+
+def _changed_meaning(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the attributes by which numbers would mean something else than what is stored says."""
+    unit, other = TimeUnit.of(old), TimeUnit.of(new)
+    same_unit = unit is not None and other is not None and unit.same_as(other)
+    for name, *values in differing_meaning(old, new):
+        if not (same_unit and name in ("units", "calendar")):
+            yield name, values[0], values[1]
 
 
 def _cuts(axis: Axis) -> tuple[Any, ...]:
