@@ -11,6 +11,7 @@ from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.recheck import Caching, Recheck
 from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
 from virtualzarr.hierarchy import node_path, read_node, write_node
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, normalize_path
 from virtualzarr.metadata.new import ArrayWishes, Wishes, differences, new_array
 from virtualzarr.models.known import models, spec_of
@@ -22,6 +23,7 @@ Mode = Literal["r", "r+", "a", "w", "w-"]
 MODES = ("r", "r+", "a", "w", "w-")
 
 
+@strict_keywords(ArrayWishes)
 def create_array(
     store: Any,
     *,
@@ -115,7 +117,7 @@ def create_array(
     caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
     if data is not None:
         data = _of_data(data, wishes)
-    spec = spec_of(new_array(Wishes(**wishes)))
+    spec = spec_of(new_array(Wishes.of(wishes)))
     path = node_path(name or "", spec.zarr_format)
     try:
         write_node(target, path, spec, overwrite=overwrite)
@@ -141,6 +143,7 @@ def _of_data(data: Any, wishes: ArrayWishes) -> Any:
     return data
 
 
+@strict_keywords(ArrayWishes)
 def open_array(
     store: Any,
     path: str = "",
@@ -237,7 +240,7 @@ def _existing(store: Store, path: str, mode: Mode, data: Any, wishes: ArrayWishe
         if mode != "a":
             raise
         return create_array(store, name=path, data=data, **wishes)
-    return checked(_stored(spec, shown, place), store, wishes)
+    return checked(_stored(spec, shown, place), store.uri, wishes)
 
 
 def _stored(spec: NodeSpec, store: Store, path: str) -> Array:
@@ -247,13 +250,13 @@ def _stored(spec: NodeSpec, store: Store, path: str) -> Array:
     return Array.stored(spec.metadata, store, path)
 
 
-def checked(array: Array, store: Store, wishes: ArrayWishes) -> Array:
+def checked(array: Array, uri: str, wishes: ArrayWishes) -> Array:
     """Return an array, if it is as asked for."""
     if not wishes:
         return array
-    wrong = differences(array.metadata, Wishes(**wishes))
+    wrong = differences(array.metadata, Wishes.of(wishes))
     if wrong:
-        raise MismatchError("; ".join(wrong), file=store.uri, variable=array.path or "/")
+        raise MismatchError("; ".join(wrong), file=uri, variable=array.path or "/")
     return array
 
 
@@ -279,9 +282,9 @@ def _assumed(
     if isinstance(assume, Mapping):
         assume = models(2 if assume.get("zarr_format") == 2 else 3)[0].from_json(assume).metadata
     if isinstance(assume, bool):
-        metadata = new_array(Wishes(**wishes))
+        metadata = new_array(Wishes.of(wishes))
     else:
         metadata = assume
     place = node_path(path, metadata.zarr_format)
     shown: Any = read_only(store) if mode == "r" else AssumedStore(store) if lasting else store
-    return checked(Array.stored(metadata, shown, place), store, wishes)
+    return checked(Array.stored(metadata, shown, place), store.uri, wishes)

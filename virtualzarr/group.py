@@ -20,6 +20,7 @@ from virtualzarr.hierarchy import (
     write_hierarchy,
     write_node,
 )
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata, normalize_path
 from virtualzarr.metadata.new import ArrayWishes
 from virtualzarr.models.known import models
@@ -204,6 +205,7 @@ class Group(Mapping[str, "Array | Group"]):
 
     # -- editing -----------------------------------------------------------------------------
 
+    @strict_keywords(create_array, ArrayWishes)
     def create_array(self, name: str, **options: Any) -> Array:
         """Make an array in this group; see `virtualzarr.create_array` for the options.
 
@@ -272,6 +274,7 @@ class Group(Mapping[str, "Array | Group"]):
             write_hierarchy(self.store, path, nodes[name], overwrite=overwrite)
         return {name: self[normalize_path(name)] for name in nodes}
 
+    @strict_keywords(ArrayWishes)
     def require_array(self, name: str, **wishes: Unpack[ArrayWishes]) -> Array:
         """Return an array of this group, made if it is not there.
 

@@ -10,6 +10,7 @@ from virtualzarr.creation import Mode, checked_mode
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.group import Group
 from virtualzarr.hierarchy import MARKERS, node_path, read_node, write_node
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
 from virtualzarr.models.known import models
 from virtualzarr.native.documents import PENDING, settle
@@ -155,6 +156,7 @@ def _below(nodes: Mapping[str, T], name: str) -> dict[str, T]:
     return {path[len(start) :]: node for path, node in nodes.items() if path.startswith(start)}
 
 
+@strict_keywords()
 def create_group(
     store: Any,
     *,
@@ -198,6 +200,7 @@ def create_group(
     return group_of(spec.metadata, target, place)
 
 
+@strict_keywords()
 def open_group(
     store: Any,
     path: str = "",

@@ -12,6 +12,7 @@ from virtualzarr.creation import Mode, checked, checked_mode, open_array
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.formats import detect, scan
 from virtualzarr.group import Group
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.new import ArrayWishes
 from virtualzarr.native.places import access_of
 from virtualzarr.nodes import open_group, open_hierarchy
@@ -20,6 +21,7 @@ from virtualzarr.stores.files import is_url
 from virtualzarr.stores.views import read_only
 
 
+@strict_keywords(ArrayWishes)
 def open(
     target: Any,
     path: str = "",
@@ -82,6 +84,7 @@ def open(
         node = _open_zarr(target, path, mode, storage_options, allowed, wishes)
     else:
         node = _open_file(target, path, mode, format, on_error, storage_options, allowed)
+        _check_node(node, str(target), wishes)
     node.caching = caching
     return node
 
@@ -103,6 +106,19 @@ def _open_file(
     options: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
     group = scan(target, format=format, on_error=on_error, **options)
     return group[path] if path.strip("/") else group
+
+
+def _check_node(node: Array | Group, uri: str, wishes: ArrayWishes) -> None:
+    """Refuse a node that is not as asked for."""
+    if isinstance(node, Array):
+        checked(node, uri, wishes)
+        return
+    # Of a group they say what it is made with, as of an array that is not there.
+    asked = [name for name in wishes if name not in ("zarr_format", "attributes")]
+    if any(wishes[name] is not None for name in asked):  # type: ignore[literal-required]
+        raise NodeNotFoundError(
+            f"there is no array at {node.path!r}, but a group: it has no {asked[0]}", file=uri
+        )
 
 
 def _format_of(target: Any, mode: str, storage_options: Mapping[str, Any] | None) -> str:
@@ -136,12 +152,7 @@ def _open_zarr(
             if mode != "a":
                 raise
         else:
-            if isinstance(node, Array):
-                return checked(node, store, wishes)
-            if wishes.get("shape") is not None:
-                raise NodeNotFoundError(
-                    f"there is no array at {path!r}, but a group", file=store.uri
-                )
+            _check_node(node, store.uri, wishes)
             return node
     if wishes.get("shape") is not None:
         return open_array(store, path, mode=mode, **wishes)

@@ -17,6 +17,7 @@ from virtualzarr.combine.options import CombineOptions, Options
 from virtualzarr.combine.problems import Labels, Problems
 from virtualzarr.errors import MismatchError, RefusedWarning, VirtualZarrError
 from virtualzarr.group import Group
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.scanning import Paths, find_files, scan_each
 
 BAD_FILES = ("raise", "skip", "fill")
@@ -25,6 +26,7 @@ Tree = int | list["Tree"]
 """Numbers of inputs, in lists within lists for several dimensions."""
 
 
+@strict_keywords(CombineOptions)
 def virtualize(
     paths: Paths | Iterable[Any],
     concat_dim: str | int | Sequence[str] | None = None,

@@ -277,6 +277,11 @@ class Array:
         return self.metadata.dimension_names or (None,) * self.ndim
 
     @property
+    def dimension_names(self) -> tuple[str | None, ...]:
+        """The same as `dims`: zarr-python's word for it."""
+        return self.dims
+
+    @property
     def dimension_units(self) -> tuple[str | None, ...]:
         """What one step along each axis is, such as ``"4 nm"``, where the attributes say so."""
         return dimension_units(self.metadata.attributes, self.ndim)

@@ -11,6 +11,7 @@ from virtualzarr.combine.groups import Concat, Stack, coordinate_names, join_gro
 from virtualzarr.combine.options import JoinOptions, Options
 from virtualzarr.combine.problems import Labels, Problems
 from virtualzarr.group import Group
+from virtualzarr.keywords import strict_keywords
 
 
 @overload
@@ -29,6 +30,7 @@ def concat(
     dim: str | None = None,
     **options: Unpack[JoinOptions],
 ) -> Group: ...
+@strict_keywords(JoinOptions)
 def concat(
     items: Sequence[Array] | Sequence[Group],
     axis: int | None = None,
@@ -126,6 +128,7 @@ def stack(
     dim: str | None = None,
     **options: Unpack[JoinOptions],
 ) -> Group: ...
+@strict_keywords(JoinOptions)
 def stack(
     items: Sequence[Array] | Sequence[Group],
     axis: int = 0,

@@ -24,6 +24,7 @@ from virtualzarr.combine.problems import Labels, Problems
 from virtualzarr.combine.values import is_missing, meant
 from virtualzarr.errors import MismatchError
 from virtualzarr.group import Group
+from virtualzarr.keywords import strict_keywords
 
 OVERLAPS = ("raise", "first", "last")
 GAPS = ("allow", "raise", "fill")
@@ -34,6 +35,7 @@ FILLED = 1_000_000
 """At most so many coordinates are put into gaps."""
 
 
+@strict_keywords(JoinOptions)
 def combine_by_coords(
     groups: Sequence[Group],
     dims: Sequence[str] | None = None,

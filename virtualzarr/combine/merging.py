@@ -12,8 +12,10 @@ from virtualzarr.combine.groups import same_everywhere
 from virtualzarr.combine.options import JoinOptions, Options
 from virtualzarr.combine.problems import Labels, Problems
 from virtualzarr.group import Group
+from virtualzarr.keywords import strict_keywords
 
 
+@strict_keywords(JoinOptions)
 def merge(groups: Sequence[Group], **options: Unpack[JoinOptions]) -> Group:
     """Put the variables of several groups into one. Nothing is copied.
 

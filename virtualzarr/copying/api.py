@@ -15,6 +15,7 @@ from virtualzarr.copying.moving import Copying, Counts
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
 from virtualzarr.hierarchy import consolidate, join, node_path
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata
 from virtualzarr.metadata.ome import ome_changes
 from virtualzarr.publish.report import many
@@ -73,6 +74,7 @@ class CopyReport:
         return "\n".join(lines) + ">"
 
 
+@strict_keywords(CopyOptions)
 def copy(
     source: Any,
     destination: Any,

@@ -12,6 +12,7 @@ from virtualzarr.array import Array
 from virtualzarr.array.references import as_virtual
 from virtualzarr.combine import concat, stack
 from virtualzarr.combine.api import has_dimension
+from virtualzarr.combine.options import JoinOptions
 from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.group import Group
 from virtualzarr.growing.checking import changes_of, facts_of
@@ -27,6 +28,7 @@ from virtualzarr.growing.published import (
     sources_of,
     state_of,
 )
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 from virtualzarr.publish import native
 from virtualzarr.publish.ome import in_zarr_format
@@ -40,6 +42,7 @@ from virtualzarr.stores.atomic_files import exclusive_writing
 from virtualzarr.stores.locks import hierarchy_lock
 
 
+@strict_keywords(JoinOptions)
 def append(
     target: Any,
     paths: Paths,

@@ -11,6 +11,7 @@ from virtualzarr.array import Array
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.group import Group
 from virtualzarr.growing.published import sources_of
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 from virtualzarr.opening import open as open_node
 from virtualzarr.stores.files import FileFacts, file_facts
@@ -57,6 +58,7 @@ class CheckReport:
         return "\n".join(lines)
 
 
+@strict_keywords()
 def check(
     target: Any,
     *,

@@ -21,6 +21,7 @@ from virtualzarr.growing.published import (
     sources_of,
     state_of,
 )
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Manifest
 from virtualzarr.opening import open as open_node
 from virtualzarr.publish import native
@@ -35,6 +36,7 @@ from virtualzarr.stores.files import is_url
 Names = Mapping[str, str] | Callable[[str], str]
 
 
+@strict_keywords()
 def rename(
     target: Any,
     names: Names,
@@ -136,6 +138,7 @@ def _with_manifests(node: Array | Group, change: Callable[[Manifest], Manifest])
     return with_manifest(node) if isinstance(node, Array) else node.map_arrays(with_manifest)
 
 
+@strict_keywords(publish)
 def convert(
     source: Any,
     target: Any,

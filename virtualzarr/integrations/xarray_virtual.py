@@ -27,6 +27,7 @@ from virtualzarr.creation import create_array
 from virtualzarr.group import Group
 from virtualzarr.integrations.xarray import VirtualzarrBackend, _open
 from virtualzarr.integrations.xarray_duck import DuckArray, virtual_values
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Decoder
 from virtualzarr.metadata import TypedFloat, json_attributes
 from virtualzarr.metadata.fill import same_fill
@@ -38,6 +39,7 @@ MEANING = ("units", "calendar", "positive", "flag_values", "flag_masks", "flag_m
 """Attributes of decoded variables by which equal numbers mean different things."""
 
 
+@strict_keywords(xr.open_dataset)
 def open_virtual_dataset(
     target: Any,
     *,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 import numpy as np
 
 from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.documents import as_object, member, require, require_format
-from virtualzarr.metadata.new import Wishes, new_array
+from virtualzarr.metadata.new import ArrayWishes, Wishes, new_array
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.models.typed import attributes_json, typed
 
@@ -144,13 +145,15 @@ class ArraySpecBase(_Node, Generic[A]):
         return cls._of(node.metadata, *kinds)
 
     @classmethod
+    @strict_keywords(ArrayWishes)
     def new(cls, *, attributes: A = NOTHING, **wishes: Any) -> Self:
         """Return the model of a new array, from the arguments of `virtualzarr.create_array`.
 
         Whatever is left open is chosen, such as chunks and codecs.
         """
         plain = attributes_json(attributes)
-        wanted = Wishes(**wishes, attributes=plain, zarr_format=cls.zarr_format)
+        asked = {**wishes, "attributes": plain, "zarr_format": cls.zarr_format}
+        wanted = Wishes.of(asked)
         spec = cls.from_metadata(new_array(wanted))
         if not isinstance(attributes, Mapping):  # those have dimension names in v2's attributes
             vars(spec)["attributes"] = attributes

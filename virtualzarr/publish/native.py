@@ -14,6 +14,7 @@ from virtualzarr.array import Array, references
 from virtualzarr.array.recut import decoded_by
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.combine import concat
+from virtualzarr.combine.options import JoinOptions
 from virtualzarr.errors import (
     CodecError,
     MismatchError,
@@ -26,6 +27,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.group import Group
 from virtualzarr.hierarchy import check_writable, consolidate, delete_node, join, node_at
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -55,6 +57,7 @@ from virtualzarr.stores.files import is_url
 from virtualzarr.stores.locks import hierarchy_lock
 
 
+@strict_keywords()
 def save(
     node: Group | Array,
     target: Any,
@@ -230,6 +233,7 @@ def _check_said(metadata: ArrayMetadata, path: str) -> None:
         raise PublishError("a Zarr v3 document would not describe it exactly", variable=path)
 
 
+@strict_keywords(JoinOptions)
 def append(
     target: Any,
     addition: Group | Array,
@@ -311,6 +315,7 @@ def append(
     )  # fmt: skip
 
 
+@strict_keywords()
 def rename(
     target: Any,
     naming: Callable[[str], str],

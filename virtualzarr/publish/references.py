@@ -16,6 +16,7 @@ from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, PublishError
 from virtualzarr.formats.kerchunk.fingerprints import Fingerprints
 from virtualzarr.group import Group
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.publish import rules
 from virtualzarr.publish.copying import copy_chunks, with_copies
@@ -41,6 +42,7 @@ PROGRESS_FROM = 1_000_000
 """A progress bar is shown for this many references and more."""
 
 
+@strict_keywords()
 def publish(
     node: Group | Array,
     path: Any,
@@ -153,6 +155,7 @@ def publish(
         )  # fmt: skip
 
 
+@strict_keywords()
 def preview(
     node: Group | Array,
     path: Any,

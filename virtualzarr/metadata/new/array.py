@@ -13,6 +13,7 @@ import numpy as np
 from grids import ChunkGrid, ChunkLayout, SeparableGrid
 from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.keywords import check_keywords, parameters_of
 from virtualzarr.metadata import fill
 from virtualzarr.metadata.documents import member, short
 from virtualzarr.metadata.dtypes import BYTES, STRING, dtype_from_v3
@@ -50,6 +51,7 @@ class ArrayWishes(TypedDict, total=False):
     zarr_format: int | None
     attributes: Mapping[str, Any] | None
     dimension_names: Sequence[str | None] | None
+    dims: Sequence[str | None] | None
     dimension_units: Sequence[Any] | None
     chunk_key_encoding: Any
     dimension_separator: str | None
@@ -80,6 +82,29 @@ class Wishes:
     chunk_key_encoding: Any = None
     dimension_separator: str | None = None
     layout: ChunkLayout | Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Wishes:
+        """Return what keyword arguments ask for.
+
+        Raises
+        ------
+        TypeError
+            There is no such parameter, or one was given by both of its names.
+
+        Examples
+        --------
+        >>> Wishes.of({"shape": (2, 3), "dims": ["y", "x"]}).dimension_names
+        ['y', 'x']
+        """
+        asked = dict(given)
+        check_keywords("create_array", asked, parameters_of(ArrayWishes))
+        names = asked.pop("dims", None)
+        if names is not None:
+            if asked.get("dimension_names") is not None:
+                raise TypeError("dims and dimension_names are two names of one parameter")
+            asked["dimension_names"] = names
+        return cls(**asked)
 
     def all_attributes(self, ndim: int) -> dict[str, Any]:
         """Return the attributes as JSON values, units of dimensions among them."""
