@@ -1,4 +1,4 @@
-"""The bytes of a file, mapped into memory, or elsewhere and fetched in rounds, for parsers.
+"""The bytes of a file elsewhere, fetched in rounds, for parsers.
 
 Parsers are plain generators. They yield what they need and are sent it:
 
@@ -9,8 +9,6 @@ Parsers are plain generators. They yield what they need and are sent it:
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,8 +28,6 @@ GAP = 64 * 1024
 FIRST = 1024 * 1024
 # What one parser may ask for at once of a file elsewhere.
 _MOST = 1 << 30
-# After so many bytes at once, the pages they were copied from are let go.
-_FORGET = 1 << 20
 
 
 class Gather(NamedTuple):
@@ -39,84 +35,6 @@ class Gather(NamedTuple):
 
     addresses: NDArray[np.int64]
     length: int
-
-
-class MappedFile:
-    """A local file, mapped into memory: parsers run straight through.
-
-    Parameters
-    ----------
-    path : str
-
-    Raises
-    ------
-    SourceError
-        If the file cannot be mapped.
-    """
-
-    def __init__(self, path: str) -> None:
-        try:
-            with open(path, "rb") as file:
-                if not os.fstat(file.fileno()).st_size:
-                    raise SourceError("the file is empty", file=path)
-                self._map: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
-            raise SourceError(f"the file cannot be mapped: {error}", file=path) from error
-        self._all = memoryview(self._map)
-        self._spawned: list[Parser] = []
-        self.rebase(0)
-
-    def rebase(self, base: int) -> None:
-        """Count addresses from another byte of the file."""
-        self.base = base
-        self._view = self._all[base:]
-        self.size = len(self._view)
-
-    def run(self, parsers: Iterable[Parser]) -> list[Any]:
-        """Run parsers one after the other and return their results."""
-        results = [self._finish(parser) for parser in parsers]
-        while self._spawned:
-            self._finish(self._spawned.pop())
-        return results
-
-    def spawn(self, parser: Parser) -> None:
-        """Run one more parser, after those that are running."""
-        self._spawned.append(parser)
-
-    def _finish(self, parser: Parser) -> Any:
-        send, view = parser.send, self._view
-        found: Any = None
-        try:
-            while True:
-                wanted = send(found)
-                if type(wanted) is tuple:
-                    address, length = wanted
-                    check(address, length)
-                    found = view[address : address + length]
-                elif type(wanted) is Gather:
-                    found = self._gather(*wanted)
-                else:
-                    found = []
-                    for address, length in wanted:
-                        check(address, length)
-                        found.append(view[address : address + length])
-        except StopIteration as stop:
-            return stop.value
-
-    def _gather(self, addresses: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
-        """Copy each block once: the file is looked at as overlapping blocks, one at each byte."""
-        check(int(addresses.min()), length)
-        inside = addresses <= self.size - length
-        if not inside.all():
-            blocks = [bytes(self._view[k : k + length]) for k in addresses.tolist()]
-            return as_rows(blocks, length)
-        count = self.size - length + 1
-        every = np.ndarray((count,), np.dtype((np.void, length)), self._view, strides=(1,))
-        rows = every[addresses].view(np.uint8).reshape(len(addresses), length)
-        if rows.nbytes > _FORGET and hasattr(mmap, "MADV_DONTNEED"):
-            # What was copied need not stay in this process's memory; the system still has it.
-            self._map.madvise(mmap.MADV_DONTNEED)
-        return rows
 
 
 class PageCache:

@@ -281,6 +281,25 @@ class OpenFile:
         if stop > self.size or start > stop:
             raise _too_short(self.uri, start, stop, self.size)
 
+    def take(self, start: int, nbytes: int) -> bytes:
+        """Read so many bytes into memory of their own.
+
+        Raises
+        ------
+        SourceError
+            If the file ends before.
+        """
+        if hasattr(os, "pread"):
+            try:
+                data = os.pread(self.descriptor, nbytes, start)
+            except OSError as error:
+                raise _failed(error, self.uri) from error
+            if len(data) == nbytes:
+                return data
+        view = memoryview(bytearray(nbytes))
+        self.fill(start, view)
+        return bytes(view)
+
     def fill(self, start: int, view: memoryview) -> None:
         """Read as many bytes as there is room for."""
         done, nbytes = 0, view.nbytes

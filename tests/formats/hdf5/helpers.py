@@ -11,7 +11,7 @@ from tests.fidelity.compare import difference
 from virtualzarr.array import Array
 from virtualzarr.formats.hdf5 import scan
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.source import MappedFile, PageCache
+from virtualzarr.formats.hdf5.source import LocalPages, PageCache
 
 
 def scan_all(path):
@@ -47,7 +47,7 @@ def low_level(file, name, shape, tid, *, maxshape=None, **properties):
 
 def objects_of(path):
     """Read the objects of a local file, without h5py."""
-    return Objects(MappedFile(str(path)))
+    return Objects(LocalPages(str(path)))
 
 
 def source_of(raw):

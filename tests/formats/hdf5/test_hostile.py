@@ -18,7 +18,7 @@ from virtualzarr.formats.hdf5 import scan
 from virtualzarr.formats.hdf5.checksum import checksums
 from virtualzarr.formats.hdf5.header import SYMBOL_TABLE
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.source import MappedFile
+from virtualzarr.formats.hdf5.source import LocalPages
 
 
 def write(path, libver):
@@ -139,7 +139,7 @@ def test_numbers_replaced_by_large_ones(path):
             damaged = raw[:place] + value + raw[place + 8 :]
             path.write_bytes(damaged)
             kinds = []
-            for source in (source_of(damaged), MappedFile(str(path))):
+            for source in (source_of(damaged), LocalPages(str(path))):
                 try:
                     kinds.append(Objects(source)[place].kind)
                 except VirtualZarrError as error:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import source_of
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.source import FIRST, GAP, PAGE, Gather, MappedFile, exactly
+from virtualzarr.formats.hdf5.source import FIRST, GAP, PAGE, Gather, LocalPages, exactly
 
 RAW = np.random.default_rng(0).bytes(3 * FIRST + 77)
 
@@ -45,7 +45,7 @@ WANTED = (
 
 @given(st.lists(st.lists(WANTED, max_size=4), max_size=4), st.sampled_from([0, 512]))
 def test_near_and_far_are_the_same(path, programs, base):
-    near, far = MappedFile(path), source_of(RAW)
+    near, far = LocalPages(path), source_of(RAW)
     for source in (near, far):
         source.rebase(base)
     for ours, theirs in zip(
@@ -94,7 +94,7 @@ def test_spawned_parsers_join_the_rounds():
 
 @pytest.mark.parametrize("far", [False, True])
 def test_what_cannot_be(path, far):
-    source = source_of(RAW) if far else MappedFile(path)
+    source = source_of(RAW) if far else LocalPages(path)
     for wanted in [(-1, 5), (5, -1), (0, 1 << 40), [(0, 5), (-3, 1)]]:
         with pytest.raises(SourceError, match="claims"):
             source.run([asking(wanted)])

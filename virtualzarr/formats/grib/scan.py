@@ -19,7 +19,8 @@ from virtualzarr.formats.grib.layout import arrange
 from virtualzarr.formats.grib.products import Products, read_products
 from virtualzarr.formats.grib.references import Places, read_places
 from virtualzarr.formats.grib.repeats import find_repeats
-from virtualzarr.formats.paging import MappedFile, pages_of
+from virtualzarr.formats.local_pages import LocalPages
+from virtualzarr.formats.paging import pages_of
 from virtualzarr.formats.refusals import Refusals
 from virtualzarr.group import Group
 from virtualzarr.manifest import Source
@@ -128,7 +129,7 @@ class _Scan:
 
     def group(self) -> Group:
         elsewhere = is_url(self.source.uri)
-        file = pages_of(self.source) if elsewhere else MappedFile(self.source.uri)
+        file = pages_of(self.source) if elsewhere else LocalPages(self.source.uri)
         starts = message_starts(self.source) if elsewhere else []
         (variables,) = file.run([self._read(file.size, starts)])
         parts = arrange(variables)

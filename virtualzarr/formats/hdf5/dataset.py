@@ -138,7 +138,7 @@ def _no_values(element: ElementType) -> Values:
 def _stored(dataset: Dataset) -> _Stored:
     described = dataset.described
     if 0 in dataset.shape:
-        return nothing(dataset)
+        return lay_nothing(dataset)
     if described.layout.kind == "compact":
         return _compact(dataset)
     if described.layout.kind == "contiguous":
@@ -156,7 +156,7 @@ def _grid(shape: tuple[int, ...], chunk: tuple[int, ...]) -> RegularGrid:
     return RegularGrid(shape, chunk)
 
 
-def nothing(dataset: Dataset) -> _Stored:
+def lay_nothing(dataset: Dataset) -> _Stored:
     """Return grid, references and codecs of a dataset without elements."""
     described = dataset.described
     chunk = described.layout.chunk if described.layout.kind == "chunked" else ()
@@ -203,7 +203,7 @@ def _is_clean(dataset: Dataset) -> bool:
     if is_url(dataset.near.file.source.uri):
         return False
     try:
-        stored = elements_as_stored(dataset.described, dataset.near, dataset.element.itemsize)
+        stored = as_stored_elements(dataset.described, dataset.near, dataset.element.itemsize)
         raw = np.frombuffer(np.asarray(as_array(stored)[...]).tobytes(), np.uint8)
     except (VirtualZarrError, OSError):  # a filter that is not here, or broken chunks
         return False
@@ -328,14 +328,14 @@ def copying(described: Described, near: Surroundings) -> Generator[Any, Any, inl
         decoded(message).dtype  # noqa: B018
     except TypeError as error:
         raise Unknown(f"a datatype that numpy does not have: {error}") from error
-    found = elements_as_stored(described, near, size(message))
+    found = as_stored_elements(described, near, size(message))
     grid, fill = found.grid, np.asarray(found.fill_value).tobytes()
     assert isinstance(grid, RegularGrid)
     stored = yield from heaped.elements(grid, found.manifest, found.pipeline, fill, described.base)
     return (yield from heaped.copied(objects, near.names, message, stored))
 
 
-def elements_as_stored(described: Described, near: Surroundings, width: int) -> Values:
+def as_stored_elements(described: Described, near: Surroundings, width: int) -> Values:
     """Find out how elements lie whose bytes are to stay as they are stored; their dtype is V.
 
     Parameters
@@ -357,11 +357,11 @@ def elements_as_stored(described: Described, near: Surroundings, width: int) -> 
     dtype = np.dtype((np.void, width))
     element = ElementType(dtype, width, (make("bytes"),))
     grid, manifest, pipeline = _stored(Dataset(described, near, element, shape))
-    fill = np.frombuffer(stored_fill(described, near, width), dtype)[0]
+    fill = np.frombuffer(read_fill(described, near, width), dtype)[0]
     return Values(shape, dtype, grid, manifest, pipeline, fill)
 
 
-def stored_fill(described: Described, near: Surroundings, width: int) -> bytes:
+def read_fill(described: Described, near: Surroundings, width: int) -> bytes:
     """Return the bytes of an element that was never written.
 
     Raises

@@ -13,7 +13,7 @@ from virtualzarr.formats.hdf5.describe import Described, describe
 from virtualzarr.formats.hdf5.inlined import Copied
 from virtualzarr.formats.hdf5.library import H5PY_ERRORS, Library
 from virtualzarr.formats.hdf5.objects import Object, Objects
-from virtualzarr.formats.hdf5.source import ByteSource, MappedFile, Unknown
+from virtualzarr.formats.hdf5.source import ByteSource, LocalPages, Unknown
 from virtualzarr.formats.hdf5.space import Space, h5py_space
 from virtualzarr.formats.hdf5.walk import Outside, Walker
 from virtualzarr.formats.paging import pages_of
@@ -157,5 +157,5 @@ def opened(
 def _bytes(source: Source) -> ByteSource:
     """Return a file as parsers want it."""
     if not is_url(source.uri):
-        return MappedFile(source.uri)
+        return LocalPages(source.uri)
     return pages_of(source)

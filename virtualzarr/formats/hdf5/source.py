@@ -9,13 +9,13 @@ from collections.abc import Generator, Iterable
 from typing import Any, Protocol
 
 from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.formats.local_pages import LocalPages
 from virtualzarr.formats.paging import (
     FIRST,
     GAP,
     PAGE,
     Buffer,
     Gather,
-    MappedFile,
     PageCache,
     Parser,
 )
@@ -27,7 +27,7 @@ __all__ = [
     "Buffer",
     "ByteSource",
     "Gather",
-    "MappedFile",
+    "LocalPages",
     "PageCache",
     "Parser",
     "Unknown",

@@ -109,8 +109,8 @@ def _runs(mapping: Mapping, shape: tuple[int, ...], values: Any) -> list[Runs]:
     """Return the runs along each axis, cut where chunks of the source end."""
     if mapping.inside.blocks is not None or mapping.outside.blocks is not None:
         raise Unaligned("a selection is irregular")
-    inside = mapping.inside.parts or all_of(shape)
-    outside = mapping.outside.parts or all_of(values.shape[: len(shape)])
+    inside = mapping.inside.parts or select_all(shape)
+    outside = mapping.outside.parts or select_all(values.shape[: len(shape)])
     if len(inside) != len(outside):
         raise Unaligned("the selections have other numbers of axes")
     _check_separable(inside, outside, shape, values.shape)
@@ -125,7 +125,7 @@ def _runs(mapping: Mapping, shape: tuple[int, ...], values: Any) -> list[Runs]:
     ]
 
 
-def all_of(shape: tuple[int, ...]) -> tuple[Part, ...]:
+def select_all(shape: tuple[int, ...]) -> tuple[Part, ...]:
     """Return the selection of all elements."""
     return tuple((0, 1, 1, n) for n in shape)
 

@@ -23,7 +23,7 @@ from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.mappings import UNLIMITED, Mapping, Part, Selection, read_mappings
 from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.surroundings import Surroundings
-from virtualzarr.formats.hdf5.virtual_sources import VirtualSources, mapped
+from virtualzarr.formats.hdf5.virtual_sources import VirtualSources, expand_mappings
 
 _POINTER = 16  # bytes of an element that points to a heap
 
@@ -77,7 +77,7 @@ def _present(
     assert shape is not None
     width = near.file.objects.superblock.length_size
     stored = read_mappings(described.mappings, len(shape), width) if described.mappings else []
-    now, plain = mapped(stored, shape, sources)
+    now, plain = expand_mappings(stored, shape, sources)
     return replace(described, shape=now), plain
 
 
@@ -95,7 +95,7 @@ def _aligned(
     assert shape is not None
     dataset = datasets.Dataset(described, near, element, shape + element.inner)
     if 0 in dataset.shape:
-        return datasets.nothing(dataset), np.zeros((), element.dtype)[()]
+        return datasets.lay_nothing(dataset), np.zeros((), element.dtype)[()]
     try:
         given = datasets.fill_value(dataset, None)
     except UnsupportedError as error:
@@ -147,7 +147,7 @@ def _stored_type(described: Described, near: Surroundings) -> tuple[bytes, bytes
         if near.file.objects is None or described.address is None:
             raise Unknown("no object header that is understood")
         message = checked(near.file.objects.messages(described.address)[header.TYPE])
-        return message, datasets.stored_fill(described, near, size(message))
+        return message, datasets.read_fill(described, near, size(message))
     except Unknown as error:
         raise _only_library(error.message) from error
 
@@ -165,7 +165,7 @@ def _as_stored(described: Described, near: Surroundings) -> tuple[Array, bytes]:
         raise UnsupportedError("a source of the virtual dataset has a null dataspace")
     if described.layout.kind != "virtual":
         try:
-            found = datasets.elements_as_stored(described, near, len(given))
+            found = datasets.as_stored_elements(described, near, len(given))
         except Unknown as error:
             raise _only_library(error.message) from error
     else:
@@ -189,41 +189,41 @@ def _pair(mapping: Mapping, shape: tuple[int, ...], theirs: tuple[int, ...]) -> 
             if axis >= len(extents) or stop > extents[axis]:
                 raise SourceError("a selection of a virtual dataset reaches out of a dataset")
         endless = selection.endless
-        lengths.append(None if endless is None else _count(selection, endless, extents))
+        lengths.append(None if endless is None else _count_endless(selection, endless, extents))
     if (lengths[0] is None) != (lengths[1] is None):
         raise SourceError("only one of two selections of a virtual dataset is without end")
     # What is without end goes as far as both do.
     most = None if lengths[0] is None or lengths[1] is None else min(lengths[0], lengths[1])
     inside, outside = (
-        _where(selection, extents, most)
+        _locate(selection, extents, most)
         for selection, extents in ((mapping.inside, shape), (mapping.outside, theirs))
     )
-    if _size(inside) != _size(outside):
+    if _count_selected(inside) != _count_selected(outside):
         raise SourceError("two selections of a virtual dataset have other numbers of elements")
     return inside, outside
 
 
-def _count(selection: Selection, axis: int, extents: tuple[int, ...]) -> int:
+def _count_endless(selection: Selection, axis: int, extents: tuple[int, ...]) -> int:
     assert selection.parts is not None
     if len(selection.parts) != len(extents):
         raise SourceError("a selection of a virtual dataset has another number of axes")
-    return len(_along(selection.parts[axis], extents[axis]))
+    return len(_indices_along(selection.parts[axis], extents[axis]))
 
 
-def _where(selection: Selection, extents: tuple[int, ...], most: int | None) -> Where:
+def _locate(selection: Selection, extents: tuple[int, ...], most: int | None) -> Where:
     """Return which elements are selected, along an axis without end at most so many."""
     if selection.blocks is not None:
         return _mask(selection.blocks, extents)
-    parts = selection.parts or virtual.all_of(extents)
+    parts = selection.parts or virtual.select_all(extents)
     if len(parts) != len(extents):
         raise SourceError("a selection of a virtual dataset has another number of axes")
-    found = [_along(part, extent) for part, extent in zip(parts, extents, strict=True)]
+    found = [_indices_along(part, extent) for part, extent in zip(parts, extents, strict=True)]
     if most is not None and selection.endless is not None:
         found[selection.endless] = found[selection.endless][:most]
     return tuple(found)
 
 
-def _along(part: Part, extent: int) -> NDArray[np.int64]:
+def _indices_along(part: Part, extent: int) -> NDArray[np.int64]:
     """Return the indices that are selected along one axis."""
     start, stride, count, block = part
     if block == UNLIMITED:
@@ -252,7 +252,7 @@ def _mask(blocks: NDArray[np.int64], extents: tuple[int, ...]) -> NDArray[np.boo
     return found
 
 
-def _size(where: Where) -> int:
+def _count_selected(where: Where) -> int:
     if isinstance(where, tuple):
         return int(np.prod([len(part) for part in where], dtype=object))
     return int(np.count_nonzero(where))
@@ -260,7 +260,7 @@ def _size(where: Where) -> int:
 
 def _take(array: Array, where: Where) -> NDArray[Any]:
     """Read the selected elements, one after the other."""
-    inlined.check_size(_size(where) * array.dtype.itemsize)
+    inlined.check_size(_count_selected(where) * array.dtype.itemsize)
     if isinstance(where, tuple):
         return np.asarray(array.oindex[where]).reshape(-1) if where else np.asarray(array[()])[None]
     inlined.check_size(array.size * array.dtype.itemsize)
@@ -290,7 +290,7 @@ def _objects(
             "variable length with a fill value"
         )
     inlined.check_size(int(np.prod(shape, dtype=object)) * _POINTER)
-    empty = datasets.inline_values(*_encoded(np.empty(0, object), numbers))
+    empty = datasets.inline_values(*_encode(np.empty(0, object), numbers))
     out = np.empty(shape, object)
     out[...] = b""
     for mapping in mappings:
@@ -303,10 +303,10 @@ def _objects(
         whole = np.asarray(datasets.as_array(values)[...], object)
         picked = whole[np.ix_(*outside) if isinstance(outside, tuple) else outside].reshape(-1)
         _put(out, inside, picked)
-    return datasets.inline_values(*_encoded(out, numbers))
+    return datasets.inline_values(*_encode(out, numbers))
 
 
-def _encoded(values: NDArray[Any], numbers: np.dtype[Any] | None) -> inlined.Copied:
+def _encode(values: NDArray[Any], numbers: np.dtype[Any] | None) -> inlined.Copied:
     """Return texts, or sequences of numbers, in the form that is kept."""
     items = values.reshape(-1).tolist()
     if numbers is None:

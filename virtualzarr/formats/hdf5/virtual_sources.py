@@ -35,7 +35,7 @@ class VirtualSources:
         """Return the stored shape of a source, None where there is none."""
         key = mapping.source()
         if key not in self._shapes:
-            with _found(self.near, *key) as found:
+            with _find(self.near, *key) as found:
                 self._shapes[key] = None if found is None else found[0].shape
         return self._shapes[key]
 
@@ -51,13 +51,13 @@ class VirtualSources:
         """
         key = mapping.source()
         if key not in self._values:
-            with _found(self.near, *key) as found:
+            with _find(self.near, *key) as found:
                 self._values[key] = None if found is None else self._read(*found)
         return self._values[key]
 
 
 @contextmanager
-def _found(
+def _find(
     near: Surroundings, file: bytes, dataset: bytes
 ) -> Iterator[tuple[Described, Surroundings] | None]:
     """Find a dataset by the names of its file and its path, through links of all kinds."""
@@ -91,7 +91,7 @@ def _enter(near: Surroundings, name: bytes, variable: str, stack: ExitStack) -> 
         ) from error
 
 
-def mapped(
+def expand_mappings(
     mappings: list[Mapping], shape: tuple[int, ...], sources: VirtualSources
 ) -> tuple[tuple[int, ...], list[Mapping]]:
     """Return the present shape of a virtual dataset, and its mappings without patterns.
@@ -122,18 +122,18 @@ def mapped(
             plain.append(mapping)
             continue
         if mapping.is_pattern:
-            blocks = _blocks(mapping, sources)
+            blocks = _list_blocks(mapping, sources)
             plain += blocks
             check_count("virtual_mappings", len(plain), "mappings of a virtual dataset")
             reach = max((block.inside.ends[axis] for block in blocks), default=0)
         else:
             plain.append(mapping)
-            reach = _reach(mapping, axis, sources.shape(mapping))
+            reach = _measure_reach(mapping, axis, sources.shape(mapping))
         now[axis] = max(now.get(axis, 0), reach)
     return tuple(max(now[k], least[k]) if k in now else n for k, n in enumerate(shape)), plain
 
 
-def _blocks(mapping: Mapping, sources: VirtualSources) -> list[Mapping]:
+def _list_blocks(mapping: Mapping, sources: VirtualSources) -> list[Mapping]:
     """Return the mappings of a pattern, up to the first source that is not there."""
     found: list[Mapping] = []
     while True:
@@ -144,7 +144,7 @@ def _blocks(mapping: Mapping, sources: VirtualSources) -> list[Mapping]:
         check_count("virtual_mappings", len(found), "mappings of a virtual dataset")
 
 
-def _reach(mapping: Mapping, axis: int, theirs: tuple[int, ...] | None) -> int:
+def _measure_reach(mapping: Mapping, axis: int, theirs: tuple[int, ...] | None) -> int:
     """Return how far a selection without end goes, given the shape of its source."""
     other = mapping.outside.endless
     inside, outside = mapping.inside.parts, mapping.outside.parts
@@ -152,7 +152,7 @@ def _reach(mapping: Mapping, axis: int, theirs: tuple[int, ...] | None) -> int:
         return 0
     if other is None or inside is None or outside is None or other >= len(theirs):
         raise SourceError("only one of two selections of a virtual dataset is without end")
-    count = _elements(outside[other], theirs[other])
+    count = _count_elements(outside[other], theirs[other])
     start, stride, _, block = inside[axis]
     if not count:
         return 0
@@ -162,7 +162,7 @@ def _reach(mapping: Mapping, axis: int, theirs: tuple[int, ...] | None) -> int:
     return start + (whole * stride + rest if rest else (whole - 1) * stride + block)
 
 
-def _elements(part: Part, extent: int) -> int:
+def _count_elements(part: Part, extent: int) -> int:
     """Return how many elements a selection without end has along an axis of this extent."""
     start, stride, _, block = part
     if start >= extent:

@@ -1,0 +1,158 @@
+"""The bytes of a local file for parsers, read in pages: a file cut off meanwhile is an error.
+
+It is not mapped into memory: the system ends a process that looks at a part of a map that the file
+does not have any more.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.paging import Buffer, Gather, Parser, as_rows, check
+from virtualzarr.stores.files import LocalFile
+
+# Pages are larger than those of files elsewhere: a read costs more than the bytes it copies.
+_SHIFT = 16
+_PAGE = 1 << _SHIFT
+# Pages that are remembered; parsers hold those they still look at.
+_MOST_PAGES = 1024
+# Blocks that lie so close to each other are read together, up to so many bytes at once.
+_GAP = 4096
+_BATCH = 1 << 20
+# Fewer blocks than this are read one after the other.
+_FEW = 32
+
+
+class LocalPages:
+    """A local file: parsers run straight through.
+
+    Parameters
+    ----------
+    path : str
+
+    Raises
+    ------
+    SourceError
+        If the file cannot be read, or is empty.
+    """
+
+    def __init__(self, path: str) -> None:
+        stack = ExitStack()
+        self._file = stack.enter_context(LocalFile(path).opened())
+        weakref.finalize(self, stack.close)
+        self._length = self._file.size
+        if not self._length:
+            raise SourceError("the file is empty", file=path)
+        self._pages: dict[int, memoryview] = {}
+        self._spawned: list[Parser] = []
+        self._scratch = np.empty(0, np.uint8)  # fresh memory costs more than the copy
+        self.rebase(0)
+
+    def rebase(self, base: int) -> None:
+        """Count addresses from another byte of the file."""
+        self.base = base
+        self.size = max(self._length - base, 0)
+
+    def run(self, parsers: Iterable[Parser]) -> list[Any]:
+        """Run parsers one after the other and return their results.
+
+        Raises
+        ------
+        SourceError
+            If the file has become shorter than it was.
+        """
+        results = [self._finish(parser) for parser in parsers]
+        while self._spawned:
+            self._finish(self._spawned.pop())
+        return results
+
+    def spawn(self, parser: Parser) -> None:
+        """Run one more parser, after those that are running."""
+        self._spawned.append(parser)
+
+    def _finish(self, parser: Parser) -> Any:
+        send, read = parser.send, self._read
+        found: Any = None
+        try:
+            while True:
+                wanted = send(found)
+                if type(wanted) is tuple:
+                    found = read(*wanted)
+                elif type(wanted) is Gather:
+                    found = self._gather(*wanted)
+                else:
+                    found = [read(address, length) for address, length in wanted]
+        except StopIteration as stop:
+            return stop.value
+
+    def _read(self, address: int, length: int) -> Buffer:
+        """Return bytes, fewer where the file ends before."""
+        check(address, length)
+        start = self.base + address
+        number = start >> _SHIFT
+        page = self._pages.get(number)
+        if page is None:
+            page = self._load(number)
+        first = start - (number << _SHIFT)
+        if first + length <= _PAGE:
+            return page[first : first + length]
+        return self._range(start, min(start + length, self._length))
+
+    def _load(self, number: int) -> memoryview:
+        if len(self._pages) >= _MOST_PAGES:
+            self._pages.clear()
+        start = number << _SHIFT
+        page = self._pages[number] = self._range(start, min(start + _PAGE, self._length))
+        return page
+
+    def _range(self, start: int, stop: int) -> memoryview:
+        return memoryview(self._file.take(start, max(stop - start, 0)))
+
+    def _gather(self, addresses: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+        """Read blocks, those that lie close to each other together."""
+        check(int(addresses.min()), length)
+        if len(addresses) < _FEW or int(addresses.max()) > self.size - length:
+            return as_rows([self._read(k, length) for k in addresses.tolist()], length)
+        rows = np.empty((len(addresses), length), np.uint8)
+        order = np.argsort(addresses, kind="stable")
+        place = addresses[order] + self.base
+        # A run of blocks ends where the next lies too far away, and at every so many bytes.
+        far = place[1:] > place[:-1] + (length + _GAP)
+        far |= place[1:] // _BATCH != place[:-1] // _BATCH
+        first = np.concatenate([[0], np.flatnonzero(far) + 1])
+        last = np.concatenate([first[1:], [len(place)]]) - 1
+        starts, sizes = place[first], place[last] - place[first] + length
+        begins = np.cumsum(sizes) - sizes
+        batches = np.searchsorted(begins, np.arange(0, begins[-1] + 1, _BATCH)).tolist()
+        for low, high in zip(batches, [*batches[1:], len(first)], strict=True):
+            if low < high:
+                blocks = slice(int(first[low]), int(last[high - 1]) + 1)
+                at = begins[low:high] - begins[low] - starts[low:high]
+                moved = np.repeat(at, last[low:high] - first[low:high] + 1)
+                whole = self._runs(starts[low:high].tolist(), sizes[low:high].tolist())
+                # The bytes are looked at as overlapping blocks, one at each byte.
+                every = np.ndarray(
+                    (len(whole) - length + 1,), f"V{length}", whole.data, strides=(1,)
+                )
+                found = every[place[blocks] + moved]
+                rows[order[blocks]] = found.view(np.uint8).reshape(-1, length)
+        return rows
+
+    def _runs(self, starts: list[int], sizes: list[int]) -> NDArray[np.uint8]:
+        """Return parts of the file, one after the other, until this is called again."""
+        need = sum(sizes)
+        if len(self._scratch) < need:
+            self._scratch = np.empty(max(need, 2 * _BATCH), np.uint8)
+        whole = self._scratch[:need]
+        view, done, fill = whole.data, 0, self._file.fill
+        for start, size in zip(starts, sizes, strict=True):
+            fill(start, view[done : done + size])
+            done += size
+        return whole
