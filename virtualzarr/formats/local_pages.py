@@ -106,14 +106,16 @@ class LocalPages:
         return self._range(start, min(start + length, self._length))
 
     def _load(self, number: int) -> memoryview:
+        start = number << _SHIFT
+        if start >= self._length:
+            return memoryview(b"")
         if len(self._pages) >= _MOST_PAGES:
             self._pages.clear()
-        start = number << _SHIFT
         page = self._pages[number] = self._range(start, min(start + _PAGE, self._length))
         return page
 
     def _range(self, start: int, stop: int) -> memoryview:
-        return memoryview(self._file.take(start, max(stop - start, 0)))
+        return memoryview(self._file.take(start, stop - start) if start < stop else b"")
 
     def _gather(self, addresses: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
         """Read blocks, those that lie close to each other together."""

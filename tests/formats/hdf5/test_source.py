@@ -30,7 +30,7 @@ def asking(*wanted):
     return found
 
 
-PLACES = st.integers(0, len(RAW) + 10) | st.integers(FIRST - 5, FIRST + 5)
+PLACES = st.integers(0, len(RAW) + 10) | st.integers(FIRST - 5, FIRST + 5) | st.just(1 << 62)
 REQUESTS = st.tuples(PLACES, st.integers(0, 3 * PAGE))
 WANTED = (
     REQUESTS
