@@ -49,6 +49,11 @@ class Group(Mapping[str, "Array | Group"]):
     refused : mapping of str to str
         Variables that could not be virtualized, by path, and why.
 
+    Attributes
+    ----------
+    ignored_keys : int
+        Keys of a reference file that are neither metadata nor chunks in an array's grid.
+
     Examples
     --------
     >>> g = Group({"title": "weather"}, {"inner": Group({}, {})})
@@ -66,6 +71,7 @@ class Group(Mapping[str, "Array | Group"]):
         self.attributes = dict(attributes or {})
         self.path = path
         self.refused = dict(refused or {})
+        self.ignored_keys = 0
         self.caching: Caching | None = None  # what the arrays in it are read with
         self._members = {} if members is None else members
 
@@ -166,6 +172,7 @@ class Group(Mapping[str, "Array | Group"]):
             self.refused if refused is None else refused,
         )
         group.caching = self.caching
+        group.ignored_keys = self.ignored_keys
         return group
 
     def map_arrays(self, function: Callable[[Array], Array]) -> Group:
@@ -473,6 +480,9 @@ class Group(Mapping[str, "Array | Group"]):
             "Bytes": f"{sum(array.nbytes for array in arrays):,}",
             "Refused": len(self.refused),
         }
+        if self.ignored_keys:
+            plural = "" if self.ignored_keys == 1 else "s"
+            rows["Ignored"] = f"{self.ignored_keys} key{plural}, neither metadata nor chunks"
         return "\n".join(f"{name:<11}: {value}" for name, value in rows.items())
 
     def publish(self, path: Any, *, copy: bool = False, **options: Any) -> PublishReport:

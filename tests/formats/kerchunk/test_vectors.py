@@ -77,6 +77,7 @@ def check(case, group):
             assert array.attrs == expected["attributes"]
         if "dims" in expected:
             assert list(array.dims) == expected["dims"]
+    assert group.ignored_keys == case.get("ignored", 0)
     for path, attributes in case.get("groups", {}).items():
         assert (nodes[path] if path else group).attrs == attributes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from virtualzarr.metadata import ArrayMetadata, KeyEncoding
 
 _SLASH, _BACKSLASH = ord("/"), ord("\\")
 _BLOCK = 1 << 14
+_CHUNK = re.compile(r"c|(c[./])?-?\d+([./]-?\d+)*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,23 @@ class KeySpace:
             stem, shape = folder, shape or (1,)
         is_v2_scalar = encoding.name == "v2" and not metadata.shape
         return cls(path, stem, encoding.separator, len(shape), shape, is_v2_scalar)
+
+    def looks_like_chunk(self, key: str) -> bool:
+        """Whether a key in the array's folder is spelled as those of chunks in some encoding.
+
+        If it is none of this array's, its metadata may be wrong, and chunks would go missing.
+        """
+        folder = len(self.path) + 1 if self.path else 0
+        return _CHUNK.fullmatch(key[folder:]) is not None
+
+    def not_a_chunk(self, key: str) -> BadReferenceError:
+        """Return the error for a key of another encoding, or with other numbers."""
+        return BadReferenceError(
+            f"not a chunk key of this array: {self.ncoords} numbers are expected, with "
+            f"{self.separator!r} between them, after {self.stem!r}",
+            variable=self.path or "/",
+            chunk=key,
+        )
 
     def cell(self, key: str) -> tuple[int, ...] | None:
         """The numbers in a key that begins with the stem, or None where they are none."""
@@ -119,11 +138,7 @@ class Spaces:
         space = self.all[number]
         cell = space.cell(key) if key.startswith(space.stem) else None
         if cell is None:
-            raise BadReferenceError(
-                f"not a chunk key of this array: {space.ncoords} numbers are expected, with "
-                f"{space.separator!r} between them, after {space.stem!r}",
-                variable=space.path or "/", chunk=key,
-            )  # fmt: skip
+            raise space.not_a_chunk(key)
         return number, cell
 
 
@@ -256,28 +271,33 @@ def member_items(text: Text, members: Members, rows: Positions) -> Iterator[tupl
         yield key, [uri] if length < 0 else [uri, int(members.offset[row]), length]
 
 
-def flat_cells(space: KeySpace, coordinates: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """C-order numbers of cells, after a check that they lie in the grid.
+def flat_cells(
+    space: KeySpace, coordinates: list[npt.NDArray[np.int64]], *, strict: bool = False
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+    """C-order numbers of the cells that lie in the grid, and which rows those are, or None for all.
+
+    Stores keep chunks outside of the grid when an array has shrunk.
 
     Raises
     ------
     BadReferenceError
-        Naming the first key that lies outside.
+        If `strict`, naming the first key that lies outside.
     """
     count = len(coordinates[0]) if coordinates else 0
     flat = np.zeros(count, np.int64)
     outside = np.zeros(count, bool)
     for numbers, bound in zip(coordinates, space.shape, strict=True):
         outside |= (numbers < 0) | (numbers >= bound)
-    if outside.any():
+    if strict and outside.any():
         row = int(np.argmax(outside))
         raise BadReferenceError(
             f"{int(outside.sum())} references lie outside the grid of {space.shape} cells",
             variable=space.path or "/", chunk=key_of(space, [int(n[row]) for n in coordinates]),
         )  # fmt: skip
+    rows = np.flatnonzero(~outside) if outside.any() else None
     for numbers, bound in zip(coordinates, space.shape, strict=True):
         flat = flat * bound + numbers
-    return flat
+    return flat if rows is None else flat[rows], rows
 
 
 def key_of(space: KeySpace, numbers: Iterable[int]) -> str:

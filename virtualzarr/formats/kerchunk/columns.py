@@ -73,6 +73,11 @@ class Columns:
         For URLs with `{{expressions}}`; without templates those are taken as they are.
     fingerprints : Fingerprints
         Of sources when they were scanned.
+
+    Attributes
+    ----------
+    ignored : int
+        Keys in folders of arrays that are no chunks, or ones outside of the grid.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Columns:
         self._rows: dict[str, int] = {}
         self._sources: list[Source | VirtualZarrError] = []
         self._arrays = [_Collected() for _ in spaces.all]
+        self.ignored = 0
 
     def source_of(self, uri: Any) -> Source:
         """The source that a URL in a reference means.
@@ -127,10 +133,17 @@ class Columns:
     def add_generated(self, made: Generated) -> None:
         """Add what a `gen` block made."""
         uri = self._uri_rows(made.uris)[made.which]
-        self._add(made.array, made.coordinates, uri, made.offset, made.length)
+        self._add(made.array, made.coordinates, uri, made.offset, made.length, strict=True)
 
     def _add(
-        self, array: Ints, coordinates: list[Ints], uri: Ints, offset: Ints, length: Ints
+        self,
+        array: Ints,
+        coordinates: list[Ints],
+        uri: Ints,
+        offset: Ints,
+        length: Ints,
+        *,
+        strict: bool = False,
     ) -> None:
         if not len(array):
             return
@@ -142,11 +155,14 @@ class Columns:
         for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(array)], strict=True):
             rows = slice(first, last) if order is None else order[first:last]
             number = int(array[first])
+            numbers = [column[rows] for column in coordinates]
+            parts = [column[rows] for column in (uri, offset, length)]
             with self._concerning(number):
-                flat = flat_cells(self.spaces.all[number], [c[rows] for c in coordinates])
-                self._arrays[number].batches.append(
-                    _Batch(flat, uri[rows], offset[rows], length[rows])
-                )
+                flat, inside = flat_cells(self.spaces.all[number], numbers, strict=strict)
+                if inside is not None:
+                    self.ignored += len(parts[0]) - len(inside)
+                    parts = [part[inside] for part in parts]
+                self._arrays[number].batches.append(_Batch(flat, *parts))
 
     def _concerning(self, number: int) -> _Concerning:
         return _Concerning(self._arrays[number])
@@ -155,7 +171,10 @@ class Columns:
         """Add references of one array as JSON has them: texts, `[url]`, `[url, offset, length]`."""
         space, here = self.spaces.all[number], self._arrays[number]
         with self._concerning(number):
-            flat = _flat_of_keys(space, keys)
+            flat, inside = _flat_of_keys(space, keys)
+            if inside is not None:
+                self.ignored += len(keys) - len(inside)
+                keys, values = _picked(inside, keys, values)
             is_text = [isinstance(value, str) for value in values]
             if any(is_text):
                 rows = np.flatnonzero(is_text)
@@ -276,7 +295,8 @@ def _scatter(
     return tuple(columns)
 
 
-def _flat_of_keys(space: KeySpace, keys: list[str]) -> Ints:
+def _flat_of_keys(space: KeySpace, keys: list[str]) -> tuple[Ints, Ints | None]:
+    """C-order numbers of the cells of keys, and which of the keys they are of, or None for all."""
     cut = len(space.stem)
     words = space.separator.join([key[cut:] for key in keys]).split(space.separator)
     regular = all(key.startswith(space.stem) for key in keys)
@@ -286,18 +306,20 @@ def _flat_of_keys(space: KeySpace, keys: list[str]) -> Ints:
         if plain and "".join(words).isascii() and not any(w[0] == "0" and w != "0" for w in words):
             numbers = np.fromiter(map(int, words), np.int64, len(words)).reshape(-1, space.ncoords)
             return flat_cells(space, list(numbers.T))
-    cells = []
-    for key in keys:
+    cells, rows = [], []
+    for row, key in enumerate(keys):
         cell = space.cell(key) if key.startswith(space.stem) else None
-        if cell is None:
-            raise BadReferenceError(
-                f"not a chunk key of this array: {space.ncoords} numbers are expected, with "
-                f"{space.separator!r} between them, after {space.stem!r}",
-                variable=space.path or "/", chunk=key,
-            )  # fmt: skip
-        cells.append(cell)
+        if cell is None and space.looks_like_chunk(key):
+            raise space.not_a_chunk(key)
+        if cell is not None:
+            cells.append(cell)
+            rows.append(row)
     columns = list(np.array(cells, np.int64).reshape(len(cells), space.ncoords).T)
-    return flat_cells(space, columns) if columns else np.zeros(len(cells), np.int64)
+    found = np.array(rows, np.int64)
+    if not columns:
+        return np.zeros(len(cells), np.int64), found
+    flat, inside = flat_cells(space, columns)
+    return flat, found if inside is None else found[inside]
 
 
 def _ranges(space: KeySpace, keys: list[str], values: list[Any]) -> tuple[list[Any], Ints, Ints]:

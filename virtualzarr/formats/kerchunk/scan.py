@@ -177,7 +177,10 @@ class _Scan:
         self._add_objects(columns, {**objects, **strays}, hierarchy)
         self._add_generated(columns)
         arrays = self._arrays(columns, hierarchy)
-        return Opened(build_node(hierarchy, arrays, self.refused), document.relative)
+        node = build_node(hierarchy, arrays, self.refused)
+        if isinstance(node, Group):
+            node.ignored_keys = columns.ignored
+        return Opened(node, document.relative)
 
     def _hierarchy(self, metadata: Mapping[str, Any]) -> Hierarchy:
         hierarchy = read_hierarchy(metadata, self._fetch)
@@ -232,29 +235,20 @@ class _Scan:
         """Add references that are Python objects, array by array."""
         owners: dict[str, int] = {}
         found: dict[int, tuple[list[str], list[Any]]] = {}
-        unknown = []
         for key, value in objects.items():
             folder = key.rpartition("/")[0]
             owner = owners.get(folder)
             if owner is None:
                 owner = owners[folder] = columns.spaces.owner(key)
             if owner < 0:
-                if not _within(folder, hierarchy.errors):
-                    unknown.append(key)
+                # Below nodes that could not be read, keys may be chunks.
+                columns.ignored += not _within(folder, hierarchy.errors)
                 continue
             keys, values = found.setdefault(owner, ([], []))
             keys.append(key)
             values.append(value)
         for owner, (keys, values) in found.items():
             columns.add_objects(owner, keys, values)
-        if unknown:
-            self._refuse(
-                unknown[0],
-                BadReferenceError(
-                    f"{len(unknown)} keys are neither metadata nor chunks of an array in the "
-                    "document", chunk=unknown[0],
-                ),
-            )  # fmt: skip
 
     def _add_generated(self, columns: Columns) -> None:
         if not self.document.generators:
