@@ -61,7 +61,7 @@ def assert_round_trip(group, target, **options):
             continue
         assert other.shape == node.shape
         assert other.dtype == node.dtype
-        assert other.metadata.dimension_names == node.metadata.dimension_names
+        assert other.dims == node.dims
         assert np.array_equal(np.asarray(other[...]), np.asarray(node[...]))
         assert other.attrs == node.attrs
     return report
@@ -207,7 +207,9 @@ class TestFill:
         x = virtual(file, np.zeros(3, dtype), 3, [{"name": "bytes"}] if dtype == "S3" else None,
                     attributes={"_FillValue": "NaT", "units": "m"})  # fmt: skip
         report = publish(Group({}, {"x": x}), target, zarr_format=3)
-        assert self.document(target)["attributes"] == {"units": "m"}
+        kept = {"virtualzarr_FillValue": "TmFU"} if dtype == "S3" else {}  # NaT is missing anyway
+        assert self.document(target)["attributes"] == {"units": "m"} | kept
+        assert scan(target)["x"].attrs.get("_FillValue") == ("NaT" if kept else None)
         assert "_FillValue" in report.notes[0]
         assert "note: x" in repr(report)
 

@@ -13,6 +13,7 @@ from virtualzarr.array.chunks import StoreChunks
 from virtualzarr.array.shards import readable
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
 from virtualzarr.stores.views import unwrapped
 
@@ -27,7 +28,7 @@ def as_virtual(array: Array) -> Array:
     """
     if array.is_virtual:
         return array
-    return array.replace(chunks=manifest_of(array))
+    return array.replace(with_typed_mask(array.metadata), manifest_of(array))
 
 
 def manifest_of(array: Array) -> Manifest:

@@ -47,8 +47,28 @@ def check_agree(
             continue
         for difference in differences(array.metadata, ours.metadata, axis):
             problems.differ(variable, index, model, *difference)
+            if difference[0] == "attribute _FillValue":
+                _explain_mask(arrays, index, model, problems, variable)
     if all(array.ndim == ours.ndim for array in arrays):
         check_names(arrays, problems, variable)
+
+
+def _explain_mask(
+    arrays: Sequence[Array], index: int, model: int, problems: Problems, variable: str
+) -> None:
+    """Say why an array of Zarr v2 has a `_FillValue` that nobody set, and what can be done."""
+    for one, other in ((index, model), (model, index)):
+        fill, formats = (
+            arrays[one].fill_value,
+            [arrays[i].metadata.zarr_format for i in (one, other)],
+        )
+        if formats == [2, 3] and fill is not None:
+            problems.add(
+                variable,
+                one,
+                f"{problems.labels[one]} is of Zarr v2, where {fill!r} means missing data, "
+                f"{problems.labels[other]} of v3, where it does not; harmonize=True makes them NaN",
+            )
 
 
 def check_names(arrays: Sequence[Array], problems: Problems, variable: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.errors import MismatchError
-from virtualzarr.metadata import TypedFloat
+from virtualzarr.metadata import TypedFloat, TypedInt
 
 MEANING = (
     *("scale_factor", "add_offset", "_Unsigned", "_Encoding", "dtype"),
@@ -22,6 +22,7 @@ Arrays in which they differ hold different quantities under equal numbers."""
 
 
 _FLOATS = ("scale_factor", "add_offset")
+_MASKS = ("_FillValue", "missing_value")
 
 
 def same_value(a: Any, b: Any) -> bool:
@@ -46,6 +47,8 @@ def differing_meaning(
     if mine == its and not any(name in mine for name in _FLOATS):
         return
     for name in MEANING:
+        if name in _MASKS and _is_nothing(mine.get(name)) and _is_nothing(its.get(name)):
+            continue
         if (name in mine) != (name in its) or not same_value(mine.get(name), its.get(name)):
             yield name, mine.get(name, "not set"), its.get(name, "not set")
         elif name in _FLOATS and name in mine and dtype_of(mine[name]) != dtype_of(its[name]):
@@ -53,9 +56,15 @@ def differing_meaning(
             yield f"dtype of {name}", dtype_of(mine[name]), dtype_of(its[name])
 
 
+def _is_nothing(mask: Any) -> bool:
+    """Tell whether a mask is none, or NaN, which is missing anyway."""
+    return mask is None or (isinstance(mask, float) and mask != mask)
+
+
 def dtype_of(number: Any) -> np.dtype[Any]:
     """Return the dtype that a number of an attribute has in its file; in documents, a wide one."""
-    return number.dtype if isinstance(number, TypedFloat) else np.asarray(number).dtype
+    typed = isinstance(number, TypedFloat | TypedInt)
+    return number.dtype if typed else np.asarray(number).dtype
 
 
 POLICIES = ("drop_conflicts", "override", "no_conflicts", "identical", "drop")

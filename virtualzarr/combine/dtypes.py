@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
-from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Decoder
-from virtualzarr.metadata import decode_fill_attribute
 from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.metadata.portable import mask_of
 
 _MASKS = ("_FillValue", "missing_value")
 
@@ -65,10 +64,7 @@ def inexact_masks(array: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Any
     if dtype == array.dtype or array.dtype.kind not in "fc":
         return
     for name in _MASKS:
-        value = array.attrs.get(name)
-        if isinstance(value, str):
-            with suppress(MetadataError):
-                value = decode_fill_attribute(value, array.dtype)
+        value = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float | np.number):
                 with np.errstate(all="ignore"):

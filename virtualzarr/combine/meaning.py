@@ -19,10 +19,10 @@ from virtualzarr.codecs.timeunits import NAT, TimeUnits
 from virtualzarr.combine.attributes import same_value
 from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.times import TimeUnit, common_unit, conversion
-from virtualzarr.errors import MetadataError
 from virtualzarr.group import Group
 from virtualzarr.manifest import Decoder
-from virtualzarr.metadata import TypedFloat, decode_fill_attribute, zero_of
+from virtualzarr.metadata import TypedFloat, TypedInt, zero_of
+from virtualzarr.metadata.portable import mask_of
 
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 _RANGES = ("valid_min", "valid_max", "valid_range", "flag_values", "flag_masks")
@@ -158,7 +158,7 @@ def _scalar(value: Any) -> Any:
         value = value[0]
     if value is None or isinstance(value, bool | str | list | Mapping):
         return None
-    return value.scalar if isinstance(value, TypedFloat) else np.asarray(value)[()]
+    return value.scalar if isinstance(value, TypedFloat | TypedInt) else np.asarray(value)[()]
 
 
 def unsigned_view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -175,12 +175,7 @@ def masks_of(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, ...]
     """Return the numbers of an array that mean a missing value, NaN apart."""
     found: dict[Any, None] = {}
     for name in ("_FillValue", "missing_value"):
-        value = array.attrs.get(name)
-        if name == "_FillValue":
-            if value is None and array.metadata.zarr_format == 2:
-                value = array.fill_value  # as readers of Zarr v2 take it
-            elif value is not None and not isinstance(value, TypedFloat):
-                value = _decoded(value, array.dtype)
+        value = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
         for number in value if isinstance(value, list) else [value]:
             scalar = _scalar(number)
             if scalar is None or scalar != scalar:
@@ -191,16 +186,9 @@ def masks_of(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, ...]
     return tuple(found)
 
 
-def _decoded(value: Any, dtype: np.dtype[Any]) -> Any:
-    try:
-        return decode_fill_attribute(value, dtype)
-    except MetadataError:
-        return None
-
-
 def _weak(scalar: Any, number: Any, dtype: np.dtype[Any]) -> Any:
     """Return a number as numpy compares it: one without a dtype takes that of the array."""
-    if dtype.kind == "f" and not isinstance(number, TypedFloat | np.generic):
+    if dtype.kind == "f" and not isinstance(number, TypedFloat | TypedInt | np.generic):
         with np.errstate(all="ignore"):
             return dtype.type(scalar).item()
     return _plain(scalar)

@@ -18,7 +18,7 @@ from virtualzarr.combine.attributes import same_value
 from virtualzarr.combine.meaning import unsigned_view
 from virtualzarr.combine.problems import Problems
 from virtualzarr.config import config
-from virtualzarr.metadata import decode_fill_attribute
+from virtualzarr.metadata.portable import mask_of
 from virtualzarr.stores.files import is_url
 
 WINDOW_BYTES = 64 * 1024 * 1024
@@ -206,9 +206,7 @@ def is_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
     missing = values != values
     if values.dtype.kind in "iuf":
         for name in ("_FillValue", "missing_value"):
-            absent = array.attrs.get(name)
-            if name == "_FillValue" and isinstance(absent, str):
-                absent = decode_fill_attribute(absent, array.dtype)
+            absent = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
             marks = absent if isinstance(absent, list) else [absent]
             numbers: list[Any] = [n for n in marks if isinstance(n, int | float | np.number)]
             for mark in equal_scalars(numbers, values.dtype):

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from virtualzarr.array import Array
 from virtualzarr.copying import destination as places
-from virtualzarr.copying.metadata import Change, CopyOptions, changed, group_metadata
+from virtualzarr.copying.metadata import Change, CopyOptions, GroupChange, change_group, changed
 from virtualzarr.copying.moving import Copying, Counts
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
@@ -50,6 +50,8 @@ class CopyReport:
         each chunk was on average.
     refused : dict of str to str
         Variables that could not be read, by path, and why.
+    notes : tuple of str
+        What documents of the copy could not say to other readers as it was.
     """
 
     arrays: int
@@ -60,6 +62,7 @@ class CopyReport:
     nbytes_decoded: int
     reads: Mapping[str, float]
     refused: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         lines = [
@@ -71,6 +74,7 @@ class CopyReport:
         lines += [f" {path}: chunks were decoded {n:.1f} times each" for path, n in
                   self.reads.items()]  # fmt: skip
         lines += [f" left out: {path}: {reason}" for path, reason in self.refused.items()]
+        lines += [f" note: {note}" for note in self.notes]
         return "\n".join(lines) + ">"
 
 
@@ -207,6 +211,7 @@ def copy(
         counts.nbytes_copied, counts.nbytes_decoded,
         {below or "/": work.reads for below, work in works.items() if work.reads >= NOTABLE},
         dict(getattr(root, "refused", {})),
+        tuple(f"{below or '/'}: {note}" for below, plan in plans.items() for note in plan.notes),
     )  # fmt: skip
 
 
@@ -255,17 +260,19 @@ def _is_virtual(root: Array | Group) -> bool:
     return isinstance(root, Group) and getattr(root._members, "store", None) is None
 
 
-def _spell_ome(plans: dict[str, Change | GroupMetadata], zarr_format: int) -> None:
+def _spell_ome(plans: dict[str, Change | GroupChange], zarr_format: int) -> None:
     """Give OME-Zarr metadata the version that goes with the format of the copy."""
-    groups = {p: plan.attributes for p, plan in plans.items() if isinstance(plan, GroupMetadata)}
+    found = {p: plan for p, plan in plans.items() if isinstance(plan, GroupChange)}
+    groups = {p: plan.metadata.attributes for p, plan in found.items()}
     changes = {p: plan for p, plan in plans.items() if isinstance(plan, Change)}
     arrays = {path: plan.metadata.dimension_names or () for path, plan in changes.items()}
     attributes, dims = ome_changes(groups, arrays, zarr_format)
     for path, own in attributes.items():
-        plans[path] = GroupMetadata(own, zarr_format)
+        metadata = GroupMetadata(own, zarr_format)
+        plans[path] = replace(found[path], metadata=metadata)
     for path, names in dims.items():
-        metadata = changes[path].metadata.replace(dimension_names=names)
-        plans[path] = replace(changes[path], metadata=metadata)
+        changed_one = changes[path].metadata.replace(dimension_names=names)
+        plans[path] = replace(changes[path], metadata=changed_one)
 
 
 def _is_consolidated(group: Group) -> bool:
@@ -286,11 +293,11 @@ def _check_names(nodes: Mapping[str, Array | Group], options: CopyOptions) -> No
 
 def _planned(
     node: Array | Group, below: str, zarr_format: int, options: CopyOptions
-) -> Change | GroupMetadata:
+) -> Change | GroupChange:
     try:
         if isinstance(node, Array):
             return changed(node, zarr_format, options)
-        return group_metadata(node, zarr_format)
+        return change_group(node, zarr_format)
     except VirtualZarrError as error:
         raise error.at(variable=below or "/") from error.__cause__
 
@@ -318,7 +325,7 @@ def _work(
 
 def _run(
     works: Mapping[str, Copying],
-    plans: Mapping[str, Change | GroupMetadata],
+    plans: Mapping[str, Change | GroupChange],
     store: Store,
     start: str,
     progress: bool | None,
@@ -339,7 +346,6 @@ def _run(
             if below in works:
                 bar.set_postfix_str(below, refresh=False)
                 works[below].run(counts, bar.update)
-            metadata = plan.metadata if isinstance(plan, Change) else plan
-            place = node_path(join(start, below), metadata.zarr_format)
-            places.write_documents(store, place, metadata)
+            place = node_path(join(start, below), plan.metadata.zarr_format)
+            places.write_documents(store, place, plan.metadata)
     return counts

@@ -154,4 +154,4 @@ def finish(store: Store, path: str, zarr_format: int) -> None:
 def write_documents(store: Store, path: str, metadata: ArrayMetadata | GroupMetadata) -> None:
     """Write the documents of a node, the one that makes it a node last."""
     for name, document in reversed(spec_of(metadata).to_documents().items()):
-        store.set(join(path, name), dumps_json(document))
+        store.set(join(path, name), dumps_json(document, allow_nan=False))

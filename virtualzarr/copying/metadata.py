@@ -25,12 +25,23 @@ from virtualzarr.metadata.fill import same_fill
 from virtualzarr.metadata.new import Wishes
 from virtualzarr.metadata.new.codecs import as_codec, as_list, new_pipeline, sharded, split_codecs
 from virtualzarr.metadata.new.grid import new_grid
+from virtualzarr.metadata.portable import (
+    FILL,
+    fill_is_mask,
+    in_v2,
+    in_v3,
+    is_named,
+    strict_attributes,
+)
 from virtualzarr.models import v2, v3
 from virtualzarr.models.known import as_written
 from virtualzarr.publish.copying import plain_pipeline, reversible
 from virtualzarr.publish.rules import own_codecs, views_big_endian
 
 PARTS = ("filters", "serializer", "compressors")
+
+MOST_STORED = 1_000_000
+"""Arrays of more chunks are not copied if missing ones would have to be stored."""
 
 
 class CopyOptions(TypedDict, total=False):
@@ -45,6 +56,21 @@ class CopyOptions(TypedDict, total=False):
     fill_value: Any
     chunk_key_encoding: Any
     dimension_separator: str | None
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """What becomes of a group.
+
+    Attributes
+    ----------
+    metadata : GroupMetadata
+    notes : tuple of str
+        As of a `Change`.
+    """
+
+    metadata: GroupMetadata
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +89,8 @@ class Change:
         Whether missing chunks have to be stored: they read as another value in the copy.
     check : bool
         Whether to compare what was written: the codecs may not give back what they are given.
+    notes : tuple of str
+        What could not be said to other readers as it is.
     """
 
     metadata: ArrayMetadata
@@ -70,6 +98,7 @@ class Change:
     inner_as_stored: bool
     everything: bool
     check: bool
+    notes: tuple[str, ...] = ()
 
 
 def changed(array: Array, zarr_format: int, options: CopyOptions) -> Change:
@@ -89,6 +118,7 @@ def changed(array: Array, zarr_format: int, options: CopyOptions) -> Change:
     if "fill_value" in options:
         with member("fill_value"):
             base = base.replace(fill_value=to_scalar(options["fill_value"], old.dtype))
+    base, notes = _spelled(base, zarr_format, given="fill_value" in options)
     if zarr_format == 3:
         base = converted(base, 3)
     grid, pipeline = _layout(base, zarr_format, options)
@@ -107,19 +137,51 @@ def changed(array: Array, zarr_format: int, options: CopyOptions) -> Change:
         and only_sharding(outer[1]) is None
         and _same_cells(inner[0], outer[0])
         and _alike(inner[1], outer[1], old, kept),
-        not _same_reading(old, new),
+        not _same_reading(old, new) or (new.fill_value is None and old.fill_value is not None),
         kept and not reversible(new.replace(grid=outer[0], pipeline=outer[1])),
+        notes,
     )
 
 
-def group_metadata(group: Any, zarr_format: int) -> GroupMetadata:
-    """Return the metadata of the copy of a group, without any that are consolidated."""
+def _spelled(
+    base: ArrayMetadata, zarr_format: int, given: bool
+) -> tuple[ArrayMetadata, tuple[str, ...]]:
+    """Return metadata with fill value and attributes as other readers expect them, and notes.
+
+    Parameters
+    ----------
+    given : bool
+        Whether the fill value was asked for, and is not to be changed.
+    """
+    if zarr_format == 3:
+        # xarray opens no array of v2 without names, so that nothing is masked there.
+        masks = base.zarr_format == 3 or is_named(base) or FILL in base.attributes
+        portable = in_v3(base if masks else base.replace(fill_value=None))
+        fill = zero_of(base.dtype) if base.fill_value is None else base.fill_value
+    else:
+        keeps = given or base.zarr_format == 2 or not is_named(base) or fill_is_mask(base)
+        portable = in_v2(base, missing=keeps)
+        fill = portable.metadata.fill_value
+        if not keeps and base.grid.ncells > MOST_STORED:
+            raise UnsupportedError(
+                "fill_value: xarray masks it in Zarr v2, so that missing ones of "
+                f"{base.grid.ncells} chunks would have to be stored; fill_value=... writes one as "
+                "it is given"
+            )
+    changed = {"attributes": portable.metadata.attributes, "fill_value": fill,
+               "dimension_names": portable.metadata.dimension_names}  # fmt: skip
+    return base.replace(**changed), portable.notes
+
+
+def change_group(group: Any, zarr_format: int) -> GroupChange:
+    """Return what becomes of a group; its metadata are without any that are consolidated."""
     stored = getattr(group._members, "metadata", None)
+    attributes, notes = strict_attributes(group.attributes)
     if stored is None:
-        return GroupMetadata(dict(group.attributes), zarr_format)
+        return GroupChange(GroupMetadata(attributes, zarr_format), notes)
     kind: Any = v2.GroupSpec if stored.zarr_format == 2 else v3.GroupSpec
-    model: Any = kind(attributes=dict(group.attributes), members={}, extra=stored.extra)
-    return model.to_format(zarr_format).metadata
+    model: Any = kind(attributes=attributes, members={}, extra=stored.extra)
+    return GroupChange(model.to_format(zarr_format).metadata, notes)
 
 
 def converted(metadata: ArrayMetadata, zarr_format: int) -> ArrayMetadata:

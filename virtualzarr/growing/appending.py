@@ -30,6 +30,7 @@ from virtualzarr.growing.published import (
 )
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
+from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.publish import native
 from virtualzarr.publish.ome import in_zarr_format
 from virtualzarr.publish.plan import FORMS, make_plan
@@ -249,9 +250,9 @@ def _joined(
 
 
 def _adapted(old: Group, new: Group) -> Group:
-    """Give arrays that have no fill value, and need none, that of the files.
+    """Give arrays that need no fill value, as no chunk is missing, that of the files.
 
-    In v2 documents it is left out where xarray would mask it.
+    In v2 documents it says what is masked, or nothing.
     """
     members: dict[str, Array | Group] = {}
     for name in old:
@@ -261,8 +262,9 @@ def _adapted(old: Group, new: Group) -> Group:
             node = _adapted(node, other)
         elif isinstance(node, Array) and isinstance(other, Array) and node.dtype == other.dtype:
             manifest = node.manifest
-            if node.metadata.fill_value is None and manifest.nrefs == manifest.ncells:
-                metadata = node.metadata.as_format(3)  # where no value means missing data
+            if node.metadata.zarr_format == 2 and manifest.nrefs == manifest.ncells:
+                # In v3 it is only the attribute that says what is masked.
+                metadata = with_typed_mask(node.metadata).as_format(3)
                 metadata = metadata.replace(fill_value=other.metadata.fill_value)
                 node = node.replace(metadata)
         members[name] = node

@@ -14,9 +14,9 @@ from xarray.backends.store import StoreBackendEntrypoint
 from xarray.core import indexing
 
 from virtualzarr.array import Array
-from virtualzarr.errors import MetadataError, RefusedWarning, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import RefusedWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
-from virtualzarr.metadata import TypedFloat, decode_fill_attribute
+from virtualzarr.metadata import numpy_attributes, portable
 from virtualzarr.metadata.dimensions import Dimensions, real_name
 from virtualzarr.metadata.ome import level_paths
 
@@ -205,7 +205,8 @@ class _GroupStore(AbstractDataStore):
 
     def get_attrs(self) -> dict[str, Any]:
         """Return the group's attributes, without those by which libraries sign their files."""
-        return {k: v for k, v in self.group.attrs.items() if not k.startswith("_NC")}
+        attributes = numpy_attributes(self.group.attrs)
+        return {k: v for k, v in attributes.items() if not k.startswith("_NC")}
 
     def get_variables(self) -> dict[str, Variable]:
         """Return the group's arrays as lazy variables."""
@@ -294,35 +295,17 @@ class _PhonyNames:
 def to_variable(array: Array, dims: tuple[str, ...] | None = None) -> Variable:
     """Return an array as a lazy variable, its attributes as CF decoding expects them.
 
-    In Zarr v2 the fill value of the metadata is also the CF `_FillValue` where that attribute is
-    absent, as xarray's own engine has it; in v3 and in foreign files only the attribute counts.
+    In Zarr v2 the fill value of the metadata is the CF `_FillValue`, as xarray's own engine has it;
+    in v3 and in foreign files only the attribute counts.
     """
     # As numpy scalars, which is how xarray's own engines have them: decoding depends on the dtype.
-    attributes = {
-        name: value.scalar if isinstance(value, TypedFloat) else value
-        for name, value in array.attrs.items()
-    }
-    if "_FillValue" in attributes:
-        attributes["_FillValue"] = _decode_fill(attributes["_FillValue"], array)
-    elif array.metadata.zarr_format == 2 and array.fill_value is not None:
-        attributes["_FillValue"] = array.fill_value
+    given = {name: value for name, value in array.attrs.items() if name != portable.OWN_FILL}
+    if (mask := portable.mask_of(array.metadata)) is not None:
+        given[portable.FILL] = mask
+    attributes = numpy_attributes(given)
     data = indexing.LazilyIndexedArray(LazyArray(array))
     dims = _PhonyNames(set(), set()).of(array) if dims is None else dims
     return Variable(dims, data, attributes, _encoding(array, dims))
-
-
-def _decode_fill(value: Any, array: Array) -> Any:
-    """Undo the text that xarray writes for a `_FillValue` into v3 documents, if it is that."""
-    kind, itemsize = array.dtype.kind, array.dtype.itemsize
-    # Foreign files have plain text here, which base64 of this data type would never be as short as.
-    if kind == "S" and isinstance(value, str) and len(value) != -(-itemsize // 3) * 4:
-        return value.encode()
-    try:
-        return decode_fill_attribute(value, array.dtype)
-    except MetadataError:
-        if kind == "f":
-            return float(value)  # "NaN", "Infinity", or a number in plain text.
-        return value.encode() if kind == "S" else value
 
 
 def _encoding(array: Array, dims: tuple[str, ...]) -> dict[str, Any]:

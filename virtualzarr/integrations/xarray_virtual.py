@@ -29,7 +29,7 @@ from virtualzarr.integrations.xarray import VirtualzarrBackend, _open
 from virtualzarr.integrations.xarray_duck import DuckArray, virtual_values
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Decoder
-from virtualzarr.metadata import TypedFloat, json_attributes
+from virtualzarr.metadata import json_attributes, portable
 from virtualzarr.metadata.fill import same_fill
 
 if TYPE_CHECKING:
@@ -135,10 +135,8 @@ def _duck(array: Any, variable: Variable, *, unpack: bool, check: bool) -> DuckA
 
 def _packed_attributes(array: Array) -> dict[str, Any]:
     """Return the attributes by which the stored numbers are unpacked."""
-    attributes = {name: array.attrs[name] for name in PACKING if name in array.attrs}
-    if array.metadata.zarr_format == 2 and array.fill_value is not None:
-        attributes.setdefault("_FillValue", array.fill_value)
-    return attributes
+    attributes = portable.with_typed_mask(array.metadata).attributes
+    return {name: attributes[name] for name in PACKING if name in attributes}
 
 
 # -- the way back ---------------------------------------------------------------------------------
@@ -161,14 +159,14 @@ def to_group(dataset: xr.Dataset) -> Group:
     """
     variables, attributes = xr.conventions.encode_dataset_coordinates(dataset)
     members = {str(name): _array(str(name), variable) for name, variable in variables.items()}
-    return Group(json_attributes(_typed(attributes)), members)
+    return Group(json_attributes(attributes), members)
 
 
 def _array(name: str, variable: Variable) -> Array:
     data = variable._data
     if not isinstance(data, DuckArray):
         return _inline(name, xr.conventions.encode_cf_variable(variable, name=name))
-    attributes = _typed(variable.attrs)
+    attributes = variable.attrs
     array = data.array
     stored = None if data.packed is None else _repacked(array)
     if stored is not None:
@@ -189,20 +187,7 @@ def _inline(name: str, variable: Variable) -> Array:
     dtype: Any = "str" if values.dtype.kind in "OU" else values.dtype
     array = create_array({}, shape=values.shape, dtype=dtype, chunks=values.shape or ())
     array[...] = values
-    return _named(as_virtual(array), name, variable.dims, _typed(variable.attrs))
-
-
-def _typed(attributes: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return attributes with numbers that remember their dtype."""
-
-    def typed(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return [typed(item) for item in value] if value.ndim else typed(value[()])
-        if isinstance(value, np.floating) and value.dtype.itemsize in (2, 4, 8):
-            return TypedFloat.of(value)
-        return value.item() if isinstance(value, np.generic) else value
-
-    return {str(name): typed(value) for name, value in attributes.items()}
+    return _named(as_virtual(array), name, variable.dims, variable.attrs)
 
 
 def _repacked(array: Array) -> Array | None:

@@ -2,9 +2,11 @@
 
 from virtualzarr.metadata.attributes import (
     TypedFloat,
+    TypedInt,
     decode_fill_attribute,
     encode_fill_attribute,
     json_attributes,
+    numpy_attributes,
 )
 from virtualzarr.metadata.documents import dumps_json, loads_json
 from virtualzarr.metadata.dtypes import (
@@ -43,6 +45,7 @@ __all__ = [
     "GroupMetadata",
     "KeyEncoding",
     "TypedFloat",
+    "TypedInt",
     "array_to_v2",
     "array_to_v3",
     "check_name",
@@ -62,6 +65,7 @@ __all__ = [
     "json_attributes",
     "loads_json",
     "normalize_path",
+    "numpy_attributes",
     "parse_array_v2",
     "parse_array_v3",
     "parse_consolidated_v2",

@@ -40,6 +40,64 @@ class TypedFloat(float):
         return self.dtype.type(self)
 
 
+class TypedInt(int):
+    """A plain integer, for all but those who ask for the dtype it has in its file.
+
+    Examples
+    --------
+    >>> flag = TypedInt.of(np.uint8(200))
+    >>> flag, flag.scalar, flag == 200
+    (200, np.uint8(200), True)
+    """
+
+    dtype: ClassVar[np.dtype[Any]]
+
+    @staticmethod
+    def of(value: np.integer[Any]) -> TypedInt:
+        """Return a numpy scalar as such a number."""
+        return _TYPED_INTS[value.dtype.newbyteorder("=")](value)
+
+    @property
+    def scalar(self) -> np.integer[Any]:
+        """The number as numpy has it."""
+        return self.dtype.type(self)
+
+    def __reduce__(self) -> Any:
+        return _typed_int, (self.dtype.str, int(self))
+
+
+def _typed_int(dtype: str, value: int) -> TypedInt:
+    return _TYPED_INTS[np.dtype(dtype)](value)
+
+
+_TYPED_INTS: dict[np.dtype[Any], type[TypedInt]] = {
+    dtype: type(f"_{dtype.name.title()}", (TypedInt,), {"dtype": dtype})
+    for dtype in map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))
+}
+
+
+def numpy_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes whose numbers have the dtypes of their files, as netCDF libraries do.
+
+    Numbers that remember a dtype become numpy scalars, lists of them arrays; the others stay.
+
+    Examples
+    --------
+    >>> numpy_attributes(json_attributes({"flags": np.array([1, 2], "u1"), "level": 2}))
+    {'flags': array([1, 2], dtype=uint8), 'level': 2}
+    """
+    return {name: _as_numpy(value) for name, value in attributes.items()}
+
+
+def _as_numpy(value: Any) -> Any:
+    if isinstance(value, TypedFloat | TypedInt):
+        return value.scalar
+    if isinstance(value, list) and value and isinstance(value[0], TypedFloat | TypedInt):
+        kinds = {type(item) for item in value}
+        return np.array(value, value[0].dtype) if len(kinds) == 1 else [*map(_as_numpy, value)]
+    return value
+
+
 class _Float16(TypedFloat):
     dtype = np.dtype(np.float16)
 
@@ -100,8 +158,10 @@ def _json(value: Any, name: str) -> Any:
 
 def _elements(values: NDArray[Any], name: str) -> list[Any]:
     """Return the elements of an array, which are many in some files."""
-    if values.dtype.kind in "biu":
+    if values.dtype.kind == "b":
         return values.tolist()
+    if values.ndim == 1 and values.dtype.kind in "iu":
+        return list(map(_TYPED_INTS[values.dtype.newbyteorder("=")], values.tolist()))
     if values.ndim == 1 and values.dtype.kind == "f" and values.dtype.itemsize in _TYPED:
         return list(map(_TYPED[values.dtype.itemsize], values.tolist()))
     return [_element(item, name) for item in values]
@@ -131,8 +191,9 @@ def _element(value: Any, name: str) -> Any:
 def _number(value: np.generic) -> Any:
     if isinstance(value, np.bool_):
         return bool(value)
-    if value.dtype.kind in "iu":  # not timedelta64, which numpy takes for an integer
-        return int(value)
+    # Not timedelta64, which numpy takes for an integer.
+    if isinstance(value, np.integer) and value.dtype.kind in "iu":
+        return TypedInt.of(value)
     if isinstance(value, np.floating):
         number = float(value)
         if number == value or number != number:

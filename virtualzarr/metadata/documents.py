@@ -117,9 +117,14 @@ def same_json(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(same_json(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(same_json, a, b))
-    if type(a) is not type(b) and not (isinstance(a, float) and isinstance(b, float)):
+    if type(a) is not type(b) and not any(_are(kind, a, b) for kind in (float, int)):
         return False
     return bool(a == b) or bool(a != a and b != b)
+
+
+def _are(kind: type, a: Any, b: Any) -> bool:
+    """Tell whether both are numbers of a kind, whether or not they remember a dtype."""
+    return all(isinstance(one, kind) and not isinstance(one, bool) for one in (a, b))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.metadata.dimensions import differing_names
 from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.native.chunks import NativeChunks
 from virtualzarr.native.columns import CELLS
 from virtualzarr.native.parts import save_part
@@ -65,7 +66,8 @@ def tail(array: Array, axis: int) -> Array:
     last = max(grid.axes[axis].ncells - 1, 0)
     end = grid.axes[axis].ncells
     manifest = chunks.references(axis, last, end)
-    return array.replace(array.metadata.replace(**_members(_last_layer(grid, axis))), manifest)
+    metadata = with_typed_mask(array.metadata).replace(**_members(_last_layer(grid, axis)))
+    return array.replace(metadata, manifest)
 
 
 def _separable(array: Array) -> SeparableGrid:

@@ -35,11 +35,11 @@ from virtualzarr.metadata import (
     KeyEncoding,
     check_name,
     dumps_json,
-    encode_fill_attribute,
     parse_array_v3,
     zero_of,
 )
 from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata.portable import in_v3, strict_attributes, with_typed_mask
 from virtualzarr.models.known import spec_of
 from virtualzarr.native.chunks import NativeChunks
 from virtualzarr.native.documents import commit, settle, topmost
@@ -51,7 +51,6 @@ from virtualzarr.publish.copying import renamed
 from virtualzarr.publish.ome import in_zarr_format
 from virtualzarr.publish.replacing import check_sources
 from virtualzarr.publish.report import PublishReport
-from virtualzarr.publish.rules import FILL, is_encodable, mask_value
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.locks import hierarchy_lock
@@ -140,17 +139,21 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> P
     nodes = [("", node)] + (list(node.members(None)) if isinstance(node, Group) else [])
     documents: dict[str, bytes] = {}
     refused: dict[str, str] = {}
+    notes: list[str] = []
     counts: dict[str, Any] = {"arrays": 0, "groups": 0, "references": 0}
     for path, member in nodes:
         try:
             if isinstance(member, Group):
-                metadata: Any = GroupMetadata(dict(member.attrs), 3)
+                attributes, remarks = strict_attributes(member.attrs)
+                metadata: Any = GroupMetadata(attributes, 3)
                 counts["groups"] += 1
             else:
-                metadata, count = _saved_array(store, path, member, relative)
+                metadata, count, remarks = _saved_array(store, path, member, relative)
                 counts["arrays"] += 1
                 counts["references"] += count
-            documents[path] = dumps_json(spec_of(metadata).to_documents()["zarr.json"])
+            document = spec_of(metadata).to_documents()["zarr.json"]
+            documents[path] = dumps_json(document, allow_nan=False)
+            notes += [f"{path or '/'}: {remark}" for remark in remarks]
         except (PublishError, UnsupportedError) as error:
             if on_error == "raise" or not path:
                 raise PublishError(error.message, variable=path or "/") from error
@@ -163,23 +166,26 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> P
     nbytes = sum(size for _, size in store.list())
     return PublishReport(
         path=store.uri, zarr_format=3, why_v3=(), inlined=0, copied=0, copied_bytes=0,
-        copied_to=None, nbytes=nbytes, refused=refused, **counts,
+        copied_to=None, nbytes=nbytes, refused=refused, notes=tuple(notes), **counts,
     )  # fmt: skip
 
 
 def _saved_array(
     store: Store, path: str, array: Array, relative: bool
-) -> tuple[ArrayMetadata, int]:
-    """Store the references of an array, and return the metadata to write for it, and how many."""
+) -> tuple[ArrayMetadata, int, tuple[str, ...]]:
+    """Store the references of an array; return the metadata to write, their number, and notes."""
     for name in path.split("/") if path else ():
         check_name(name, 3)
-    metadata = _in_v3(array.metadata).replace(key_encoding=KeyEncoding(), storage_transformers=())
+    portable = in_v3(array.metadata)
+    metadata = portable.metadata.as_format(3)
+    metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
     manifest: Manifest = references.manifest_of(array)
     if not _is_writable(metadata):
         manifest = decoded_by(manifest, metadata.pipeline)
         metadata = metadata.replace(pipeline=_SIMPLE)
     _check_said(metadata, path)
-    return saved(store, path, metadata, manifest, relative=relative), manifest.nrefs
+    written = saved(store, path, metadata, manifest, relative=relative)
+    return written, manifest.nrefs, portable.notes
 
 
 _SIMPLE = Pipeline([make("bytes", endian="little"), make("zstd", level=3)])
@@ -199,22 +205,14 @@ def _is_writable(metadata: ArrayMetadata) -> bool:
     return True
 
 
-def _in_v3(metadata: ArrayMetadata) -> ArrayMetadata:
-    """Return metadata in Zarr v3, where an attribute says what the fill value of v2 masks."""
-    made, mask = metadata.as_format(3), mask_value(metadata)
-    if made is metadata or FILL in made.attributes or not is_encodable(mask, metadata.dtype):
-        return made
-    fill = encode_fill_attribute(mask, metadata.dtype)
-    return made.replace(attributes={**made.attributes, FILL: fill})
-
-
 def _all_virtual(node: Group | Array) -> Any:
     """Return a hierarchy of virtual arrays in Zarr v3."""
     if isinstance(node, Group):
         return node.map_arrays(_all_virtual)
     if node.metadata.zarr_format == 3 and node.is_virtual:
         return node
-    return node.replace(_in_v3(node.metadata), references.manifest_of(node))
+    metadata = with_typed_mask(node.metadata).as_format(3)
+    return node.replace(metadata, references.manifest_of(node))
 
 
 def _check_said(metadata: ArrayMetadata, path: str) -> None:

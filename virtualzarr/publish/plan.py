@@ -26,6 +26,7 @@ from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata, check_name
 from virtualzarr.metadata.ome import ome_changes
+from virtualzarr.metadata.portable import fill_is_mask
 from virtualzarr.publish import rules
 from virtualzarr.publish.canonical import Canonical, make_canonical, truncating
 from virtualzarr.publish.copying import (
@@ -119,6 +120,11 @@ class ArrayPlan:
     def missing(self) -> int:
         """Cells without a chunk."""
         return self.manifest.ncells - self.manifest.nrefs
+
+    @property
+    def shows_missing(self) -> bool:
+        """Whether readers will see cells without a chunk."""
+        return self.missing > 0 and self.filler is None
 
 
 @dataclass
@@ -270,7 +276,7 @@ def _said_in(
     for path, array in arrays.items():
         if zarr_format == 2:
             array = fill(array)
-            why = rules.not_v2(array.metadata, array.missing > 0 and array.filler is None)
+            why = rules.not_v2(array.metadata, array.shows_missing)
         else:
             why = rules.not_v3(array.metadata)
         if why is None:
@@ -306,7 +312,7 @@ def _settle_refused(plan: Plan, on_error: str) -> None:
 def _filled(plan: ArrayPlan, form: Form, copy: bool) -> ArrayPlan:
     """Write out missing chunks that v2 documents, or readers of the form, cannot do without."""
     missing, metadata = plan.missing, plan.metadata
-    if not missing or (form.keeps_missing and rules.fill_is_mask(metadata)):
+    if not missing or (form.keeps_missing and fill_is_mask(metadata)):
         return plan
     if rules.not_v2(metadata, missing=False) is not None:
         return plan

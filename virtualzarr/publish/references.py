@@ -255,15 +255,13 @@ def _documents(plan: Plan, notes: list[str]) -> dict[str, bytes]:
     for path in plan.order:
         if path in plan.groups:
             attributes = plan.groups[path].attributes
-            nodes.append((path, rules.documents_of_group(attributes, plan.zarr_format)))
-            continue
-        array = plan.arrays[path]
-        if plan.zarr_format == 2:
-            published = rules.documents_v2(array.metadata, array.missing > 0)
+            published = rules.documents_of_group(attributes, plan.zarr_format)
+        elif plan.zarr_format == 2:
+            array = plan.arrays[path]
+            published = rules.documents_v2(array.metadata, array.shows_missing)
         else:
-            published = rules.documents_v3(array.metadata)
-        if published.dropped:
-            notes.append(f"{path or '/'}: {published.dropped}; it was left out")
+            published = rules.documents_v3(plan.arrays[path].metadata)
+        notes += [f"{path or '/'}: {note}" for note in published.notes]
         nodes.append((path, published.documents))
     try:
         return rules.consolidate(nodes, plan.zarr_format)

@@ -1,13 +1,11 @@
 """What the documents of a published hierarchy say, so that zarr-python and xarray read it right.
 
-xarray takes the `fill_value` of a v2 array for `_FillValue` and masks it, and takes the attribute
-`_FillValue` of a v3 array in an encoding of its own. What follows from that is worked out in
-``specs/reference-file.md``; this module is its rules.
+What fill values and attributes look like is said in `virtualzarr.metadata.portable`; this module
+says which arrays each Zarr format describes exactly, and how documents are consolidated.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -23,15 +21,13 @@ from virtualzarr.metadata import (
     array_to_v2,
     array_to_v3,
     dumps_json,
-    encode_fill_attribute,
     group_to_v2,
     group_to_v3,
     parse_array_v2,
     parse_array_v3,
-    to_scalar,
 )
+from virtualzarr.metadata.portable import fill_is_mask, in_v2, in_v3, strict_attributes
 
-FILL = "_FillValue"
 OWN = "virtualzarr."
 """What the names of codecs begin with that only this package knows."""
 
@@ -57,12 +53,12 @@ class Published:
     ----------
     documents : dict
         By the last part of their keys, such as ``.zarray``.
-    dropped : str or None
-        Why the attribute `_FillValue` had to be left out.
+    notes : tuple of str
+        What could not be said to other readers as it is.
     """
 
     documents: Documents
-    dropped: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def own_codecs(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
@@ -85,32 +81,6 @@ def own_codecs(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
                 )
         serialized = codec.kind == "array_bytes"
     return None
-
-
-def mask_value(metadata: ArrayMetadata) -> Any:
-    """What xarray would mask in an array: its `_FillValue`, or the fill value of a v2 document."""
-    if metadata.zarr_format == 2 and metadata.fill_value is not None:
-        return metadata.fill_value
-    return metadata.attributes.get(FILL)
-
-
-def fill_is_mask(metadata: ArrayMetadata) -> bool:
-    """Whether the fill value is exactly what xarray masks anyway."""
-    fill, mask = metadata.fill_value, mask_value(metadata)
-    if fill is None or mask is None:
-        return False
-    if mask is fill:
-        return True
-    try:
-        scalar = to_scalar(mask, metadata.dtype)
-    except (MetadataError, TypeError):
-        return False
-    if isinstance(mask, (int, float)) and not isinstance(mask, bool):
-        # A rounded attribute masks other numbers than the unrounded one.
-        plain = scalar.item()
-        exact = plain == mask or (plain != plain and mask != mask)
-        return bool(exact and (scalar == fill or (scalar != scalar and fill != fill)))
-    return bool(np.all(scalar == fill))
 
 
 def format_of_array(metadata: ArrayMetadata) -> ArrayMetadata:
@@ -178,37 +148,29 @@ def views_big_endian(metadata: ArrayMetadata) -> bool:
 def documents_v2(metadata: ArrayMetadata, missing: bool) -> Published:
     """The documents `.zarray` and `.zattrs`.
 
-    The fill value is null, which xarray does not mask, unless it is what xarray masks anyway.
+    Parameters
+    ----------
+    missing : bool
+        Whether the array has cells without a chunk.
     """
-    fill = metadata.fill_value if missing or fill_is_mask(metadata) else None
+    portable = in_v2(metadata, missing)
     extra = metadata.extra if metadata.zarr_format == 2 else {}
-    plain = metadata.replace(zarr_format=2, key_encoding=KEYS[2], fill_value=fill, extra=extra)
+    plain = portable.metadata.replace(zarr_format=2, key_encoding=KEYS[2], extra=extra)
     zarray, zattrs = array_to_v2(plain)
     _check_again(metadata, parse_array_v2(zarray, zattrs))
-    return Published({".zarray": zarray, ".zattrs": zattrs})
+    return Published({".zarray": zarray, ".zattrs": zattrs}, portable.notes)
 
 
 def documents_v3(metadata: ArrayMetadata) -> Published:
-    """The document `zarr.json`, with `_FillValue` as xarray wants it there."""
-    mask = mask_value(metadata)
-    attributes, dropped = dict(metadata.attributes), None
-    if mask is not None:
-        attributes.pop(FILL, None)
-        if is_encodable(mask, metadata.dtype):
-            attributes[FILL] = encode_fill_attribute(mask, metadata.dtype)
-        else:
-            dropped = f"xarray cannot read the {FILL} {mask!r} of a v3 array of {metadata.dtype}"
+    """The document `zarr.json`."""
+    portable = in_v3(metadata)
     extra = metadata.extra if metadata.zarr_format == 3 else {}
-    plain = format_of_array(metadata).replace(
-        zarr_format=3,
-        key_encoding=KEYS[3],
-        attributes=attributes,
-        extra=extra,
-        storage_transformers=(),
+    plain = format_of_array(portable.metadata).replace(
+        zarr_format=3, key_encoding=KEYS[3], extra=extra, storage_transformers=()
     )
     document = array_to_v3(plain)
     _check_again(metadata, parse_array_v3(document))
-    return Published({"zarr.json": document}, dropped)
+    return Published({"zarr.json": document}, portable.notes)
 
 
 def _check_again(metadata: ArrayMetadata, read: ArrayMetadata) -> None:
@@ -219,28 +181,13 @@ def _check_again(metadata: ArrayMetadata, read: ArrayMetadata) -> None:
         raise UnsupportedError("the document would not describe the array's chunks exactly")
 
 
-def is_encodable(mask: Any, dtype: np.dtype) -> bool:
-    """Whether xarray decodes the attribute of such an array to the very same value."""
-    if mask is None:
-        return False
-    if isinstance(mask, np.generic):
-        mask = mask.item()
-    number = isinstance(mask, (int, float)) and not isinstance(mask, bool)
-    if dtype.kind == "f":
-        return number
-    if dtype.kind == "c":
-        return isinstance(mask, complex) or number
-    if dtype.kind in "iu":
-        return number and math.isfinite(mask) and mask == int(mask)
-    return dtype.kind == "b" and mask in (0, 1)
-
-
-def documents_of_group(attributes: dict[str, Any], zarr_format: int) -> Documents:
+def documents_of_group(attributes: dict[str, Any], zarr_format: int) -> Published:
     """The documents of a group."""
+    strict, notes = strict_attributes(attributes)
     if zarr_format == 3:
-        return {"zarr.json": group_to_v3(GroupMetadata(attributes, 3))}
-    zgroup, zattrs = group_to_v2(GroupMetadata(attributes, 2))
-    return {".zgroup": zgroup, ".zattrs": zattrs}
+        return Published({"zarr.json": group_to_v3(GroupMetadata(strict, 3))}, notes)
+    zgroup, zattrs = group_to_v2(GroupMetadata(strict, 2))
+    return Published({".zgroup": zgroup, ".zattrs": zattrs}, notes)
 
 
 def consolidate(nodes: Iterable[tuple[str, Documents]], zarr_format: int) -> dict[str, bytes]:
@@ -264,4 +211,6 @@ def consolidate(nodes: Iterable[tuple[str, Documents]], zarr_format: int) -> dic
         del below["zarr.json"]
         inline = {"kind": "inline", "must_understand": False, "metadata": below}
         keyed["zarr.json"] = {**keyed["zarr.json"], "consolidated_metadata": inline}
-    return {key: dumps_json(document, indent=None) for key, document in keyed.items()}
+    return {
+        key: dumps_json(document, indent=None, allow_nan=False) for key, document in keyed.items()
+    }

@@ -72,7 +72,7 @@ class VirtualStore:
             for name in path.split("/") if path else ():
                 check_name(name, 3)
             if isinstance(node, Group):
-                return rules.documents_of_group(node.attributes, 3)
+                return rules.documents_of_group(node.attributes, 3).documents
             why = rules.not_v3(node.metadata)
             if why is not None:
                 raise UnsupportedError(f"Zarr v3 documents cannot describe it: {why}")

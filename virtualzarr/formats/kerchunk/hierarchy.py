@@ -12,13 +12,13 @@ from virtualzarr.formats.kerchunk.columns import inline_bytes
 from virtualzarr.group import Group
 from virtualzarr.metadata import (
     ArrayMetadata,
-    decode_fill_attribute,
     loads_json,
     normalize_path,
     parse_array_v2,
     parse_array_v3,
     parse_group_v2,
     parse_group_v3,
+    portable,
 )
 
 DOCUMENTS = frozenset((".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"))
@@ -115,28 +115,15 @@ def _read_node(hierarchy: Hierarchy, path: str, parts: dict[str, Any]) -> None:
             plain = {k: v for k, v in document.items() if k != "consolidated_metadata"}
             hierarchy.groups[path] = parse_group_v3(plain).attributes
         else:
-            hierarchy.arrays[path] = _with_plain_fill(parse_array_v3(document))
+            hierarchy.arrays[path] = portable.with_typed_mask(parse_array_v3(document))
     elif ".zarray" in parts:
-        hierarchy.arrays[path] = parse_array_v2(parts[".zarray"], parts.get(".zattrs"))
+        metadata = parse_array_v2(parts[".zarray"], parts.get(".zattrs"))
+        hierarchy.arrays[path] = portable.with_typed_mask(metadata)
     elif ".zgroup" in parts or (path == "" and ".zattrs" in parts):
         zgroup = parts.get(".zgroup", {"zarr_format": 2})
         hierarchy.groups[path] = parse_group_v2(zgroup, parts.get(".zattrs")).attributes
     elif parts:
         raise MetadataError(".zattrs: there is neither .zarray nor .zgroup beside it")
-
-
-def _with_plain_fill(metadata: ArrayMetadata) -> ArrayMetadata:
-    """Read the attribute `_FillValue` as xarray means it in v3; what it did not write stays."""
-    value = metadata.attributes.get("_FillValue")
-    if value is None:
-        return metadata
-    try:
-        plain = decode_fill_attribute(value, metadata.dtype)
-    except MetadataError:
-        return metadata
-    if isinstance(plain, (complex, bytes)):
-        return metadata
-    return metadata.replace(attributes={**metadata.attributes, "_FillValue": plain})
 
 
 def _check_nesting(hierarchy: Hierarchy) -> None:

@@ -1,0 +1,357 @@
+"""Portable documents: fill values, missing values and attributes as other readers expect them.
+
+`copy`, `publish` and the native form all ask this module what a document says. What xarray, the
+reader with the most rules of its own, does with documents of each format:
+
+* In Zarr v2 it takes a `fill_value` that is not null for `_FillValue`, whatever the attribute says,
+  and masks it.
+* In Zarr v3 it does not mask the `fill_value`, and wants the attribute `_FillValue` in an encoding
+  of its own (base64 for floats); of texts, times and structures it reads none.
+* Numbers are compared as they are: the float64 1e20 masks nothing in a float32 array.
+
+What follows from that is worked out in ``specs/reference-file.md``. NaN and infinite numbers have
+no token in JSON: attributes get them as text, never as the bare tokens that strict readers refuse.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.metadata.attributes import (
+    decode_fill_attribute,
+    encode_fill_attribute,
+    json_attributes,
+)
+from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.metadata.fill import to_scalar
+from virtualzarr.metadata.model import ArrayMetadata
+
+FILL = "_FillValue"
+
+OWN_FILL = "virtualzarr_FillValue"
+"""Attribute of v3 documents for a `_FillValue` with which xarray could not open the array."""
+
+_CALCULATED = ("scale_factor", "add_offset")
+_SIGNED = {"i": ("true", "u"), "u": ("false", "i")}
+"""By the kind of integers: which `_Unsigned` makes readers see the other kind, and that kind."""
+
+
+@dataclass(frozen=True)
+class Portable:
+    """Metadata that are ready to be written for other readers.
+
+    Attributes
+    ----------
+    metadata : ArrayMetadata
+    notes : tuple of str
+        What could not be said to other readers as it is.
+    """
+
+    metadata: ArrayMetadata
+    notes: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------------------- missing values
+
+
+def mask_of(metadata: ArrayMetadata) -> Any:
+    """Return what readers mask in an array, or None: a scalar of its dtype, else as it was given.
+
+    That is the fill value of v2 documents, or the attribute `_FillValue`, decoded.
+
+    Examples
+    --------
+    >>> from virtualzarr.codecs import Pipeline, make
+    >>> from grids import RegularGrid
+    >>> grid, codecs = RegularGrid((2,), (2,)), Pipeline([make("bytes", endian="little")])
+    >>> given = {"_FillValue": "AAAAAAAA+D8="}
+    >>> mask_of(ArrayMetadata((2,), np.dtype("f4"), grid, codecs, attributes=given))
+    np.float32(1.5)
+    """
+    if metadata.zarr_format == 2 and metadata.fill_value is not None:
+        return metadata.fill_value
+    if FILL not in metadata.attributes and OWN_FILL in metadata.attributes:
+        return _own_mask(metadata.attributes[OWN_FILL], metadata.dtype)
+    value = decode_mask(metadata.attributes.get(FILL), metadata.dtype)
+    exact = exact_mask(value, metadata.dtype, metadata.attributes.get("_Unsigned"))
+    return value if exact is None else exact
+
+
+def decode_mask(value: Any, dtype: np.dtype) -> Any:
+    """Return a `_FillValue` as it is meant, whether it is plain or in xarray's encoding of v3.
+
+    Examples
+    --------
+    >>> decode_mask("AAAAAAAA+D8=", np.dtype("f4")), decode_mask("Infinity", np.dtype("f4"))
+    (1.5, inf)
+    """
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    text = dtype.kind == "S" and isinstance(value, str)
+    try:
+        # Foreign files have plain text, which base64 of a whole element is longer than.
+        if not text or len(value) == -(-dtype.itemsize // 3) * 4:
+            return decode_fill_attribute(value, dtype)
+    except MetadataError:
+        if not text:
+            return _number(value) if dtype.kind == "f" else value
+    return value.encode("utf-8", "surrogateescape")
+
+
+def _number(text: str) -> Any:
+    """Return the number that a text such as "NaN" or "-9999" means, or the text itself."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def exact_mask(value: Any, dtype: np.dtype, unsigned: Any = None) -> Any:
+    """Return a scalar of `dtype` that is exactly `value`, or None if there is none.
+
+    Parameters
+    ----------
+    unsigned : str, optional
+        The attribute `_Unsigned`, with which integers may be given as the ones that readers see.
+    """
+    if value is None or (isinstance(value, bool) and dtype.kind != "b"):
+        return None
+    if isinstance(value, Mapping) and dtype.names is not None:
+        value = tuple(value.values())
+    if dtype.kind in _SIGNED and unsigned == _SIGNED[dtype.kind][0]:
+        seen = np.dtype(f"{_SIGNED[dtype.kind][1]}{dtype.itemsize}")
+        other = exact_mask(value, seen)
+        if other is not None and exact_mask(value, dtype) is None:
+            return other.view(dtype)
+    try:
+        scalar = to_scalar(value, dtype)
+    except (MetadataError, TypeError, ValueError, OverflowError):
+        return None
+    if isinstance(value, int | float) and dtype.kind in "fc":
+        plain = scalar.item()  # rounded, it would mask other numbers
+        return scalar if plain == value or (plain != plain and value != value) else None
+    return scalar
+
+
+def is_named(metadata: ArrayMetadata) -> bool:
+    """Tell whether all axes have names, without which xarray opens no array.
+
+    A v2 array without axes has to say so: it is named if its `dimension_names` are ().
+    """
+    names = metadata.dimension_names
+    if names is None:
+        return metadata.ndim == 0 and metadata.zarr_format == 3
+    return None not in names
+
+
+def fill_is_mask(metadata: ArrayMetadata) -> bool:
+    """Tell whether the fill value is exactly what readers mask anyway."""
+    fill, mask = metadata.fill_value, mask_of(metadata)
+    if fill is None or mask is None:
+        return False
+    exact = exact_mask(mask, metadata.dtype)
+    if exact is None:
+        return False
+    return bool(np.all(exact == fill)) or bool(exact != exact and fill != fill)
+
+
+def with_typed_mask(metadata: ArrayMetadata) -> ArrayMetadata:
+    """Return metadata whose attribute `_FillValue` is what readers mask, in any format.
+
+    That is how arrays of all formats are compared and joined; documents spell it otherwise.
+    """
+    mask = mask_of(metadata)
+    attributes = {k: v for k, v in metadata.attributes.items() if k != OWN_FILL}
+    plain = _as_attribute(mask, metadata.dtype)
+    if plain is not None:
+        attributes[FILL] = plain
+    return metadata.replace(attributes=attributes)
+
+
+def _as_attribute(mask: Any, dtype: np.dtype) -> Any:
+    """Return a mask as attributes have it in memory, or None where they have no form for it."""
+    if isinstance(mask, bytes):
+        return bytes(mask).decode("utf-8", "surrogateescape")
+    if dtype.kind == "c" and isinstance(mask, complex | np.complexfloating):
+        return encode_fill_attribute(mask, dtype)
+    if dtype.kind in "mM" or (dtype.kind == "V" and dtype.names is None):
+        return None
+    if isinstance(mask, np.generic):
+        return json_attributes({FILL: mask}).get(FILL)
+    return mask
+
+
+def is_encodable(mask: Any, dtype: np.dtype) -> bool:
+    """Tell whether xarray decodes the attribute of such a v3 array to the very same value."""
+    if isinstance(mask, np.generic):
+        mask = mask.item()
+    number = isinstance(mask, int | float) and not isinstance(mask, bool)
+    if dtype.kind == "f":
+        return number
+    if dtype.kind == "c":
+        return isinstance(mask, complex) or number
+    if dtype.kind in "iu":
+        return number and math.isfinite(mask) and mask == int(mask)
+    return dtype.kind == "b" and mask in (0, 1)
+
+
+def _own_mask(value: Any, dtype: np.dtype) -> Any:
+    try:
+        raw = base64.b64decode(value, validate=True)
+    except (TypeError, ValueError) as error:
+        raise MetadataError(f"{OWN_FILL}: {value!r} is not base64 text") from error
+    if dtype.hasobject:
+        return raw.decode("utf-8", "surrogateescape") if vlen_kind(dtype) is str else raw
+    if dtype.kind == "S":
+        return np.array(raw, dtype)[()]
+    if len(raw) != dtype.itemsize:
+        raise MetadataError(f"{OWN_FILL}: {len(raw)} bytes, but elements have {dtype.itemsize}")
+    return np.frombuffer(raw, dtype)[0]
+
+
+def _own_text(mask: Any, dtype: np.dtype) -> str | None:
+    """Return what `_own_mask` reads, or None for what masks nothing."""
+    exact = exact_mask(mask, dtype)
+    if exact is None or (dtype.kind in "mM" and np.isnat(exact)):
+        return None
+    if isinstance(exact, str) and dtype.hasobject:
+        exact = exact.encode("utf-8", "surrogateescape")
+    raw = bytes(exact) if isinstance(exact, bytes) else np.asarray(exact, dtype).tobytes()
+    return base64.b64encode(raw).decode("ascii")
+
+
+# ---------------------------------------------------------------------------- documents
+
+
+def in_v2(metadata: ArrayMetadata, missing: bool) -> Portable:
+    """Return the metadata for v2 documents, from which xarray masks what it should and no more.
+
+    Parameters
+    ----------
+    missing : bool
+        Whether cells have no chunk: then the fill value has to be what it is, see `fill_is_mask`.
+
+    Raises
+    ------
+    UnsupportedError
+        An attribute has no form in JSON that would be read right.
+    """
+    mask = mask_of(metadata)
+    exact = exact_mask(mask, metadata.dtype)
+    fill = metadata.fill_value if missing else exact
+    attributes, notes = strict_attributes(
+        {k: v for k, v in metadata.attributes.items() if k not in (FILL, OWN_FILL)}
+    )
+    given = metadata.attributes.get(FILL)
+    if mask is not None and given is not None:
+        plain = _as_attribute(mask, metadata.dtype)
+        if plain is not None and not _has_no_token(plain):
+            attributes[FILL] = plain
+        elif exact is None:
+            notes += (_left_out(given, metadata.dtype),)
+    names = () if metadata.ndim == 0 else metadata.dimension_names
+    return Portable(
+        metadata.replace(fill_value=fill, attributes=attributes, dimension_names=names), notes
+    )
+
+
+def in_v3(metadata: ArrayMetadata) -> Portable:
+    """Return the metadata for a v3 document, with `_FillValue` as xarray wants it there.
+
+    Raises
+    ------
+    UnsupportedError
+        An attribute has no form in JSON that would be read right.
+    """
+    dtype, mask = metadata.dtype, mask_of(metadata)
+    attributes, notes = strict_attributes(
+        {k: v for k, v in metadata.attributes.items() if k not in (FILL, OWN_FILL)}
+    )
+    if mask is not None and is_encodable(mask, dtype):
+        if dtype.kind in _SIGNED and attributes.get("_Unsigned") == _SIGNED[dtype.kind][0]:
+            # xarray takes it for the number that is seen, or for one that is stored and signed.
+            mask = np.asarray(mask, dtype).view(f"i{dtype.itemsize}")[()]
+        attributes[FILL] = encode_fill_attribute(mask, dtype)
+    elif mask is not None:
+        notes += (_left_out(mask, dtype),)
+        own = _own_text(mask, dtype)
+        attributes |= {} if own is None else {OWN_FILL: own}
+    names = metadata.dimension_names
+    if metadata.zarr_format == 2 and not names:
+        names = None  # which only v2 has to be told of
+    return Portable(metadata.replace(attributes=attributes, dimension_names=names), notes)
+
+
+def _left_out(mask: Any, dtype: np.dtype) -> str:
+    shown = mask.item() if isinstance(mask, np.generic) else mask
+    return f"xarray cannot read the {FILL} {shown!r} of a v3 array of {dtype}; it was left out"
+
+
+# ---------------------------------------------------------------------------- attributes
+
+
+def strict_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return attributes without numbers that JSON has no token for, and notes of what was changed.
+
+    NaN, which is missing anyway, is left out of `missing_value`. Other attributes have NaN and
+    infinite numbers as text, as fill values in documents do.
+
+    Raises
+    ------
+    UnsupportedError
+        Values are calculated or masked by a number that is not finite.
+
+    Examples
+    --------
+    >>> strict_attributes({"units": "K", "valid_max": float("inf")})[0]
+    {'units': 'K', 'valid_max': 'Infinity'}
+    """
+    odd = [name for name, value in attributes.items() if _has_no_token(value)]
+    if not odd:
+        return dict(attributes), ()
+    result, notes = dict(attributes), []
+    for name in odd:
+        value = result[name]
+        if name == "missing_value":
+            numbers = value if isinstance(value, list) else [value]
+            left = [number for number in numbers if number == number]
+            if not _has_no_token(left):
+                result[name] = left if len(left) > 1 else left[0] if left else None
+                if not left:
+                    del result[name]
+                continue
+        if name in _CALCULATED or name == "missing_value":
+            raise UnsupportedError(f"attribute {name}: JSON has no token for {_short(value)}")
+        result[name] = _as_text(value)
+        notes.append(f"attribute {name}: JSON has no token for {_short(value)}; it became text")
+    return result, tuple(notes)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def _has_no_token(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, list | tuple):
+        return any(map(_has_no_token, value))
+    return isinstance(value, Mapping) and any(map(_has_no_token, value.values()))
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, list | tuple):
+        return [_as_text(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _as_text(item) for key, item in value.items()}
+    return value
