@@ -267,13 +267,20 @@ class TestAsStored:
 
     @pytest.mark.parametrize(
         "options", [{"compressors": {"name": "zstd", "configuration": {"level": 9}}},
-                    {"write_empty_chunks": False}, {"fill_value": 5}]
+                    {"write_empty_chunks": False}]
     )  # fmt: skip
     def test_what_has_to_be_decoded(self, options):
         store, copied = {}, {}
         vz.create_array(store, data=DATA, chunks=(3, 5))
         report = vz.copy(store, copied, **options)
         assert report.nbytes_decoded == DATA.nbytes
+        np.testing.assert_array_equal(vz.open(copied)[...], DATA)
+
+    def test_another_fill_value_where_nothing_is_missing(self):
+        store, copied = {}, {}
+        vz.create_array(store, data=DATA, chunks=(3, 5))
+        assert vz.copy(store, copied, fill_value=5).nbytes_decoded == 0
+        assert vz.open(copied).fill_value == 5
         np.testing.assert_array_equal(vz.open(copied)[...], DATA)
 
 

@@ -19,7 +19,7 @@ from virtualzarr.codecs.base import BytesBytes, as_u1
 from virtualzarr.copying.blocks import choose, needed, portions
 from virtualzarr.copying.stored import stored_cells
 from virtualzarr.metadata.fill import same_fill, zero_of
-from virtualzarr.metadata.portable import is_named
+from virtualzarr.metadata.portable import is_named, with_typed_mask
 
 PAIR = np.dtype([("a", "<i2"), ("b", ">f4")])
 DTYPES = ["i4", ">u2", "f8", "?", "U3", "S2", "M8[s]", "c8", PAIR, str, bytes]
@@ -167,7 +167,9 @@ def test_random(data):
     copy = vz.open(copied)
     assert store == before
     assert same(copy.read(), source.read())
-    assert copy.attrs == source.attrs
+    masked = (source.metadata.zarr_format, copy.metadata.zarr_format) == (2, 3)
+    masked = masked and is_named(source.metadata)  # which xarray opens, and masks
+    assert copy.attrs == (with_typed_mask(source.metadata).attributes if masked else source.attrs)
     assert copy.dims == source.dims
     fill = source.fill_value
     if (source.metadata.zarr_format, copy.metadata.zarr_format) == (3, 2):
@@ -180,6 +182,8 @@ def test_random(data):
     assert set(copied.sets.values()) <= {1}
     assert ".virtualzarr-copy" not in copied
     touched = overlaps(source, copy)
+    if fill is None and source.fill_value is not None:
+        return  # missing ones have to be stored
     assert not (copy.chunk_exists() & ~touched).any()
     if options["write_empty_chunks"] and not report.repacked and source.shards is None:
         np.testing.assert_array_equal(copy.chunk_exists(), touched)

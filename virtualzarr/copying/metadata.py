@@ -86,7 +86,8 @@ class Change:
     inner_as_stored : bool
         Whether that holds for the chunks within shards, which only go into other shards.
     everything : bool
-        Whether missing chunks have to be stored: they read as another value in the copy.
+        Whether missing chunks have to be stored, if there are any: they read as another value in
+        the copy.
     check : bool
         Whether to compare what was written: the codecs may not give back what they are given.
     notes : tuple of str
@@ -126,18 +127,21 @@ def changed(array: Array, zarr_format: int, options: CopyOptions) -> Change:
     new = converted(new, zarr_format)
     new = new.replace(key_encoding=_keys(array, zarr_format, options))
     new = as_written(new)
-    alike = new.dtype == old.dtype and _same_reading(old, new)
+    same, reading = new.dtype == old.dtype, _same_reading(old, new)
+    # Within shards chunks may be missing; others are what they are, whatever missing ones read as.
+    alike = same and (reading or only_sharding(old.pipeline) is None)
     inner, outer = _inside(old), _inside(new)
     kept = not _given(options)
     return Change(
         new,
         alike and _same_cells(old.grid, new.grid) and _alike(old.pipeline, new.pipeline, old, kept),
         # Not of nested shards: what is read of them are the smallest chunks.
-        alike
+        same
+        and reading
         and only_sharding(outer[1]) is None
         and _same_cells(inner[0], outer[0])
         and _alike(inner[1], outer[1], old, kept),
-        not _same_reading(old, new) or (new.fill_value is None and old.fill_value is not None),
+        not reading or (new.fill_value is None and old.fill_value is not None),
         kept and not reversible(new.replace(grid=outer[0], pipeline=outer[1])),
         notes,
     )

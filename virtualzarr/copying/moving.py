@@ -112,7 +112,9 @@ class Copying:
         self.target, self.change = target, change
         target.write_empty_chunks = bool(write_empty_chunks)
         self.remote = any(_is_remote(array) for array in (source, target))
-        found = None if change.everything else stored_cells(source)
+        found = stored_cells(source)
+        if change.everything and not _is_whole(source, found):
+            found = None
         decode = write_empty_chunks is False
         self.objects: tuple[Int64, Int64] | None = None
         self.boxes: Boxes | None = None
@@ -382,6 +384,13 @@ def _is_remote(array: Array) -> bool:
     if isinstance(source, ManifestChunks):
         return any("://" in row.uri for row in source.manifest.sources[:1])
     return bool(getattr(getattr(source, "store", None), "remote", False))
+
+
+def _is_whole(array: Array, found: tuple[Int64, Int64] | None) -> bool:
+    """Tell whether nothing is missing of an array, of which these chunks are stored."""
+    if found is None or len(found[0]) < math.prod(array.grid.grid_shape):
+        return False
+    return not array.metadata.pipeline.serializer.needs_fill  # of a shard chunks may be missing
 
 
 def _is_plain(array: Array) -> bool:
