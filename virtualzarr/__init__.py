@@ -13,7 +13,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from virtualzarr.config import config
+from virtualzarr.installation import check_grids
+
+check_grids()
+
+from virtualzarr.config import config  # noqa: E402
 
 if TYPE_CHECKING:
     from grids import ChunkLayout
@@ -116,4 +120,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    # What is meant to be used: neither modules of the inside nor what is imported here.
+    return sorted([*__all__, "__version__", "errors"])

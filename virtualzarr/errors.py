@@ -63,6 +63,10 @@ class UnsupportedError(VirtualZarrError, NotImplementedError):
     """The input is legal, but this package does not support it."""
 
 
+class MissingPropertyError(UnsupportedError, AttributeError):
+    """An array or group has no such property, being virtual, or being stored."""
+
+
 class MissingDependencyError(VirtualZarrError, ImportError):
     """An optional package is needed; the message names the extra that installs it."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from virtualzarr.array import Array
 from virtualzarr.array.recheck import Caching
 from virtualzarr.attributes import Attributes
 from virtualzarr.creation import create_array, open_array
-from virtualzarr.errors import NodeNotFoundError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import MissingPropertyError, NodeNotFoundError, VirtualZarrError
 from virtualzarr.hierarchy import (
     consolidate,
     copy_node,
@@ -101,12 +101,12 @@ class Group(Mapping[str, "Array | Group"]):
 
         Raises
         ------
-        UnsupportedError
-            It lies in none: it is virtual.
+        MissingPropertyError
+            It lies in none: it is virtual. (This is an `AttributeError`, too: ``hasattr`` tells.)
         """
         store = getattr(self._members, "store", None)
         if store is None:
-            raise UnsupportedError(
+            raise MissingPropertyError(
                 "the group is not stored, so that its members cannot be changed; "
                 "virtualzarr.create_group makes one that is",
                 variable=self.path or "/",
@@ -118,8 +118,17 @@ class Group(Mapping[str, "Array | Group"]):
         """Last part of the path."""
         return self.path.rsplit("/", 1)[-1]
 
-    def __getitem__(self, path: str) -> Array | Group:
-        """Return the member under a name, or a path of names with ``/`` between them."""
+    @overload
+    def __getitem__(self, path: str) -> Array | Group: ...
+    @overload
+    def __getitem__(self, path: list[str]) -> Group: ...
+    def __getitem__(self, path: str | list[str]) -> Array | Group:
+        """Return the member under a name, or a path of names with ``/`` between them.
+
+        For a list of names, the group of these members only, which is not stored.
+        """
+        if isinstance(path, list):
+            return self._selected(path)
         if not isinstance(path, str):
             raise TypeError(f"a member is named by text, not by {type(path).__name__}")
         node: Array | Group = self
@@ -132,6 +141,18 @@ class Group(Mapping[str, "Array | Group"]):
             except KeyError as error:
                 raise self._not_found(path) from error
         return self._cached(node.with_path(self._join("/".join(names))))
+
+    def _selected(self, names: list[str]) -> Group:
+        if inner := [name for name in names if "/" in str(name).strip("/")]:
+            raise ValueError(f"{inner[0]!r} lies in an inner group: choose there, or drop others")
+        members = {name.strip("/"): self[name] for name in names}
+        selected = Group(self.attributes, members, self.path)
+        selected.caching = self.caching
+        return selected
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return the names that are offered where a key is typed."""
+        return list(self)
 
     def _not_found(self, path: str) -> NodeNotFoundError:
         reason = self.refused.get(path.strip("/"))
@@ -205,10 +226,9 @@ class Group(Mapping[str, "Array | Group"]):
 
     def __contains__(self, path: object) -> bool:
         try:
-            self[path]  # type: ignore[index]
-        except (NodeNotFoundError, TypeError):
+            return isinstance(path, str) and self[path] is not None
+        except NodeNotFoundError:
             return False
-        return True
 
     # -- editing -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from virtualzarr.array.unusual import unusual_chunks
 from virtualzarr.array.writer import write, writing_grid
 from virtualzarr.attributes import Attributes
 from virtualzarr.codecs.sharding import only_sharding
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import MissingPropertyError, UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.transformers import transformer
@@ -125,11 +125,11 @@ class Array:
 
         Raises
         ------
-        UnsupportedError
+        MissingPropertyError
             If the chunks are a store's own.
         """
         if not isinstance(self.chunk_source, ManifestChunks):
-            raise UnsupportedError("the array is not virtual: it has no manifest").at(
+            raise MissingPropertyError("the array is not virtual: it has no manifest").at(
                 variable=self.path
             )
         return self.chunk_source.manifest
@@ -544,8 +544,13 @@ class Array:
             with self._writing() as chunks:
                 return append(self, chunks, data, axis)
 
-    def resize(self, shape: int | Sequence[int]) -> None:
+    def resize(self, *shape: int | Sequence[int]) -> None:
         """Give the array another shape; elements in both keep their values, others are fill.
+
+        Parameters
+        ----------
+        *shape : int, or one sequence of int
+            ``resize(12, 10)`` is ``resize((12, 10))``.
 
         Raises
         ------
@@ -555,7 +560,8 @@ class Array:
             Another process resized the array at the same time; see `append`.
         """
         store = self._own_store()
-        new = (shape,) if isinstance(shape, int) else tuple(map(operator.index, shape))
+        given: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
+        new = tuple(map(operator.index, given))
         self.grid.resize(new)
         with alone(store, self.path):
             self.refresh()

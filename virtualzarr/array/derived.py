@@ -12,6 +12,7 @@ from virtualzarr.array.array import Array
 from virtualzarr.array.recut import Pieces, axes_of, recut
 from virtualzarr.array.references import as_virtual
 from virtualzarr.errors import UnsupportedError
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 
@@ -19,6 +20,7 @@ CELLS = 10_000_000
 """No array is cut into more cells than this."""
 
 
+@strict_keywords()
 def split_chunks(array: Array, chunks: Any) -> Array:
     """Return an array cut into smaller chunks, without copying anything.
 
@@ -67,6 +69,7 @@ def split_chunks(array: Array, chunks: Any) -> Array:
     return recut(made, [Pieces.refined(a, b) for a, b in zip(own, finer, strict=True)])
 
 
+@strict_keywords()
 def missing_like(array: Array, shape: Sequence[int] | None = None) -> Array:
     """Return an array of the same kind that was never written: it reads as the fill value.
 

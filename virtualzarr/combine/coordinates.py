@@ -15,6 +15,7 @@ from virtualzarr.array.inline import inline_array
 from virtualzarr.combine.times import LENGTHS
 from virtualzarr.errors import MismatchError, VirtualZarrError
 from virtualzarr.group import Group
+from virtualzarr.keywords import strict_keywords
 
 ValueOf = Callable[[str, Group], Any]
 """Gives the coordinate of an input: called with its file, and what was found in it."""
@@ -22,6 +23,7 @@ ValueOf = Callable[[str, Group], Any]
 Coordinate = Sequence[Any] | NDArray[Any] | ValueOf
 
 
+@strict_keywords()
 def from_filename(pattern: str, format: str | None = None) -> ValueOf:
     """Take coordinates from file names.
 
@@ -67,6 +69,7 @@ def _number(text: str) -> Any:
     return text
 
 
+@strict_keywords()
 def from_attribute(name: str) -> ValueOf:
     """Take coordinates from an attribute of each file: of its root, or of the node before an ``@``.
 
@@ -86,6 +89,7 @@ def from_attribute(name: str) -> ValueOf:
     return value
 
 
+@strict_keywords()
 def from_variable(path: str) -> ValueOf:
     """Take coordinates from a variable of each file, which holds one value.
 

@@ -191,6 +191,9 @@ def to_dataset(node: Array | Group, on_error: str = "raise", **decoding: Any) ->
     >>> to_dataset(Group({"title": "nothing yet"})).sizes
     Frozen({})
     """
+    # Which datasets have from now on, as dataset.virtualzarr.
+    from virtualzarr.integrations.xarray_virtual import Accessor  # noqa: F401
+
     if isinstance(node, Array):
         node = Group({}, {node.name or "data": node})
     return StoreBackendEntrypoint().open_dataset(_GroupStore(node, on_error), **decoding)

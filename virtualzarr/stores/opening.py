@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import Any
 
+from virtualzarr.errors import SourceNotFoundError
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
@@ -18,7 +19,12 @@ from virtualzarr.stores.zip import ZipStore
 def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
     """Return a store over a directory, a zip file, a URL, a mapping of bytes, or a store itself.
 
-    A local zip file is known by its content, one elsewhere by its name.
+    A local zip file is known by its content, one elsewhere by its name. None is made here.
+
+    Raises
+    ------
+    SourceNotFoundError
+        The name is that of a local zip file, and there is none.
 
     Examples
     --------
@@ -30,7 +36,7 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
     if isinstance(target, (str, os.PathLike)):
         uri = resolve_uri(target)
         if not is_url(uri):
-            return ZipStore(uri) if _is_zip(uri) else LocalStore(uri)
+            return _local_store(uri)
         if uri.endswith(".zip") and "::" not in uri:
             # As fsspec chains them, with options for each.
             protocol = uri.partition("://")[0]
@@ -39,6 +45,17 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
     if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
         return target
     raise TypeError(f"a store is a path, a URL, a mapping or a store, not {type(target).__name__}")
+
+
+def _local_store(uri: str) -> Store:
+    if uri.endswith(".zip") and not os.path.exists(uri):
+        # What is written to it can be read when it is closed, and nobody closes a path.
+        raise SourceNotFoundError(
+            "there is no such zip file; virtualzarr.copy makes one, and to write arrays into one, "
+            'give a store that you close: with virtualzarr.stores.ZipStore(path, "w") as store',
+            file=uri,
+        )
+    return ZipStore(uri) if _is_zip(uri) else LocalStore(uri)
 
 
 def _is_zip(path: str) -> bool:
