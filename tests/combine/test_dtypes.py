@@ -99,3 +99,11 @@ def test_cells_beyond_counting_are_refused():
     ):
         vz.concat(tiles)
     assert vz.concat(tiles).nchunks == 40
+
+
+@pytest.mark.parametrize("stored", ["U3", "S3"])
+def test_text_becomes_no_numbers(stored):
+    text = vz.create_array({}, data=np.array(["", "1"], stored))
+    with pytest.raises(UnsupportedError, match="is not cast to float64"):
+        vz.concat([text, text], dtype="f8")
+    assert vz.concat([text, text], dtype="U5")[...].tolist() == ["", "1", "", "1"]

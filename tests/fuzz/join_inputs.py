@@ -257,7 +257,9 @@ def _zarr(path: Path, variables: Variables, random: Random, zarr_format: int) ->
             options["fill_value"] = attributes.pop("_FillValue")  # as xarray writes it
         elif zarr_format == 3 and mask is not None:
             attributes["_FillValue"] = encode_fill_attribute(mask, one.values.dtype)
-        if options["fill_value"] is None and (zarr_format == 3 or random.random() < 0.5):
+        if one.values.dtype.kind in "SUO":
+            options["fill_value"] = None if zarr_format == 2 else ""
+        elif options["fill_value"] is None and (zarr_format == 3 or random.random() < 0.5):
             del options["fill_value"]
         if random.random() < 0.3:
             options["compressors"] = None

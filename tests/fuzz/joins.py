@@ -287,7 +287,7 @@ def groups(case: Case) -> None:
     else:
         order = case.random.sample(range(len(found)), len(found))
         joined = joining(vz.combine_by_coords, [opened[i] for i in order], ["t"], **options)
-        found = [one for one in found if len(one.raw["t"])] or found
+        found = [one for one in found if len(one.raw["t"])] or found[:1]
     if way != "stack":
         compare(case, joined, found, options)
     else:
@@ -299,7 +299,7 @@ def compare(case: Case, joined: vz.Group, found: list[Input], options: dict[str,
     """Compare a group joined along time with its files."""
     if not options.get("harmonize") and options.get("missing") != "fill":
         for name in joined.arrays():
-            pieces = [one.raw[name[0]] for one in found]
+            pieces = [one.raw[name[0]] for one in found if name[0] in one.raw]
             array: Any = joined[name[0]]
             if "t" in array.dims:
                 for piece in pieces:
@@ -316,6 +316,8 @@ def check_decoded(ours: Any, found: list[Input]) -> None:
     for name in ours.variables:
         mine = ours[name].variable
         theirs = [dataset[name].variable for dataset in each if name in dataset.variables]
+        if not theirs:
+            continue  # of a file without times
         if "t" not in mine.dims:
             same(f"{name} decoded", mine.values, theirs[0].values)
         elif len(theirs) == len(each):

@@ -122,12 +122,13 @@ def cast_array(array: Array, dtype: np.dtype[Any], *, lossy: bool = False) -> Ar
     Raises
     ------
     UnsupportedError
-        One of the two is of variable length, or a compound.
+        One of the two is of variable length, or a compound; or text is to become numbers.
     """
     dtype = resolve_dtype(dtype, [array.dtype])
     if array.dtype == dtype:
         return array
-    if array.dtype.hasobject or dtype.hasobject or array.dtype.names or dtype.names:
+    text = array.dtype.kind in "SU" and dtype.kind not in "SU"  # which may be no number
+    if text or array.dtype.hasobject or dtype.hasobject or array.dtype.names or dtype.names:
         raise UnsupportedError(
             f"{array.dtype} is not cast to {dtype} without reading; cast what is read"
         )
