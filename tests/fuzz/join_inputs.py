@@ -267,8 +267,8 @@ def _zarr(path: Path, variables: Variables, random: Random, zarr_format: int) ->
             k: v.item() if isinstance(v, np.generic) else v for k, v in attributes.items()
         }
         array = group.create_array(
-            name, shape=one.values.shape, dtype=str if text else one.values.dtype, chunks=one.chunks,
-            dimension_names=one.dims, attributes=attributes, **options,
+            name, shape=one.values.shape, dtype=str if text else one.values.dtype,
+            chunks=one.chunks, dimension_names=one.dims, attributes=attributes, **options,
         )  # fmt: skip
         for block in one.blocks():
             array[block] = one.values[block]

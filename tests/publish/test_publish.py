@@ -475,3 +475,76 @@ def test_codecs_of_our_own_are_not_declared_where_nothing_is_stored(form, tmp_pa
     again = vz.open(tmp_path / "refs")["a"]
     assert not any(codec.name.startswith("virtualzarr") for codec in again.metadata.pipeline.codecs)
     assert again[...].tolist() == [0.0] * 4
+
+
+STRUCTURED = np.array([(1, b"x", 1.5, 2), (-2, b"yz", 2.0, 3)],
+                      [("a", ">i4"), ("b", "S3"), ("c", ">f8"), ("d", "u1")])  # fmt: skip
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_structured_elements_of_big_endian_fields(tmp_path, copy, zarr_format):
+    fits = pytest.importorskip("astropy.io.fits")
+    fits.BinTableHDU(STRUCTURED, name="T").writeto(tmp_path / "a.fits")
+    group = vz.open(tmp_path / "a.fits")
+    report = group.publish(tmp_path / "a.json", copy=copy, zarr_format=zarr_format)
+    assert report.copied == 0
+    assert vz.open(tmp_path / "a.json")["T/data"][...].tolist() == STRUCTURED.tolist()
+    group.publish(tmp_path / "a.zarr")
+    assert vz.open(tmp_path / "a.zarr")["T/data"][...].tolist() == STRUCTURED.tolist()
+
+
+def test_structured_elements_of_both_byte_orders_are_copied(tmp_path):
+    values = np.array([(1, 1.5), (-2, 2.0)], [("a", "<i4"), ("b", ">f8")])
+    np.save(tmp_path / "a.npy", values)
+    group = vz.open(tmp_path / "a.npy")
+    with pytest.raises(PublishError, match="both byte orders"):
+        group.publish(tmp_path / "a.json", zarr_format=3)
+    assert group.publish(tmp_path / "a.json", zarr_format=3, copy=True).copied == 1
+    assert vz.open(tmp_path / "a.json")["data"][...].tolist() == values.tolist()
+
+
+def test_what_copies_in_v2_cannot_say_is_said_in_v3(tmp_path):
+    import imagecodecs
+
+    from tests.formats.tiff.rawtiff import Page, write
+
+    data = (np.arange(20 * 32) % 7).astype("u1").reshape(20, 32)
+    strips = [imagecodecs.zlib_encode(data[i : i + 8].tobytes()) for i in (0, 8, 16)]
+    strips = [imagecodecs.bitorder_encode(strip) for strip in strips]
+    tags = {256: 32, 257: 20, 258: (3, [8]), 259: 8, 262: 1, 277: 1, 278: (4, [8]), 266: 2}
+    write(tmp_path / "a.tif", [Page(tags, strips)])
+    group = vz.open(tmp_path / "a.tif")
+    report = group.publish(tmp_path / "a.json", copy=True)
+    assert (report.zarr_format, report.copied) == (3, 3)
+    assert "chunks of one shape" in report.why_v3[0]
+    np.testing.assert_array_equal(vz.open(tmp_path / "a.json")["0"][...], data)
+    with pytest.raises(PublishError, match="chunks of one shape"):
+        group.publish(tmp_path / "a.json", copy=True, zarr_format=2)
+
+
+@pytest.mark.parametrize("form", ["json", "parquet", "icechunk"])
+def test_chunks_that_cannot_be_copied_are_left_out(tmp_path, form):
+    if form == "icechunk":
+        pytest.importorskip("icechunk", minversion="2")
+    import h5py
+
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["good"] = np.arange(4)
+        file.create_dataset("bad", data=np.arange(8), chunks=(4,), compression="gzip")
+    scanned = vz.open(tmp_path / "a.h5")
+    # All chunks have to be copied, and one of them is damaged.
+    bad = vz.concat([scanned["bad"], scanned["bad"]], dtype="f4")
+    group = vz.Group({}, {"good": scanned["good"], "bad": bad})
+    raw, facts = (tmp_path / "a.h5").read_bytes(), (tmp_path / "a.h5").stat()
+    start = int(scanned["bad"].manifest.offset[1])
+    (tmp_path / "a.h5").write_bytes(raw[:start] + b"\xff" * 8 + raw[start + 8 :])
+    os.utime(tmp_path / "a.h5", ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    target = tmp_path / f"refs.{form}"
+    with pytest.raises(vz.errors.VirtualZarrError, match=r"variable bad"):
+        group.publish(target, copy=True, form=form)
+    with pytest.warns(RefusedWarning, match="bad: .*it was left out"):
+        report = group.publish(target, copy=True, form=form, on_error="warn")
+    assert list(report.refused) == ["bad"]
+    assert list(vz.open(target)) == ["good"]
+    assert vz.open(target)["good"][...].tolist() == [0, 1, 2, 3]

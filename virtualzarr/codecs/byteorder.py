@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,11 @@ class Bytes(ArrayBytes):
         """Return the byte order, where it means something."""
         if not has_order(dtype) or dtype.hasobject:
             return ("bytes", None)
-        return ("bytes", self.configuration.get("endian"))
+        endian = self.configuration.get("endian")
+        if endian is None and dtype.names is not None:
+            orders = set(_orders(self.stored(dtype)))
+            endian = orders.pop() if len(orders) == 1 else str(dtype)
+        return ("bytes", endian)
 
 
 def has_order(dtype: np.dtype[Any]) -> bool:
@@ -113,6 +117,17 @@ def has_order(dtype: np.dtype[Any]) -> bool:
         return any(has_order(field[0]) for field in dtype.fields.values())
     # Those of ml_dtypes say that they have one even where there is but one byte.
     return dtype.byteorder != "|" and dtype.itemsize > 1 and not dtype.hasobject
+
+
+def _orders(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield the byte orders of all fields that have one."""
+    if dtype.subdtype is not None:
+        yield from _orders(dtype.subdtype[0])
+    elif dtype.fields is not None:
+        for field in dtype.fields.values():
+            yield from _orders(field[0])
+    elif has_order(dtype):
+        yield "little" if dtype == dtype.newbyteorder("<") else "big"
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:

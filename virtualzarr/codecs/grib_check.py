@@ -18,6 +18,8 @@ from virtualzarr.codecs.grib_message import NO_BITMAP, Sections, point_count
 from virtualzarr.errors import CodecError
 
 _MOST_BITS = 32
+_MOST_BITS_SIMPLE = 60
+"""Longer values ecCodes unpacks to other numbers."""
 
 
 def check_packing(sections: Sections, size: int) -> bool:
@@ -37,8 +39,9 @@ def check_packing(sections: Sections, size: int) -> bool:
         raise CodecError("GRIB: section 5 (packing) is cut off")
     points, count = point_count(sections[3]), int.from_bytes(head[5:9], "big")
     template = int.from_bytes(head[9:11], "big")
-    spectral = sections[3][12:13] == b"\0" and 50 <= sections[3][13] < 60
-    if spectral != (template in (50, 51, 53)):
+    grid = int.from_bytes(sections[3][12:14], "big")
+    spectral = 50 <= grid < 70
+    if (template in _COEFFICIENTS) != spectral or grid not in _COEFFICIENTS.get(template, (grid,)):
         raise CodecError(f"GRIB: packing {template} is not for such a grid")
     if not spectral and (points != size or count > size):
         raise CodecError(
@@ -59,6 +62,28 @@ def check_packing(sections: Sections, size: int) -> bool:
     return True
 
 
+def unpackable(template: int, bits: int) -> str:
+    """Return why values cannot be unpacked, whatever they are; nothing if they may be.
+
+    Parameters
+    ----------
+    template : int
+        Of data representation; 0 for simple packing of edition 1, too.
+    bits : int
+        Of a value, if it is packed simply.
+
+    Examples
+    --------
+    >>> unpackable(50000, 0), unpackable(0, 48)
+    ('GRIB: packing 50000, which ecCodes does not unpack', '')
+    """
+    if template not in {*_PACKINGS, *_COEFFICIENTS, *_BY_TRIAL}:
+        return f"GRIB: packing {template}, which ecCodes does not unpack"
+    if template == 0 and bits > _MOST_BITS_SIMPLE:
+        return f"GRIB: values of {bits} bits, of which ecCodes makes other numbers"
+    return ""
+
+
 def check_packing1(sections: Sections, size: int) -> bool:
     """Check a message of edition 1 that must have `size` points; see `check_packing`."""
     values = sections[4]
@@ -74,7 +99,7 @@ def check_packing1(sections: Sections, size: int) -> bool:
         count = int(np.unpackbits(np.frombuffer(bitmap, U1, offset=6), count=size).sum())
     else:
         count = size
-    _check_bits(bits)
+    _check_bits(bits, _MOST_BITS_SIMPLE)
     _check_length(count * bits, len(values) - 11)
     return True
 
@@ -107,8 +132,8 @@ def _check_bitmap(section: bytes, size: int, count: int) -> None:
         raise CodecError(f"GRIB: {count} values for {there} points of the bitmap")
 
 
-def _check_bits(bits: int) -> None:
-    if bits > _MOST_BITS:
+def _check_bits(bits: int, most: int = _MOST_BITS) -> None:
+    if bits > most:
         raise CodecError(f"GRIB: values of {bits} bits")
 
 
@@ -118,7 +143,7 @@ def _check_length(bits: int, nbytes: int) -> None:
 
 
 def _simple(head: bytes, values: memoryview, count: int) -> None:
-    _check_bits(head[19])
+    _check_bits(head[19], _MOST_BITS_SIMPLE)
     _check_length(count * head[19], len(values))
 
 
@@ -214,7 +239,8 @@ def _differences(head: bytes, values: memoryview, count: int) -> None:
 def _spectral(head: bytes, values: memoryview, count: int) -> None:
     if len(head) < 24:
         raise CodecError("GRIB: section 5 (packing) is cut off")
-    _simple(head, values, count)
+    # The real part of the first coefficient is in section 5.
+    _simple(head, values, max(count - 1, 0))
 
 
 def _spectral_complex(head: bytes, values: memoryview, count: int) -> None:
@@ -226,6 +252,12 @@ def _spectral_complex(head: bytes, values: memoryview, count: int) -> None:
         raise CodecError(f"GRIB: {plain} of {count} coefficients are not packed")
     _check_length(plain * 32 * head[34] + (count - plain) * head[19], len(values))
 
+
+_COEFFICIENTS = {50: range(50, 60), 51: range(50, 60), 53: range(60, 70)}
+"""Packings of spherical harmonics and of double Fourier series, and their grids."""
+
+_BY_TRIAL = (1, 6, 61, 200, 50001, 50002)
+"""Packings that ecCodes tries to unpack, and that are not checked before."""
 
 _SPECTRAL = {50: _spectral, 51: _spectral_complex}
 """Checks that say that values are there, but not that they can be decoded without danger."""

@@ -132,7 +132,8 @@ def append(
     )
     if kind == "zarr":
         return _append_native(uri, groups, request)
-    publishing = {"copy": copy, "plugin_codecs": plugin_codecs, "on_error": on_error}
+    # What is there already is never left out.
+    publishing = {"copy": copy, "plugin_codecs": plugin_codecs, "on_error": "raise"}
     scanned = list(zip(files, groups, strict=True))
     with nullcontext() if dry_run else exclusive_writing(uri):
         return _append(uri, scanned, request, publishing, progress)

@@ -408,4 +408,5 @@ def same_fill(a: Any, b: Any) -> bool:
     """
     if not (isinstance(a, np.generic) and isinstance(b, np.generic)):
         return type(a) is type(b) and bool(a == b)
-    return a.dtype == b.dtype and np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    a, b = (np.asarray(x, x.dtype.newbyteorder("=")) for x in (a, b))
+    return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())

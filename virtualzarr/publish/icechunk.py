@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from virtualzarr.errors import PublishError, SourceChangedError
+from virtualzarr.errors import PublishError, SourceChangedError, VirtualZarrError
 from virtualzarr.manifest import Manifest, References, Source, Sources
 from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.publish.copying import encoded_chunks
@@ -74,10 +74,15 @@ def write_icechunk(
         icechunks.clear(store)
     nbytes = icechunks.put(store, _unconsolidated(documents))
     copied = 0
-    for path, array in plan.arrays.items():
+    for path, array in list(plan.arrays.items()):
         before = counts.references
         start = (keep or {}).get(path)
-        stored, copies = _write_array(store, path, array, start, counts)
+        try:
+            stored, copies = _write_array(store, path, array, start, counts)
+        except VirtualZarrError as error:
+            plan.leave_out(path, error)
+            icechunks.clear(store, path)
+            continue
         nbytes, copied = nbytes + stored, copied + copies
         advance(counts.references - before)
     if session.has_uncommitted_changes:  # What has no chunks adds none.

@@ -223,9 +223,11 @@ def _check_said(metadata: ArrayMetadata, path: str) -> None:
     except VirtualZarrError as error:
         raise PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
     fills = [zero_of(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)]
+    # The byte order of fields is said by their codec, not by the data type.
     if (
-        (read.shape, read.dtype, read.grid) != (metadata.shape, dtype, metadata.grid)
-        or read.pipeline.decoding_key(dtype) != metadata.pipeline.decoding_key(dtype)
+        (read.shape, read.grid) != (metadata.shape, metadata.grid)
+        or read.dtype.newbyteorder("=") != dtype.newbyteorder("=")
+        or read.pipeline.decoding_key(read.dtype) != metadata.pipeline.decoding_key(dtype)
         or not same_fill(*fills)
     ):
         raise PublishError("a Zarr v3 document would not describe it exactly", variable=path)

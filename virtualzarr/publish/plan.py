@@ -21,6 +21,7 @@ from virtualzarr.errors import (
     PublishError,
     RefusedWarning,
     UnsupportedError,
+    VirtualZarrError,
 )
 from virtualzarr.group import Group
 from virtualzarr.manifest import Manifest, Source
@@ -144,6 +145,8 @@ class Plan:
         Why it is not 2, if nobody asked for 3.
     refused : dict of str to str
         Arrays that are left out, and why.
+    on_error : {"raise", "warn", "ignore"}
+        What is done about them.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -152,6 +155,17 @@ class Plan:
     zarr_format: int = 2
     why_v3: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    on_error: str = "raise"
+
+    def leave_out(self, path: str, error: VirtualZarrError) -> None:
+        """Leave out an array whose chunks turn out not to be readable; raise if that is asked."""
+        if self.on_error == "raise":
+            raise error.at(variable=path or "/") from error.__cause__
+        del self.arrays[path]
+        self.order.remove(path)
+        self.refused[path] = error.message
+        if self.on_error == "warn":
+            warnings.warn(f"{path}: {error}; it was left out", RefusedWarning, stacklevel=5)
 
 
 def make_plan(
@@ -169,7 +183,7 @@ def make_plan(
     PublishError
         If arrays cannot be published so that others read them right, and `on_error` is "raise".
     """
-    plan = Plan()
+    plan = Plan(on_error=on_error)
     nodes: Iterable[tuple[str, Array | Group]] = [("", node)]
     if isinstance(node, Group):
         nodes = [("", node), *node.members(max_depth=None)]
@@ -239,21 +253,42 @@ def _settle_format(plan: Plan, wanted: int | None, copy: bool, form: Form) -> No
     plan.zarr_format = wanted or form.zarr_formats[0]
     # Missing chunks that v2 documents cannot give are copied only where v3 would not do.
     fill = partial(_filled, form=form, copy=copy and (wanted == 2 or 3 not in form.zarr_formats))
+    free = wanted is None and plan.zarr_format == 2 and 3 in form.zarr_formats
     said, obstacles = _said_in(plan.arrays, plan.zarr_format, fill)
-    if obstacles and wanted is None and plan.zarr_format == 2 and 3 in form.zarr_formats:
-        _, obstacles_v3 = _said_in({path: plan.arrays[path] for path in obstacles}, 3, fill)
-        plan.why_v3 = [
-            f"{path or '/'}: {why}" for path, why in obstacles.items() if path not in obstacles_v3
-        ]
-        if plan.why_v3:
-            plan.zarr_format = 3
+    if obstacles and free:
+        _prefer_v3(plan, obstacles, {path: plan.arrays[path] for path in obstacles}, fill)
+        if plan.zarr_format == 3:
             said, obstacles = _said_in(plan.arrays, 3, fill)
     if obstacles and copy:
-        copies = {p: _all_copied(plan.arrays[p], why) for p, why in obstacles.items()}
-        again, obstacles = _said_in(copies, plan.zarr_format, fill)
-        said |= again
+        again, left = _said_in(_copies(plan, obstacles), plan.zarr_format, fill)
+        if left and free and plan.zarr_format == 2:
+            # Copies do not help where chunks have several shapes.
+            _prefer_v3(plan, left, _copies(plan, left), fill)
+            if plan.zarr_format == 3:
+                said, obstacles = _said_in(plan.arrays, 3, fill)
+                again, left = _said_in(_copies(plan, obstacles), 3, fill)
+        said, obstacles = said | again, left
     plan.refused |= {path: f"Zarr v{plan.zarr_format}: {why}" for path, why in obstacles.items()}
     plan.arrays = {path: said[path] for path in plan.arrays if path in said}
+
+
+def _copies(plan: Plan, obstacles: Mapping[str, str]) -> dict[str, ArrayPlan]:
+    return {path: _all_copied(plan.arrays[path], why) for path, why in obstacles.items()}
+
+
+def _prefer_v3(
+    plan: Plan,
+    obstacles: Mapping[str, str],
+    arrays: Mapping[str, ArrayPlan],
+    fill: Callable[[ArrayPlan], ArrayPlan],
+) -> None:
+    """Choose Zarr v3 if it has a form for arrays that v2 has none for."""
+    _, obstacles_v3 = _said_in(arrays, 3, fill)
+    plan.why_v3 = [
+        f"{path or '/'}: {why}" for path, why in obstacles.items() if path not in obstacles_v3
+    ]
+    if plan.why_v3:
+        plan.zarr_format = 3
 
 
 def _spell_ome(plan: Plan) -> None:

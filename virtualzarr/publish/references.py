@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.errors import MetadataError, PublishError
+from virtualzarr.errors import MetadataError, PublishError, VirtualZarrError
 from virtualzarr.formats.kerchunk.fingerprints import Fingerprints
 from virtualzarr.group import Group
 from virtualzarr.keywords import strict_keywords
@@ -210,11 +210,10 @@ def write(
     **details: Any,
 ) -> PublishReport:
     """Write what was planned."""
-    documents = _documents(plan, notes)
-    copied = sum(len(array.odd) for array in plan.arrays.values())
     copied_to, copied_bytes = None, 0
     if form.name != "icechunk":
         copied_to, copied_bytes = _copy(plan, uri, storage_options)
+    documents = _documents(plan, notes)
     if relative:
         notes += _make_relative(plan, uri)
     notes += [*_notes_on_sources(plan, uri), *_notes_on_codecs(plan)]
@@ -224,7 +223,7 @@ def write(
             nbytes, copied_bytes, more = write_icechunk(
                 uri, plan, documents, counts, advance, storage_options=storage_options, **details
             )
-            copied_to, notes = (uri if copied else None), notes + more
+            copied_to, notes = (uri if copied_bytes else None), notes + more
         elif form.name == "parquet":
             notes += _notes_on_parquet(plan)
             details |= {"storage_options": storage_options, "relative": relative}
@@ -240,7 +239,7 @@ def write(
         groups=len(plan.groups),
         references=counts.references,
         inlined=counts.inlined,
-        copied=copied,
+        copied=sum(len(array.odd) for array in plan.arrays.values()),
         copied_bytes=copied_bytes,
         copied_to=copied_to,
         nbytes=nbytes,
@@ -276,14 +275,21 @@ def _copy(
     odd = [array for array in plan.arrays.values() if len(array.odd) or array.filler is not None]
     if not odd:
         return None, 0
+    places: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
     beside = real_place(uri)
     with AtomicFile(beside, storage_options, digest=True) as target:
-        places = [_copied(array, target) for array in odd]
+        for array in odd:
+            try:
+                places.append((array, _copied(array, target)))
+            except VirtualZarrError as error:
+                plan.leave_out(array.path, error)
+        if not places:
+            return None, 0
         # Named by its content: an older reference file keeps the copies it points to.
         target.commit(f"{beside.removesuffix('.json')}.{target.digest}.chunks")
     # Its name tells its content; of what date it is says nothing.
     source = Source(target.uri, target.nbytes, storage_options=storage_options)
-    for array, place in zip(odd, places, strict=True):
+    for array, place in places:
         array.manifest = with_copies(array.manifest, place[0], source, *place[1:])
     return target.uri, target.nbytes
 

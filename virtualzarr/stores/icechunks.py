@@ -155,9 +155,9 @@ def put(store: Any, items: Iterable[tuple[str, bytes]]) -> int:
     return int(run(go()))
 
 
-def clear(store: Any) -> None:
-    """Delete everything in a session's store."""
-    run(store.clear())
+def clear(store: Any, path: str = "") -> None:
+    """Delete everything in a session's store, or a node."""
+    run(store.delete_dir(path) if path else store.clear())
 
 
 def documents(store: Any) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import virtualzarr as vz
-from tests.formats.grib.helpers import outcomes, small
+from tests.formats.grib.helpers import eccodes, outcomes, small
 from virtualzarr.errors import PublishError, RefusedWarning, SourceError
 from virtualzarr.formats.grib import products as products_module
 
@@ -258,3 +258,49 @@ def test_published_as_copies_only(tmp_path):
         backend_kwargs={"consolidated": False, "storage_options": {"fo": str(tmp_path / "b.json")}},
     )  # fmt: skip
     assert np.array_equal(theirs["t"].values, group["t"][...])
+
+
+def set_keys(raw, **keys):
+    """Return a message with keys that have to be set in this order."""
+    handle = eccodes.codes_new_from_message(raw)
+    for key, value in keys.items():
+        eccodes.codes_set(handle, key, value)
+    found = eccodes.codes_get_message(handle)
+    eccodes.codes_release(handle)
+    return found
+
+
+def test_layers_whose_bounds_are_fractions(tmp_path):
+    layers = [(33, 100), (44, 72), (44, 100), (72, 94)]
+    path = write(tmp_path / "a.grib", *[
+        set_keys(small(top + below / 1000), typeOfFirstFixedSurface=104,
+                 scaleFactorOfFirstFixedSurface=2, scaledValueOfFirstFixedSurface=top,
+                 typeOfSecondFixedSurface=104, scaleFactorOfSecondFixedSurface=2,
+                 scaledValueOfSecondFixedSurface=below)
+        for top, below in layers
+    ])  # fmt: skip
+    assert outcomes(path) == []
+    found = {}
+    for name, array in vz.open(path).members(None):
+        if name.endswith("/t"):
+            levels = vz.open(path)[name.rpartition("/")[0] + "/sigmaLayer"][...]
+            below = array.attrs["GRIB_bottomLevel"]
+            for top, value in zip(np.atleast_1d(levels), array[...].reshape(-1, 6), strict=True):
+                found[round(100 * top), round(100 * below)] = round(float(value[0]), 3)
+    assert found == {pair: pair[0] + pair[1] / 1000 for pair in layers}
+
+
+def test_probabilities_of_several_thresholds(tmp_path):
+    thresholds = [(254, 2), (254, 3), (127, 2), (508, 2)]
+    path = write(tmp_path / "a.grib", *[
+        set_keys(small(value, shortName="tp", productDefinitionTemplateNumber=9),
+                 probabilityType=1, scaleFactorOfUpperLimit=factor, scaledValueOfUpperLimit=value)
+        for value, factor in thresholds
+    ])  # fmt: skip
+    assert outcomes(path) == []
+    found = {
+        array.attrs["GRIB_upperLimit"]: array[...].flat[0]
+        for _, array in vz.open(path).members(None)
+        if isinstance(array, vz.Array) and "GRIB_upperLimit" in array.attrs
+    }
+    assert found == {2.54: 254, 0.254: 254, 1.27: 127, 5.08: 508}

@@ -13,6 +13,7 @@ from tests.fidelity.runner import report, run
 from tests.formats.grib.helpers import eccodes, message, outcomes
 from tests.realdata import real_files
 from virtualzarr.codecs import grib_message as messages
+from virtualzarr.errors import RefusedWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.grib import grids
 from virtualzarr.formats.grib.grids import regular_lines
 
@@ -238,3 +239,47 @@ def test_cfgrib_sees_the_same(tmp_path):
         lacking = {k: v for k, v in other.attrs.items() if mine.attrs.get(k) != v}
         assert not set(lacking) - {"GRIB_missingValue"}, name
         assert np.array_equal(mine.values.astype(other.dtype), other.values), name
+
+
+@pytest.mark.parametrize("edition", [1, 2])
+@pytest.mark.parametrize("bits", [33, 48, 57, 60])
+def test_values_of_many_bits(tmp_path, edition, bits):
+    values = np.random.default_rng(0).random(496) * 1e5
+    path = tmp_path / "a.grib"
+    path.write_bytes(message(edition, values, bitsPerValue=bits))
+    assert outcomes(path) == []
+    # What ecCodes unpacks, and not only what we make of it.
+    np.testing.assert_allclose(vz.open(path)["t"][...].reshape(-1), values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("edition", [1, 2])
+def test_values_of_more_bits_than_ecCodes_unpacks_are_refused(tmp_path, edition):
+    path = tmp_path / "a.grib"
+    path.write_bytes(message(edition, bitsPerValue=63) + message(edition, level=500))
+    with pytest.raises(UnsupportedError, match=r"63 bits.*a\.grib.*message at byte 0"):
+        vz.open(path)
+    with pytest.warns(RefusedWarning, match="63 bits"):
+        group = vz.open(path, on_error="warn")
+    assert group["isobaricInhPa"][...] == 500
+
+
+@pytest.mark.parametrize("template", [53, 300, 50000, 65535])
+def test_packings_that_are_refused(tmp_path, template):
+    raw = message()
+    at = raw.index(b"\0\0\0\x15\x05") + 9
+    path = tmp_path / "a.grib"
+    path.write_bytes(raw[:at] + template.to_bytes(2, "big") + raw[at + 2 :])
+    with pytest.raises(VirtualZarrError, match=rf"packing {template}.*a\.grib"):
+        vz.open(path)["t"][...]
+    if template != 53:
+        with pytest.raises(UnsupportedError, match="which ecCodes does not unpack"):
+            vz.open(path)
+
+
+def test_double_fourier_series(tmp_path):
+    handle = eccodes.codes_new_from_samples("lambert_bf_grib2", eccodes.CODES_PRODUCT_GRIB)
+    path = tmp_path / "a.grib"
+    path.write_bytes(eccodes.codes_get_message(handle))
+    assert eccodes.codes_get(handle, "dataRepresentationTemplateNumber") == 53
+    assert outcomes(path) == []
+    assert vz.open(path)["t"].dims == ("values",)

@@ -27,12 +27,15 @@ _ORIGIN = ("edition", "centre", "centreDescription", "subCentre")
 APART = (
     "dataType", "bottomLevel", "lengthOfTimeRange", "startStep", "derivedForecast",
     "percentileValue", "quantileValue", "numberOfQuantiles", "probabilityType",
-    "scaledValueOfLowerLimit", "scaledValueOfUpperLimit", "constituentType", "aerosolType",
+    "lowerLimit", "upperLimit", "constituentType", "aerosolType",
     "scaledValueOfFirstWavelength", "scaledValueOfFirstSize", "satelliteNumber",
     "scaledValueOfCentralWaveNumber", "typeOfGeneratingProcess", "generatingProcessIdentifier",
     "backgroundProcess", "subCentre", "centre", "experimentVersionNumber", "stream", "edition",
 )  # fmt: skip
 """Keys that tell apart fields that are alike in everything else, the first that do it."""
+
+_FRACTIONS = ("bottomLevel", "lowerLimit", "upperLimit")
+"""Those that ecCodes rounds where it is not asked for floating point."""
 
 _GRID = (
     "gridType", "gridDefinitionDescription", "uvRelativeToGrid", "numberOfPoints", "Nx", "Ny", "N",
@@ -148,7 +151,7 @@ _parameters: dict[tuple[int, int, str], dict[str, Any]] = {}
 def told_apart(message: bytes) -> dict[str, Any]:
     """Ask ecCodes for the keys that may tell apart what is alike."""
     with opened(message) as handle:
-        return {key: _get(handle, key) for key in APART}
+        return {key: _get(handle, key, float if key in _FRACTIONS else None) for key in APART}
 
 
 def prefixed(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from virtualzarr.formats.grib.grids import Grid, read_grids
 from virtualzarr.formats.grib.index import HEADS, Steps, find_fields, find_messages
 from virtualzarr.formats.grib.inventory import message_starts
 from virtualzarr.formats.grib.layout import arrange
+from virtualzarr.formats.grib.packings import check_packings
 from virtualzarr.formats.grib.products import Products, read_products
 from virtualzarr.formats.grib.references import Places, read_places
 from virtualzarr.formats.grib.repeats import find_repeats
@@ -149,6 +150,7 @@ class _Scan:
             raise SourceError("there is no GRIB message in the file")
         self.grids, grid = yield from read_grids(fields, self._note)
         self.products = yield from read_products(fields, self._note)
+        self.products.kind[(yield from check_packings(fields, self._note))] = -1
         self.places = yield from read_places(fields)
         repeated = yield from find_repeats(self.products, self.places, grid)
         self.products.kind[repeated] = -1

@@ -1,0 +1,45 @@
+"""How the values of fields are packed: what cannot be unpacked is refused when it is scanned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from virtualzarr.codecs.grib_check import unpackable
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.formats.grib.index import Fields, Ints, Note, Steps
+from virtualzarr.formats.paging import Gather
+
+_HEAD = 20
+"""Bytes at the beginning of section 5 of edition 2: its number, the packing, bits of a value."""
+
+_HEAD1 = 11
+"""Bytes at the beginning of section 4 of edition 1."""
+
+
+def check_packings(fields: Fields, note: Note) -> Steps:
+    """Parse: note fields that cannot be unpacked, and return their numbers."""
+    template, bits = np.zeros(len(fields), np.int64), np.zeros(len(fields), np.int64)
+    for edition, section, least in ((1, 4, _HEAD1), (2, 5, _HEAD)):
+        begin = fields.begin[:, section]
+        rows = np.flatnonzero(
+            (fields.edition == edition) & (fields.end[:, section] - begin >= least)
+        )
+        if not len(rows):
+            continue
+        head = (yield Gather(begin[rows], least)).astype(np.int64)
+        if edition == 1:
+            # Other than simple packing has more flags.
+            bits[rows] = np.where(head[:, 3] & 0xD0, 0, head[:, 10])
+        else:
+            template[rows], bits[rows] = head[:, 9] * 256 + head[:, 10], head[:, 19]
+    return _noted(fields, template, bits, note)
+
+
+def _noted(fields: Fields, template: Ints, bits: Ints, note: Note) -> Ints:
+    pairs, which = np.unique(np.stack([template, bits], axis=1), axis=0, return_inverse=True)
+    reasons = [unpackable(*pair) for pair in pairs.tolist()]
+    refused = np.flatnonzero(np.array([bool(reason) for reason in reasons])[which.reshape(-1)])
+    for number in refused.tolist():
+        reason = reasons[int(which.reshape(-1)[number])]
+        note(f"message at byte {int(fields.start[number])}", UnsupportedError(reason))
+    return refused
