@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -142,14 +143,12 @@ def put(store: Any, items: Iterable[tuple[str, bytes]]) -> int:
     make = default_buffer_prototype().buffer.from_bytes
 
     async def go() -> int:
-        total, waiting = 0, []
-        for key, value in items:
-            total += len(value)
-            waiting.append(store.set(key, make(value)))
-            if len(waiting) >= _BATCH:
-                await asyncio.gather(*waiting)
-                waiting.clear()
-        await asyncio.gather(*waiting)
+        total = 0
+        batches = iter(items)
+        # Values may fail to be made: no call is begun before those of its batch are there.
+        while batch := list(islice(batches, _BATCH)):
+            await asyncio.gather(*(store.set(key, make(value)) for key, value in batch))
+            total += sum(len(value) for _, value in batch)
         return total
 
     return int(run(go()))
