@@ -476,6 +476,20 @@ def test_axes_without_names(tmp_path):
     assert group["n"][...] == 5
 
 
+def test_misspelt_dimensions_are_no_new_ones(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", 3, 3 * i) for i in range(2)]
+    for name in ("tmie", "times", "TIME"):
+        with pytest.raises(ValueError, match="is 'time' meant"):
+            vz.virtualize(paths, name)
+    same = [write(tmp_path / f"same{i}.nc", 3) for i in range(2)]
+    assert vz.virtualize(same, "times", coordinate=[1, 2])["air"].dims[0] == "times"
+    assert vz.virtualize(same, "run")["air"].dims[0] == "run"
+    for i, path in enumerate(same):
+        with h5py.File(path, "a") as file:
+            file["times"] = i
+    assert vz.virtualize(same, "times")["air"].dims[0] == "times"
+
+
 def test_variables_left_out(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", 3, 3 * i) for i in range(2)]
     for i, path in enumerate(paths):
@@ -485,5 +499,8 @@ def test_variables_left_out(tmp_path):
     with pytest.raises(MismatchError, match="drop_variables") as caught:
         vz.virtualize(paths, concat_dim="time", drop_variables=["made"])
     assert caught.value.variable == "g/made"
+    group = vz.virtualize(paths[0], drop_variables="made")
+    assert "made" not in group
+    assert "time" in group
     group = vz.virtualize(paths, concat_dim="time", drop_variables=["made", "g/made"])
     assert sorted(path for path, _ in group.members(None)) == ["air", "g", "g/kept", "time", "y"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Unpack
 
 import numpy as np
@@ -18,9 +19,12 @@ from virtualzarr.combine.problems import Labels, Problems
 from virtualzarr.errors import MismatchError, RefusedWarning, VirtualZarrError
 from virtualzarr.group import Group
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.metadata.dimensions import real_name
 from virtualzarr.scanning import Paths, find_files, scan_each
 
 BAD_FILES = ("raise", "skip", "fill")
+_NEAR = 0.7
+"""How alike a name of a dimension and a misspelt one are, as `difflib` counts."""
 
 Tree = int | list["Tree"]
 """Numbers of inputs, in lists within lists for several dimensions."""
@@ -33,7 +37,7 @@ def virtualize(
     *,
     combine: str = "nested",
     coordinate: Coordinate | None = None,
-    drop_variables: Collection[str] = (),
+    drop_variables: str | Collection[str] = (),
     preprocess: Callable[[Group], Group] | None = None,
     format: str | None = None,
     on_error: str = "raise",
@@ -54,15 +58,17 @@ def virtualize(
         lists of lists, the outermost along the first of them.
     concat_dim : str or int, or sequence of str, optional
         The dimension along which files are joined; needed for more than one, unless `combine` is
-        "by_coords". If no variable has it, it is a new one: files are stacked. An axis number joins
-        variables whose axes have no names. See `virtualzarr.concat` and `virtualzarr.stack`.
+        "by_coords". If no variable has it, it is a new one: files are stacked; a name that is
+        nearly that of a dimension must have coordinates (`coordinate`, or a variable of that
+        name in each file). An axis number joins variables whose axes have no names. See
+        `virtualzarr.concat` and `virtualzarr.stack`.
     combine : {"nested", "by_coords"}
         Whether files are joined in the order they are given, or in that of their coordinates, along
         one dimension or several; see `virtualzarr.combine_by_coords`.
     coordinate : sequence or callable, optional
         Coordinates of a dimension that is new, one for each file: values, or what is called with
         the path and the group of each file to give one, such as `virtualzarr.from_filename`.
-    drop_variables : collection of str
+    drop_variables : str or collection of str
         Paths of variables and groups to leave out.
     preprocess : callable, optional
         Called with the group of each file before they are joined, to return another: one whose
@@ -140,7 +146,7 @@ def virtualize(
             )
         options["missing"] = "fill"
     if drop_variables:
-        drop = frozenset(drop_variables)
+        drop = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
         groups = [None if group is None else _without(group, drop) for group in groups]
     if preprocess is not None:
         groups = [
@@ -242,6 +248,7 @@ class _Inputs:
         elif any(has_dimension(group, dim) for group in groups):
             joined = concat_labelled(groups, None, dim, problems, options)
         else:
+            self._check_new(dim, groups)
             joined = stack_labelled(groups, 0, dim, problems, options)
         assert isinstance(joined, Group)
         if self.coordinate is None:
@@ -252,6 +259,26 @@ class _Inputs:
             pairs = zip(coordinate, self.groups, strict=True)
             coordinate = [value for value, group in pairs if group is not None]
         return with_coordinate(joined, str(dim), values_of(coordinate, groups, files))
+
+    def _check_new(self, dim: str, groups: Sequence[Group]) -> None:
+        """Make sure that the name of a new dimension is no misspelt one.
+
+        Coordinates for it, or a variable of its name in each file, tell that it is meant.
+
+        Raises
+        ------
+        ValueError
+            It is nearly that of a dimension.
+        """
+        if self.coordinate is not None or all(dim in group for group in groups):
+            return
+        arrays = (node for _, node in groups[0].members(None) if isinstance(node, Array))
+        dims = {n.lower(): n for array in arrays for n in map(real_name, array.dims) if n}
+        if near := get_close_matches(dim.lower(), dims, 1, _NEAR):
+            raise ValueError(
+                f"no variable has a dimension {dim!r}; is {dims[near[0]]!r} meant? A new one of "
+                "that name needs coordinates (coordinate=...), or stack()"
+            )
 
 
 def with_coordinate(group: Group, dim: str, values: np.ndarray[Any, Any]) -> Group:

@@ -200,7 +200,8 @@ def test_problems_of_several_variables_name_each():
     with pytest.raises(MismatchError) as caught:
         vz.concat([day([0]), day([1], y=(5, 6), crs=scalar(8))], dim="time")
     lines = str(caught.value).splitlines()
-    assert [line.split(":")[0].strip() for line in lines[1:]] == ["y", "crs"]
+    assert [line.split(":")[0].strip() for line in lines[1:3]] == ["y", "crs"]
+    assert 'compat="override"' in lines[3]
 
 
 def image(number, **changes):

@@ -332,6 +332,70 @@ def test_fill_values_of_zarr_v2_are_masks(fill: int) -> None:
     np.testing.assert_array_equal(joined[...], expected)
 
 
+def test_integers_of_zarr_v2_are_joined_as_integers(tmp_path: Any) -> None:
+    values = np.array([[0, 3], [5, 0]], "i2")
+    group = vz.create_group({}, zarr_format=2)
+    stored = group.create_array("x", data=values)
+    np.save(tmp_path / "a.npy", values)
+    other = vz.open(tmp_path / "a.npy")["data"]
+    assert stored.fill_value == 0
+    with pytest.raises(MismatchError, match="harmonize='unmask' takes them for numbers"):
+        vz.concat([stored, other])
+    assert vz.concat([stored, other], harmonize=True).dtype == "f4"
+    for harmonize in ("unmask", ["unmask", "packing", "fill"]):
+        joined = vz.concat([stored, other], harmonize=harmonize)
+        assert joined.dtype == "i2"
+        assert joined.metadata.zarr_format == 3
+        assert joined[...].tolist() == [*values.tolist()] * 2
+    groups = [vz.Group({}, {"x": array}) for array in (stored, other)]
+    assert vz.stack(groups, dim="t", harmonize="unmask")["x"].dtype == "i2"
+
+
+def test_unmasking_leaves_what_attributes_mask() -> None:
+    arrays = [
+        virtual_array(np.array([0, 3], "i2"), fill_value=0, zarr_format=n, attrs={"_FillValue": 3})
+        for n in (2, 3)
+    ]
+    joined = vz.concat(arrays, harmonize="unmask")
+    assert joined.attrs["_FillValue"] == 3
+    unpacked = vz.concat(
+        [*arrays, virtual_array(np.array([3], "i2"))], harmonize=["unmask", "packing"]
+    )
+    np.testing.assert_array_equal(unpacked[...], [0, np.nan, 0, np.nan, 3])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "advice"),
+    [
+        ({"scale_factor": 1.0}, {"scale_factor": 2.0}, "(harmonize='packing' may resolve"),
+        ({"units": "days since 2000-01-01"}, {"units": "hours since 2000-01-01"},
+         "(harmonize='time' may resolve"),
+        ({"units": "hours since 2000-01-01", "_FillValue": 1}, {"units": "days since 2000-01-01"},
+         "(harmonize=['packing', 'time'] may resolve"),
+        ({"units": "K"}, {"units": "degC"}, None),
+        ({"scale_factor": 1.0, "units": "K"}, {"scale_factor": 2.0, "units": "degC"}, "'packing'"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_may_resolve_them(first: Any, second: Any, advice: str | None) -> None:
+    arrays = [virtual_array(np.arange(2, dtype="i4"), attrs=attrs) for attrs in (first, second)]
+    with pytest.raises(MismatchError) as caught:
+        vz.concat(arrays)
+    assert ("harmonize" in str(caught.value)) == (advice is not None)
+    assert (advice or "") in str(caught.value)
+
+
+def test_errors_do_not_propose_what_was_asked_for() -> None:
+    numbers = np.arange(2, dtype="i4")
+    units = {"units": "days since 2000-01-01"}
+    arrays = [virtual_array(numbers, attrs=units | {"calendar": c}) for c in ("noleap", "360_day")]
+    with pytest.raises(MismatchError, match="different days") as caught:
+        vz.concat(arrays, harmonize="time")
+    assert "harmonize" not in str(caught.value)
+    groups = [vz.Group({}, {"x": virtual_array(numbers + i)}) for i in range(2)]
+    with pytest.raises(MismatchError, match='compat="override" takes'):
+        vz.merge(groups)
+
+
 def test_unpacked_arrays_of_bytes_have_a_native_form(tmp_path: Any) -> None:
     arrays = [virtual_array(np.array([1, 2], "i1"), attrs={"scale_factor": s}) for s in (0.5, 0.25)]
     pipeline = Pipeline([make("bytes")])

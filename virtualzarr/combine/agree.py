@@ -9,8 +9,9 @@ import numpy as np
 
 from grids import Axis, ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
-from virtualzarr.combine.attributes import differing_meaning
+from virtualzarr.combine.attributes import PACKING, differing_meaning
 from virtualzarr.combine.problems import Problems
+from virtualzarr.combine.times import TimeUnit
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.metadata.dimensions import differing_names, real_name
@@ -47,6 +48,8 @@ def check_agree(
             continue
         for difference in differences(array.metadata, ours.metadata, axis):
             problems.differ(variable, index, model, *difference)
+            if rule := _resolving(difference[0], array, ours):
+                problems.ways[rule] = "harmonize"
             if difference[0] == "attribute _FillValue":
                 _explain_mask(arrays, index, model, problems, variable)
     if all(array.ndim == ours.ndim for array in arrays):
@@ -66,9 +69,28 @@ def _explain_mask(
             problems.add(
                 variable,
                 one,
-                f"{problems.labels[one]} is of Zarr v2, where {fill!r} means missing data, "
-                f"{problems.labels[other]} of v3, where it does not; harmonize=True makes them NaN",
+                v2_mask_text(problems.labels[one], problems.labels[other], fill),
             )
+
+
+def v2_mask_text(one: str, other: str, fill: Any) -> str:
+    """Say that numbers of an input in Zarr v2 are missing data, and those of one in v3 are not."""
+    zeros = ", harmonize='unmask' takes them for numbers" if fill == 0 else ""
+    return (
+        f"{one} is of Zarr v2, where {fill!r} means missing data, {other} of v3, where it does "
+        f"not; harmonize=True makes them NaN{zeros}"
+    )
+
+
+def _resolving(what: str, *arrays: Array) -> str | None:
+    """Return by which rule of harmonizing a difference may be resolved; None if by none."""
+    name = what.rpartition(" ")[2]
+    if not what.startswith("attribute") or any(array.dtype.kind not in "iuf" for array in arrays):
+        return None
+    if name in ("units", "calendar"):
+        known = all(TimeUnit.of(array.attrs) is not None for array in arrays)
+        return "time" if known else None
+    return "packing" if name in PACKING else None
 
 
 def check_names(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
@@ -150,6 +172,7 @@ def fill_holder(
         if matters or masks:
             mine, its = repr(array.fill_value), repr(fill)
             problems.differ(variable, index, holder, "fill value", mine, its)
+            problems.ways["packing" if masks else "fill"] = "harmonize"
     return holder
 
 

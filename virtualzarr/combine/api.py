@@ -51,12 +51,14 @@ def concat(
     dim : str, optional
         The name of the dimension, instead of an axis. Arrays in groups that do not have it must be
         equal in all inputs, in value, and are kept as they are.
-    harmonize : bool, or any of {"packing", "time", "fill"}, optional
+    harmonize : bool, or any of {"packing", "time", "fill", "unmask"}, optional
         Which differences in meaning are resolved, without copying, by decoding each input in its
         own way, instead of being errors. "packing": numbers are unpacked (``scale_factor``,
         ``add_offset``, ``_Unsigned``), masked ones (``_FillValue``, ``missing_value``) become NaN.
         "time": times are counted in one unit from one date. "fill": missing chunks read as their
-        own input's fill value. What results is what xarray decodes from each input.
+        own input's fill value. What results is what xarray decodes from each input. Only if it is
+        named, "unmask": where the fill value of Zarr v2 arrays is 0, zarr-python's default, which
+        readers mask, zeros are numbers, so that integers stay integers.
     combine_attrs : {"drop_conflicts", "override", "no_conflicts", "identical", "drop"}, optional
         Of other attributes with several values, none is kept; all are the first input's; different
         values are an error; so are attributes that only some have; none is kept of any, but for
@@ -186,7 +188,7 @@ def concat_labelled(
         along, path = find_axis(arrays, axis, dim), arrays[0].path
         arrays = list(alike(arrays, problems, path, options))
         joined = concat_arrays(arrays, along, problems, path, options)
-        problems.check(doing)
+        problems.check(doing, options)
         assert joined is not None
         return joined
     if options.dtype is not None:
@@ -199,7 +201,7 @@ def concat_labelled(
             f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
         )
     group = join_groups(groups, Concat(dim, axis, options), problems, options)
-    problems.check(doing)
+    problems.check(doing, options)
     return group
 
 
@@ -220,7 +222,7 @@ def stack_labelled(
         path = arrays[0].path
         arrays = list(alike(arrays, problems, path, options))
         joined = stack_arrays(arrays, axis % (ndim + 1), dim, problems, path, options)
-        problems.check(doing)
+        problems.check(doing, options)
         assert joined is not None
         return joined
     if options.dtype is not None:
@@ -231,7 +233,7 @@ def stack_labelled(
     model = next((group for group in groups if len(group)), groups[0])
     join = Stack(axis, dim, coordinate_names(model), options)
     group = join_groups(groups, join, problems, options)
-    problems.check(doing)
+    problems.check(doing, options)
     return group
 
 

@@ -26,20 +26,19 @@ from virtualzarr.combine.agree import (
     fill_holder,
     same_cells,
     same_fill_value,
+    v2_mask_text,
 )
 from virtualzarr.combine.attributes import combined_attributes
 from virtualzarr.combine.cells import common_axes, fitted, joined, unwritten_as
 from virtualzarr.combine.dtypes import cast_array, common_dtype, inexact_masks, resolve_dtype
 from virtualzarr.combine.meaning import harmonized
-from virtualzarr.combine.options import Options
+from virtualzarr.combine.options import DEFAULT, Options
 from virtualzarr.combine.problems import Problems
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import zero_of
 from virtualzarr.metadata.dimensions import joined_names
 from virtualzarr.metadata.units import axis_members
-
-DEFAULT = Options()
 
 
 def concat_arrays(
@@ -297,9 +296,7 @@ def _common_format(arrays: Sequence[Array], problems: Problems, variable: str) -
             problems.add(
                 variable,
                 index,
-                f"{problems.labels[index]} is of Zarr v2, where {fill!r} means missing data, "
-                f"{problems.labels[formats.index(3)]} of v3, where it does not; "
-                "harmonize=True makes them NaN",
+                v2_mask_text(problems.labels[index], problems.labels[formats.index(3)], fill),
             )
     return 3
 

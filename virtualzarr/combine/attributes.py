@@ -21,6 +21,9 @@ MEANING = (
 Arrays in which they differ hold different quantities under equal numbers."""
 
 
+PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+"""Those of `MEANING` by which stored numbers become others, or none."""
+
 _FLOATS = ("scale_factor", "add_offset")
 _MASKS = ("_FillValue", "missing_value")
 

@@ -103,7 +103,7 @@ def combine_labelled(
                 return groups[0]
             problems = Problems(labels)
             merged = merge_labelled(groups, problems, options)
-            problems.check("merge groups that have the same coordinates")
+            problems.check("merge groups that have the same coordinates", options)
             return merged
     groups = list(groups)
     for place in places:
@@ -361,7 +361,7 @@ def _laid_out(
         if len(indices) > 1:
             problems = Problems(labels.of(indices))
             laid[position] = merge_labelled([groups[i] for i in indices], problems, options)
-            problems.check("merge groups that have the same coordinates")
+            problems.check("merge groups that have the same coordinates", options)
         elif indices:
             laid[position] = groups[indices[0]]
         elif options.missing != "fill":

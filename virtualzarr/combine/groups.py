@@ -226,6 +226,7 @@ def same_everywhere(
     if found.found:
         if options.compat != "minimal":
             problems.found += found.found
+            problems.ways |= found.ways
         return None
     attributes = combined_attributes([array.attrs for array in arrays], options.combine_attrs)
     names = joined_names([array.metadata.dimension_names for array in arrays])

@@ -16,7 +16,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.base import ArrayArray, Spec
 from virtualzarr.codecs.timeunits import NAT, TimeUnits
-from virtualzarr.combine.attributes import same_value
+from virtualzarr.combine.attributes import PACKING, same_value
 from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.times import TimeUnit, common_unit, conversion
 from virtualzarr.group import Group
@@ -24,7 +24,6 @@ from virtualzarr.manifest import Decoder
 from virtualzarr.metadata import TypedFloat, TypedInt, zero_of
 from virtualzarr.metadata.portable import mask_of
 
-PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 _RANGES = ("valid_min", "valid_max", "valid_range", "flag_values", "flag_masks")
 
 
@@ -35,11 +34,25 @@ def harmonized(
 
     What rules do not cover is left as it is, to be found when arrays are compared.
     """
+    if "unmask" in rules:
+        arrays = [_without_mask(array) for array in arrays]
     if "time" in rules and (times := _times(arrays, problems, variable)) is not None:
         return times
     if "packing" in rules and (unpacked := _unpacked(arrays)) is not None:
         return unpacked
     return list(arrays)
+
+
+def _without_mask(array: Array) -> Array:
+    """Return an array of Zarr v2 with the fill value 0 as one of v3, where zeros are numbers.
+
+    Another fill value was chosen, and is kept as a mask.
+    """
+    metadata = array.metadata
+    if metadata.zarr_format == 3 or array.dtype.kind not in "iufb" or metadata.fill_value != 0:
+        return array
+    attributes = {k: v for k, v in metadata.attributes.items() if k != "_FillValue" or v != 0}
+    return array.replace(metadata.as_format(3).replace(attributes=attributes))
 
 
 def recoded(array: Array, codec: Codec | None, **changes: Any) -> Array:

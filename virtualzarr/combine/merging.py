@@ -40,8 +40,9 @@ def merge(groups: Sequence[Group], **options: Unpack[JoinOptions]) -> Group:
     if not groups:
         raise ValueError("there is nothing to merge")
     problems = Problems(Labels(groups))
-    merged = merge_labelled(groups, problems, Options.of(**options))
-    problems.check("merge")
+    asked = Options.of(**options)
+    merged = merge_labelled(groups, problems, asked)
+    problems.check("merge", asked)
     return merged
 
 

@@ -13,6 +13,9 @@ from virtualzarr.combine.attributes import POLICIES
 RULES = ("packing", "time", "fill")
 """What can be harmonized: packing and masks, units of time, fill values of missing chunks."""
 
+EXPLICIT = ("unmask",)
+"""What is done only if it is named: zeros that are the fill value of Zarr v2 become numbers."""
+
 COMPATS = ("equals", "override", "minimal")
 """What can be done about variables that are not joined: the words are xarray's."""
 
@@ -46,7 +49,8 @@ class Options:
     Attributes
     ----------
     harmonize : frozenset of str
-        Those of `RULES` by which differences in meaning are resolved; others are errors.
+        Those of `RULES` and `EXPLICIT` by which differences in meaning are resolved; others are
+        errors.
     combine_attrs : str
         One of `virtualzarr.combine.attributes.POLICIES`.
     dtype : numpy.dtype or None
@@ -88,8 +92,8 @@ class Options:
             rules = frozenset(RULES if harmonize else ())
         else:
             rules = frozenset([harmonize] if isinstance(harmonize, str) else harmonize)
-        if rules - set(RULES):
-            raise ValueError(f"harmonize knows {RULES}, not {sorted(rules - set(RULES))}")
+        if unknown := rules - {*RULES, *EXPLICIT}:
+            raise ValueError(f"harmonize knows {(*RULES, *EXPLICIT)}, not {sorted(unknown)}")
         for name, value, known in (
             ("combine_attrs", combine_attrs, POLICIES),
             ("compat", compat, COMPATS),
@@ -102,3 +106,7 @@ class Options:
         return cls(
             rules, combine_attrs, None if dtype is None else np.dtype(dtype), compat, missing
         )
+
+
+DEFAULT = Options()
+"""Whatever differs in meaning is an error."""

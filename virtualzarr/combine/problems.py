@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.array import Array
+from virtualzarr.combine.options import DEFAULT, Options
 from virtualzarr.errors import MismatchError
 from virtualzarr.group import Group
 
@@ -96,14 +97,17 @@ class Problems:
     ----------
     labels : Labels
     found : list of (variable, file, text)
+    ways : dict
+        What may resolve some of it: values of options, and names of these options.
     """
 
     labels: Labels
     found: list[tuple[str, str | None, str]] = field(default_factory=list)
+    ways: dict[str, str] = field(default_factory=dict)
 
     def of(self, indices: Sequence[int]) -> Problems:
         """Return the same problems, for a part of the inputs by their number within it."""
-        return Problems(self.labels.of(indices), self.found)
+        return Problems(self.labels.of(indices), self.found, self.ways)
 
     def add(self, variable: str, index: int, text: str) -> None:
         """Note a problem of one variable in one input."""
@@ -117,8 +121,15 @@ class Problems:
             f"{self.labels[index]} has {what} {mine}, but {self.labels[model]} has {its}",
         )
 
-    def check(self, doing: str) -> None:
+    def check(self, doing: str, options: Options = DEFAULT) -> None:
         """Raise what was found.
+
+        Parameters
+        ----------
+        doing : str
+            What cannot be done.
+        options : Options
+            What was asked for already.
 
         Raises
         ------
@@ -131,6 +142,7 @@ class Problems:
         lines = [f"{name}: {text}" if several else text for name, _, text in self.found[:SHOWN]]
         if len(self.found) > SHOWN:
             lines.append(f"and {len(self.found) - SHOWN} more problems")
+        lines += self._advice(options)
         variable, file, _ = self.found[0]
         between = "\n  " if len(lines) > 1 else " "
         raise MismatchError(
@@ -138,3 +150,20 @@ class Problems:
             file=file,
             variable=variable or None,
         )
+
+    def _advice(self, options: Options) -> list[str]:
+        """Return what may be asked for to resolve what was found."""
+        rules = [way for way, option in self.ways.items() if option == "harmonize"]
+        rules = [rule for rule in rules if rule not in options.harmonize]
+        lines = []
+        if rules:
+            value = repr(rules[0]) if len(rules) == 1 else repr(rules)
+            lines.append(
+                f"(harmonize={value} may resolve that: inputs are then decoded each in its own way)"
+            )
+        if "override" in self.ways and options.compat == DEFAULT.compat:
+            lines.append(
+                '(compat="override" takes variables that are not joined from the first input, '
+                'compat="minimal" leaves out those that differ)'
+            )
+        return lines

@@ -28,7 +28,7 @@ WINDOW_BYTES = 64 * 1024 * 1024
 def check_equal(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
     """Note arrays that are not equal to the first, in metadata or values. Storage may differ."""
     first = arrays[0]
-    alike = [0]
+    before, alike = len(problems.found), [0]
     for index, array in enumerate(arrays[1:], 1):
         found = list(differences(array.metadata, first.metadata, None))
         for difference in found:
@@ -43,6 +43,8 @@ def check_equal(arrays: Sequence[Array], problems: Problems, variable: str) -> N
             f"the values in {problems.labels[index]} are not those in {problems.labels[0]}, and "
             "it has no dimension to join along; leave it out (virtualize has drop_variables)",
         )
+    if len(problems.found) > before:
+        problems.ways["override"] = "compat"
 
 
 def differing_values(arrays: Sequence[Array], indices: Sequence[int]) -> list[int]:

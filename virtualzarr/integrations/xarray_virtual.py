@@ -22,7 +22,8 @@ from virtualzarr.array.references import as_virtual
 from virtualzarr.codecs import Codec, Pipeline
 from virtualzarr.codecs.base import ArrayArray, Spec
 from virtualzarr.codecs.packing import Unpack
-from virtualzarr.combine.meaning import PACKING, Packing, recoded
+from virtualzarr.combine.attributes import PACKING
+from virtualzarr.combine.meaning import Packing, recoded
 from virtualzarr.creation import create_array
 from virtualzarr.group import Group
 from virtualzarr.integrations.xarray import VirtualzarrBackend, _open
