@@ -14,6 +14,9 @@ from typing import Any
 SECRET = 4242424
 """What the files in the folder of the secret hold; it must not come out."""
 
+ANYTHING = "*"
+"""Either it is read or there is an error of this package; the process goes on."""
+
 Build = Callable[[Path, Path], Any]
 
 
@@ -28,8 +31,8 @@ class Attack:
         Gets a folder for the input, and one that must not be read; returns what is to be opened:
         a path, a URL, or a reference file's document.
     error : str, optional
-        Name of the error class, or of a base of it, that must come out; None where it must be read
-        without harm.
+        Name of the error class, or of a base of it, that must come out, or several with ``|``; None
+        where it must be read without harm; or `ANYTHING`.
     match : str
         Regular expression for the error's text.
     megabytes : int

@@ -21,7 +21,7 @@ from virtualzarr.codecs import grib_message as messages
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, view_of
 from virtualzarr.codecs.grib_check import check_packing, check_packing1
 from virtualzarr.codecs.grib_grids import check_grid, check_grid1, is_plain_grid
-from virtualzarr.codecs.grib_worker import apart
+from virtualzarr.codecs.grib_worker import ask_worker
 from virtualzarr.errors import CodecError, MissingDependencyError
 
 ORDERS = ("rows", "alternating rows", "columns", "alternating columns")
@@ -158,7 +158,9 @@ class Field(_Grib):
                 checked = check_packing(sections, spec.size)
                 if not messages.is_single(data):
                     data = messages.message(discipline, sections)
-            values = values_of(data, spec.size) if checked else apart(data, "values", spec.size)
+            values = (
+                values_of(data, spec.size) if checked else ask_worker(data, "values", spec.size)
+            )
         except CodecError as error:
             raise self.failed(error.message) from error
         return self._finished(values, spec)
@@ -222,7 +224,7 @@ def coordinates_of(data: bytes, key: str, size: int) -> NDArray[np.float64]:
     CodecError
     """
     message, plain = grid_message(data), is_plain_grid(data)
-    return located(message, key, size) if plain else apart(message, key, size)
+    return located(message, key, size) if plain else ask_worker(message, key, size)
 
 
 def located(message: bytes, key: str, size: int) -> NDArray[np.float64]:

@@ -137,8 +137,8 @@ def test_a_crash_of_what_cannot_be_checked(monkeypatch):
     raw = message(values=np.random.default_rng(0).random(496), packingType="grid_second_order")
     codec, spec = make("virtualzarr.grib"), Spec((31, 16), np.dtype("f8"))
     codec.decode(raw, spec)
-    grib_worker._running[0].kill()
-    grib_worker._running[0].wait()
+    grib_worker.worker.process.kill()
+    grib_worker.worker.process.wait()
     with pytest.raises(CodecError, match="crashed"):
         codec.decode(raw, spec)
     assert codec.decode(raw, spec).shape == (31, 16)

@@ -28,6 +28,7 @@ from virtualzarr.formats.hdf5.datatype import (
 )
 from virtualzarr.formats.hdf5.header import ATTRIBUTE_INFO, SPACE, TYPE, ObjectHeader, shared
 from virtualzarr.formats.hdf5.heaps import GlobalHeap
+from virtualzarr.formats.hdf5.library import Remote
 from virtualzarr.formats.hdf5.links import dense
 from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.space import space
@@ -96,7 +97,7 @@ class AttributeReader:
         self._kinds: dict[bytes, _Kind] = {}
 
     def show(
-        self, found: Sequence[Found], complain: Complain, opened: Callable[[str, str], Any]
+        self, found: Sequence[Found], complain: Complain, opened: Callable[[str, str], Remote]
     ) -> Attributes:
         """Return what was found as users see it.
 
@@ -106,8 +107,8 @@ class AttributeReader:
         complain : callable
             Called with the name and the reason for each attribute that cannot be read.
         opened : callable
-            Gets the name of an attribute and why h5py is asked for it; returns the object as h5py
-            has it.
+            Gets the name of an attribute and why the HDF5 library is asked for it; returns the
+            object as that has it.
         """
         attributes = Attributes()
         shown, hidden = attributes.shown, attributes.hidden
@@ -153,12 +154,13 @@ class AttributeReader:
                 found.append(Found(name, value))
         return found
 
-    def _asked(self, name: str, oid: Any) -> Any:
+    def _asked(self, name: str, remote: Remote) -> Any:
         """Return the value of one attribute that h5py reads, or why it cannot."""
-        for found in self.listed(oid):
-            if found.name == name:
-                return found.value
-        return UnsupportedError("h5py has no such attribute")
+        try:
+            found = dict(remote.attributes())
+        except VirtualZarrError as error:
+            return error
+        return found.get(name, UnsupportedError("h5py has no such attribute"))
 
     def _value(self, aid: Any) -> Any:
         """Read one attribute as numpy values; references become `Address`."""

@@ -23,6 +23,7 @@ from virtualzarr.formats.hdf5.datatype import checked, decoded, size
 from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
+from virtualzarr.formats.hdf5.opened import OpenFile
 from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.types import ElementType
@@ -294,8 +295,7 @@ def _copied(dataset: Dataset) -> Values:
             described.address, lambda: copying(described, dataset.near)
         )
     except Unknown as reason:
-        dsid = described.open(reason.message)
-        dtype, shape, data, pipeline = inlined.read(dsid, dataset.near.names)
+        dtype, shape, data, pipeline = described.open(reason.message).copied(dataset.near.names)
     return inline_values(dtype, shape, data, pipeline)
 
 
@@ -434,7 +434,7 @@ def _given_fill(described: Described, element: ElementType) -> Any:
     return values[0]
 
 
-def fill_past_end(described: Described, dtype: np.dtype[Any]) -> Any:
+def fill_past_end(described: Described, dtype: np.dtype[Any], file: OpenFile) -> Any:
     """Return what the netCDF library reads past the end of a dataset on an unlimited dimension.
 
     That is the dataset's own fill value, also where HDF5 never writes it, else netCDF's default:
@@ -445,6 +445,8 @@ def fill_past_end(described: Described, dtype: np.dtype[Any]) -> Any:
     described : Described
     dtype : numpy dtype
         Of the values as they are declared.
+    file : OpenFile
+        That the dataset is in.
 
     Raises
     ------
@@ -452,11 +454,24 @@ def fill_past_end(described: Described, dtype: np.dtype[Any]) -> Any:
         The fill value cannot be read.
     """
     if dtype == STRING:
-        import h5py
-
-        value = h5py.Dataset(described.open("the fill value of text")).fillvalue
-        return value.decode("utf-8") if isinstance(value, bytes) else str(value or "")
+        return _fill_text(described, file)
     if described.element.elsewhere:
         return None if dtype.hasobject else np.zeros((), dtype)[()]
     value = _given_fill(described, described.element)
     return netcdf_fill(dtype) if value is None else value
+
+
+def _fill_text(described: Described, file: OpenFile) -> str:
+    """Return the fill value of a dataset of text."""
+    if file.objects is None or described.address is None:
+        raise UnsupportedError("the fill value of text cannot be read")
+    messages = file.objects.messages(described.address)
+    given = space.fill(messages.get(header.FILL), messages.get(header.OLD_FILL)).value
+    if given is None:
+        return ""
+    row = np.frombuffer(given, np.uint8).reshape(1, -1)
+    (found,) = file.data.run([heaped.read_texts(file.objects, row)])
+    try:
+        return bytes(found[0]).decode()
+    except UnicodeDecodeError as error:
+        raise UnsupportedError("the fill value is not UTF-8") from error

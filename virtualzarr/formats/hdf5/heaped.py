@@ -131,6 +131,11 @@ def copied(
     return inlined.encoded(decoded(message), values.reshape(shape), None, names)
 
 
+def read_texts(objects: Objects, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[bytes]]:
+    """Return strings of variable length, given as stored: one in each row of bytes."""
+    return (yield from _Reader(objects, {}).texts(rows))
+
+
 class _Reader:
     """Makes of rows of bytes, each an element, what h5py would; references become paths."""
 

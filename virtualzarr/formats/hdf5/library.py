@@ -1,25 +1,73 @@
-"""The HDF5 library, asked by name for what the reader of this package does not know."""
+"""The HDF5 library, asked by name for what the reader of this package does not know.
+
+It runs in a process of its own (`virtualzarr.formats.hdf5.library_worker`): what is unusual may as
+well be damaged, and that may end the process.
+"""
 
 from __future__ import annotations
 
+import io
 import logging
-from contextlib import ExitStack
-from typing import Any
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from virtualzarr.errors import SourceError
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr import errors
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.config import config
+from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.formats.hdf5.external_files import Slot
+from virtualzarr.formats.hdf5.header import Filter
+from virtualzarr.formats.hdf5.layouts import Layout
 from virtualzarr.formats.hdf5.links import Link
+from virtualzarr.formats.hdf5.space import Space
 from virtualzarr.manifest import Source
-from virtualzarr.stores.files import filesystem, is_url
+from virtualzarr.metadata import STRING
+from virtualzarr.stores.files import RemoteFile, is_url
+from virtualzarr.worker import Worker, WorkerCrashError, WorkerRefusalError
 
-_REMOTE_BLOCK = 256 * 1024
-_REMOTE_BLOCKS = 256
+if TYPE_CHECKING:
+    from virtualzarr.formats.hdf5.indexes import ChunkIndex
+    from virtualzarr.formats.hdf5.inlined import Copied
+
 H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, OverflowError, MemoryError)
 
 _log = logging.getLogger(__name__)
+worker = Worker("virtualzarr.formats.hdf5.library_worker")
+
+
+@dataclass
+class Facts:
+    """What the library says of a dataset.
+
+    Parameters
+    ----------
+    space : Space
+    datatype : str
+        Message of the datatype, in base64.
+    layout : Layout
+    external : tuple of Slot
+    filters : tuple of Filter or VirtualZarrError
+    fill : array or VirtualZarrError, optional
+        The fill value; None where the user gave none.
+    never_filled : bool
+    """
+
+    space: Space
+    datatype: str
+    layout: Layout
+    external: tuple[Slot, ...]
+    filters: tuple[Filter, ...] | VirtualZarrError
+    fill: NDArray[Any] | VirtualZarrError | None
+    never_filled: bool
 
 
 class Library:
-    """One file as h5py sees it, opened when it is first asked.
+    """One file as the HDF5 library sees it.
 
     Parameters
     ----------
@@ -34,63 +82,15 @@ class Library:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.asked: list[tuple[str, str]] = []
-        self._stack = ExitStack()
-        self._fid: Any = None
-
-    def __enter__(self) -> Library:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def ask(self, path: str, reason: str) -> None:
         """Note that the library is asked."""
         self.asked.append((path, reason))
         _log.info("%s: /%s is read with h5py: %s", self.source.uri, path, reason)
 
-    @property
-    def fid(self) -> Any:
-        """The open file.
-
-        Raises
-        ------
-        SourceError
-            If HDF5 cannot open it.
-        """
-        if self._fid is None:
-            import h5py
-
-            try:
-                file = h5py.File(self._raw(), "r")
-            except (OSError, ValueError, RuntimeError) as error:
-                uri = self.source.uri
-                raise SourceError(f"HDF5 cannot open the file: {error}", file=uri) from error
-            self._fid = self._stack.enter_context(file).id
-        return self._fid
-
-    def _raw(self) -> Any:
-        if not is_url(self.source.uri):
-            return self.source.uri
-        fs, path = filesystem(self.source.uri, self.source.storage_options)
-        cache = {"maxblocks": _REMOTE_BLOCKS}
-        file = fs.open(
-            path, "rb", block_size=_REMOTE_BLOCK, cache_type="blockcache", cache_options=cache
-        )
-        return self._stack.enter_context(file)
-
-    def open(self, target: bytes) -> Any:
-        """Open an object by its path.
-
-        Raises
-        ------
-        SourceError
-        """
-        from h5py import h5o
-
-        try:
-            return h5o.open(self.fid, target)
-        except H5PY_ERRORS as error:
-            raise SourceError(f"HDF5 cannot read it: {error}") from error
+    def open(self, target: bytes) -> Remote:
+        """Return an object by its path."""
+        return Remote(self, target)
 
     def kind(self, target: bytes) -> tuple[str, int]:
         """Return what an object is ("group", "dataset" or "type"), and its address.
@@ -99,14 +99,8 @@ class Library:
         ------
         SourceError
         """
-        from h5py import h5o
-
-        try:
-            info = h5o.get_info(self.fid, target)
-        except H5PY_ERRORS as error:
-            raise SourceError(f"HDF5 cannot open the object: {error}") from error
-        kinds = {h5o.TYPE_GROUP: "group", h5o.TYPE_DATASET: "dataset"}
-        return kinds.get(info.type, "type"), info.addr
+        found: tuple[str, int] = self.carry_out("kind", target)
+        return found
 
     def links(self, target: bytes) -> list[Link]:
         """Return the links of a group, in the order of creation if that is kept, else by name.
@@ -115,27 +109,103 @@ class Library:
         ------
         SourceError
         """
-        from h5py import h5, h5l, h5o, h5p
-
-        kinds = {h5l.TYPE_HARD: "hard", h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
-        found: list[Link] = []
-        try:
-            gid = h5o.open(self.fid, target)
-
-            def note(name: bytes, info: Any) -> None:
-                kind, address, value = kinds.get(info.type, "user-defined"), 0, b""
-                if kind == "hard":
-                    address = h5o.get_info(gid, name).addr
-                elif kind == "soft":
-                    value = gid.links.get_val(name)
-                elif kind == "external":
-                    value = b"\0".join(gid.links.get_val(name)) + b"\0"
-                found.append(Link(name, kind, address, value))
-
-            order = h5.INDEX_NAME
-            if gid.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED:
-                order = h5.INDEX_CRT_ORDER
-            gid.links.iterate(note, info=True, idx_type=order)
-        except H5PY_ERRORS as error:
-            raise SourceError(f"HDF5 cannot list the group: {error}") from error
+        found: list[Link] = self.carry_out("links", target)
         return found
+
+    def carry_out(self, operation: str, *arguments: Any) -> Any:
+        """Carry out an operation of `h5py_dataset` in the worker.
+
+        Raises
+        ------
+        VirtualZarrError
+            What went wrong there; `SourceError` if the library has crashed.
+        """
+        uri, remote = self.source.uri, is_url(self.source.uri)
+        file = RemoteFile(uri, self.source.storage_options) if remote else None
+        size = (self.source.size or 0) if remote else 0
+        place = None if remote else uri
+        request = pickle.dumps((place, size, config.inline_bytes, operation, arguments))
+        try:
+            answer = worker.ask(
+                request, None if file is None else lambda a, n: bytes(file.read(a, a + n))
+            )
+        except WorkerRefusalError as error:
+            raise SourceError(f"HDF5 cannot read it: {error}", file=uri) from error
+        except WorkerCrashError as error:
+            raise SourceError(
+                f"the HDF5 library crashed: the file is damaged ({error})", file=uri
+            ) from error
+        found = _Answer(io.BytesIO(answer)).load()
+        if isinstance(found, VirtualZarrError):
+            raise found
+        return found
+
+
+class Remote:
+    """An object of a file, in the process that the HDF5 library runs in. All may raise errors.
+
+    Parameters
+    ----------
+    library : Library
+    target : bytes
+        Path through hard links only.
+    """
+
+    def __init__(self, library: Library, target: bytes) -> None:
+        self._library, self._target = library, target
+
+    def space(self) -> Space:
+        """Return the dataspace of a dataset."""
+        found: Space = self._library.carry_out("space", self._target)
+        return found
+
+    def facts(self, layout: Layout | None, base: int) -> Facts:
+        """Return what is to be known of a dataset."""
+        found: Facts = self._library.carry_out("facts", self._target, layout, base)
+        return found
+
+    def index(self, layout: Layout) -> ChunkIndex | None:
+        """Return the chunk index of a dataset, None where no chunk is stored."""
+        found: ChunkIndex | None = self._library.carry_out("index", self._target, layout)
+        return found
+
+    def attributes(self) -> list[tuple[str, Any]]:
+        """Return names and values of the attributes of an object, or why they cannot be read."""
+        found: list[tuple[str, Any]] = self._library.carry_out("attributes", self._target)
+        return found
+
+    def copied(self, names: Mapping[int, str]) -> Copied:
+        """Return the values of a dataset that lie in heaps; `names` are paths by address."""
+        dtype, shape, data, codecs = self._library.carry_out("copied", self._target, dict(names))
+        if isinstance(dtype, str):
+            dtype = STRING if dtype == "text" else np.dtype(object)
+        return dtype, shape, data, Pipeline([make(name, **how) for name, how in codecs])
+
+
+_CLASSES = {
+    "virtualzarr.formats.hdf5.library": ("Facts",),
+    "virtualzarr.formats.hdf5.space": ("Space",),
+    "virtualzarr.formats.hdf5.layouts": ("Layout",),
+    "virtualzarr.formats.hdf5.header": ("Filter",),
+    "virtualzarr.formats.hdf5.external_files": ("Slot",),
+    "virtualzarr.formats.hdf5.links": ("Link",),
+    "virtualzarr.formats.hdf5.indexes.columns": ("ChunkIndex",),
+    "virtualzarr.formats.hdf5.attributes": ("Address",),
+    "virtualzarr.formats.hdf5.source": ("Unknown",),
+    "virtualzarr.errors": tuple(vars(errors)),
+    "numpy": ("ndarray", "dtype"),
+    "numpy._core.multiarray": ("_reconstruct", "scalar"),
+    "numpy.core.multiarray": ("_reconstruct", "scalar"),
+    "copyreg": ("_reconstructor",),
+    "_codecs": ("encode",),
+    "builtins": ("int", "object"),
+}
+
+
+class _Answer(pickle.Unpickler):
+    """Reads answers of a process that a damaged file may have got the better of: data alone."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in _CLASSES.get(module, ()):
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of an answer")
+        return super().find_class(module, name)

@@ -11,10 +11,10 @@ from typing import Any
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.formats.hdf5.describe import Described, describe
 from virtualzarr.formats.hdf5.inlined import Copied
-from virtualzarr.formats.hdf5.library import H5PY_ERRORS, Library
+from virtualzarr.formats.hdf5.library import H5PY_ERRORS, Library, Remote
 from virtualzarr.formats.hdf5.objects import Object, Objects
 from virtualzarr.formats.hdf5.source import ByteSource, LocalPages, Unknown
-from virtualzarr.formats.hdf5.space import Space, h5py_space
+from virtualzarr.formats.hdf5.space import Space
 from virtualzarr.formats.hdf5.walk import Outside, Walker
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source
@@ -45,8 +45,8 @@ class OpenFile:
         """Return an object; None where only the library knows the file."""
         return None if self.objects is None else self.objects[address]
 
-    def asked(self, path: str, target: bytes, reason: str) -> Any:
-        """Open an object with h5py, and note why."""
+    def asked(self, path: str, target: bytes, reason: str) -> Remote:
+        """Return an object as the HDF5 library has it, and note why."""
         self.library.ask(path, reason)
         return self.library.open(target)
 
@@ -58,7 +58,7 @@ class OpenFile:
         SourceError, UnsupportedError
         """
 
-        def opened(reason: str) -> Any:
+        def opened(reason: str) -> Remote:
             return self.asked(path, target, reason)
 
         return describe(self.object(address), self.data.base, self.data.size, opened)
@@ -79,7 +79,7 @@ class OpenFile:
             and not isinstance(found.space, Unknown)
         ):
             raise found.space
-        return h5py_space(self.asked(path, target, "its dataspace").get_space())
+        return self.asked(path, target, "its dataspace").space()
 
     def copy(self, address: int | None, make: Callable[[], Generator[Any, Any, Copied]]) -> Copied:
         """Return the values of a dataset that lie in heaps, as `copy_all` or now `make` reads them.
@@ -142,16 +142,16 @@ def opened(
         If there is no such file, or it is no HDF5 file.
     """
     source = Source.of_file(path_or_url, storage_options)
-    with Library(source) as library:
-        data = _bytes(source)
-        objects = None
-        try:
-            objects = Objects(data)
-        except Unknown as error:
-            library.ask("", error.message)
-        except VirtualZarrError as error:
-            raise error.at(file=source.uri) from error.__cause__
-        yield OpenFile(source, data, objects, library)
+    library = Library(source)
+    data = _bytes(source)
+    objects = None
+    try:
+        objects = Objects(data)
+    except Unknown as error:
+        library.ask("", error.message)
+    except VirtualZarrError as error:
+        raise error.at(file=source.uri) from error.__cause__
+    yield OpenFile(source, data, objects, library)
 
 
 def _bytes(source: Source) -> ByteSource:

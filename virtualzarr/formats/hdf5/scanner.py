@@ -12,7 +12,7 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import dimensions
-from virtualzarr.formats.hdf5.attributes import Attributes
+from virtualzarr.formats.hdf5.attributes import Attributes, Found
 from virtualzarr.formats.hdf5.dataset import Values, fill_past_end, read_values
 from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.dimensions import Naming
@@ -81,6 +81,7 @@ class _Variable:
     attributes: Attributes
     values: Values
     described: Described
+    file: OpenFile
 
 
 @dataclass
@@ -133,8 +134,8 @@ class _Scan:
         if found is not None and isinstance(found.header, Unknown):
             listed = found.header
         if isinstance(listed, Unknown):
-            oid = part.file.asked(node.path, node.target, listed.message)
-            listed = part.attributes.listed(oid)
+            object_ = part.file.asked(node.path, node.target, listed.message)
+            listed = [Found(name, value) for name, value in object_.attributes()]
         if isinstance(listed, VirtualZarrError):
             complain("", listed.message)
             listed = []
@@ -186,7 +187,7 @@ class _Scan:
         except H5PY_ERRORS as error:
             self._refuse(part.file, node.path, SourceError(f"HDF5 cannot read it: {error}"))
         else:
-            return _Variable(node, part.naming, attributes, values, described)
+            return _Variable(node, part.naming, attributes, values, described, part.file)
         return None
 
     def _add_scale(self, part: Part, node: Node, attributes: Attributes) -> None:
@@ -247,7 +248,8 @@ class _Scan:
         array = Array.virtual(metadata, values.manifest, path)
         if lengths == values.shape:
             return array
-        return self.growth.grow(array, lengths, fill_past_end(variable.described, values.dtype))
+        fill_value = fill_past_end(variable.described, values.dtype, variable.file)
+        return self.growth.grow(array, lengths, fill_value)
 
 
 def _flags(labels: Mapping[str, int]) -> dict[str, Any]:

@@ -1,0 +1,191 @@
+"""Processes of their own for libraries that end the process on damaged input.
+
+A worker has a limit of memory, its answers a limit of time; one that crashes is started again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import IO
+
+from virtualzarr.errors import VirtualZarrError
+
+Read = Callable[[int, int], bytes]
+"""Gets the first byte and how many; returns the bytes, fewer where the file ends before."""
+
+_HEAD = struct.Struct("<BQ")
+_RANGE = struct.Struct("<QQ")
+_ANSWER, _ERROR, _READ = range(3)
+_MOST_READ = 1 << 28
+
+
+class WorkerCrashError(Exception):
+    """The process has ended, or did not answer in time; why."""
+
+
+class WorkerRefusalError(Exception):
+    """The library finds something wrong; the message."""
+
+
+class Worker:
+    """A process that answers requests, started when it is first asked.
+
+    Parameters
+    ----------
+    module : str
+        Module whose main program calls `serve`.
+    timeout : float
+        Seconds that an answer may take.
+    """
+
+    def __init__(self, module: str, timeout: float = 60.0) -> None:
+        self.module = module
+        self.timeout = timeout
+        self.process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def ask(self, request: bytes, read: Read | None = None) -> bytes:
+        """Return the answer to a request.
+
+        Parameters
+        ----------
+        request : bytes
+        read : callable, optional
+            Reads the file that the request is about, if the worker asks for bytes of it.
+
+        Raises
+        ------
+        WorkerRefusalError
+            The library finds something wrong.
+        WorkerCrashError
+            The process has ended, or takes too long.
+        """
+        with self._lock:
+            process = self.process or self._start()
+            try:
+                _send(process.stdin, _ANSWER, request)
+                return self._answer(process, read)
+            except WorkerRefusalError:
+                raise
+            except (OSError, EOFError) as error:
+                self._stop(process)
+                raise WorkerCrashError(str(error)) from error
+            except BaseException:  # what is left of the answer must not be that to the next
+                self._stop(process)
+                raise
+
+    def _answer(self, process: subprocess.Popen[bytes], read: Read | None) -> bytes:
+        deadline = time.monotonic() + self.timeout
+        while True:
+            kind, length = _HEAD.unpack(self._receive(process, _HEAD.size, deadline))
+            body = self._receive(process, length, deadline)
+            if kind == _ANSWER:
+                return body
+            if kind == _ERROR:
+                raise WorkerRefusalError(body.decode("utf-8", "replace"))
+            start, nbytes = _RANGE.unpack(body)
+            if read is None or nbytes > _MOST_READ:
+                raise EOFError("the process asked for what it may not read")
+            _send(process.stdin, _ANSWER, read(start, nbytes))
+            deadline = time.monotonic() + self.timeout
+
+    def _receive(self, process: subprocess.Popen[bytes], count: int, deadline: float) -> bytes:
+        assert process.stdout is not None
+        descriptor, parts = process.stdout.fileno(), []
+        while count:
+            ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
+            if not ready:
+                raise EOFError(f"no answer for {self.timeout:.0f} s")
+            data = os.read(descriptor, min(count, 1 << 20))
+            if not data:
+                raise EOFError("the process has ended")
+            parts.append(data)
+            count -= len(data)
+        return b"".join(parts)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", self.module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        return self.process
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = None
+        process.kill()
+        process.communicate()
+
+    def _forget(self) -> None:
+        # The pipes are the parent's, and another thread may have held the lock.
+        self.process, self._lock = None, threading.Lock()
+
+
+def _send(file: IO[bytes] | None, kind: int, body: bytes) -> None:
+    assert file is not None
+    view = memoryview(_HEAD.pack(kind, len(body)) + body)
+    while view:
+        view = view[file.write(view) :]
+    file.flush()
+
+
+def serve(answer: Callable[[bytes, Read], bytes], memory: int) -> None:
+    """Answer requests until the other side has closed: the main program of a worker.
+
+    Parameters
+    ----------
+    answer : callable
+        Gets a request and what reads the file it is about; returns the answer.
+    memory : int
+        Bytes that this process may take, where systems have such a limit.
+    """
+    _limit_memory(memory)
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+
+    def read(start: int, nbytes: int) -> bytes:
+        _send(sink, _READ, _RANGE.pack(start, nbytes))
+        return _take(source)
+
+    while True:
+        try:
+            request = _take(source)
+        except EOFError:
+            return
+        try:
+            kind, body = _ANSWER, answer(request, read)
+        except VirtualZarrError as error:
+            kind, body = _ERROR, error.message.encode("utf-8", "replace")
+        except MemoryError:
+            kind, body = _ERROR, b"it takes too much memory"
+        _send(sink, kind, body)
+
+
+def _take(source: IO[bytes]) -> bytes:
+    head = source.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        raise EOFError
+    _, length = _HEAD.unpack(head)
+    return source.read(length)
+
+
+def _limit_memory(most: int) -> None:
+    """Let what claims too much fail here."""
+    try:
+        import resource
+    except ImportError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY or hard > most:
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
