@@ -195,7 +195,8 @@ def _check_alike(array: Array, joined: Array, axis: int) -> None:
         wrong.append(f"data type: {new.dtype}, not {old.dtype}")
     elif not same_fill(*fills):
         wrong.append(f"fill value: {fills[1]!r}, not {fills[0]!r}")
-    for name, mine, its in _changed_meaning(old.attributes, new.attributes):
+    before, after = (with_typed_mask(metadata).attributes for metadata in (old, new))
+    for name, mine, its in _changed_meaning(before, after):
         wrong.append(f"attribute {name}: {its!r}, not {mine!r}, which stays")
     if differing_names([array.dims, joined.dims]):
         wrong.append(f"dimension names: {joined.dims}, not {array.dims}")
