@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from virtualzarr.array.references import as_virtual
 
 xr = pytest.importorskip("xarray")
 zarr = pytest.importorskip("zarr", minversion="3.0")
@@ -393,3 +394,92 @@ def test_notes_name_what_became_text(tmp_path):
         assert "limit" in repr(report)
     for name in ("b.zarr", "refs.json", "c.zarr"):
         assert_strict(tmp_path / name)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_gaps_are_missing(tmp_path, zarr_format):
+    """Booleans and integers with gaps are floats, as in memory, and not True and 0."""
+    from virtualzarr.integrations.xarray_virtual import open_virtual_dataset
+
+    numbers = {
+        "flag": ("x", np.array([True, False, True])),
+        "count": ("x", np.arange(3, dtype="i4")),
+        "packed": ("x", np.arange(3, dtype="i2"), {"scale_factor": 0.5}),
+        "marked": ("x", np.arange(3, dtype="i2"), {"_FillValue": np.int16(7)}),
+    }
+    dataset = xr.Dataset(numbers, {"x": np.arange(3)})
+    dataset.to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+    gaps = {
+        "reindexed": lambda d: d.reindex(x=[0, 1, 2, 3, 4, 5]),
+        "shifted": lambda d: d.shift(x=1),
+        "unstacked": lambda d: (
+            d.assign_coords(y=("x", [0, 0, 1]), z=("x", [0, 1, 1]))
+            .set_index(x=["y", "z"])
+            .unstack("x")
+        ),
+    }
+    for name, change in gaps.items():
+        refs = tmp_path / f"{name}.json"
+        changed = change(open_virtual_dataset(tmp_path / "a.nc"))
+        if zarr_format == 2 and name != "unstacked":  # whose chunks are no longer of one length
+            continue
+        changed.virtualzarr.publish(refs, zarr_format=zarr_format, copy=True)
+        assert_strict(refs)
+        expected = change(opened(tmp_path / "a.nc", "netcdf4").load())
+        for name_of, variable in expected.variables.items():
+            want = variable.values.astype("f8") if variable.dtype.kind in "Ob" else variable.values
+            engines = ("virtualzarr", "zarr") if name == "unstacked" else ("virtualzarr",)
+            for engine in engines:
+                target = refs if engine == "virtualzarr" else store_of(refs)
+                with opened(target, engine) as found:
+                    np.testing.assert_array_equal(found[name_of].values, want)
+
+
+def test_texts_and_compounds_are_missing_for_us_in_v3(tmp_path):
+    pair = np.dtype([("a", "i1"), ("b", "<f4")])
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        letters = file.create_dataset("letters", data=np.array([b"ab", b"X"]))
+        letters.attrs["_FillValue"] = np.bytes_(b"X")
+        pairs = file.create_dataset("pair", data=np.zeros(2, pair))
+        pairs.attrs["_FillValue"] = np.array((1, 2.5), pair)
+    group = vz.virtualize(tmp_path / "a.h5")
+    letters = vz.Group({}, {"letters": group["letters"]})
+    report = letters.publish(tmp_path / "refs.json", zarr_format=3)
+    assert any("_FillValue" in note for note in report.notes)
+    vz.copy(group, tmp_path / "b.zarr", zarr_format=3)
+    group.publish(tmp_path / "v2.json", zarr_format=2)
+    assert "pair" in xr.open_dataset(store_of(tmp_path / "v2.json"), engine="zarr")
+    for target in ("b.zarr", "v2.json"):
+        assert vz.virtualize(tmp_path / target)["pair"].fill_value in (None, np.zeros((), pair))
+        masked = as_virtual(vz.open(tmp_path / target)["pair"])
+        assert masked.attrs["_FillValue"] == {"a": 1, "b": 2.5}
+    options = {"engine": "h5netcdf", "drop_variables": ["pair"]}  # which xarray fails for
+    with xr.open_dataset(tmp_path / "a.h5", **options) as expected:
+        for target in (tmp_path / "refs.json", tmp_path / "b.zarr"):
+            found = opened(vz.open(target), "virtualzarr")["letters"]
+            assert found.values.tolist()[0] == expected["letters"].values.tolist()[0] == b"ab"
+            np.testing.assert_equal(found.values[1], expected["letters"].values[1])
+    zarr.open_group(tmp_path / "b.zarr", mode="r")["letters"][...]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_two_documents_that_disagree_are_an_error(tmp_path, zarr_format):
+    refs = tmp_path / "refs.json"
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 3)
+        for name in "ab":
+            file.createVariable(name, "f4", ("x",))[:] = [1, 2, 3]
+    vz.virtualize(tmp_path / "a.nc").publish(refs, zarr_format=zarr_format)
+    assert set(vz.open(refs)) == {"a", "b"}
+    document = json.loads(refs.read_text())
+    key = "a/.zattrs" if zarr_format == 2 else "a/zarr.json"
+    own = json.loads(document["refs"][key])
+    (own if zarr_format == 2 else own["attributes"])["scale_factor"] = 2.0
+    document["refs"][key] = json.dumps(own)
+    refs.write_text(json.dumps(document))
+    with pytest.raises(
+        vz.errors.BadReferenceError, match="consolidated metadata differ in"
+    ) as info:
+        vz.open(refs)["a"]
+    assert info.value.variable == "a"
+    assert set(vz.open(refs, on_error="warn")) == {"b"}

@@ -303,7 +303,10 @@ def to_variable(array: Array, dims: tuple[str, ...] | None = None) -> Variable:
     """
     # As numpy scalars, which is how xarray's own engines have them: decoding depends on the dtype.
     given = {name: value for name, value in array.attrs.items() if name != portable.OWN_FILL}
-    if (mask := portable.mask_of(array.metadata)) is not None:
+    mask = portable.mask_of(array.metadata)
+    if array.dtype.names is not None:
+        given.pop(portable.FILL, None)  # which xarray fails for
+    elif mask is not None:
         given[portable.FILL] = mask
     attributes = numpy_attributes(given)
     data = indexing.LazilyIndexedArray(LazyArray(array))

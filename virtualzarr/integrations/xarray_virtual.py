@@ -166,13 +166,48 @@ def to_group(dataset: xr.Dataset) -> Group:
 def _array(name: str, variable: Variable) -> Array:
     data = variable._data
     if not isinstance(data, DuckArray):
-        return _inline(name, xr.conventions.encode_cf_variable(variable, name=name))
+        with_gaps = _without_whole_numbers(variable)
+        return _inline(name, xr.conventions.encode_cf_variable(with_gaps, name=name))
     attributes = variable.attrs
     array = data.array
     stored = None if data.packed is None else _repacked(array)
     if stored is not None:
         array, attributes = stored, {**attributes, **(data.packed or {})}
     return _named(array, name, variable.dims, attributes)
+
+
+_WHOLE = ("dtype", "scale_factor", "add_offset", "_Unsigned")
+"""How numbers without a place for missing ones are encoded."""
+
+
+def _without_whole_numbers(variable: Variable) -> Variable:
+    """Return a variable that is encoded as floats if there is no number for what is missing.
+
+    Reindexing makes gaps in Booleans and integers, which xarray would cast to what they were.
+    """
+    encoding = variable.encoding
+    dtype = np.dtype(encoding.get("dtype", variable.dtype))
+    marked = any(encoding.get(name) is not None for name in ("_FillValue", "missing_value"))
+    if (
+        dtype.kind not in "biuO"
+        or (marked and dtype.kind in "iu")
+        or variable.dtype.kind not in "fO"
+    ):
+        return variable
+    values = variable.values
+    if values.dtype.kind == "O":
+        values = _as_floats(values)
+    if values is None or not np.isnan(values).any():
+        return variable
+    rest = {key: value for key, value in encoding.items() if key not in _WHOLE}
+    return Variable(variable.dims, values, variable.attrs, rest)
+
+
+def _as_floats(values: Any) -> Any:
+    """Return Booleans and NaN in an array of objects as floats, None for anything else."""
+    if all(isinstance(value, bool | float | np.bool_ | np.floating) for value in values.flat):
+        return values.astype(np.float64)
+    return None
 
 
 def _named(array: Array, name: str, dims: Any, attributes: Mapping[str, Any]) -> Array:
@@ -186,6 +221,11 @@ def _inline(name: str, variable: Variable) -> Array:
     """Return a variable's elements as an array over bytes in memory."""
     values = variable.values
     dtype: Any = "str" if values.dtype.kind in "OU" else values.dtype
+    if values.dtype.kind == "O" and not all(isinstance(value, str) for value in values.flat):
+        raise UnsupportedError(
+            'objects that are no text, such as gaps, have no form; fill them: .fillna("")',
+            variable=name,
+        )
     array = create_array({}, shape=values.shape, dtype=dtype, chunks=values.shape or ())
     array[...] = values
     return _named(as_virtual(array), name, variable.dims, variable.attrs)

@@ -36,7 +36,7 @@ from virtualzarr.metadata.model import ArrayMetadata
 FILL = "_FillValue"
 
 OWN_FILL = "virtualzarr_FillValue"
-"""Attribute of v3 documents for a `_FillValue` with which xarray could not open the array."""
+"""Attribute for a `_FillValue` with which xarray could not open the array."""
 
 _CALCULATED = ("scale_factor", "add_offset")
 _SIGNED = {"i": ("true", "u"), "u": ("false", "i")}
@@ -152,10 +152,10 @@ def is_named(metadata: ArrayMetadata) -> bool:
 
 
 def fill_is_mask(metadata: ArrayMetadata) -> bool:
-    """Tell whether the fill value is exactly what readers mask anyway."""
+    """Tell whether the fill value is exactly what readers mask, or NaN where they mask nothing."""
     fill, mask = metadata.fill_value, mask_of(metadata)
     if fill is None or mask is None:
-        return False
+        return fill is not None and metadata.dtype.kind == "f" and bool(fill != fill)
     exact = exact_mask(mask, metadata.dtype)
     if exact is None:
         return False
@@ -244,13 +244,18 @@ def in_v2(metadata: ArrayMetadata, missing: bool) -> Portable:
         An attribute has no form in JSON that would be read right.
     """
     mask = mask_of(metadata)
-    exact = exact_mask(mask, metadata.dtype)
+    # xarray fails for structured ones, and with them for all variables.
+    exact = None if metadata.dtype.names else exact_mask(mask, metadata.dtype)
     fill = metadata.fill_value if missing else exact
     attributes, notes = strict_attributes(
         {k: v for k, v in metadata.attributes.items() if k not in (FILL, OWN_FILL)}
     )
     given = metadata.attributes.get(FILL)
-    if mask is not None and given is not None:
+    if mask is not None and fill is None and metadata.dtype.names is not None:
+        notes += (_left_out(mask, metadata.dtype),)
+        own = _own_text(mask, metadata.dtype)
+        attributes |= {} if own is None else {OWN_FILL: own}
+    elif mask is not None and given is not None:
         plain = _as_attribute(mask, metadata.dtype)
         if plain is not None and not _has_no_token(plain):
             attributes[FILL] = plain
@@ -291,7 +296,7 @@ def in_v3(metadata: ArrayMetadata) -> Portable:
 
 def _left_out(mask: Any, dtype: np.dtype) -> str:
     shown = mask.item() if isinstance(mask, np.generic) else mask
-    return f"xarray cannot read the {FILL} {shown!r} of a v3 array of {dtype}; it was left out"
+    return f"xarray cannot read the {FILL} {shown!r} of an array of {dtype}; it was left out"
 
 
 # ---------------------------------------------------------------------------- attributes

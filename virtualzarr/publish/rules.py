@@ -110,6 +110,8 @@ def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
         return (
             "chunks are missing, and their fill value is not its _FillValue: xarray would mask it"
         )
+    if missing and metadata.dtype.names is not None:
+        return "chunks are missing, and xarray fails for structured fill values"
     if metadata.dtype.names is not None and _has_subarrays(metadata.dtype):
         return "zarr-python reads no structured elements with arrays in them"
     try:

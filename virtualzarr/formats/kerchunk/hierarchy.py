@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,7 @@ def read_hierarchy(documents: Mapping[str, Any], fetch: Callable[[Any], bytes]) 
             found.setdefault(path, {})[name] = _document(key, value, fetch)
         except VirtualZarrError as error:
             hierarchy.errors[path] = error.at(variable=path or "/")
-    _spread_consolidated(found)
+    _spread_consolidated(hierarchy, found)
     for path, parts in found.items():
         if path in hierarchy.errors:
             continue
@@ -87,19 +87,59 @@ def _document(key: str, value: Any, fetch: Callable[[Any], bytes]) -> Any:
     return loads_json(fetch(value))
 
 
-def _spread_consolidated(found: dict[str, dict[str, Any]]) -> None:
-    """Take from consolidated metadata what has no document of its own."""
+def _spread_consolidated(hierarchy: Hierarchy, found: dict[str, dict[str, Any]]) -> None:
+    """Take from consolidated metadata what has no document of its own.
+
+    Where both exist and say different things, other readers believe the first, or the second:
+    nobody can tell which is meant.
+    """
     for root, parts in list(found.items()):
-        lead = f"{root}/" if root else ""
-        zmetadata = parts.pop(".zmetadata", None)
-        if isinstance(zmetadata, Mapping):
-            for key, value in _members(zmetadata.get("metadata")).items():
-                path, _, name = f"{lead}{key}".rpartition("/")
-                if name in DOCUMENTS:
-                    found.setdefault(path, {}).setdefault(name, value)
-        consolidated = _members(parts.get("zarr.json")).get("consolidated_metadata")
-        for key, value in _members(_members(consolidated).get("metadata")).items():
-            found.setdefault(f"{lead}{key}", {}).setdefault("zarr.json", value)
+        for path, name, value in _consolidated(root, parts):
+            own = found.setdefault(path, {})
+            if (member := _differing(own.setdefault(name, value), value)) is not None:
+                error = BadReferenceError(
+                    f"{name} and the consolidated metadata differ in {member!r}, and readers "
+                    "believe either; remove the one that is wrong"
+                )
+                hierarchy.errors.setdefault(path, error.at(variable=path or "/"))
+
+
+def _consolidated(root: str, parts: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield path, name and value of the documents in those of a group."""
+    lead = f"{root}/" if root else ""
+    zmetadata = parts.pop(".zmetadata", None)
+    for key, value in _members(_members(zmetadata).get("metadata")).items():
+        path, _, name = f"{lead}{key}".rpartition("/")
+        if name in DOCUMENTS:
+            yield path, name, value
+    consolidated = _members(parts.get("zarr.json")).get("consolidated_metadata")
+    for key, value in _members(_members(consolidated).get("metadata")).items():
+        yield f"{lead}{key}", "zarr.json", value
+
+
+_REPEATED = ("consolidated_metadata", "storage_transformers")
+"""Members that may be in one of two documents of a node: others say them, or leave them out."""
+
+
+def _differing(a: Any, b: Any) -> str | None:
+    """Return the first member in which two documents differ, None if they are alike."""
+    if a is b or not (isinstance(a, Mapping) and isinstance(b, Mapping)):
+        return None if a is b or _is_alike(a, b) else "all"
+    for name in dict.fromkeys((*a, *b)):
+        if name not in _REPEATED and not _is_alike(a.get(name), b.get(name)):
+            return str(name)
+    return None
+
+
+def _is_alike(a: Any, b: Any) -> bool:
+    """Tell whether two JSON values mean the same: None is as good as none, and 1 as 1.0."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return all(_is_alike(a.get(name), b.get(name)) for name in {*a, *b})
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_is_alike, a, b))
+    if a in (None, [], {}) and b in (None, [], {}):
+        return True
+    return bool(a == b) or bool(a != a and b != b)
 
 
 def _members(value: Any) -> Mapping[str, Any]:
