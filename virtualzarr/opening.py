@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
@@ -19,6 +20,8 @@ from virtualzarr.nodes import open_group, open_hierarchy
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.views import read_only
+
+_log = logging.getLogger(__name__)
 
 
 @strict_keywords(ArrayWishes)
@@ -80,6 +83,8 @@ def open(
     checked_mode(mode, target)
     caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
     format = format or _format_of(target, mode, storage_options)
+    if isinstance(target, str | os.PathLike):
+        _log.debug("opening %s as %s, mode %s", target, format, mode)
     if format == "zarr":
         node = _open_zarr(target, path, mode, storage_options, allowed, wishes)
     else:

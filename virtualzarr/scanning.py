@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,8 @@ from virtualzarr.errors import (
 from virtualzarr.formats import scan
 from virtualzarr.group import Group
 from virtualzarr.stores.files import filesystem, is_url
+
+_log = logging.getLogger(__name__)
 
 # Files are sent to other processes in about this many messages, or this many files in each.
 _MESSAGES = 200
@@ -136,7 +140,9 @@ def scan_each(
         from tqdm import tqdm
 
         groups = tqdm(groups, total=len(files), unit="file", desc="virtualize")
+    started = time.perf_counter()
     yield from groups
+    _log.info("scanned %d files in %.1f s", len(files), time.perf_counter() - started)
 
 
 def _side_by_side(

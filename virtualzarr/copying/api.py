@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,8 @@ from virtualzarr.publish.report import many
 from virtualzarr.stores import Store
 from virtualzarr.stores.files import resolve_uri
 from virtualzarr.stores.zip import ZipStore
+
+_log = logging.getLogger(__name__)
 
 PROGRESS_FROM = 64 * 1024 * 1024
 """A progress bar is shown for this many bytes of elements and more."""
@@ -65,17 +68,29 @@ class CopyReport:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        """Return what was copied, line by line.
+
+        Examples
+        --------
+        >>> print(CopyReport(2, 1, 8, 0, 4096, 0, {}, {}).text())
+        2 arrays, 1 group
+          8 chunks copied as stored, 0 repacked: 4,096 bytes
+          0 bytes of elements decoded and encoded anew
+        """
         lines = [
-            f"<CopyReport: {many(self.arrays, 'array')}, {many(self.groups, 'group')}",
-            f" {many(self.copied, 'chunk')} copied as stored, {self.repacked:,} repacked: "
+            f"{many(self.arrays, 'array')}, {many(self.groups, 'group')}",
+            f"{many(self.copied, 'chunk')} copied as stored, {self.repacked:,} repacked: "
             f"{self.nbytes_copied:,} bytes",
-            f" {self.nbytes_decoded:,} bytes of elements decoded and encoded anew",
+            f"{self.nbytes_decoded:,} bytes of elements decoded and encoded anew",
         ]
-        lines += [f" {path}: chunks were decoded {n:.1f} times each" for path, n in
+        lines += [f"{path}: chunks were decoded {n:.1f} times each" for path, n in
                   self.reads.items()]  # fmt: skip
-        lines += [f" left out: {path}: {reason}" for path, reason in self.refused.items()]
-        lines += [f" note: {note}" for note in self.notes]
-        return "\n".join(lines) + ">"
+        lines += [f"left out: {path}: {reason}" for path, reason in self.refused.items()]
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n  ".join(lines)
 
 
 @strict_keywords(CopyOptions)
@@ -206,6 +221,7 @@ def copy(
         ):
             consolidate(store, start)
         places.finish(store, start, wanted)
+    _log.info("copied %d arrays to %s", len(works), uri)
     return CopyReport(
         len(works), len(nodes) - len(works), counts.copied, counts.repacked,
         counts.nbytes_copied, counts.nbytes_decoded,

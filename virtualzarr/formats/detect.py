@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -133,7 +135,13 @@ def scan(
     name = format or detect(path_or_url, storage_options)
     scanner: Any = named(name).load()
     limits = {"allowed": allowed} if name in ("kerchunk", "icechunk", "hdf5", "dmrpp") else {}
-    return scanner(path_or_url, on_error=on_error, storage_options=storage_options, **limits)
+    started = time.perf_counter()
+    group: Group = scanner(
+        path_or_url, on_error=on_error, storage_options=storage_options, **limits
+    )
+    log = logging.getLogger(f"virtualzarr.formats.{name}")
+    log.debug("scanned %s in %.3f s", path_or_url, time.perf_counter() - started)
+    return group
 
 
 def _is_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
@@ -41,6 +42,8 @@ from virtualzarr.scanning import Paths, find_files, scan_files
 from virtualzarr.stores import open_store
 from virtualzarr.stores.atomic_files import exclusive_writing
 from virtualzarr.stores.locks import hierarchy_lock
+
+_log = logging.getLogger(__name__)
 
 
 @strict_keywords(JoinOptions)
@@ -176,6 +179,7 @@ def _append(
     fresh = [
         group for file, group in scanned if not _is_there(file, group, known, request.duplicates)
     ]
+    _log.info("%s: %d of %d files are to be added", uri, len(fresh), len(scanned))
     if not fresh:
         return None
     joined = _joined(opened.node, fresh, request.dim, request.joining)
@@ -204,6 +208,7 @@ def _append_native(
     store = open_store(uri, access["storage_options"])
     with nullcontext() if request.dry_run else hierarchy_lock(store):
         fresh = native.not_there(uri, new, dim, request.duplicates, **access)
+        _log.info("%s: %d of %d files are to be added", uri, len(fresh), len(new))
         if not fresh:
             return None
         addition: Any = concat(fresh, dim=dim, **joining) if len(fresh) > 1 else fresh[0]

@@ -44,7 +44,7 @@ class CheckReport:
         return not self.changed and not self.missing
 
     def __repr__(self) -> str:
-        return f"<CheckReport {self.text()}>"
+        return self.text()
 
     def text(self) -> str:
         """Return the counts, and what is wrong, line by line."""
@@ -53,8 +53,8 @@ class CheckReport:
             "unknown": self.unknown,
         }  # fmt: skip
         lines = [", ".join(f"{len(files):,} {name}" for name, files in counts.items())]
-        lines += [f" changed: {uri}: {why}" for uri, why in self.changed.items()]
-        lines += [f" missing: {uri}" for uri in self.missing]
+        lines += [f"  changed: {uri}: {why}" for uri, why in self.changed.items()]
+        lines += [f"  missing: {uri}" for uri in self.missing]
         return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from virtualzarr.metadata.documents import same_json
 from virtualzarr.models.known import spec_of
 from virtualzarr.stores import LocalStore, Store
 from virtualzarr.stores.locks import local_folder, topmost_folder
+
+_log = logging.getLogger(__name__)
 
 PENDING = "virtualzarr.pending"
 """Member of a group's document: a commit under way, as `Commit` has it. Arrays whose own documents
@@ -190,6 +193,7 @@ def settle(store: Store, root: str = "") -> None:
     pending = group.get(PENDING) if isinstance(group, dict) else None
     if not isinstance(pending, dict):
         return
+    _log.info("%s: going on with a commit that was cut short", store.uri)
     agreed: Any = pending.get("documents", _nodes(group))
     for path in pending.get("paths", []) if isinstance(agreed, dict) else []:
         found = agreed.get(path) if isinstance(path, str) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,8 @@ from virtualzarr.publish.report import PublishReport
 from virtualzarr.publish.stream import Counts, reference_text
 from virtualzarr.stores.atomic_files import AtomicFile, exclusive_writing, real_place
 from virtualzarr.stores.files import is_url, resolve_uri
+
+_log = logging.getLogger(__name__)
 
 SUFFIXES = {
     "parquet": (".parq", ".parquet"),
@@ -231,6 +234,7 @@ def write(
         else:
             ours = {"relative": True} if relative else {}
             nbytes = _write_json(uri, plan, documents, counts, advance, storage_options, ours)
+    _log.info("wrote %d references to %s", counts.references, uri)
     return PublishReport(
         path=uri,
         zarr_format=plan.zarr_format,
@@ -277,6 +281,8 @@ def _copy(
         return None, 0
     places: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
     beside = real_place(uri)
+    count = sum(len(array.odd) for array in odd)
+    _log.info("%s: %d chunks are decoded and stored anew", uri, count)
     with AtomicFile(beside, storage_options, digest=True) as target:
         for array in odd:
             try:

@@ -57,21 +57,32 @@ class PublishReport:
         return self.copied / self.references if self.references else 0.0
 
     def __repr__(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        """Return what was written, line by line.
+
+        Examples
+        --------
+        >>> print(PublishReport("air.json", 2, (), 3, 1, 12, 2, 0, 0, None, 2345).text())
+        air.json: 2,345 bytes, Zarr v2
+          3 arrays in 1 group, 12 references, 2 of them inline
+        """
         inlined = f", {self.inlined:,} of them inline" if self.inlined else ""
         lines = [
-            f"<PublishReport {self.path}: {self.nbytes:,} bytes, Zarr v{self.zarr_format}",
-            f" {many(self.arrays, 'array')} in {many(self.groups, 'group')}, "
+            f"{many(self.arrays, 'array')} in {many(self.groups, 'group')}, "
             f"{many(self.references, 'reference')}{inlined}",
         ]
         if self.copied_to:
             lines.append(
-                f" {many(self.copied, 'chunk')} copied, {self.copied_bytes:,} bytes, "
+                f"{many(self.copied, 'chunk')} copied, {self.copied_bytes:,} bytes, "
                 f"{self.copied_share:.2%} of all chunks, to {self.copied_to}"
             )
-        lines += [f" v3 because: {reason}" for reason in self.why_v3]
-        lines += [f" left out: {path}: {reason}" for path, reason in self.refused.items()]
-        lines += [f" note: {note}" for note in self.notes]
-        return "\n".join(lines) + ">"
+        lines += [f"v3 because: {reason}" for reason in self.why_v3]
+        lines += [f"left out: {path}: {reason}" for path, reason in self.refused.items()]
+        lines += [f"note: {note}" for note in self.notes]
+        head = f"{self.path}: {self.nbytes:,} bytes, Zarr v{self.zarr_format}"
+        return "\n  ".join([head, *lines])
 
 
 def many(count: int, noun: str) -> str:

@@ -7,6 +7,7 @@ followed, and what is replaced gives its mode to what comes in its place.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import secrets
@@ -22,6 +23,8 @@ from typing import Any, BinaryIO, Self
 from virtualzarr.errors import NodeExistsError, PublishError, VirtualZarrError, WriteError
 from virtualzarr.stores.files import filesystem, is_url
 from virtualzarr.stores.locks import writer_lock
+
+_log = logging.getLogger(__name__)
 
 _PART, _ASIDE = ".part", ".old"
 
@@ -111,6 +114,7 @@ def _tidy_up(place: str) -> None:
         if path.endswith(_ASIDE) and not os.path.lexists(place):
             os.rename(path, place)  # it was to be replaced, and was not
     for path in left:
+        _log.info("removed %s, left by a process that died", path)
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)
         else:

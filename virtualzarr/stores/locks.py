@@ -6,6 +6,7 @@ system releases them when a process dies. Elsewhere they exclude threads of this
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +15,8 @@ from typing import Any
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.store import Store, exclusive, held_locks, key_lock
+
+_log = logging.getLogger(__name__)
 
 WRITER = ".writer"
 """The key that is locked in a hierarchy, where nothing is ever stored."""
@@ -86,7 +89,9 @@ def _path_lock(folder: str, name: str, *, create: bool = False) -> Iterator[bool
     if path in held or not (create or os.path.isdir(folder)):
         yield path not in held
         return
+    _log.debug("waiting for the lock of %s", path)
     with LocalStore(folder).exclusive(name):
+        _log.debug("writing %s, with its lock", path)
         held.add(path)
         try:
             yield True
