@@ -63,7 +63,7 @@ class TestScan:
     def test_several_files_need_a_dimension(self, archive, tmp_path, capsys):
         output = tmp_path / "refs.json"
         assert main(["scan", *map(str, archive), "-o", str(output)]) == 1
-        assert "concat_dim" in capsys.readouterr().err
+        assert "--dim" in capsys.readouterr().err
         assert not output.exists()
 
     def test_chunks_that_need_a_copy(self, partial, tmp_path, capsys):

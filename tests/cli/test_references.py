@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
 import virtualzarr as vz
@@ -68,3 +72,135 @@ def test_a_dry_run_says_what_must_be_copied(tmp_path, capsys):
     assert main(["concat", *odd, "-d", "time", "-o", refs]) == 1
     assert main(["concat", *odd, "-d", "time", "-o", refs, "--plugin-codecs", "-q"]) == 0
     assert vz.open(refs)["time"][:].tolist() == list(range(6))
+
+
+def report_of(capsys):
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out)
+
+
+def test_reports_as_json(tmp_path, files, capsys):
+    refs = str(tmp_path / "refs.json")
+    assert main(["scan", *files[:1], "-o", refs, "--json"]) == 0
+    assert report_of(capsys)["arrays"] == 3
+    assert main(["append", refs, files[1], "-d", "time", "--json", "--dry-run"]) == 0
+    assert {line["path"] for line in report_of(capsys)["lines"]} == {"air", "time", "y"}
+    assert main(["append", refs, files[1], "-d", "time", "--json"]) == 0
+    assert report_of(capsys)["references"] == 11
+    assert main(["append", refs, files[1], "-d", "time", "--json", "--skip-duplicates"]) == 0
+    assert report_of(capsys) is None
+    assert main(["check", refs, "--json"]) == 0
+    assert report_of(capsys)["ok"] == files[:2]
+    assert main(["check", refs, "--json", "--dry-run"]) == 0
+    assert report_of(capsys) == {str(tmp_path): [2, 0]}
+    assert main(["rename", refs, files[0], "/x.nc", "--json", "--dry-run"]) == 0
+    assert report_of(capsys) == {files[0]: "/x.nc"}
+    assert main(["convert", refs, str(tmp_path / "x.zarr"), "--json"]) == 0
+    assert report_of(capsys)["zarr_format"] == 3
+    assert main(["copy", refs, str(tmp_path / "copy.zarr"), "--json"]) == 0
+    assert report_of(capsys)["arrays"] == 3
+    assert main(["info", refs, "--json"]) == 0
+    found = report_of(capsys)
+    assert found["members"]["air"]["shape"] == [8, 6]
+    assert found["members"]["air"]["dimension_names"] == ["time", "y"]
+    assert main(["tree", refs, "--json", "-L", "0"]) == 0
+    assert "members" not in report_of(capsys)
+
+
+@pytest.mark.parametrize("command", ["scan", "concat"])
+def test_scan_and_concat_have_the_same_options(tmp_path, files, command, capsys):
+    for dim in ("-d", "--dim", "--concat-dim"):
+        for n, more in enumerate(
+            ([], ["--form", "native"], ["--zarr-format", "3"], ["--relative"])
+        ):
+            target = tmp_path / f"{n}{dim}"
+            common = [*files, dim, "time", "-o", str(target), "--harmonize", "--on-error", "warn"]
+            assert main([command, *common, *more]) == 0, capsys.readouterr().err
+            assert vz.open(target)["time"].shape == (12,)
+
+
+def test_nothing_is_replaced_unless_asked(tmp_path, files, capsys):
+    """A pattern where the output should be takes the first file for it."""
+    before = Path(files[0]).read_bytes()
+    for option in ([], ["--overwrite"]):
+        assert main(["concat", "-d", "time", *option, "-o", *files]) == (0 if option else 1)
+        if not option:
+            assert (
+                "a file of the format hdf5 already; --overwrite replaces" in capsys.readouterr().err
+            )
+            assert Path(files[0]).read_bytes() == before
+    assert main(["scan", files[1], "-o", files[1], "--overwrite"]) == 1
+    assert "referred to" in capsys.readouterr().err
+    assert main(["convert", files[0], files[2]]) == 1
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_errors_speak_of_options(tmp_path, capsys):
+    odd = [str(write(tmp_path / f"{i}.nc", 3 * i, 3)) for i in range(2)]
+    refs = str(tmp_path / "refs.json")
+    assert main(["concat", *odd, "-d", "time", "-o", refs]) == 1
+    err = capsys.readouterr().err
+    assert "--copy" in err
+    assert "=True" not in err
+    assert main(["scan", odd[0], "-o", refs, "-q"]) == 0
+    assert main(["append", refs, odd[0], "-d", "time"]) == 1
+    assert "--skip-duplicates leaves out" in capsys.readouterr().err
+
+
+def test_what_is_done_is_said_if_asked(tmp_path, files, capsys):
+    refs = str(tmp_path / "refs.json")
+    assert main(["scan", files[0], "-o", refs, "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["scan", files[0], "-o", refs, "-q", "-v"]) == 0
+    err = capsys.readouterr().err
+    assert "virtualzarr.scanning: scanned 1 files" in err
+    assert "virtualzarr.formats.hdf5" not in err
+    assert main(["scan", files[0], "-o", refs, "-q", "-vv"]) == 0
+    assert f"virtualzarr.formats.hdf5: scanned {files[0]}" in capsys.readouterr().err
+
+
+def test_storage_options(tmp_path, files, monkeypatch, capsys):
+    """They reach the file systems: of what is read, and of what is written."""
+    fsspec = pytest.importorskip("fsspec")
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    seen = []
+
+    class Asking(MemoryFileSystem):
+        protocol = "asking"
+        cachable = False
+
+        def __init__(self, *args, **options):
+            seen.append({k: v for k, v in options.items() if k in ("key", "anon")})
+            super().__init__(*args, **options)
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            return MemoryFileSystem._strip_protocol(str(path).replace("asking://", "memory://"))
+
+    fsspec.register_implementation("asking", Asking, clobber=True)
+    place = f"/{tmp_path.name}"
+    fsspec.filesystem("memory").pipe(f"{place}/a.nc", Path(files[0]).read_bytes())
+    command = ["scan", f"asking:/{place}/a.nc", "--storage-options", "anon=true"]
+    assert main([*command, "-o", str(tmp_path / "refs.json")]) == 0, capsys.readouterr().err
+    assert {"anon": True} in seen
+    assert {"key": 3} not in seen
+    assert main([*command, "-o", f"asking:/{place}/refs.json", "--output-options", "key=3"]) == 0
+    assert {"key": 3} in seen
+    seen.clear()
+    assert main(["info", f"asking:/{place}/a.nc", "--storage-options", '{"key": 4}']) == 0
+    assert {"key": 4} in seen
+    assert main(["info", files[0], "--storage-options", "nonsense"]) == 2
+    assert "neither key=value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion(shell, capsys, monkeypatch):
+    pytest.importorskip("shtab")
+    assert main(["completion", shell]) == 0
+    out = capsys.readouterr().out
+    assert "--skip-duplicates" in out or "skip-duplicates" in out
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", shell]) == 1
+    assert "virtualzarr[completion]" in capsys.readouterr().err

@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+from virtualzarr.cli.options import mapping, opening_options, print_report, printing_options
+
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
 
@@ -28,7 +30,7 @@ examples:
 def add_copy(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command to those of a parser."""
     parser = commands.add_parser(
-        "copy", parents=[common], epilog=_EPILOG,
+        "copy", parents=[common, opening_options(), printing_options()], epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="copy an array or a hierarchy, with other chunks, codecs or formats if asked for",
         description="Copy an array, or a group with everything in it, into a Zarr hierarchy. What "
@@ -66,7 +68,8 @@ def add_copy(commands: Any, common: argparse.ArgumentParser) -> None:
     add("--format", metavar="F", help="format of SRC (default: detected)")
     add("--on-error", choices=("raise", "warn"), default="raise",
         help="what to do about a variable that cannot be read (default: raise)")  # fmt: skip
-    add("-q", "--quiet", action="store_true", help="no progress bar, no report")
+    add("--output-options", type=mapping, metavar="OPTIONS",
+        help="how the URL of DST is opened (default: as --storage-options)")  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -93,10 +96,12 @@ def run(options: argparse.Namespace) -> int:
         progress=False if options.quiet else None,
         format=options.format,
         on_error=options.on_error,
+        allowed=options.allowed,
+        storage_options=options.storage_options,
+        destination_options=options.output_options or options.storage_options,
         **given,
     )
-    if not options.quiet:
-        print(report)
+    print_report(options, report)
     return 0
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from virtualzarr.array import Array, existing
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.group import Group
+from virtualzarr.metadata.new import plain_json
 
 _SHOWN = 5
 
@@ -53,6 +54,33 @@ def tree(node: Array | Group, level: int | None = None) -> str:
     if isinstance(node, Array):
         return f"/{node.path} {node.shape} {node.dtype}"
     return "\n".join([node.tree(level), *_refused(node)])
+
+
+def as_json(node: Array | Group, level: int | None = None) -> dict[str, Any]:
+    """Return what is in a node as JSON has it.
+
+    Examples
+    --------
+    >>> as_json(Group({"title": "weather"}))
+    {'node': 'group', 'attributes': {'title': 'weather'}, 'members': {}, 'refused': {}}
+    """
+    if isinstance(node, Array):
+        return {
+            "node": "array",
+            "shape": list(node.shape),
+            "dtype": str(node.dtype),
+            "dimension_names": list(node.dims),
+            "chunks": chunk_lengths(node),
+            "codecs": [codec.name for codec in node.metadata.pipeline.codecs],
+            "nchunks": node.nchunks,
+            "nbytes": node.nbytes,
+            "attributes": plain_json(dict(node.attrs)),
+        }
+    found: dict[str, Any] = {"node": "group", "attributes": plain_json(dict(node.attrs))}
+    if level is None or level > 0:
+        deeper = None if level is None else level - 1
+        found["members"] = {name: as_json(node[name], deeper) for name in node}
+    return {**found, "refused": dict(node.refused)}
 
 
 def _refused(group: Group) -> Iterator[str]:

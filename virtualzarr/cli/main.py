@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from virtualzarr.cli.copy import add_copy
+from virtualzarr.cli.options import common_options, logging_to_stderr, opening_options
 from virtualzarr.cli.references import add_references
+from virtualzarr.cli.wording import in_options
 
 OK, FAILED, MISUSED = 0, 1, 2
 
@@ -39,23 +44,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     run: Callable[[argparse.Namespace], int] = options.run
-    with warnings.catch_warnings():
-        warnings.showwarning = _print_warning  # type: ignore[assignment]
+    with logging_to_stderr(options.verbose), warnings.catch_warnings():
+        warnings.showwarning = partial(_print_warning, options.parser)
         if options.debug:
             return run(options)
         try:
             return run(options)
         except KeyboardInterrupt:
             print("virtualzarr: interrupted", file=sys.stderr)
+        except BrokenPipeError:
+            # Whoever reads what is printed has had enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except Exception as error:
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-            text = str(error) or type(error).__name__
+            text = in_options(str(error) or type(error).__name__, options.parser)
             print(f"virtualzarr: error: {text}{notes}", file=sys.stderr)
         return FAILED
 
 
-def _print_warning(message: Any, category: type[Warning], *place: Any) -> None:
-    print(f"virtualzarr: warning: {message}", file=sys.stderr)
+def _print_warning(
+    parser: argparse.ArgumentParser, message: Any, category: type[Warning], *place: Any
+) -> None:
+    print(f"virtualzarr: warning: {in_options(str(message), parser)}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,59 +76,39 @@ def _parser() -> argparse.ArgumentParser:
         description="Zarr datasets over files as they are: nothing is copied unless asked.",
     )
     parser.add_argument("--version", action="version", version=f"virtualzarr {__version__}")
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--debug", action="store_true", help="show tracebacks")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_scan(commands, common)
+    common = common_options()
     _add_info(commands, common)
     _add_tree(commands, common)
-    add_copy(commands, common)
     add_references(commands, common)
+    add_copy(commands, common)
+    _add_completion(commands, common)
     _add_demo(commands, common)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)
     return parser
 
 
-def _add_scan(commands: Any, common: argparse.ArgumentParser) -> None:
-    scan = commands.add_parser(
-        "scan", parents=[common], help="write a reference file for one file or for many joined"
-    )
-    scan.set_defaults(run=_scan)
-    scan.add_argument("files", nargs="+", metavar="FILE", help="paths, URLs or patterns")
-    scan.add_argument("-o", "--output", required=True, metavar="REFS", help="file to write")
-    scan.add_argument("--concat-dim", metavar="DIM", help="dimension along which files follow")
-    _add_format(scan)
-    scan.add_argument(
-        "--on-error", choices=("raise", "warn"), default="raise",
-        help="what to do about a variable that cannot be virtualized (default: raise)",
-    )  # fmt: skip
-    scan.add_argument(
-        "--copy", action="store_true",
-        help="store anew the chunks that no other tool could read where they are",
-    )  # fmt: skip
-    scan.add_argument(
-        "--overwrite", action="store_true",
-        help="replace what is there, whatever it is, but never a file that is referred to "
-        "(default: only references of the same form)",
-    )  # fmt: skip
-    scan.add_argument("-q", "--quiet", action="store_true", help="no progress bar, no report")
-
-
 def _add_info(commands: Any, common: argparse.ArgumentParser) -> None:
-    info = commands.add_parser("info", parents=[common], help="show what is in a file")
+    info = commands.add_parser(
+        "info", parents=[common, opening_options()], help="show what is in a file"
+    )
     info.set_defaults(run=_info)
     info.add_argument("path", metavar="PATH", help="file, directory, URL or reference file")
     info.add_argument("node", nargs="?", default="", metavar="NODE", help="a group or array in it")
+    info.add_argument("--json", action="store_true", help="print JSON")
     _add_format(info)
 
 
 def _add_tree(commands: Any, common: argparse.ArgumentParser) -> None:
     tree = commands.add_parser(
-        "tree", parents=[common], help="show the arrays and groups in a file"
+        "tree", parents=[common, opening_options()], help="show the arrays and groups in a file"
     )
     tree.set_defaults(run=_tree)
     tree.add_argument("path", metavar="PATH", help="file, directory, URL or reference file")
     tree.add_argument("node", nargs="?", default="", metavar="NODE", help="a group or array in it")
     tree.add_argument("-L", "--level", type=_level, metavar="N", help="go no more levels deep")
+    tree.add_argument("--json", action="store_true", help="print JSON")
     _add_format(tree)
 
 
@@ -137,24 +127,31 @@ def _add_demo(commands: Any, common: argparse.ArgumentParser) -> None:
     demo.add_argument("--keep", metavar="DIR", help="leave the files in this directory")
 
 
+def _add_completion(commands: Any, common: argparse.ArgumentParser) -> None:
+    completion = commands.add_parser(
+        "completion", parents=[common], help="print what lets a shell complete these commands",
+        epilog='such as: virtualzarr completion bash > '
+        "~/.local/share/bash-completion/completions/virtualzarr",
+    )  # fmt: skip
+    completion.set_defaults(run=_completion)
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+
+
+def _completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError as error:
+        from virtualzarr.errors import MissingDependencyError
+
+        raise MissingDependencyError(
+            "completion needs shtab: pip install 'virtualzarr[completion]'"
+        ) from error
+    print(shtab.complete(_parser(), options.shell))
+    return OK
+
+
 def _add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", metavar="F", help="format of the files (default: detected)")
-
-
-def _scan(options: argparse.Namespace) -> int:
-    import virtualzarr
-
-    group = virtualzarr.virtualize(
-        options.files,
-        options.concat_dim,
-        format=options.format,
-        on_error=options.on_error,
-        progress=False if options.quiet else None,
-    )
-    report = group.publish(options.output, copy=options.copy, overwrite=options.overwrite)
-    if not options.quiet:
-        print(report)
-    return OK
 
 
 def _opened(options: argparse.Namespace) -> Any:
@@ -164,20 +161,25 @@ def _opened(options: argparse.Namespace) -> Any:
     with warnings.catch_warnings():
         # What is refused is in the group.
         warnings.simplefilter("ignore")
-        return open(options.path, options.node, format=options.format, on_error="warn")
+        return open(
+            options.path, options.node, format=options.format, on_error="warn",
+            storage_options=options.storage_options, allowed=options.allowed,
+        )  # fmt: skip
 
 
 def _info(options: argparse.Namespace) -> int:
-    from virtualzarr.cli.info import describe
+    from virtualzarr.cli.info import as_json, describe
 
-    print(describe(_opened(options)))
+    node = _opened(options)
+    print(json.dumps(as_json(node), indent=2) if options.json else describe(node))
     return OK
 
 
 def _tree(options: argparse.Namespace) -> int:
-    from virtualzarr.cli.info import tree
+    from virtualzarr.cli.info import as_json, tree
 
-    print(tree(_opened(options), options.level))
+    node, level = _opened(options), options.level
+    print(json.dumps(as_json(node, level), indent=2) if options.json else tree(node, level))
     return OK
 
 

@@ -1,4 +1,4 @@
-"""The commands on references: concat, append, check, convert, rename."""
+"""The commands on references: scan, concat, append, check, convert, rename."""
 
 from __future__ import annotations
 
@@ -6,57 +6,54 @@ import argparse
 import os
 from typing import Any
 
-FORMS = ("json", "parquet", "icechunk", "native")
+from virtualzarr.cli.options import (
+    mapping,
+    opening_options,
+    placing_options,
+    print_report,
+    printing_options,
+    scanning_options,
+    writing_options,
+)
 
 
 def add_references(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the commands to the parser."""
-    writing = argparse.ArgumentParser(add_help=False)
-    writing.add_argument(
-        "--dry-run", action="store_true",
-        help="write nothing; show what would be virtual and what would have to be copied",
-    )  # fmt: skip
-    writing.add_argument("-q", "--quiet", action="store_true", help="no progress bar, no report")
-    copying = argparse.ArgumentParser(add_help=False)
-    copying.add_argument(
-        "--copy", action="store_true",
-        help="store anew the chunks that no other tool could read where they are",
-    )  # fmt: skip
-    copying.add_argument(
-        "--plugin-codecs", action="store_true",
-        help="readers have virtualzarr installed: chunks that are only too long need no copy",
-    )  # fmt: skip
-    scanning = argparse.ArgumentParser(add_help=False)
-    scanning.add_argument("--format", metavar="F", help="format of the files (default: detected)")
-    scanning.add_argument(
-        "--harmonize", action="store_true",
-        help="resolve differences in packing, time units and fill values",
-    )  # fmt: skip
-    placing = argparse.ArgumentParser(add_help=False)
-    placing.add_argument("--form", choices=FORMS, help="of the references (default: by the name)")
-    placing.add_argument(
-        "--overwrite", action="store_true",
-        help="replace what is there, whatever it is, but never a file that is referred to "
-        "(default: only references of the same form)",
-    )  # fmt: skip
-    placing.add_argument(
-        "--relative", action="store_true", help="name local files as seen from the references"
-    )
-    _add_concat(commands, [common, writing, copying, scanning, placing])
-    _add_append(commands, [common, writing, copying, scanning])
-    _add_check(commands, [common])
-    _add_convert(commands, [common, writing, copying, placing])
-    _add_rename(commands, [common, writing])
+    base = [common, opening_options(), printing_options()]
+    scanning, writing, placing = scanning_options(), writing_options(), placing_options()
+    making = [*base, scanning, writing, placing]
+    text = "write references to one file, or to many that are joined along a dimension"
+    _add_making(commands, "scan", making, text, required=False)
+    _add_making(commands, "concat", making, "the same, of files that must be joined", required=True)
+    _add_append(commands, [*base, scanning, writing])
+    _add_check(commands, base)
+    _add_convert(commands, [*base, writing, placing])
+    _add_rename(commands, base)
 
 
-def _add_concat(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
-    concat = commands.add_parser(
-        "concat", parents=parents, help="join files along a dimension, as references"
-    )
-    concat.set_defaults(run=_concat)
-    concat.add_argument("files", nargs="+", metavar="FILE", help="paths, URLs or patterns")
-    concat.add_argument("-o", "--output", required=True, metavar="REFS", help="what to write")
-    concat.add_argument("-d", "--dim", required=True, help="dimension along which files follow")
+def _add_making(
+    commands: Any, name: str, parents: list[argparse.ArgumentParser], text: str, *, required: bool
+) -> None:
+    parser = commands.add_parser(name, parents=parents, help=text)
+    parser.set_defaults(run=_make)
+    _add_files(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="REFS", help="what to write")
+    _add_dim(parser, required=required)
+    parser.add_argument(
+        "--output-options", type=mapping, metavar="OPTIONS",
+        help="how the URL of REFS is opened (default: as --storage-options)",
+    )  # fmt: skip
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="paths, URLs or patterns")
+
+
+def _add_dim(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "-d", "--dim", "--concat-dim", dest="dim", metavar="DIM", required=required,
+        help="dimension along which files follow",
+    )  # fmt: skip
 
 
 def _add_append(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -65,8 +62,8 @@ def _add_append(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     )
     append.set_defaults(run=_append)
     append.add_argument("target", metavar="REFS", help="references to be added to")
-    append.add_argument("files", nargs="+", metavar="FILE", help="paths, URLs or patterns")
-    append.add_argument("-d", "--dim", required=True, help="dimension along which files follow")
+    _add_files(append)
+    _add_dim(append, required=True)
     append.add_argument(
         "--skip-duplicates", action="store_true", help="leave out files that are there already"
     )
@@ -101,43 +98,48 @@ def _add_rename(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     rename.add_argument("target", metavar="REFS", help="references")
     rename.add_argument("old", metavar="OLD", help="URL or path of a file or a folder")
     rename.add_argument("new", metavar="NEW", help="what it is called from now on")
+    rename.add_argument("--dry-run", action="store_true", help="write nothing")
 
 
-def _joining(options: argparse.Namespace) -> dict[str, Any]:
-    return {"harmonize": True} if options.harmonize else {}
+def _opening(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how files are opened."""
+    return {"storage_options": options.storage_options, "allowed": options.allowed}
 
 
-def _concat(options: argparse.Namespace) -> int:
+def _scanning(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how files are scanned and joined."""
+    return {
+        "format": options.format,
+        "on_error": options.on_error,
+        "progress": False if options.quiet or options.json else None,
+        **({"harmonize": True} if options.harmonize else {}),
+        **_opening(options),
+    }
+
+
+def _placing(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how references are written, and in which form."""
+    names = ("form", "zarr_format", "copy", "plugin_codecs", "relative", "overwrite")
+    return {name: getattr(options, name) for name in names}
+
+
+def _make(options: argparse.Namespace) -> int:
     import virtualzarr
-
-    group = virtualzarr.virtualize(
-        options.files,
-        options.dim,
-        format=options.format,
-        progress=False if options.quiet else None,
-        **_joining(options),
-    )
-    return _published(options, group, options.output)
-
-
-def _published(options: argparse.Namespace, group: Any, target: str) -> int:
     from virtualzarr.publish import preview, publish
 
+    group = virtualzarr.virtualize(options.files, options.dim, **_scanning(options))
     if options.dry_run:
-        plugins = options.plugin_codecs
-        print(preview(group, target, form=options.form, plugin_codecs=plugins))
+        names = ("form", "zarr_format", "plugin_codecs")
+        wishes = {name: getattr(options, name) for name in names}
+        print_report(options, preview(group, options.output, **wishes))
         return 0
+    how = options.output_options or options.storage_options
+    how_far = False if options.quiet or options.json else None
     report = publish(
-        group,
-        target,
-        form=options.form,
-        copy=options.copy,
-        plugin_codecs=options.plugin_codecs,
-        relative=options.relative,
-        overwrite=options.overwrite,
-    )
-    if not options.quiet:
-        print(report)
+        group, options.output, on_error=options.on_error, storage_options=how, progress=how_far,
+        **_placing(options),
+    )  # fmt: skip
+    print_report(options, report)
     return 0
 
 
@@ -152,12 +154,10 @@ def _append(options: argparse.Namespace) -> int:
         plugin_codecs=options.plugin_codecs,
         duplicates="skip" if options.skip_duplicates else "raise",
         dry_run=options.dry_run,
-        format=options.format,
-        progress=False if options.quiet else None,
-        **_joining(options),
+        **_scanning(options),
     )
-    if options.dry_run or not options.quiet:
-        print("all files are there already" if report is None else report)
+    text = "all files are there already" if report is None else None
+    print_report(options, report, text)
     return 0
 
 
@@ -165,27 +165,29 @@ def _check(options: argparse.Namespace) -> int:
     import virtualzarr
 
     if options.dry_run:
-        print(_asked_for(options.path))
+        asked = _asked_for(options)
+        lines = [
+            f"{count:,} files in {folder}, of {unknown:,} nothing is noted"
+            for folder, (count, unknown) in asked.items()
+        ]
+        total = sum(count for count, _ in asked.values())
+        print_report(options, asked, "\n".join([f"would ask for {total:,} files", *lines]))
         return 0
-    report = virtualzarr.check(options.path)
-    print(report.text())
+    report = virtualzarr.check(options.path, **_opening(options))
+    print_report(options, report)
     return 0 if report.good else 1
 
 
-def _asked_for(path: str) -> str:
+def _asked_for(options: argparse.Namespace) -> dict[str, tuple[int, int]]:
     """Return how many files a check asks for in each folder, and of how many nothing is noted."""
     import virtualzarr
     from virtualzarr.growing.published import sources_of
 
     folders: dict[str, list[bool]] = {}
-    for source in sources_of(virtualzarr.open(path)):
+    for source in sources_of(virtualzarr.open(options.path, **_opening(options))):
         noted = source.size is not None or source.etag is not None or source.mtime_ns is not None
         folders.setdefault(os.path.dirname(source.uri), []).append(noted)
-    lines = [
-        f"{len(noted):,} files in {folder}, of {noted.count(False):,} nothing is noted"
-        for folder, noted in sorted(folders.items())
-    ]
-    return "\n".join([f"would ask for {sum(map(len, folders.values())):,} files", *lines])
+    return {folder: (len(n), n.count(False)) for folder, n in sorted(folders.items())}
 
 
 def _convert(options: argparse.Namespace) -> int:
@@ -195,24 +197,23 @@ def _convert(options: argparse.Namespace) -> int:
         options.source,
         options.target,
         dry_run=options.dry_run,
-        form=options.form,
-        copy=options.copy,
-        plugin_codecs=options.plugin_codecs,
-        relative=options.relative,
-        overwrite=options.overwrite,
+        **_opening(options),
+        **_placing(options),
     )
-    if options.dry_run or not options.quiet:
-        print(report)
+    print_report(options, report)
     return 0
 
 
 def _rename(options: argparse.Namespace) -> int:
     import virtualzarr
 
-    names = {options.old: options.new}
-    new = virtualzarr.rename(options.target, names, dry_run=options.dry_run)
-    if options.dry_run or not options.quiet:
-        for old, name in new.items():
-            print(f"{old} -> {name}")
-        print(f"{len(new):,} file{'' if len(new) == 1 else 's'} renamed")
+    new = virtualzarr.rename(
+        options.target,
+        {options.old: options.new},
+        dry_run=options.dry_run,
+        storage_options=options.storage_options,
+    )
+    lines = [f"{old} -> {name}" for old, name in new.items()]
+    lines.append(f"{len(new):,} file{'' if len(new) == 1 else 's'} renamed")
+    print_report(options, new, "\n".join(lines))
     return 0

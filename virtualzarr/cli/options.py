@@ -1,0 +1,173 @@
+"""Options that several commands have, each said once, and what is printed of results."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+FORMS = ("json", "parquet", "icechunk", "native")
+
+
+def _parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(add_help=False)
+
+
+def common_options() -> argparse.ArgumentParser:
+    """Return what all commands have."""
+    parser = _parser()
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0,
+        help="say what is done; -vv: in every detail",
+    )  # fmt: skip
+    return parser
+
+
+def opening_options() -> argparse.ArgumentParser:
+    """Return how files are opened."""
+    parser = _parser()
+    parser.add_argument(
+        "--storage-options", type=mapping, metavar="OPTIONS",
+        help="how URLs are opened, as fsspec has it: key=value,... or JSON, such as anon=true",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allowed", action="append", metavar="PLACE",
+        help="folder or URL that references may reach (may be given several times)",
+    )  # fmt: skip
+    return parser
+
+
+def printing_options() -> argparse.ArgumentParser:
+    """Return what is printed of a result."""
+    parser = _parser()
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar, no report")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser
+
+
+def scanning_options() -> argparse.ArgumentParser:
+    """Return how files are scanned and joined."""
+    parser = _parser()
+    parser.add_argument("--format", metavar="F", help="format of the files (default: detected)")
+    parser.add_argument(
+        "--on-error", choices=("raise", "warn"), default="raise",
+        help="what to do about a variable that cannot be virtualized (default: raise)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--harmonize", action="store_true",
+        help="resolve differences in packing, time units and fill values",
+    )  # fmt: skip
+    return parser
+
+
+def writing_options() -> argparse.ArgumentParser:
+    """Return how references are written."""
+    parser = _parser()
+    parser.add_argument(
+        "--dry-run", action="store_true",
+        help="write nothing; show what would be virtual and what would have to be copied",
+    )  # fmt: skip
+    parser.add_argument(
+        "--copy", action="store_true",
+        help="store anew the chunks that no other tool could read where they are",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plugin-codecs", action="store_true",
+        help="readers have virtualzarr installed: chunks that are only too long need no copy",
+    )  # fmt: skip
+    return parser
+
+
+def placing_options() -> argparse.ArgumentParser:
+    """Return where references are written, and in which form."""
+    parser = _parser()
+    parser.add_argument("--form", choices=FORMS, help="of the references (default: by the name)")
+    parser.add_argument(
+        "--zarr-format", type=int, choices=(2, 3), help="of the documents (default: 2 if it does)"
+    )
+    parser.add_argument(
+        "--relative", action="store_true", help="name local files as seen from the references"
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true",
+        help="replace what is there, whatever it is, but never a file that is referred to "
+        "(default: only references of the same form)",
+    )  # fmt: skip
+    return parser
+
+
+def mapping(text: str) -> dict[str, Any]:
+    """Read options of a file system.
+
+    Examples
+    --------
+    >>> mapping("anon=true,profile=me"), mapping('{"client_kwargs": {"region_name": "eu"}}')
+    ({'anon': True, 'profile': 'me'}, {'client_kwargs': {'region_name': 'eu'}})
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            found: dict[str, Any] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+        return found
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither key=value,... nor JSON")
+    return {name: _value(value) for name, _, value in pairs}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+@contextmanager
+def logging_to_stderr(verbose: int) -> Iterator[None]:
+    """Show what is logged, from information on for 1, everything for 2 and more."""
+    if not verbose:
+        yield
+        return
+    logger, handler = logging.getLogger("virtualzarr"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def print_report(options: argparse.Namespace, report: Any, text: str | None = None) -> None:
+    """Print what came of a command: as JSON, as text, or not at all."""
+    if options.json:
+        print(json.dumps(as_json(report), indent=2))
+    elif not options.quiet or getattr(options, "dry_run", False):
+        print(report if text is None else text)
+
+
+def as_json(value: Any) -> Any:
+    """Return a report as JSON has it.
+
+    Examples
+    --------
+    >>> from virtualzarr.growing import CheckReport
+    >>> as_json(CheckReport(("a.nc",), {}, (), ()))
+    {'ok': ['a.nc'], 'changed': {}, 'missing': [], 'unknown': []}
+    """
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: as_json(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(name): as_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return value
