@@ -386,6 +386,8 @@ class BoxProjection(Projection):
         """Return the coordinates of touched cells; see `Projection.cells`."""
         ndim, shape = len(self.axes), self.cell_shape
         every, count = self._is_every(indices), self._count
+        if not count:  # however many there are along the other axes
+            return np.empty((0, ndim), np.int64)
         if every and count <= FEW:
             found = list(product(*[axis.listed() for axis in self.axes]))
             return np.array(found, np.int64).reshape(count, ndim)

@@ -121,6 +121,10 @@ class WriteError(PublishError, OSError):
     """A file cannot be written: there is no space, no permission, or no such folder."""
 
 
+class OutOfMemoryError(VirtualZarrError, MemoryError):
+    """What is asked for is larger than the memory there is."""
+
+
 class RefusedWarning(UserWarning):
     """A variable could not be virtualized; the rest of the file works."""
 

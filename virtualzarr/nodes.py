@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from virtualzarr.array import Array
 from virtualzarr.creation import Mode, checked_mode
-from virtualzarr.errors import NodeNotFoundError, UnsupportedError
+from virtualzarr.errors import MetadataError, NodeNotFoundError, UnsupportedError
 from virtualzarr.group import Group
 from virtualzarr.hierarchy import MARKERS, node_path, read_node, write_node
 from virtualzarr.keywords import strict_keywords
@@ -27,11 +27,9 @@ def open_hierarchy(
     *,
     zarr_format: int | None = None,
     access: Access | None = None,
+    use_consolidated: bool | None = None,
 ) -> Array | Group:
     """Open the array or group under a path of a store, v3 before v2 if no format is asked for.
-
-    Consolidated metadata are used in stores that are only read: where there are writers, they may
-    not be up to date.
 
     Parameters
     ----------
@@ -40,30 +38,47 @@ def open_hierarchy(
     zarr_format : int, optional
     access : Access, optional
         Which files manifests in the store may refer to.
+    use_consolidated : bool, optional
+        Whether members of a group are what its consolidated metadata say, and not what the members'
+        own documents say. By default they are in stores that are only read: where there are
+        writers, they may not be up to date.
 
     Raises
     ------
     NodeNotFoundError
         If nothing is stored there.
     MetadataError
-        If a document breaks its specification.
+        If a document breaks its specification, or consolidated metadata are asked for that a group
+        does not have.
     """
     path = normalize_path(path)
     metadata = read_node(store, path, zarr_format).metadata
     if isinstance(metadata, ArrayMetadata):
         return Array.stored(metadata, store, path, access)
-    if getattr(store, "writable", False):
-        if PENDING in metadata.extra:
-            settle(store, path)
+    writable = getattr(store, "writable", False)
+    if writable and PENDING in metadata.extra:
+        settle(store, path)
+    if use_consolidated is False or (use_consolidated is None and writable):
         metadata = metadata.replace(consolidated=None)
-    return group_of(metadata, store, path, access)
+    elif use_consolidated and metadata.consolidated is None:
+        raise MetadataError(
+            "use_consolidated: the group has no consolidated metadata",
+            file=store.uri,
+            variable=path or "/",
+        )
+    return group_of(metadata, store, path, access, use_consolidated)
 
 
 def group_of(
-    metadata: GroupMetadata, store: Store, path: str, access: Access | None = None
+    metadata: GroupMetadata,
+    store: Store,
+    path: str,
+    access: Access | None = None,
+    use_consolidated: bool | None = None,
 ) -> Group:
     """Return the group that metadata describe, whose members lie below a path of a store."""
-    return Group(metadata.attributes, StoredMembers(store, path, metadata, access), path)
+    members = StoredMembers(store, path, metadata, access, use_consolidated)
+    return Group(metadata.attributes, members, path)
 
 
 class StoredMembers(Mapping[str, "Array | Group"]):
@@ -77,12 +92,19 @@ class StoredMembers(Mapping[str, "Array | Group"]):
     """
 
     def __init__(
-        self, store: Store, path: str, metadata: GroupMetadata, access: Access | None = None
+        self,
+        store: Store,
+        path: str,
+        metadata: GroupMetadata,
+        access: Access | None = None,
+        use_consolidated: bool | None = None,
     ) -> None:
         self.store = store
         self.path = path
         self.metadata = metadata
         self.access = access
+        # Those asked for are this group's: groups below need not have any of their own.
+        self._use_consolidated = None if use_consolidated else use_consolidated
         self._names: list[str] | None = None
 
     def _join(self, name: str) -> str:
@@ -92,12 +114,16 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         path = self._join(name)
         everything = self.metadata.consolidated
         if everything is None:
+            how: dict[str, Any] = {
+                "access": self.access,
+                "use_consolidated": self._use_consolidated,
+            }
             try:
                 return open_hierarchy(
-                    self.store, path, zarr_format=self.metadata.zarr_format, access=self.access
+                    self.store, path, zarr_format=self.metadata.zarr_format, **how
                 )
             except NodeNotFoundError:
-                return open_hierarchy(self.store, path, access=self.access)
+                return open_hierarchy(self.store, path, **how)
         if name in everything.refused:
             raise everything.refused[name].with_traceback(None)
         metadata = everything.nodes.get(name)
@@ -107,7 +133,8 @@ class StoredMembers(Mapping[str, "Array | Group"]):
             raise KeyError(name)
         group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)
         below = Consolidated(_below(everything.nodes, name), _below(everything.refused, name))
-        return group_of(group.replace(consolidated=below), self.store, path, self.access)
+        group = group.replace(consolidated=below)
+        return group_of(group, self.store, path, self.access, self._use_consolidated)
 
     def _listed(self) -> list[str]:
         # Where there are writers, names may come and go.
@@ -208,6 +235,7 @@ def open_group(
     mode: Mode | None = None,
     zarr_format: int | None = None,
     attributes: Mapping[str, Any] | None = None,
+    use_consolidated: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Open a group, or make it.
@@ -218,6 +246,8 @@ def open_group(
         As for `open_array`.
     attributes : mapping, optional
         Attributes of a group that is made.
+    use_consolidated : bool, optional
+        As for `open`.
 
     Raises
     ------
@@ -235,7 +265,9 @@ def open_group(
     if mode not in ("w", "w-"):
         shown = read_only(target) if mode == "r" else target
         try:
-            node = open_hierarchy(shown, path, zarr_format=zarr_format)
+            node = open_hierarchy(
+                shown, path, zarr_format=zarr_format, use_consolidated=use_consolidated
+            )
         except NodeNotFoundError:
             if mode != "a":
                 raise

@@ -37,6 +37,7 @@ def open(
     cache: ChunkCache | None = None,
     recheck_cached_metadata: Recheck | None = None,
     recheck_cached_data: Recheck | None = None,
+    use_consolidated: bool | None = None,
     **wishes: Unpack[ArrayWishes],
 ) -> Array | Group:
     """Open an array or group: a Zarr hierarchy, a reference file, or any format that scans.
@@ -58,6 +59,11 @@ def open(
         URLs up to a ``/``.
     cache, recheck_cached_metadata, recheck_cached_data
         As for `open_array`; of a group, for all arrays in it.
+    use_consolidated : bool, optional
+        Whether the members of a stored group are what its consolidated metadata say, where they and
+        the members' own documents disagree. True asks for them, False never looks at them. By
+        default they are believed, as zarr-python does, with the mode "r"; where there may be
+        writers, the members' own documents count.
     **wishes
         The parameters of `create_array`: what an array must be, or is made as.
 
@@ -86,8 +92,13 @@ def open(
     if isinstance(target, str | os.PathLike):
         _log.debug("opening %s as %s, mode %s", target, format, mode)
     if format == "zarr":
-        node = _open_zarr(target, path, mode, storage_options, allowed, wishes)
+        node = _open_zarr(target, path, mode, storage_options, allowed, use_consolidated, wishes)
     else:
+        if use_consolidated is not None:
+            raise UnsupportedError(
+                "use_consolidated: only stored Zarr hierarchies have consolidated metadata",
+                file=str(target),
+            )
         node = _open_file(target, path, mode, format, on_error, storage_options, allowed)
         _check_node(node, str(target), wishes)
     node.caching = caching
@@ -144,6 +155,7 @@ def _open_zarr(
     mode: Mode,
     storage_options: Mapping[str, Any] | None,
     allowed: str | Iterable[str] | None,
+    use_consolidated: bool | None,
     wishes: ArrayWishes,
 ) -> Array | Group:
     store = open_store(target, storage_options)
@@ -152,7 +164,13 @@ def _open_zarr(
     if mode in ("r", "r+", "a"):
         shown = read_only(store) if mode == "r" else store
         try:
-            node = open_hierarchy(shown, path, zarr_format=zarr_format, access=access)
+            node = open_hierarchy(
+                shown,
+                path,
+                zarr_format=zarr_format,
+                access=access,
+                use_consolidated=use_consolidated,
+            )
         except NodeNotFoundError:
             if mode != "a":
                 raise

@@ -17,9 +17,10 @@ from grids import RegularGrid
 from virtualzarr import Array
 from virtualzarr.array import pools, reader
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.errors import ChunkNotFoundError, CodecError, SourceError
+from virtualzarr.errors import ChunkNotFoundError, CodecError, OutOfMemoryError, SourceError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores import MemoryStore
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
@@ -159,6 +160,30 @@ def test_blocks_larger_than_memory(edge, codecs):
     with pytest.raises((CodecError, MemoryError, ValueError)) as caught:
         vz.open(store)[:3]
     assert "chunk 0" in str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
+
+
+def test_selections_larger_than_memory():
+    for length in (2**45, 2**62):
+        store = {"zarr.json": document((length,), regular(1000))}
+        array = vz.open(store)
+        for read in (lambda array: array[...], lambda array: array.oindex[:]):
+            with pytest.raises(OutOfMemoryError, match=r"no memory for the \d+ bytes that are sel"):
+                read(array)
+        assert array[5:7].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "codecs", [[BYTES], [BYTES, GZIP], [BYTES, "zstd"], ["vlen-utf8"]], ids=str
+)
+def test_changes_of_blocks_larger_than_memory(codecs):
+    kind = {"data_type": "string", "fill_value": ""} if codecs == ["vlen-utf8"] else {}
+    grid = regular(2**45)
+    store = MemoryStore({"zarr.json": document((10,), grid, *codecs, **kind), "c/0": b"abcd"})
+    array = vz.open(store, mode="r+")
+    with pytest.raises(CodecError):
+        array[0] = "x" if kind else 5
+    with pytest.raises(CodecError):
+        array.resize((5,))
 
 
 def test_other_errors_of_codecs_say_where_they_happened(tmp_path, monkeypatch):

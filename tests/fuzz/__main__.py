@@ -6,6 +6,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -13,11 +14,14 @@ from random import Random
 from tests.fuzz.corpus import corpus, real_folder, write_neighbours
 from tests.fuzz.target import EXTENSIONS
 
+# What is tried without files: modules with `look(random, seconds=...)`, which yields findings.
+MODULES = {"stores": "tests.fuzz.stores"}
+
 
 def main() -> int:
     """Run, and return how many kinds of findings there were, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("format", choices=sorted(EXTENSIONS))
+    parser.add_argument("format", choices=sorted([*EXTENSIONS, *MODULES]))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--findings", type=Path, help="folder to keep the files in")
     parser.add_argument("--seed", type=int, default=0)
@@ -26,6 +30,8 @@ def main() -> int:
     parser.add_argument("--compare", action="store_true", help=help_)
     parser.add_argument("--unguided", action="store_true", help="do without atheris")
     given = parser.parse_args()
+    if given.format in MODULES:
+        return _random(given)
     files = corpus(given.format, real_folder(given.format) if given.real else None)
     findings = given.findings or Path(tempfile.mkdtemp(prefix="findings-"))
     findings.mkdir(parents=True, exist_ok=True)
@@ -37,6 +43,17 @@ def main() -> int:
     else:
         count = _guided(given, files, findings)
     print(f"{given.format}: {count} kinds of findings, in {findings}")
+    return min(count, 100)
+
+
+def _random(given: argparse.Namespace) -> int:
+    """Print what one of the modules finds."""
+    look = import_module(MODULES[given.format]).look
+    count = 0
+    found = look(Random(given.seed), seconds=given.seconds)
+    for count, (origin, case, text) in enumerate(found, 1):
+        print(f"--- {count}, from {origin}:\n{case}\n{text}", flush=True)
+    print(f"{given.format}: {count} kinds of findings")
     return min(count, 100)
 
 

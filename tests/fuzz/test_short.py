@@ -9,6 +9,8 @@ import pytest
 
 from tests.fuzz.corpus import corpus, write_neighbours
 from tests.fuzz.loop import loop
+from tests.fuzz.stores import failure as failure_of_store
+from tests.fuzz.stores import look, seeds
 from tests.fuzz.target import EXTENSIONS, check, failure, load_scan, path_of
 
 COUNTS = {"hdf5": 2000}
@@ -28,3 +30,11 @@ def test_damaged_files(name: str, tmp_path: Path) -> None:
     found = loop(files, lambda raw: failure(name, raw, tmp_path), Random(0), count)
     for origin, _, text in found:
         pytest.fail(f"damaged file made from {origin}:\n{text}")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_stores() -> None:
+    for name, store in seeds().items():
+        assert failure_of_store(store) == "", name
+    for origin, store, text in look(Random(0), 1500):
+        pytest.fail(f"damaged store made from {origin}:\n{store}\n{text}")

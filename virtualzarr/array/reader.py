@@ -27,6 +27,7 @@ from virtualzarr.errors import (
     BadReferenceError,
     ChunkNotFoundError,
     CodecError,
+    OutOfMemoryError,
     SourceChangedError,
     SourceNotFoundError,
     VirtualZarrError,
@@ -83,20 +84,23 @@ def read(
     """
     if out is not None:
         _check_out(out, projection.shape, metadata.dtype)
+    # Before the chunks are looked for, of which there may be as many.
+    work = _allocate(projection, metadata.dtype, variable) if out is None else None
     try:
         located = chunks.locate(projection)
     except VirtualZarrError as error:
         error.at(variable=variable)
         raise
+    except MemoryError as error:
+        problem = f"there is no memory to look for the {len(projection)} chunks that are selected"
+        raise OutOfMemoryError(problem, variable=variable) from error
     if not fill_missing and len(located) < len(projection):
         lost = np.setdiff1d(np.arange(len(projection)), located.cell)[:1]
         raise ChunkNotFoundError(
             "the chunk is missing", variable=variable, chunk=_name(projection.cells(lost)[0])
         )
     fill = _fill(metadata)
-    if out is None:
-        work = np.empty(projection.work_shape, metadata.dtype)
-    else:
+    if work is None:
         work = projection.spread(np.asarray(out))
     if len(located) < len(projection):
         np.copyto(work, fill, casting="unsafe")
@@ -109,6 +113,16 @@ def read(
     if not np.may_share_memory(work, out):
         out[...] = projection.finish(work)
     return out
+
+
+def _allocate(projection: Projection, dtype: np.dtype[Any], variable: str) -> NDArray[Any]:
+    try:
+        return np.empty(projection.work_shape, dtype)
+    except (MemoryError, ValueError) as error:  # ValueError: more than can be addressed
+        size = math.prod(projection.work_shape) * dtype.itemsize
+        raise OutOfMemoryError(
+            f"there is no memory for the {size} bytes that are selected", variable=variable
+        ) from error
 
 
 def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

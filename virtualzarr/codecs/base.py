@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.errors import CodecError, UnsupportedError
 
 Block: TypeAlias = npt.NDArray[Any]
@@ -256,7 +257,7 @@ class BytesBytes(Codec):
         """Return the decoded bytes: exactly `size`, or at most `limit` when it is not known."""
         if size is None:
             raise self.failed("the decoded size must be known, and what follows does not tell it")
-        out = np.empty(size, U1)
+        out = allocate((size,), U1)
         self.decode_into(data, out)
         return out
 

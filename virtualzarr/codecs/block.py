@@ -32,7 +32,7 @@ from virtualzarr.codecs.base import (
 )
 from virtualzarr.codecs.byteorder import Bytes, byte_positions, native
 from virtualzarr.codecs.lattice import Lattice, lattice_of
-from virtualzarr.codecs.scratch import scratch, scratch_views
+from virtualzarr.codecs.scratch import allocate, scratch, scratch_views
 from virtualzarr.codecs.shuffle import HEAD, Shuffle, blosc_head, unshuffler
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import CodecError
@@ -209,9 +209,9 @@ class BlockCodec:
             block = self._general(data)
             return block if block.flags.writeable else block.copy()
         if self._ordered:
-            out = np.empty(self.shape, self.dtype)
+            out = allocate(self.shape, self.dtype)
         else:
-            out = np.empty(self._stored_shape, self.dtype).transpose(self._inverse)
+            out = allocate(self._stored_shape, self.dtype).transpose(self._inverse)
         self.decode_into(data, out)
         return out
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
-import numpy as np
-
 from virtualzarr.codecs.base import (
     Block,
     Buffer,
@@ -19,6 +17,7 @@ from virtualzarr.codecs.base import (
     nbytes_of,
     view_of,
 )
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.errors import MissingDependencyError, UnsupportedError
 
 _NAMES = ("lz4", "lz4hc", "blosclz", "snappy", "zlib", "zstd")
@@ -75,7 +74,7 @@ class Blosc(BytesBytes):
         announced = int.from_bytes(header[4:8], "little")
         if announced > (limit if size is None else size):
             raise self.wrong_size(announced, limit if size is None else size)
-        out = np.empty(announced, "u1")
+        out = allocate((announced,), "u1")
         self.decode_into(data, out)
         return out
 
@@ -222,7 +221,7 @@ class Lz4(BytesBytes):
         announced = self._announced(data)
         if announced > (limit if size is None else size):
             raise self.wrong_size(announced, limit if size is None else size)
-        out = np.empty(announced, "u1")
+        out = allocate((announced,), "u1")
         self.decode_into(data, out)
         return out
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.base import U1, Block
+from virtualzarr.codecs.scratch import allocate
 
 
 def full(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Block:
@@ -20,11 +21,13 @@ def full(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Block:
     >>> full((2,), b"\\0", np.dtype(object)), np.full(2, b"\\0", object)
     (array([b'\\x00', b'\\x00'], dtype=object), array([b'', b''], dtype=object))
     """
-    if not dtype.hasobject:
-        return np.full(shape, fill, dtype)
-    box = np.empty((), dtype)
-    box[()] = fill
-    return np.full(shape, box, dtype)
+    block = allocate(shape, dtype)
+    if dtype.hasobject:
+        box = np.empty((), dtype)
+        box[()] = fill
+        fill = box
+    np.copyto(block, fill, casting="unsafe")
+    return block
 
 
 def is_filled(block: Block, fill: Any) -> bool:

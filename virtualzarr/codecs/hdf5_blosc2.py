@@ -12,6 +12,7 @@ from virtualzarr.codecs.base import U1, Block, Buffer, Codec, as_u1
 from virtualzarr.codecs.hdf5 import Filter
 from virtualzarr.codecs.hdf5_chunk import Filters, filters_message
 from virtualzarr.codecs.imagecodecs_bridge import library
+from virtualzarr.codecs.scratch import allocate
 
 _NUMBER = 32026
 _MAGIC = b"\x9e\xa8b2frame\0"
@@ -62,7 +63,7 @@ class Blosc2(Filter):
         padded = [count * edge for count, edge in zip(counts, blocks, strict=True)]
         if math.prod(padded) * unit != nbytes or math.prod(shape) * unit != size:
             return None
-        out = np.empty(nbytes, U1)
+        out = allocate((nbytes,), U1)
         try:
             codecs = library(self.name)
             codecs.blosc2_decode(raw[start : start + stored], numthreads=1, out=out)

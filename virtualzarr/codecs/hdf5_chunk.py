@@ -31,6 +31,7 @@ from virtualzarr.codecs.base import (
     as_u1,
     nbytes_of,
 )
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.errors import CodecError, MissingDependencyError, SourceError, UnsupportedError
 
 _NOWHERE = b"\xff" * 8
@@ -104,7 +105,7 @@ class Filters(BytesBytes):
         """Return the bytes that all filters were given."""
         if size is None:
             raise self.failed("the decoded size must be known, and what follows does not tell it")
-        out = np.empty(size, U1)
+        out = allocate((size,), U1)
         self.decode_into(data, out)
         return out
 

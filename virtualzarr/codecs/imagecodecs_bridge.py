@@ -26,6 +26,7 @@ from virtualzarr.codecs.base import (
     nbytes_of,
     view_of,
 )
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.errors import MissingDependencyError, UnsupportedError
 
 PREFIX = "imagecodecs_"
@@ -258,7 +259,7 @@ class ImageBytes(_Bridged, BytesBytes):
         if self._standard is not None:
             return self._standard.decode(data, size, limit)
         room = limit if size is None else size
-        spare = np.empty(room + (self.short in _TRUNCATING), U1)
+        spare = allocate((room + (self.short in _TRUNCATING),), U1)
         got = as_u1(self.call(self._decode, data, out=spare, **self._options))
         if got.size > room:
             raise self.failed(f"decodes to more than the {room} bytes the block allows")
@@ -345,7 +346,7 @@ class Image(_Bridged, ArrayBytes):
         header = self.settings.get("header")
         if header is not None:
             data = b"".join((header, data, b"\xff\xd9"))
-        out = np.empty(spec.shape, spec.dtype)
+        out = allocate(spec.shape, spec.dtype)
         target = out
         if spec.dtype.kind in "bi" and self.short not in _SIGNED:
             target = out.view(f"u{spec.dtype.itemsize}")  # formats of unsigned samples only

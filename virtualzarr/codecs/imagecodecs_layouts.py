@@ -11,6 +11,7 @@ import numpy as np
 from virtualzarr.codecs import zfp
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Endian, Spec, as_u1, nbytes_of
 from virtualzarr.codecs.imagecodecs_bridge import _Bridged
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.errors import UnsupportedError
 
 
@@ -48,7 +49,7 @@ class _Layout(_Bridged, ArrayBytes):
 
     def decode(self, data: Buffer, spec: Spec) -> Block:
         """Return the block."""
-        out = np.empty(spec.shape, spec.dtype)
+        out = allocate(spec.shape, spec.dtype)
         result = self.call(self.function("decode"), data, out=out, **self.options(False))
         return self.checked(result, spec)
 
@@ -189,7 +190,7 @@ class Fax(_Layout):
         if len(spec.shape) < 2:
             raise self.bad(f"needs an image, not a block {spec.shape}")
         height, width = spec.shape[-2:]
-        out = np.empty((height, width), spec.dtype)
+        out = allocate((height, width), spec.dtype)
         options = {"height": height, "width": width, **self.options(False)}
         return self.checked(self.call(self.function("decode"), data, out=out, **options), spec)
 
@@ -203,7 +204,7 @@ class Shaped(_Layout):
 
     def decode(self, data: Buffer, spec: Spec) -> Block:
         """Return the block."""
-        out = np.empty(spec.shape, spec.dtype)
+        out = allocate(spec.shape, spec.dtype)
         arguments: dict[str, Any] = {"out": out, **self.options(False)}
         if self.short == "zfp":
             data = self._padded(data, spec)

@@ -10,6 +10,7 @@ import numpy as np
 
 from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec, frozen
 from virtualzarr.codecs.byteorder import native
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.errors import MissingDependencyError
 
 
@@ -92,7 +93,7 @@ class Filter(ArrayArray):
         """Return the encoded array."""
         inner = self.encoded(spec)
         if not spec.size:
-            return np.empty(inner.shape, inner.dtype)
+            return allocate(inner.shape, inner.dtype)
         try:
             result = np.asarray(self._codec.encode(np.ascontiguousarray(block).reshape(-1)))
         except (ValueError, TypeError, RuntimeError) as error:

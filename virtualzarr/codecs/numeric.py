@@ -9,6 +9,7 @@ import numpy as np
 
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1, nbytes_of
 from virtualzarr.codecs.imagecodecs_bridge import library
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.codecs.zfp import decode_stream, read_header
 from virtualzarr.errors import MissingDependencyError
 
@@ -120,7 +121,7 @@ class Pcodec(_Numeric):
         """Return the array."""
         numbers = self._numbers(spec)
         _, standalone = self._package
-        out = np.empty(spec.size + 1, numbers)  # one more tells whether there is more
+        out = allocate((spec.size + 1,), numbers)  # one more tells whether there is more
         try:
             got = standalone.simple_decompress_into(bytes(as_u1(data)), out).n_processed
         except (RuntimeError, ValueError, TypeError) as error:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.codecs.vlen import VlenBytes
 from virtualzarr.errors import MissingDependencyError
 
@@ -83,7 +84,7 @@ class _Listed(ArrayBytes):
             flat = [item for part in flat for item in part]
         if len(flat) != spec.size:
             raise self.failed(f"holds {len(flat)} elements, the block needs {spec.size}")
-        values = np.empty(spec.size, object)
+        values = allocate((spec.size,), object)
         for index, item in enumerate(flat):  # at once, numpy would take lists for axes
             values[index] = item
         try:

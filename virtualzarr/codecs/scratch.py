@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,14 +38,26 @@ def scratch(size: int) -> npt.NDArray[Any]:
     (8,)
     """
     if size > KEPT:
-        try:
-            return np.empty(size, "u1")
-        except (MemoryError, ValueError) as error:  # ValueError: more than can be addressed
-            raise CodecError(f"there is no memory for a block of {size} bytes") from error
+        return allocate((size,), "u1")
     if _LOCAL.buffer.size < size:
         _LOCAL.buffer = np.empty(max(size, 1 << 16), "u1")
         _LOCAL.owner = _LOCAL.views = None
     return _LOCAL.buffer[:size]
+
+
+def allocate(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return a new block whose elements are anything.
+
+    Raises
+    ------
+    CodecError
+        If there is no memory for it: metadata may ask for any size.
+    """
+    try:
+        return np.empty(tuple(shape), dtype)
+    except (MemoryError, ValueError) as error:  # ValueError: more than can be addressed
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        raise CodecError(f"there is no memory for a block of {size} bytes") from error
 
 
 def scratch_views(owner: object, size: int, make: Any) -> Any:

@@ -23,6 +23,7 @@ from virtualzarr.codecs.base import (
 )
 from virtualzarr.codecs.filled import full, is_filled
 from virtualzarr.codecs.pipeline import Pipeline
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
 
@@ -163,7 +164,7 @@ class Sharding(ArrayBytes):
         if len(found) < shard.entries:
             block = full(spec.shape, fill_of(spec), spec.dtype)
         else:
-            block = np.empty(spec.shape, spec.dtype)
+            block = allocate(spec.shape, spec.dtype)
         starts = index.offset[found].tolist()
         stops = (index.offset + index.length)[found].tolist()
         for i, start, stop in zip(found.tolist(), starts, stops, strict=True):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1
+from virtualzarr.codecs.scratch import allocate
 
 
 class _Vlen(ArrayBytes):
@@ -34,7 +35,7 @@ class _Vlen(ArrayBytes):
         count = int.from_bytes(raw[:4], "little")
         if len(raw) < 4 or count != spec.size:
             raise self.failed(f"holds {count} elements, the block needs {spec.size}")
-        values = np.empty(count, object)
+        values = allocate((count,), object)
         position = 4
         for index in range(count):
             start = position + 4

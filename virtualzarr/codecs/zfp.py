@@ -10,12 +10,14 @@ import numpy as np
 
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Codec, Spec, as_u1, nbytes_of
 from virtualzarr.codecs.imagecodecs_bridge import library
+from virtualzarr.codecs.scratch import allocate
 from virtualzarr.errors import UnsupportedError
 
 TYPES = ("<i4", "<i8", "<f4", "<f8")
 _MAGIC = int.from_bytes(b"zfp\x05", "little")
 _SHORT, _LONG = 12, 64  # bits of the mode: it is long if the first 12 are all set
 _MODE = 32 + 52  # bits before it: magic, type and shape
+_EDGES = 48  # bits of the edges in all
 _RATES = 2048  # short modes below this are fixed rates: so many bits a block, less one
 _MIN_EXP = -16495
 _EMPTY_BLOCK = 16  # bytes that a block of zeros takes at most
@@ -50,7 +52,7 @@ def read_header(raw: bytes) -> Header | None:
         return None
     meta = bits >> 32
     ndim = (meta >> 2 & 3) + 1
-    width = 48 // ndim
+    width = _EDGES // ndim
     edges = [(meta >> 4 + width * k & (1 << width) - 1) + 1 for k in range(ndim)]
     size, minbits = read_mode(bits >> _MODE)
     return Header(tuple(edges[::-1]), np.dtype(TYPES[meta & 3]), _MODE + size, minbits)
@@ -66,7 +68,7 @@ def read_mode(bits: int) -> tuple[int, int]:
 
 def write_header(shape: tuple[int, ...], dtype: np.dtype[Any], mode: int) -> int:
     """Return the bits of a full header as a number; the mode comes last."""
-    width = 48 // len(shape)
+    width = _EDGES // len(shape)
     meta = TYPES.index(dtype.newbyteorder("<").str) | len(shape) - 1 << 2
     for k, edge in enumerate(reversed(shape)):
         meta |= edge - 1 << 4 + width * k
@@ -119,7 +121,7 @@ def decode_without_header(
 def decode_stream(codec: Codec, stream: Buffer, header: Header) -> Block:
     """Return the array of a stream with its header."""
     room = padded(codec, stream, header)
-    out = np.empty(header.shape, header.dtype)
+    out = allocate(header.shape, header.dtype)
     try:
         library(codec.name).zfp_decode(room, out=out)
     except (RuntimeError, ValueError, TypeError) as error:
@@ -168,6 +170,8 @@ class Zfp(ArrayBytes):
             raise self.bad(f"compresses blocks of one to four dimensions, not {spec.shape}")
         if f"{spec.dtype.kind}{spec.dtype.itemsize}" not in _NATIVE:
             raise self.bad(f"cannot hold {spec.dtype}, only {' '.join(_NATIVE)}")
+        if max(spec.shape, default=1) > 1 << _EDGES // max(len(spec.shape), 1):
+            raise self.bad(f"blocks of {spec.shape} are larger than ZFP has")
         return spec.shape or (1,)
 
     def _mode(self, dtype: np.dtype[Any], ndim: int) -> int:
