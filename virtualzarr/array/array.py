@@ -20,6 +20,7 @@ from virtualzarr.array.cache import chunk_cache
 from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks
 from virtualzarr.array.documents import Known, change, load
 from virtualzarr.array.fields import FieldIndexer, Fields, FieldView, fields_of
+from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.kept import Kept
 from virtualzarr.array.reader import read
 from virtualzarr.array.recheck import Caching
@@ -94,6 +95,7 @@ class Array:
         self.fill_missing = fill_missing
         self.write_empty_chunks = write_empty_chunks
         self.caching = Caching() if caching is None else caching
+        self.file_layout: FileLayout | None = None
         self._read_at = time.monotonic()
         self._inner: tuple[ArrayMetadata, Caching, ArrayMetadata, Chunks] | None = None
         self._known: Known | None = None
@@ -327,11 +329,12 @@ class Array:
         >>> b.fill_value, b.fill_missing
         (np.int32(7), False)
         """
+        layout = self.file_layout if metadata is None else None
         metadata = self.metadata if metadata is None else metadata
         if isinstance(chunks, Manifest):
             _check_cells(metadata, chunks)
             chunks = ManifestChunks(chunks)
-        return Array(
+        array = Array(
             metadata,
             self.chunk_source if chunks is None else chunks,
             self.path if path is None else path,
@@ -339,6 +342,8 @@ class Array:
             write_empty_chunks=self.write_empty_chunks,
             caching=self.caching if caching is None else caching,
         )
+        array.file_layout = layout
+        return array
 
     def __getstate__(self) -> dict[str, Any]:
         # Where it is unpickled, another clock may run.

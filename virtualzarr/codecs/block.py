@@ -238,7 +238,10 @@ class BlockCodec:
             data = view_of(data)
         if not self._plain:
             block = self._general(data)
-            out[...] = block if select is None else block[select]
+            if out.ndim:
+                out[...] = block if select is None else block[select]
+            else:
+                out[()] = _element(block, () if select is None else select, out.dtype)
             return
         for step in self._outer:
             data = step(data)
@@ -370,3 +373,9 @@ class BlockCodec:
         for stage in self._bytes:
             data = stage.encode(data)
         return data if type(data) is bytes else as_u1(data).tobytes()
+
+
+def _element(block: Any, select: Any, dtype: np.dtype[Any]) -> Any:
+    """Return one element of a block: a sequence as such, where elements are sequences."""
+    is_block = isinstance(block, np.ndarray | np.generic) and block.dtype == dtype
+    return block[select] if is_block else block  # codecs may have taken it out of its axes

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendArray, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
@@ -16,15 +18,15 @@ from xarray.core import indexing
 from virtualzarr.array import Array
 from virtualzarr.errors import RefusedWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.group import Group
+from virtualzarr.integrations.xarray_encoding import encoding_of
 from virtualzarr.metadata import numpy_attributes, portable
 from virtualzarr.metadata.dimensions import Dimensions, real_name
+from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.ome import level_paths
+from virtualzarr.stores.files import is_url
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
-
-_MAX_LENGTHS = 1_000_000
-"""Chunk lengths along one axis beyond which dask is not told of them one by one."""
 
 
 class VirtualzarrBackend(BackendEntrypoint):
@@ -99,6 +101,7 @@ class VirtualzarrBackend(BackendEntrypoint):
         return to_dataset(
             _open(filename_or_obj, storage_options, on_error, group),
             on_error,
+            source=_source(filename_or_obj),
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,
@@ -138,13 +141,29 @@ class VirtualzarrBackend(BackendEntrypoint):
             "use_cftime": use_cftime,
             "decode_timedelta": decode_timedelta,
         }
-        return {path: to_dataset(node, on_error, **decoding) for path, node in nodes.items()}
+        source = _source(filename_or_obj)
+        return {
+            path: to_dataset(node, on_error, source=source, **decoding)
+            for path, node in nodes.items()
+        }
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> DataTree:
         """Open a group and all groups below it as a tree; options as for `open_dataset`."""
         from xarray import DataTree
 
-        return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+        groups = self.open_groups_as_dict(filename_or_obj, **options)
+        tree = DataTree.from_dict(groups)
+        for path, dataset in groups.items():
+            tree[path].set_close(dataset._close)
+        return tree
+
+
+def _source(target: Any) -> str | None:
+    """Return what a dataset is opened from, as xarray writes it into its encoding."""
+    if not isinstance(target, str | os.PathLike):
+        return None
+    path = os.fspath(target)
+    return path if is_url(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def _open(
@@ -168,7 +187,9 @@ def _open(
     return inner
 
 
-def to_dataset(node: Array | Group, on_error: str = "raise", **decoding: Any) -> Dataset:
+def to_dataset(
+    node: Array | Group, on_error: str = "raise", *, source: str | None = None, **decoding: Any
+) -> Dataset:
     """Return a group's arrays as a lazy dataset, decoded by the CF conventions.
 
     Parameters
@@ -177,9 +198,12 @@ def to_dataset(node: Array | Group, on_error: str = "raise", **decoding: Any) ->
         A lone array becomes the variable of its name, or ``data``.
     on_error : "raise" or "warn"
         What to do about members that cannot be opened.
+    source : str, optional
+        What it is opened from, for the encodings.
     **decoding
         `mask_and_scale`, `decode_times`, `concat_characters`, `decode_coords`, `drop_variables`,
-        `use_cftime`, `decode_timedelta`: as for `xarray.open_dataset`.
+        `use_cftime`, `decode_timedelta`: as for `xarray.open_dataset`. Sequences of variable
+        length are given as they are: the CF conventions do not know them.
 
     Raises
     ------
@@ -196,15 +220,43 @@ def to_dataset(node: Array | Group, on_error: str = "raise", **decoding: Any) ->
 
     if isinstance(node, Array):
         node = Group({}, {node.name or "data": node})
-    return StoreBackendEntrypoint().open_dataset(_GroupStore(node, on_error), **decoding)
+    store = _GroupStore(node, on_error, source)
+    plain = [name for name, array in store.arrays.items() if _is_ragged(array)]
+    if plain:
+        decoding |= _without(decoding, store.arrays, plain)
+    return StoreBackendEntrypoint().open_dataset(store, **decoding)
+
+
+def _is_ragged(array: Array) -> bool:
+    """Whether elements are sequences of variable length."""
+    return array.dtype.kind == "O" and vlen_kind(array.dtype) is None
+
+
+def _without(
+    decoding: Mapping[str, Any], names: Iterable[str], plain: Iterable[str]
+) -> dict[str, dict[str, Any]]:
+    """Return how variables are decoded, one by one, where some are not decoded."""
+    result: dict[str, dict[str, Any]] = {}
+    for option in ("mask_and_scale", "decode_times", "decode_timedelta"):
+        value = decoding.get(option)
+        if option != "decode_timedelta":
+            value = True if value is None else value
+        if value is not None:
+            each = dict(value) if isinstance(value, Mapping) else dict.fromkeys(names, value)
+            result[option] = {**each, **dict.fromkeys(plain, False)}
+    return result
 
 
 class _GroupStore(AbstractDataStore):
     """What xarray's decoding needs of a group: its variables and attributes."""
 
-    def __init__(self, group: Group, on_error: str) -> None:
+    def __init__(self, group: Group, on_error: str, source: str | None) -> None:
         self.group = group
         self.on_error = on_error
+        self.source = source
+        self.unlimited: set[str] | None = None
+        arrays = dict(self._arrays())
+        self.arrays = arrays | _levels(group, arrays)
 
     def get_attrs(self) -> dict[str, Any]:
         """Return the group's attributes, without those by which libraries sign their files."""
@@ -213,11 +265,16 @@ class _GroupStore(AbstractDataStore):
 
     def get_variables(self) -> dict[str, Variable]:
         """Return the group's arrays as lazy variables."""
-        arrays = dict(self._arrays())
-        arrays |= _levels(self.group, arrays)
-        taken = {dim for array in arrays.values() for dim in array.dims if dim is not None}
-        names = _PhonyNames(taken, _ambiguous(arrays.values()))
-        return {name: to_variable(array, names.of(array)) for name, array in arrays.items()}
+        taken = {dim for array in self.arrays.values() for dim in array.dims if dim is not None}
+        names = _PhonyNames(taken, _ambiguous(self.arrays.values()))
+        dims = {name: names.of(array) for name, array in self.arrays.items()}
+        for name, array in self.arrays.items():
+            if array.file_layout is not None:
+                grows = zip(dims[name], array.file_layout.unlimited, strict=False)
+                self.unlimited = (self.unlimited or set()) | {dim for dim, free in grows if free}
+        return {
+            name: to_variable(array, dims[name], self.source) for name, array in self.arrays.items()
+        }
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
         for name in self.group:
@@ -232,8 +289,9 @@ class _GroupStore(AbstractDataStore):
                 yield name, node
 
     def get_encoding(self) -> dict[str, Any]:
-        """Return nothing: foreign files' unlimited dimensions mean nothing here."""
-        return {}
+        """Return which dimensions are unlimited in the file, and where that is."""
+        known = {"unlimited_dims": self.unlimited, "source": self.source}
+        return {name: value for name, value in known.items() if value is not None}
 
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""
@@ -295,7 +353,9 @@ class _PhonyNames:
         return self._names[length, occurrence]
 
 
-def to_variable(array: Array, dims: tuple[str, ...] | None = None) -> Variable:
+def to_variable(
+    array: Array, dims: tuple[str, ...] | None = None, source: str | None = None
+) -> Variable:
     """Return an array as a lazy variable, its attributes as CF decoding expects them.
 
     In Zarr v2 the fill value of the metadata is the CF `_FillValue`, as xarray's own engine has it;
@@ -311,37 +371,7 @@ def to_variable(array: Array, dims: tuple[str, ...] | None = None) -> Variable:
     attributes = numpy_attributes(given)
     data = indexing.LazilyIndexedArray(LazyArray(array))
     dims = _PhonyNames(set(), set()).of(array) if dims is None else dims
-    return Variable(dims, data, attributes, _encoding(array, dims))
-
-
-def _encoding(array: Array, dims: tuple[str, ...]) -> dict[str, Any]:
-    encoding: dict[str, Any] = {"original_shape": array.shape}
-    if array.metadata.zarr_format == 3:
-        encoding["fill_value"] = array.fill_value
-    if array.nchunks > 1:
-        chunks = tuple(_axis_chunks(array, axis) for axis in range(array.ndim))
-        encoding["preferred_chunks"] = {
-            dim: chunk for dim, chunk in zip(dims, chunks, strict=True) if chunk
-        }
-        # Only what every version of xarray can write again.
-        if all(isinstance(chunk, int) for chunk in chunks):
-            encoding["chunks"] = chunks
-    return encoding
-
-
-def _axis_chunks(array: Array, axis: int) -> Any:
-    """Chunk length along an axis, or all lengths where they differ, or None where unknown."""
-    axes = getattr(array.grid, "axes", None)
-    if axes is None or axes[axis].ncells == 0:
-        return None
-    one = axes[axis]
-    if one.regular:
-        return min(int(one.edge(0)), one.extent)
-    if one.ncells > _MAX_LENGTHS:
-        return None
-    lengths = tuple(one.length(np.arange(one.ncells)).tolist())
-    even = len(set(lengths[:-1])) <= 1 and lengths[-1] <= lengths[0]
-    return lengths[0] if even else lengths
+    return Variable(dims, data, attributes, encoding_of(array, dims, source))
 
 
 class LazyArray(BackendArray):
@@ -352,7 +382,9 @@ class LazyArray(BackendArray):
     def __init__(self, array: Array) -> None:
         self._array = array
         self.shape = array.shape
-        self.dtype = array.dtype
+        kind = vlen_kind(array.dtype)
+        # By this mark xarray's writers know text without looking at it.
+        self.dtype = array.dtype if kind is None else np.dtype("O", metadata={"element_type": kind})
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         """Read what xarray's indexer names."""
@@ -362,6 +394,20 @@ class LazyArray(BackendArray):
             method = self._array.oindex.__getitem__
         else:
             method = self._array.__getitem__
-        return indexing.explicit_indexing_adapter(
+        values = indexing.explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.VECTORIZED, method
         )
+        return values if self.dtype.kind != "O" else _as_objects(values, self._array.dtype)
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Read what xarray's indexer names, in a thread."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+
+def _as_objects(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return one object as an array of no axes: sequences would be taken for their elements."""
+    if isinstance(values, np.ndarray) and values.dtype == dtype:
+        return values
+    one = np.empty((), object)
+    one[()] = values
+    return one

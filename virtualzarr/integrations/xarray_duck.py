@@ -76,6 +76,14 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         """Return another array of numbers that mean the same."""
         return DuckArray(array, self.meaning, self.packed)
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type; that of text of variable length has no mark.
+
+        Without one, xarray's writers look at the elements, which makes a numpy array of them.
+        """
+        return np.dtype(object) if self.array.dtype.hasobject else self.array.dtype
+
     # -- values ------------------------------------------------------------------------------
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -100,6 +108,8 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
     def __getitem__(self, key: Any) -> Any:
         """Select as numpy does: along axes without reading; points are read."""
         key = key if isinstance(key, tuple) else (key,)
+        if self.dtype.hasobject and len(key) == self.ndim and all(map(_is_integer, key)):
+            return self.array[key]  # by one element, xarray's writers tell what all are
         if not any(isinstance(item, list | np.ndarray) and np.ndim(item) for item in key):
             return self.like(self.array.lazy[key])
         key = tuple(indexing.expanded_indexer(key, self.ndim))  # type: ignore[no-untyped-call]
@@ -170,9 +180,17 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         """Give the elements another shape; only axes of length 1 come and go without reading."""
         return np.reshape(self, shape[0] if len(shape) == 1 else shape, **kwargs)
 
+    def ravel(self, *args: Any, **kwargs: Any) -> NDArray[Any]:
+        """Return the elements along one axis."""
+        return self.get_duck_array().ravel(*args, **kwargs)
+
     def copy(self, *_: Any) -> DuckArray:
         """Return the array itself, which never changes."""
         return self
+
+
+def _is_integer(item: Any) -> bool:
+    return isinstance(item, int | np.integer) and not isinstance(item, bool)
 
 
 def _read(value: Any) -> Any:

@@ -10,16 +10,19 @@ from functools import partial
 from typing import Any
 
 from virtualzarr.array import Array
+from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import dimensions
 from virtualzarr.formats.hdf5.attributes import Attributes, Found
 from virtualzarr.formats.hdf5.dataset import Values, fill_past_end, read_values
 from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.dimensions import Naming
+from virtualzarr.formats.hdf5.header import TYPE
 from virtualzarr.formats.hdf5.library import H5PY_ERRORS
 from virtualzarr.formats.hdf5.opened import OpenFile, opened
 from virtualzarr.formats.hdf5.parts import Part, Parts, Place
 from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.space import Space
 from virtualzarr.formats.hdf5.unlimited import Growth
 from virtualzarr.formats.hdf5.walk import Node
 from virtualzarr.group import Group
@@ -82,6 +85,7 @@ class _Variable:
     values: Values
     described: Described
     file: OpenFile
+    layout: FileLayout
 
 
 @dataclass
@@ -187,7 +191,8 @@ class _Scan:
         except H5PY_ERRORS as error:
             self._refuse(part.file, node.path, SourceError(f"HDF5 cannot read it: {error}"))
         else:
-            return _Variable(node, part.naming, attributes, values, described, part.file)
+            layout = _file_layout(part, node, described, values)
+            return _Variable(node, part.naming, attributes, values, described, part.file, layout)
         return None
 
     def _add_scale(self, part: Part, node: Node, attributes: Attributes) -> None:
@@ -246,10 +251,42 @@ class _Scan:
             attributes=_flags(values.labels) | variable.attributes.shown,
         )
         array = Array.virtual(metadata, values.manifest, path)
-        if lengths == values.shape:
-            return array
-        fill_value = fill_past_end(variable.described, values.dtype, variable.file)
-        return self.growth.grow(array, lengths, fill_value)
+        if lengths != values.shape:
+            fill = fill_past_end(variable.described, values.dtype, variable.file)
+            array = self.growth.grow(array, lengths, fill)
+        array.file_layout = variable.layout
+        return array
+
+
+def _file_layout(part: Part, node: Node, described: Described, values: Values) -> FileLayout:
+    """Return what writes a dataset again as it is stored."""
+    found = part.file.object(node.address)
+    limits: tuple[int | None, ...] = ()
+    if found is not None and isinstance(found.space, Space):
+        limits = found.space.limits
+    chunks = None
+    if described.layout.kind == "chunked":
+        chunks = tuple(described.layout.chunk) + described.element.inner
+    return FileLayout(
+        chunks,
+        None if chunks is None else described.decoding().pipeline,
+        tuple([limit is None for limit in limits]),
+        values.labels,
+        _type_name(part, node) if values.labels else "",
+    )
+
+
+def _type_name(part: Part, node: Node) -> str:
+    """Return the name of a datatype of the file that a dataset has, as netCDF finds it."""
+    messages = [
+        None if found is None or isinstance(found.header, VirtualZarrError) else found.header
+        for found in map(part.file.object, (node.address, *part.walker.types))
+    ]
+    own, *named = [None if one is None else one.messages.get(TYPE) for one in messages]
+    for path, message in zip(part.walker.types.values(), named, strict=True):
+        if own is not None and message == own:
+            return path.rpartition("/")[2]
+    return ""
 
 
 def _flags(labels: Mapping[str, int]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from grids import RegularGrid
 from virtualzarr.array import Array
+from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.netcdf3.header import Header, Variable, read_header, row_bytes
@@ -110,7 +111,10 @@ class _Scan:
             attributes=json_attributes(variable.attributes),
         )
         manifest = self._manifest(variable, metadata, row if apart else None)
-        return Array.virtual(metadata, manifest, variable.name)
+        array = Array.virtual(metadata, manifest, variable.name)
+        records = self._has_records(variable)
+        array.file_layout = FileLayout(unlimited=(records,) if shape else ())
+        return array
 
     def _shape(self, variable: Variable) -> tuple[int, ...]:
         """Return the shape of a variable that a file may have."""
