@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import dataclasses
+from dataclasses import dataclass
 
 from virtualzarr.errors import UnsupportedError
 
@@ -16,6 +17,16 @@ class Limits:
 
     Attributes
     ----------
+    references : int
+        Cells of the grids of one reference file, or one Icechunk array: each takes about 20 bytes.
+    generated : int
+        References that the rules (`gen`) of one reference file stand for.
+    depth : int
+        Groups that lie in one another.
+    fields : int
+        Fields of a structured data type.
+    chunks_read : int
+        Chunks of one read, whether they are stored or missing: each takes some 100 bytes.
     virtual_mappings : int
         Mappings of one HDF5 virtual dataset, patterns of names counted by the sources they name.
     virtual_sources : int
@@ -28,6 +39,11 @@ class Limits:
     1000000
     """
 
+    references: int = 1 << 28
+    generated: int = 1 << 24
+    depth: int = 128
+    fields: int = 50_000
+    chunks_read: int = 1 << 24
     virtual_mappings: int = 1_000_000
     virtual_sources: int = 1_000_000
 
@@ -37,10 +53,10 @@ class Limits:
         super().__setattr__(name, value)
 
 
-_NAMES = tuple(field.name for field in fields(Limits))
+_NAMES = tuple(field.name for field in dataclasses.fields(Limits))
 
 
-def check_count(limit: str, count: int, what: str) -> None:
+def check_count(limit: str, count: int, what: str, variable: str | None = None) -> None:
     """Refuse a count above a limit.
 
     Parameters
@@ -50,6 +66,8 @@ def check_count(limit: str, count: int, what: str) -> None:
     count : int
     what : str
         What is counted, in the plural.
+    variable : str, optional
+        Of what array.
 
     Raises
     ------
@@ -61,5 +79,6 @@ def check_count(limit: str, count: int, what: str) -> None:
     most = getattr(config.limits, limit)
     if count > most:
         raise UnsupportedError(
-            f"{count} {what} are more than virtualzarr.config.limits.{limit} allows, {most}"
+            f"{count} {what} are more than virtualzarr.config.limits.{limit} allows, {most}",
+            variable=variable,
         )

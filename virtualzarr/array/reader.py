@@ -81,9 +81,12 @@ def read(
         If a chunk is missing and `fill_missing` is false.
     SourceError, CodecError
         If bytes cannot be read or do not decode; the error names file, variable and chunk.
+    UnsupportedError
+        If these are more chunks than `config.limits.chunks_read`.
     """
     if out is not None:
         _check_out(out, projection.shape, metadata.dtype)
+    check_count("chunks_read", len(projection), "chunks of one read", variable)
     # Before the chunks are looked for, of which there may be as many.
     work = _allocate(projection, metadata.dtype, variable) if out is None else None
     try:

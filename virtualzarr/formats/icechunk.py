@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.errors import BadReferenceError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import BadReferenceError, VirtualZarrError
 from virtualzarr.formats.kerchunk.columns import squeezed
 from virtualzarr.formats.kerchunk.hierarchy import Hierarchy, build_node, read_hierarchy
 from virtualzarr.group import Group
+from virtualzarr.limits import check_count
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores import icechunks
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import resolve_uri
 
 BATCH = 1_000_000
-MOST_CELLS = 1 << 31
 _INLINE = -2
 
 
@@ -82,8 +82,7 @@ def _no_reference(value: Any) -> bytes:
 
 def _manifest(store: Any, uri: str, path: str, shape: tuple[int, ...], access: Access) -> Manifest:
     ncells = math.prod(shape)
-    if ncells > MOST_CELLS:
-        raise UnsupportedError(f"{ncells} chunks are too many")
+    check_count("references", ncells, "chunks of an Icechunk array")
     source = np.full(ncells, -1, np.int32)
     offset, length = np.zeros(ncells, np.int64), np.zeros(ncells, np.int64)
     rows: dict[str, int] = {}

@@ -7,7 +7,7 @@ their numpy metadata, as h5py's do: `STRING` and `BYTES`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from virtualzarr.codecs.byteorder import has_order
 from virtualzarr.codecs.numbers import NARROW, is_narrow, narrow
 from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.limits import check_count
 from virtualzarr.metadata import dtypes_plugins as plugins
 from virtualzarr.metadata.documents import as_lengths, as_list, as_object, member, short
 
@@ -129,7 +130,8 @@ def _time_dtype(kind: str, unit: str, order: str) -> np.dtype:
 
 def _struct_from_v2(entries: list[Any]) -> np.dtype:
     """Read a list of fields; fields without a name are padding, as in numpy's `descr`."""
-    names: list[str] = []
+    check_count("fields", len(entries), "fields of a structured data type")
+    names: dict[str, None] = {}  # in order, and found at once
     formats: list[Any] = []
     offsets: list[int] = []
     offset = 0
@@ -139,7 +141,7 @@ def _struct_from_v2(entries: list[Any]) -> np.dtype:
             if dtype.hasobject:
                 raise UnsupportedError("a structured data type with an object field")
         if name or dtype.kind != "V" or dtype.names is not None:
-            names.append(_new_name(name, names))
+            names[_new_name(name, names)] = None
             formats.append(dtype)
             offsets.append(offset)
         offset += dtype.itemsize
@@ -150,10 +152,12 @@ def _struct_from_v2(entries: list[Any]) -> np.dtype:
     packed = np.dtype(list(zip(names, formats, strict=True)))
     if packed.itemsize == offset:
         return packed
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": offset})
+    return np.dtype(
+        {"names": list(names), "formats": formats, "offsets": offsets, "itemsize": offset}
+    )
 
 
-def _new_name(name: str, names: list[str]) -> str:
+def _new_name(name: str, names: Container[str]) -> str:
     if not name:
         raise MetadataError("a field has no name")
     if name in names:
@@ -384,12 +388,13 @@ def _struct_from_v3(configuration: dict[str, Any]) -> np.dtype:
     fields: dict[str, np.dtype] = {}
     with member("configuration"), member("fields"):
         entries = as_list(configuration["fields"])
+        check_count("fields", len(entries), "fields of a structured data type")
         if not entries:
             raise MetadataError("a structured data type needs at least one field")
         for i, entry in enumerate(entries):
             with member(f"[{i}]"):
                 name, value = _field_from_v3(entry)
-                name = _new_name(name, list(fields))
+                name = _new_name(name, fields)
                 fields[name] = dtype_from_v3(value)
                 if fields[name].hasobject:
                     raise MetadataError("the data type of a field must have a fixed size")

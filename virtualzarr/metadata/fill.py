@@ -138,10 +138,11 @@ def _object_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
 def _struct_from_json(value: Any, dtype: np.dtype, zarr_format: int, endian: str | None) -> Any:
     result = np.zeros((), dtype)
     if isinstance(value, Mapping) and zarr_format == 3:
+        names = dict.fromkeys(dtype.names or ())
         for name in value:
-            if name not in (dtype.names or ()):
+            if name not in names:
                 raise MetadataError(f"{name}: the data type has no such field")
-        for name in dtype.names or ():
+        for name in names:
             if name not in value:
                 raise MetadataError(f"{name}: the fill value of this field is missing")
             with member(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from virtualzarr.errors import MetadataError
+from virtualzarr.limits import check_count
 from virtualzarr.metadata.documents import short
 
 
@@ -15,6 +16,8 @@ def normalize_path(path: str) -> str:
     ------
     MetadataError
         A step of the path is `.` or `..`.
+    UnsupportedError
+        The path has more steps than `config.limits.depth`.
 
     Examples
     --------
@@ -24,6 +27,7 @@ def normalize_path(path: str) -> str:
     steps = [step for step in path.replace("\\", "/").split("/") if step]
     if "." in steps or ".." in steps:
         raise MetadataError(f"the path {short(path)} contains the step '.' or '..'")
+    check_count("depth", len(steps), "groups in one another")
     return "/".join(steps)
 
 

@@ -7,6 +7,7 @@ import binascii
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from virtualzarr.formats.kerchunk.fingerprints import Fingerprints
 from virtualzarr.formats.kerchunk.generators import Generated
 from virtualzarr.formats.kerchunk.members import Members
 from virtualzarr.formats.kerchunk.templates import Templates
+from virtualzarr.limits import check_count
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores.access import Access
 
@@ -91,6 +93,7 @@ class Columns:
         self._sources: list[Source | VirtualZarrError] = []
         self._arrays = [_Collected() for _ in spaces.all]
         self.ignored = 0
+        self._cells = 0  # of all grids that columns were made for
 
     def source_of(self, uri: Any) -> Source:
         """The source that a URL in a reference means.
@@ -104,6 +107,11 @@ class Columns:
             uri = self._templates.render(uri)
         place = self._access.source_of(uri)
         return source_at(place, uri, self._fingerprints, self._access)
+
+    @cached_property
+    def _references(self) -> int:
+        """How many there are in the document, when all were added."""
+        return sum(len(batch.flat) for here in self._arrays for batch in here.batches)
 
     def _uri_rows(self, uris: Iterable[Any]) -> Ints:
         """Rows of the table of URIs; a URI that is refused costs only the arrays that use it."""
@@ -208,7 +216,10 @@ class Columns:
         if not count:
             return Manifest.missing(grid_shape)
         ncells = math.prod(space.shape)
-        if ncells > max(_CELLS_ALWAYS_FINE, _CELLS_PER_REFERENCE * count):
+        self._cells += ncells
+        check_count("references", self._cells, "cells in all grids of a reference file",
+                    space.path or "/")  # fmt: skip
+        if self._cells > max(_CELLS_ALWAYS_FINE, _CELLS_PER_REFERENCE * self._references):
             raise UnsupportedError(
                 f"{count} references in a grid of {ncells} cells: so sparse a grid is refused",
                 variable=space.path or "/",

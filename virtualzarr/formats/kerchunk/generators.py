@@ -13,6 +13,7 @@ import numpy.typing as npt
 from virtualzarr.errors import BadReferenceError
 from virtualzarr.formats.kerchunk.cells import Spaces
 from virtualzarr.formats.kerchunk.templates import Templates, Value, texts
+from virtualzarr.limits import check_count
 
 Ints = npt.NDArray[np.int64]
 
@@ -97,6 +98,7 @@ def _variables(dimensions: Any, most: int) -> tuple[dict[str, Ints], int]:
         raise BadReferenceError(
             f"a gen block makes {count} references, but the arrays have only {most} chunks"
         )
+    check_count("generated", count, "references of a gen block")
     grids = np.meshgrid(*(np.array(v, np.int64) for v in ranges.values()), indexing="ij")
     return {name: grid.reshape(-1) for name, grid in zip(ranges, grids, strict=True)}, count
 

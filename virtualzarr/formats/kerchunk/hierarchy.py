@@ -72,6 +72,7 @@ def read_hierarchy(documents: Mapping[str, Any], fetch: Callable[[Any], bytes]) 
         if path in hierarchy.errors:
             continue
         try:
+            normalize_path(path)  # consolidated metadata may hold any
             _read_node(hierarchy, path, parts)
         except VirtualZarrError as error:
             hierarchy.errors[path] = error.at(variable=path or "/")

@@ -30,6 +30,7 @@ from virtualzarr.formats.kerchunk.hierarchy import (
 )
 from virtualzarr.formats.kerchunk.templates import Templates
 from virtualzarr.group import Group
+from virtualzarr.limits import check_count
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
 
@@ -254,9 +255,12 @@ class _Scan:
         if not self.document.generators:
             return
         most = sum(math.prod(space.shape) for space in columns.spaces.all)
+        count = 0
         for block in self.document.generators:
             try:
                 made = generate(block, self.templates, columns.spaces, most)
+                count += sum(len(part.which) for part in made)
+                check_count("generated", count, "references of gen blocks")
             except VirtualZarrError as error:
                 self._refuse("gen", error)
                 continue
