@@ -67,10 +67,6 @@ class MissingPropertyError(UnsupportedError, AttributeError):
     """An array or group has no such property, being virtual, or being stored."""
 
 
-class TooLargeError(VirtualZarrError, MemoryError):
-    """There is not enough memory for what is asked, or for what a file claims."""
-
-
 class MissingDependencyError(VirtualZarrError, ImportError):
     """An optional package is needed; the message names the extra that installs it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import OutOfMemoryError, UnsupportedError, short
 
 
 @dataclass
@@ -53,7 +53,19 @@ class Limits:
         super().__setattr__(name, value)
 
 
+_LONGEST = 1000  # of what is to be opened in a message: it may be a whole document
 _NAMES = tuple(field.name for field in dataclasses.fields(Limits))
+
+
+def out_of_memory(
+    error: MemoryError, *, file: str | None = None, variable: str | None = None
+) -> OutOfMemoryError:
+    """Return this package's error for one of Python or numpy."""
+    return OutOfMemoryError(
+        f"there is not enough memory: {error}" if str(error) else "there is not enough memory",
+        file=short(file) if file and len(file) > _LONGEST else file,
+        variable=variable,
+    )
 
 
 def check_count(limit: str, count: int, what: str, variable: str | None = None) -> None:

@@ -41,6 +41,8 @@ class Attack:
         Time that it may take, import included; far above what it needs, as machines are busy.
     reads : bool
         Whether arrays are read, too, not only opened.
+    narrow : bool
+        Whether `allowed` is the folder of the input.
     environment : dict
         Variables; ``{secret}`` stands for the folder of the secret.
     """
@@ -52,6 +54,7 @@ class Attack:
     megabytes: int = 512
     seconds: int = 60
     reads: bool = True
+    narrow: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 

@@ -49,14 +49,14 @@ def read(node) -> str:
     return "\n".join(shown)
 
 
-def main(target: str, megabytes: int, reads: bool) -> dict[str, object]:
+def main(target: str, megabytes: int, reads: bool, allowed: list[str] | None) -> dict[str, object]:
     """Open and read; return the error and all that was said and read."""
     said: dict[str, object] = {"error": None, "own": True, "text": "", "values": ""}
     limit_memory(megabytes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            node = vz.open(target)
+            node = vz.open(target, allowed=allowed)
             said["values"] = read(node) if reads else ""
         except BaseException as error:
             said["own"] = isinstance(error, VirtualZarrError)
@@ -78,7 +78,8 @@ def serve() -> None:
         os.chdir(request["folder"])
         os.environ.update(request["environment"])
         signal.alarm(request["seconds"])
-        print(json.dumps(main(request["target"], request["megabytes"], request["reads"])))
+        names = ("target", "megabytes", "reads", "allowed")
+        print(json.dumps(main(*(request[name] for name in names))))
         sys.stdout.flush()
         os._exit(0)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.security import hdf5_damage, hdf5_doors  # noqa: F401
+from tests.security import documents, hdf5_damage, hdf5_doors  # noqa: F401
 from tests.security.attacks import ANYTHING, ATTACKS, SECRET
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +87,7 @@ def test_attack(one, tmp_path, monkeypatch, prober):
         "megabytes": one.megabytes,
         "seconds": one.seconds,
         "reads": one.reads,
+        "allowed": [str(folder)] if one.narrow else None,
     }
     watch = Watch(secret)
     said, ended = probe(prober, request)

@@ -30,7 +30,8 @@ from virtualzarr.array.unusual import unusual_chunks
 from virtualzarr.array.writer import write, writing_grid
 from virtualzarr.attributes import Attributes
 from virtualzarr.codecs.sharding import only_sharding
-from virtualzarr.errors import MissingPropertyError, UnsupportedError
+from virtualzarr.errors import MissingPropertyError, UnsupportedError, VirtualZarrError
+from virtualzarr.limits import out_of_memory
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.transformers import transformer
@@ -374,15 +375,20 @@ class Array:
             # Blocks are shards: what they hold is read as a selection of elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
         cache = chunk_cache(self.caching)
-        return read(
-            metadata,
-            chunks,
-            metadata.grid.project(selection, mode),
-            variable=self.path,
-            fill_missing=self.fill_missing,
-            out=out,
-            keep=None if cache is None else partial(Kept, cache, self.caching.data_since()),
-        )
+        try:
+            return read(
+                metadata,
+                chunks,
+                metadata.grid.project(selection, mode),
+                variable=self.path,
+                fill_missing=self.fill_missing,
+                out=out,
+                keep=None if cache is None else partial(Kept, cache, self.caching.data_since()),
+            )
+        except MemoryError as error:
+            if isinstance(error, VirtualZarrError):
+                raise
+            raise out_of_memory(error, variable=self.path or "/") from error
 
     def __getitem__(self, selection: Any) -> Any:
         """Read a selection as numpy would give it.

@@ -32,6 +32,7 @@ from virtualzarr.errors import (
     SourceNotFoundError,
     VirtualZarrError,
 )
+from virtualzarr.limits import check_count
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.planning import plan_reads
@@ -86,7 +87,7 @@ def read(
     """
     if out is not None:
         _check_out(out, projection.shape, metadata.dtype)
-    check_count("chunks_read", len(projection), "chunks of one read", variable)
+    check_count("chunks_read", len(projection), "chunks of one read", variable or "/")
     # Before the chunks are looked for, of which there may be as many.
     work = _allocate(projection, metadata.dtype, variable) if out is None else None
     try:

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.kerchunk.folder import is_folder
 from virtualzarr.formats.registry import FORMATS, Format, known, named, plugins
 from virtualzarr.group import Group
+from virtualzarr.limits import out_of_memory
 from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
 from virtualzarr.stores.icechunks import is_repository
 
@@ -136,9 +137,14 @@ def scan(
     scanner: Any = named(name).load()
     limits = {"allowed": allowed} if name in ("kerchunk", "icechunk", "hdf5", "dmrpp") else {}
     started = time.perf_counter()
-    group: Group = scanner(
-        path_or_url, on_error=on_error, storage_options=storage_options, **limits
-    )
+    try:
+        group: Group = scanner(
+            path_or_url, on_error=on_error, storage_options=storage_options, **limits
+        )
+    except MemoryError as error:
+        if isinstance(error, VirtualZarrError):
+            raise
+        raise out_of_memory(error, file=str(path_or_url)) from error
     log = logging.getLogger(f"virtualzarr.formats.{name}")
     log.debug("scanned %s in %.3f s", path_or_url, time.perf_counter() - started)
     return group

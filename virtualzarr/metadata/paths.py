@@ -27,7 +27,7 @@ def normalize_path(path: str) -> str:
     steps = [step for step in path.replace("\\", "/").split("/") if step]
     if "." in steps or ".." in steps:
         raise MetadataError(f"the path {short(path)} contains the step '.' or '..'")
-    check_count("depth", len(steps), "groups in one another")
+    check_count("depth", len(steps), "groups in one another", short(path))
     return "/".join(steps)
 
 

@@ -217,13 +217,13 @@ class Columns:
             return Manifest.missing(grid_shape)
         ncells = math.prod(space.shape)
         self._cells += ncells
-        check_count("references", self._cells, "cells in all grids of a reference file",
-                    space.path or "/")  # fmt: skip
         if self._cells > max(_CELLS_ALWAYS_FINE, _CELLS_PER_REFERENCE * self._references):
             raise UnsupportedError(
                 f"{count} references in a grid of {ncells} cells: so sparse a grid is refused",
                 variable=space.path or "/",
             )
+        check_count("references", self._cells, "cells in all grids of a reference file",
+                    space.path or "/")  # fmt: skip
         flat, uri, offset, length = (
             np.concatenate([getattr(batch, name) for batch in here.batches])
             for name in ("flat", "uri", "offset", "length")
