@@ -19,6 +19,9 @@ class Config:
         Threads that read and decode local chunks.
     requests : int
         Requests under way at once to remote files.
+    retries : int
+        How often a request over HTTP is repeated that a busy or failing server did not answer: one
+        that was cut off, or answered by 429, 500, 502, 503 or 504.
     local_gap, remote_gap : int
         Byte ranges of one file that lie at most this many bytes apart are read as one.
     local_read, remote_read : int
@@ -35,7 +38,8 @@ class Config:
         Values that cannot be referenced are copied when a file is scanned, up to this many bytes
         for each variable; larger ones are refused.
     verify_sources : bool
-        Whether a source must still have the size and modification time it had when scanned.
+        Whether a source must still have the size, and the modification time or entity tag, it had
+        when scanned. Of a file elsewhere, every answer is compared.
     sync_files : bool
         Whether a local file must have reached the disk before it replaces the one before: then a
         crash of the whole machine, not only of a process, leaves old or new bytes.
@@ -51,6 +55,7 @@ class Config:
 
     threads: int = field(default_factory=lambda: min(16, os.cpu_count() or 1))
     requests: int = 32
+    retries: int = 5
     local_gap: int = 32 * 1024
     remote_gap: int = 64 * 1024
     local_read: int = 1024 * 1024

@@ -23,7 +23,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.formats import scan
 from virtualzarr.group import Group
-from virtualzarr.stores.files import filesystem, is_url
+from virtualzarr.stores.files import Connection, is_url
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +80,8 @@ def _is_pattern(path: str) -> bool:
 def _remote_matches(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     if "::" in url:
         raise UnsupportedError("a pattern in a chained URL; list the URLs instead", file=url)
-    fs, path = filesystem(url, storage_options)
-    try:
-        return [fs.unstrip_protocol(name) for name in fs.glob(path)]
-    except OSError as error:
-        raise SourceNotFoundError(f"cannot list the files: {error}", file=url) from error
+    connection = Connection(url, storage_options)
+    return [connection.url_of(path) for path in connection.find(connection.path, url)]
 
 
 def natural_key(path: str) -> list[str | int]:

@@ -25,7 +25,8 @@ from virtualzarr.errors import (
     SourceNotFoundError,
 )
 from virtualzarr.integrations.xarray import VirtualzarrBackend
-from virtualzarr.stores.files import RemoteFile
+from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.stores.s3 import S3Transport
 
 pytest.importorskip("s3fs")
 server = pytest.importorskip("moto.server")
@@ -199,13 +200,42 @@ def test_objects_that_changed(bucket, options, put):
         vz.open(f"{bucket}/refs.json", storage_options=options)["air"][...]
 
 
-def test_objects_that_changed_after_they_were_listed(bucket, options, put, monkeypatch):
+def test_objects_that_change_while_they_are_read(bucket, options, put, monkeypatch):
+    """Every answer of the store names the version it is of."""
+    monkeypatch.setattr(vz.config, "remote_gap", 0)
+    monkeypatch.setattr(vz.config, "remote_read", 1)
+    monkeypatch.setattr(vz.config, "requests", 1)
+    fetch, count = S3Transport.fetch, []
+    url = put(f"{bucket}/a.h5", hdf5())
+
+    def fetch_and_replace(self, path, *span):
+        count.append(path)
+        if len(count) == 2:
+            put(url, hdf5(1000))
+        return fetch(self, path, *span)
+
+    for recorded in (True, False):
+        put(url, hdf5())
+        group = vz.virtualize(url, storage_options=options)
+        air = group["air"]
+        if not recorded:  # as references of others are
+            manifest = air.manifest
+            sources = Sources([Source(url, storage_options=options)])
+            columns = (manifest.source, manifest.offset, manifest.length)
+            air = vz.Array.virtual(air.metadata, Manifest(manifest.shape, sources, *columns))
+        count.clear()
+        monkeypatch.setattr(S3Transport, "fetch", fetch_and_replace)
+        with pytest.raises(SourceChangedError, match=r"entity tag.*a\.h5"):
+            air[...]
+        monkeypatch.setattr(S3Transport, "fetch", fetch)
+
+
+def test_objects_that_changed_after_they_were_listed(bucket, options, put):
     """What a listing said of them is kept by fsspec."""
     for k in range(2):
         put(f"{bucket}/{k}.h5", hdf5(6 * k))
     group = vz.virtualize(f"{bucket}/*.h5", concat_dim="time", storage_options=options)
     put(f"{bucket}/1.h5", hdf5(1000))
-    monkeypatch.setattr(RemoteFile, "_verified", set())  # as in another process
     with pytest.raises(SourceChangedError, match=r"1\.h5"):
         group["air"][...]
 

@@ -81,15 +81,14 @@ def look(file: ByteFile) -> FileFacts | None:
 
 
 def _look_remote(file: RemoteFile) -> FileFacts | None:
-    connection = file.connection
     try:
-        # What fsspec remembers of a listing is no news.
-        connection.call("invalidate_cache", file.path, file.uri)
-        info = connection.call("info", file.path, file.uri)
+        facts = file.connection.facts(file.path, file.uri)
     except SourceError:
         return None
-    tag = info.get("ETag") or info.get("etag")
-    return None if tag is None else FileFacts(info.get("size"), None, str(tag))
+    if facts.etag is None:
+        return None
+    file.pin(facts)  # what is read by this object later, too, is of this version
+    return facts
 
 
 class PinnedFile(LocalFile):

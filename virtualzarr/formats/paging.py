@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
 from virtualzarr.manifest import Source
-from virtualzarr.stores.files import filesystem
+from virtualzarr.stores.files import RemoteFile
 
 Buffer = bytes | memoryview
 Request = tuple[int, int]
@@ -169,23 +169,10 @@ def pages_of(source: Source) -> PageCache:
     SourceError
         If the file cannot be read.
     """
-    fs, path = filesystem(source.uri, source.storage_options)
-
-    def fetch(ranges: list[Request]) -> list[bytes]:
-        starts, stops = zip(*ranges, strict=True)
-        try:
-            found = fs.cat_ranges([path] * len(ranges), list(starts), list(stops))
-        except Exception as error:  # whatever the file system raises
-            raise SourceError(f"cannot read the file: {error}", file=source.uri) from error
-        for part in found:
-            if isinstance(part, BaseException):
-                raise SourceError(f"cannot read the file: {part}", file=source.uri) from part
-        return list(found)
-
-    size = fs.size(path) if source.size is None else source.size
-    if size is None:
+    if source.size is None:
         raise SourceError("the server does not say how long the file is", file=source.uri)
-    return PageCache(fetch, size)
+    file = RemoteFile(source.uri, source.storage_options, source.facts)
+    return PageCache(file.read_many, source.size)
 
 
 def check(address: int, length: int) -> None:

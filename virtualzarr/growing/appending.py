@@ -16,7 +16,7 @@ from virtualzarr.combine.api import has_dimension
 from virtualzarr.combine.options import JoinOptions
 from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.group import Group
-from virtualzarr.growing.checking import changes_of, facts_of
+from virtualzarr.growing.checking import facts_of
 from virtualzarr.growing.keeping import kept, kept_cells
 from virtualzarr.growing.published import (
     arrays_of,
@@ -41,6 +41,7 @@ from virtualzarr.publish.report import PublishReport
 from virtualzarr.scanning import Paths, find_files, scan_files
 from virtualzarr.stores import open_store
 from virtualzarr.stores.atomic_files import exclusive_writing
+from virtualzarr.stores.facts import differences
 from virtualzarr.stores.locks import hierarchy_lock
 
 _log = logging.getLogger(__name__)
@@ -228,7 +229,7 @@ def _is_there(file: str, group: Group, known: Mapping[str, Source], duplicates: 
     """Whether a file's chunks are referred to already."""
     there = [source for source in sources_of(_virtual(group)) if source.uri in known]
     for source in there:
-        if changes_of(facts_of(known[source.uri]), facts_of(source)):
+        if differences(facts_of(known[source.uri]), facts_of(source)):
             raise SourceChangedError(
                 "it is there already, but was another file when it was scanned: publish anew",
                 file=source.uri,

@@ -14,7 +14,8 @@ from virtualzarr.growing.published import sources_of
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 from virtualzarr.opening import open as open_node
-from virtualzarr.stores.files import FileFacts, file_facts
+from virtualzarr.stores.facts import FileFacts, differences
+from virtualzarr.stores.files import file_facts
 
 CHECKERS = 16
 """Threads that look at source files: they wait more than they work."""
@@ -99,13 +100,13 @@ def check(
 
 def _checked(source: Source) -> tuple[str, str]:
     try:
-        now = file_facts(source.uri, source.storage_options, fresh=True)
+        now = file_facts(source.uri, source.storage_options)
     except SourceNotFoundError:
         return "missing", ""
     except (SourceError, UnsupportedError) as error:
         return "unknown", str(error)
     then = facts_of(source)
-    changes = changes_of(then, now)
+    changes = differences(then, now)
     if changes:
         return "changed", changes
     pairs = zip(_tuple(then), _tuple(now), strict=True)
@@ -119,13 +120,3 @@ def facts_of(source: Source) -> FileFacts:
 
 def _tuple(facts: FileFacts) -> tuple[Any, ...]:
     return facts.size, facts.mtime_ns, facts.etag
-
-
-def changes_of(then: FileFacts, now: FileFacts) -> str:
-    """Return what of two fingerprints differs, in words."""
-    names = ("size in bytes", "modification time in ns", "entity tag")
-    return "; ".join(
-        f"{name} {a} is now {b}"
-        for name, a, b in zip(names, _tuple(then), _tuple(now), strict=True)
-        if a is not None and b is not None and a != b
-    )

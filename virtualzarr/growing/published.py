@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.errors import SourceChangedError, SourceNotFoundError, UnsupportedError
+from virtualzarr.errors import (
+    SourceChangedError,
+    SourceError,
+    SourceNotFoundError,
+    UnsupportedError,
+)
 from virtualzarr.formats import detect
 from virtualzarr.formats.icechunk import open_repository
 from virtualzarr.formats.kerchunk.folder import METADATA
@@ -46,23 +51,16 @@ def state_of(uri: str, storage_options: Mapping[str, Any] | None = None) -> obje
     )
 
 
-_TELLING = (
-    "ETag", "etag", "generation", "version_id", "VersionId", "md5Hash", "content_md5", "size",
-    "LastModified", "last_modified", "updated", "mtime", "created",
-)  # fmt: skip
-"""What file systems call that which another version of an object has another of."""
-
-
 def _object_state(uri: str, storage_options: Mapping[str, Any] | None) -> object:
     connection = Connection(uri, storage_options)
-    connection.call("invalidate_cache", connection.path, uri)
     try:
-        facts = connection.call("info", connection.path, uri)
+        return connection.facts(connection.path, uri)
     except SourceNotFoundError:
         return None
-    if facts.get("type") == "directory":
-        return None
-    return tuple((name, str(facts[name])) for name in _TELLING if facts.get(name) is not None)
+    except SourceError as error:
+        if isinstance(error.__cause__, IsADirectoryError):
+            return None
+        raise
 
 
 def check_state(uri: str, before: object, storage_options: Mapping[str, Any] | None = None) -> None:

@@ -20,11 +20,12 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from virtualzarr.array import Array
-from virtualzarr.errors import SourceError
+from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.group import Group
 from virtualzarr.publish.virtual_store import VirtualStore
 from virtualzarr.stores import MemoryStore, open_store
 from virtualzarr.stores.files import LocalFile, RemoteFile
+from virtualzarr.stores.fsspec import ABSENT
 from virtualzarr.stores.store import ByteRange
 from virtualzarr.stores.store import Store as OurStore
 from virtualzarr.stores.views import unwrapped
@@ -273,15 +274,13 @@ def _size(store: OurStore, key: str) -> int | None:
         return found.st_size if stat.S_ISREG(found.st_mode) else None
     if isinstance(file, RemoteFile):
         try:
-            facts = file.connection.call("info", file.path, file.uri)
+            facts = file.connection.facts(file.path, file.uri)
         except SourceError as error:
-            if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
+            if isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, ABSENT):
                 return None
             raise
-        if facts.get("type") == "directory":
-            return None
-        if facts.get("size") is not None:
-            return int(facts["size"])
+        if facts.size is not None:
+            return facts.size
     data = store.get(key)
     return None if data is None else len(data)
 

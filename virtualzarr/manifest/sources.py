@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.stores.archive import Checksums
-from virtualzarr.stores.files import file_facts, resolve_uri
+from virtualzarr.stores.files import FileFacts, file_facts, resolve_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Source:
     size : int, optional
         Bytes in the file when it was scanned.
     mtime_ns : int, optional
-        Modification time of a local file when it was scanned, in nanoseconds.
+        Modification time of a file when it was scanned, in nanoseconds: of a file elsewhere only
+        where it has no strong entity tag.
     etag : str, optional
         What a remote store called this version of the object.
     data : bytes, optional
@@ -65,6 +66,11 @@ class Source:
     def inline(cls, data: bytes) -> Source:
         """Make a heap of bytes that references can point into."""
         return cls("", size=len(data), data=bytes(data))
+
+    @property
+    def facts(self) -> FileFacts:
+        """What was noted of the file when it was scanned."""
+        return FileFacts(self.size, self.mtime_ns, self.etag)
 
     @property
     def is_inline(self) -> bool:

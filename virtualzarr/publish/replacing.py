@@ -160,13 +160,13 @@ def _check_object(
     if form != "json":
         return
     try:
-        file_facts(uri, storage_options, fresh=True)
+        file_facts(uri, storage_options)
     except SourceNotFoundError:
         return
     if any(source.uri == uri for source in sources):
         raise _is_source(uri, uri)
     connection = Connection(uri, storage_options)
-    head = connection.call("cat_file", connection.path, uri, start=0, end=_HEAD)
+    head = connection.fetch(connection.path, uri, 0, _HEAD)[0]
     if head and not overwrite and not _is_references(head):
         raise NodeExistsError(
             "there is an object already that holds no references; overwrite=True replaces it",

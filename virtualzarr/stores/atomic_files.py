@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from virtualzarr.errors import NodeExistsError, PublishError, VirtualZarrError, WriteError
-from virtualzarr.stores.files import filesystem, is_url
+from virtualzarr.stores.files import filesystem, is_file, is_url
 from virtualzarr.stores.locks import writer_lock
 
 _log = logging.getLogger(__name__)
@@ -328,7 +328,7 @@ class AtomicFolder:
     def _upload(self, files: list[str]) -> None:
         fs, root = filesystem(self.uri, self._storage_options)
         root = root.rstrip("/")
-        if not self._growing and fs.exists(f"{root}/{files[-1]}"):
+        if not self._growing and is_file(f"{self.uri}/{files[-1]}", self._storage_options):
             raise PublishError(
                 "there are references already, and they cannot be replaced all at once: "
                 "write to another place, or delete them before",

@@ -6,22 +6,26 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any, ClassVar, Protocol
-from weakref import WeakKeyDictionary
+from typing import Any, Protocol
 
 import numpy as np
 
 from virtualzarr.config import config
-from virtualzarr.errors import (
-    SourceChangedError,
-    SourceError,
-    SourceNotFoundError,
-    UnsupportedError,
+from virtualzarr.errors import SourceError, SourceNotFoundError
+from virtualzarr.stores.connection import Connection as Connection
+from virtualzarr.stores.connection import filesystem as filesystem
+from virtualzarr.stores.facts import FileFacts as FileFacts
+from virtualzarr.stores.facts import check_most as check_most
+from virtualzarr.stores.facts import (
+    check_unchanged,
+    failure,
+    is_comparable,
+    too_short,
 )
+from virtualzarr.stores.uris import is_url as is_url
+from virtualzarr.stores.uris import resolve_uri as resolve_uri
 
 Buffer = bytes | bytearray | memoryview
 
@@ -32,78 +36,8 @@ KEPT = 16 * 1024 * 1024
 """Memory for larger reads is not kept for the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileFacts:
-    """What tells one version of a file from another."""
-
-    size: int | None
-    mtime_ns: int | None = None
-    etag: str | None = None
-
-
-def is_url(uri: str) -> bool:
-    """Tell whether a text names a place by protocol, as fsspec understands it.
-
-    Examples
-    --------
-    >>> is_url("s3://bucket/a.nc"), is_url("zip://a.nc::b.zip"), is_url("/data/run::2/a.nc")
-    (True, True, False)
-    """
-    return ("://" in uri or "::" in uri) and not uri.startswith("/")
-
-
-def resolve_uri(path_or_url: Any) -> str:
-    """Return a URL as it is and a local path (or ``file://`` URL) as an absolute path.
-
-    What follows ``file://`` is taken literally, as fsspec does: ``%20`` is not a blank.
-
-    Examples
-    --------
-    >>> resolve_uri("s3://bucket/a.nc"), resolve_uri("file:///tmp/a.nc")
-    ('s3://bucket/a.nc', '/tmp/a.nc')
-    """
-    text = os.fspath(path_or_url)
-    if not isinstance(text, str):
-        raise TypeError(f"a path or URL is text, not {type(text).__name__}")
-    for prefix in ("file://", "local://"):
-        if text.startswith(prefix):
-            text = text.removeprefix(prefix)
-    local = isinstance(path_or_url, PurePath) or not is_url(text)
-    return str(Path(text).absolute()) if local else text
-
-
-def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the path within it.
-
-    Raises
-    ------
-    UnsupportedError
-        If fsspec knows no such protocol, or the package it needs is not installed.
-    SourceError
-        If what the path lies in, such as a zip file, cannot be opened.
-    """
-    import fsspec
-
-    try:
-        fs, path = fsspec.core.url_to_fs(uri, **(storage_options or {}))
-    except (ValueError, ImportError) as error:
-        raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
-    except Exception as error:
-        raise _failed(error, uri) from error
-    return fs, path
-
-
-def file_facts(
-    uri: str, storage_options: Mapping[str, Any] | None = None, *, fresh: bool = False
-) -> FileFacts:
-    """Take a file's fingerprint.
-
-    Parameters
-    ----------
-    uri : str
-    storage_options : mapping, optional
-    fresh : bool
-        Whether the store is to be asked even if fsspec keeps a listing that names the file.
+def file_facts(uri: str, storage_options: Mapping[str, Any] | None = None) -> FileFacts:
+    """Take a file's fingerprint as it is now: no listing that fsspec keeps is believed.
 
     Raises
     ------
@@ -113,15 +47,20 @@ def file_facts(
     if not is_url(uri):
         try:
             found = os.stat(uri)
-        except OSError as error:
-            raise _failed(error, uri) from error
+        except (OSError, ValueError) as error:
+            raise failure(error, uri) from error
         return FileFacts(found.st_size, found.st_mtime_ns)
     connection = Connection(uri, storage_options)
-    if fresh:
-        connection.call("invalidate_cache", connection.path, uri)
-    info = connection.call("info", connection.path, uri)
-    etag = info.get("ETag") or info.get("etag")
-    return FileFacts(info.get("size"), None, None if etag is None else str(etag))
+    return connection.facts(connection.path, uri)
+
+
+def is_file(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Tell whether a file is there; no answer is an error, and not the same as none."""
+    try:
+        file_facts(uri, storage_options)
+    except SourceNotFoundError:
+        return False
+    return True
 
 
 class ByteFile(Protocol):
@@ -205,16 +144,16 @@ class LocalFile:
             if os.path.islink(self.uri):
                 # Not the same as nothing: its content was left behind, or not fetched yet.
                 raise SourceError("a symbolic link to a missing file", file=self.uri) from error
-            raise _failed(error, self.uri) from error
+            raise failure(error, self.uri) from error
         except OSError as error:
-            raise _failed(error, self.uri) from error
+            raise failure(error, self.uri) from error
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise _irregular(self.uri, found.st_mode)
             facts, now = self.facts, (found.st_size, found.st_mtime_ns)
             if facts is not None and (facts.size, facts.mtime_ns) != now:
-                _check_unchanged(self.uri, facts, FileFacts(*now))
+                check_unchanged(self.uri, facts, FileFacts(*now))
         except BaseException:
             os.close(descriptor)
             raise
@@ -279,7 +218,7 @@ class OpenFile:
     def _check(self, start: int, stop: int) -> None:
         # Before memory is taken: a reference may claim any length.
         if stop > self.size or start > stop:
-            raise _too_short(self.uri, start, stop, self.size)
+            raise too_short(self.uri, start, stop, self.size)
 
     def take(self, start: int, nbytes: int) -> bytes:
         """Read so many bytes into memory of their own.
@@ -293,7 +232,7 @@ class OpenFile:
             try:
                 data = os.pread(self.descriptor, nbytes, start)
             except OSError as error:
-                raise _failed(error, self.uri) from error
+                raise failure(error, self.uri) from error
             if len(data) == nbytes:
                 return data
         view = memoryview(bytearray(nbytes))
@@ -307,9 +246,9 @@ class OpenFile:
             try:
                 count = _read_at(self.descriptor, start + done, view[done:] if done else view)
             except OSError as error:
-                raise _failed(error, self.uri) from error
+                raise failure(error, self.uri) from error
             if not count:
-                raise _too_short(self.uri, start, start + nbytes, start + done)
+                raise too_short(self.uri, start, start + nbytes, start + done)
             done += count
 
 
@@ -340,7 +279,7 @@ class InlineFile:
     def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
         stop = self.data.nbytes if stop is None else stop
         if stop > self.data.nbytes or start > stop:
-            raise _too_short(self.uri, start, stop, self.data.nbytes)
+            raise too_short(self.uri, start, stop, self.data.nbytes)
         return self.data[start:stop]
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
@@ -369,67 +308,23 @@ class AbsentFile:
         return nullcontext(self)
 
 
-class Connection:
-    """fsspec's file system for a URL, for any number of threads, and for forked processes.
-
-    Of fsspec's file systems only the asynchronous ones may be used by several threads at once; a
-    lock lets threads into the others one by one. A process that was forked shares neither the event
-    loop nor the file positions of its parent: it connects anew.
-
-    Attributes
-    ----------
-    url : str
-    storage_options : mapping, optional
-    path : str
-        What the URL's path is in the file system.
-    """
-
-    _locks: ClassVar[WeakKeyDictionary[Any, threading.Lock]] = WeakKeyDictionary()
-
-    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.url = url
-        self.storage_options = storage_options
-        self._connect()
-
-    def _connect(self) -> None:
-        self._fs, self.path = filesystem(self.url, self.storage_options)
-        self._guard: AbstractContextManager[Any] = nullcontext()
-        if not self._fs.async_impl:
-            # It may serve other URLs, too: fsspec keeps and shares file systems.
-            self._guard = self._locks.setdefault(self._fs, threading.Lock())
-        self._process = os.getpid()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Connection, (self.url, self.storage_options)
-
-    def call(self, method: str, path: str, uri: str, *values: Any, **options: Any) -> Any:
-        """Call a method of the file system on a path; `uri` is its name in messages.
-
-        Raises
-        ------
-        SourceError
-            Whatever goes wrong: the exceptions of file systems have no common base.
-        """
-        if self._process != os.getpid():
-            self._connect()
-        try:
-            with self._guard:
-                return getattr(self._fs, method)(path, *values, **options)
-        except Exception as error:
-            raise _failed(error, uri) from error
-
-
-if hasattr(os, "register_at_fork"):
-    # A lock that another thread holds while the process forks is never released in the child.
-    os.register_at_fork(after_in_child=Connection._locks.clear)
+_pinning = threading.Lock()
 
 
 class RemoteFile:
-    """A file that fsspec opens; each read is one request."""
+    """A file elsewhere; each read is one request, and every answer must be of one version.
 
-    __slots__ = ("connection", "facts", "path", "uri")
+    Attributes
+    ----------
+    uri : str
+    facts : FileFacts, optional
+        What was noted of the file when it was scanned.
+    pinned : FileFacts, optional
+        What the first answer said of it: nothing of another version is read by this object.
+    """
+
+    __slots__ = ("connection", "facts", "path", "pinned", "uri")
     remote = True
-    _verified: ClassVar[set[tuple[str, FileFacts]]] = set()
 
     def __init__(
         self,
@@ -439,6 +334,7 @@ class RemoteFile:
     ) -> None:
         self.uri = uri
         self.facts = facts
+        self.pinned: FileFacts | None = None
         self.connection = Connection(uri, storage_options)
         self.path = self.connection.path
 
@@ -446,85 +342,77 @@ class RemoteFile:
     def within(cls, connection: Connection, path: str, uri: str) -> RemoteFile:
         """Make a file of a file system that is connected already."""
         self = cls.__new__(cls)
-        self.uri, self.connection, self.path, self.facts = uri, connection, path, None
+        self.uri, self.connection, self.path = uri, connection, path
+        self.facts = self.pinned = None
         return self
 
     def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
-        size = None if self.facts is None else self.facts.size
-        if size is not None and (start > size or (stop is not None and stop > size)):
-            raise _too_short(self.uri, start, stop or size, size)
+        self._check_inside(start, stop)
         if stop is not None and start >= stop:
             return b""
-        by_size = stop is None and start == 0 and self.facts == FileFacts(size)
-        if not by_size:
-            self._verify()
-        data: bytes = self.connection.call("cat_file", self.path, self.uri, start=start, end=stop)
-        if by_size:
-            # All that is known of the file is what has just come: nothing else need be asked.
-            _check_unchanged(self.uri, self.facts, FileFacts(len(data)))
-        if stop is not None and len(data) < stop - start:
-            raise _too_short(self.uri, start, stop, start + len(data))
-        if stop is not None and len(data) > stop - start:
-            raise SourceError(
-                f"{stop - start} bytes were asked for and {len(data)} came: "
-                "the server does not understand byte ranges",
-                file=self.uri,
-            )
+        data, facts = self.connection.fetch(self.path, self.uri, start, stop, most)
+        if stop is None and start == 0 and facts is None:
+            facts = FileFacts(len(data))
+        if stop is not None and len(data) != stop - start:
+            self._check_version(facts)  # which tells more of what is wrong
+            raise too_short(self.uri, start, stop, start + len(data))
+        self._check_version(facts)
         check_most(self.uri, len(data), most)
         return data
 
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return several ranges, requested side by side where that can be. Raises as `read`."""
+        for span in ranges:
+            self._check_inside(*span)
+        answers = self.connection.fetch_many(self.path, self.uri, ranges)
+        told = dict.fromkeys(facts for _, facts in answers)
+        for facts in told:
+            self._check_version(facts)
+        for (start, stop), (data, _) in zip(ranges, answers, strict=True):
+            if len(data) != stop - start:
+                raise too_short(self.uri, start, stop, start + len(data))
+        return [data for data, _ in answers]
+
     def tail(self, nbytes: int) -> Buffer:
         """Return the last bytes of the file, or all of it where it has no more."""
-        self._verify()
-        data: bytes = self.connection.call("cat_file", self.path, self.uri, start=-nbytes)
-        # A server may not understand such a range and send everything.
+        data, facts = self.connection.fetch(self.path, self.uri, -nbytes, None)
+        self._check_version(facts)
         return data[-nbytes:]
 
-    def _verify(self) -> None:
-        """Ask once for each file and process whether it is as it was when scanned."""
-        if self.facts is None or not config.verify_sources:
+    def pin(self, facts: FileFacts | None = None) -> None:
+        """Read nothing of another version than the one that is there, or is known to be.
+
+        Where answers tell their version, the first one does this without another request.
+        """
+        self.pinned = self.connection.facts(self.path, self.uri) if facts is None else facts
+
+    def _check_inside(self, start: int, stop: int | None) -> None:
+        size = None if self.facts is None else self.facts.size
+        if size is not None and (start > size or (stop is not None and stop > size)):
+            raise too_short(self.uri, start, stop or size, size)
+
+    def _check_version(self, told: FileFacts | None) -> None:
+        """Compare what an answer told of its version with what is known of the file.
+
+        If it told too little, the file is looked at now, after its bytes have come: if it still is
+        of the version that is known, they are.
+        """
+        if not config.verify_sources:
             return
-        if (self.uri, self.facts) not in self._verified:
-            options = self.connection.storage_options
-            now = file_facts(self.uri, options, fresh=True)
-            _check_unchanged(self.uri, self.facts, now)
-            self._verified.add((self.uri, self.facts))
+        known = [facts for facts in (self.facts, self.pinned) if facts is not None]
+        if known and (told is None or not all(is_comparable(facts, told) for facts in known)):
+            told = self.connection.facts(self.path, self.uri)
+        if told is None:
+            return
+        for facts in known:
+            check_unchanged(self.uri, facts, told)
+        if told.has_version:
+            with _pinning:  # of threads that read at the same time, one is the first
+                pinned = self.pinned = self.pinned or told
+            check_unchanged(self.uri, pinned, told)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)
 
     def opened(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
         return nullcontext(self)
-
-
-def _check_unchanged(uri: str, scanned: FileFacts | None, now: FileFacts) -> None:
-    if scanned is None or not config.verify_sources:
-        return
-    if (
-        _differ(scanned.size, now.size)
-        or _differ(scanned.mtime_ns, now.mtime_ns)
-        or _differ(scanned.etag, now.etag)
-    ):
-        raise SourceChangedError("the file changed since it was scanned; scan it again", file=uri)
-
-
-def _differ(old: object, new: object) -> bool:
-    return old is not None and new is not None and old != new
-
-
-def _too_short(uri: str, start: int, stop: int, size: int) -> SourceError:
-    return SourceError(
-        f"bytes {start} to {stop} are needed, but the file has only {size}", file=uri
-    )
-
-
-def check_most(uri: str, size: int, most: int | None) -> None:
-    """Refuse a file that is larger than anything it may hold."""
-    if most is not None and size > most:
-        raise SourceError(f"{size} bytes are too many: at most {most} are needed", file=uri)
-
-
-def _failed(error: Exception, uri: str) -> SourceError:
-    kind = SourceNotFoundError if isinstance(error, FileNotFoundError) else SourceError
-    message = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return kind(str(message), file=uri)

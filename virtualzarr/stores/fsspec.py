@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.stores.changes import changed, changed_below
-from virtualzarr.stores.files import Buffer, ByteFile, Connection, RemoteFile
+from virtualzarr.stores.files import Buffer, ByteFile, Connection, FileFacts, RemoteFile
+from virtualzarr.stores.http import StatusError
+from virtualzarr.stores.listing import Entry
 from virtualzarr.stores.store import ByteRange, Change, check_key, inside, key_lock
+from virtualzarr.stores.transport import Answer
 
-_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""What file systems raise where there is no file."""
 
 
 class FsspecStore:
@@ -68,10 +72,14 @@ class FsspecStore:
 
     def _call(self, method: str, key: str, **options: Any) -> Any:
         """Call a method of the file system on a key; None where there is nothing."""
+        return self._ask(self.connection.call, key, method=method, **options)
+
+    def _ask(self, ask: Callable[..., Any], key: str, **options: Any) -> Any:
+        """Ask of a key; None where there is nothing, which is not the same as no answer."""
         try:
-            return self.connection.call(method, self._path(key), self.location(key), **options)
+            return ask(path=self._path(key), uri=self.location(key), **options)
         except SourceError as error:
-            if isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, _ABSENT):
+            if isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, ABSENT):
                 return None
             if isinstance(error.__cause__, NotImplementedError):
                 raise UnsupportedError(
@@ -79,11 +87,23 @@ class FsspecStore:
                 ) from error
             raise
 
+    def _list(self, ask: Callable[..., list[Entry]], prefix: str) -> list[Entry]:
+        """Ask for a listing; a web server need not give any."""
+        try:
+            return self._ask(ask, prefix) or []
+        except StatusError as error:
+            raise UnsupportedError(
+                f"the server does not list what there is: {error.message}", file=self.uri
+            ) from error
+
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return the contents of an object, or some of them, or None."""
-        start, stop = (None, None) if byte_range is None else byte_range
-        data: bytes | None = self._call("cat_file", key, start=start, end=stop)
-        return data
+        start, stop = (0, None) if byte_range is None else byte_range
+        if stop is not None and (start < 0 or stop <= start):
+            whole = self.get(key)
+            return None if whole is None else whole[start:stop]
+        answer: Answer | None = self._ask(self.connection.fetch, key, start=start, stop=stop)
+        return None if answer is None else answer[0]
 
     def file(self, key: str) -> ByteFile | None:
         """Return the object under a key, there or not."""
@@ -91,26 +111,28 @@ class FsspecStore:
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object, -1 where that is not said; None if it is not there."""
-        facts = self._call("info", key)
-        return None if facts is None else int(-1 if facts.get("size") is None else facts["size"])
+        facts: FileFacts | None = self._ask(self.connection.facts, key)
+        if facts is None:
+            return None
+        return -1 if facts.size is None else facts.size
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix; nothing where the server cannot list."""
-        entries = self._call("ls", prefix, detail=False) or []
-        names = {str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries}
+        entries = self._list(self.connection.entries, prefix)
+        names = {entry.path.rsplit("/", 1)[-1] for entry in entries}
         yield from sorted({unquote(name) if self._quoted else name for name in names} - {""})
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """Yield keys and sizes under a prefix."""
-        found = self._call("find", prefix, detail=True) or {}
+        """Yield keys and sizes under a prefix; -1 for a size that is not said."""
+        found = self._list(self.connection.walk, prefix)
         root = self.root.strip("/")
         start = len(root) + 1 if root else 0
         lead = f"{prefix}/" if prefix else ""
-        for path, facts in found.items():
-            key = str(path).lstrip("/")[start:]
+        for path, size, _ in found:
+            key = path.lstrip("/")[start:]
             key = unquote(key) if self._quoted else key
             if key.startswith(lead):
-                yield key, int(facts["size"] or 0)
+                yield key, -1 if size is None else size
 
     def set(self, key: str, data: Buffer) -> None:
         """Give a key a value; object stores show old or new bytes, some servers a part."""

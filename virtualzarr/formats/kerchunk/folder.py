@@ -82,7 +82,7 @@ class Folder:
         if is_url(self.uri):
             connection = self._connection
             path = f"{connection.path.rstrip('/')}/{name}"
-            return bytes(connection.call("cat_file", path, f"{self.uri}/{name}"))
+            return connection.fetch(path, f"{self.uri}/{name}", 0, None)[0]
         place = os.path.join(self.uri, name)
         try:
             return Path(place).read_bytes()

@@ -1,0 +1,313 @@
+"""Servers that fail now and then: what is read is right, or an error; never a fill value."""
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from tests.stores.webserver import FAULTS, web_server
+from virtualzarr.errors import SourceError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.stores import retry as retries
+from virtualzarr.stores.files import FileFacts, RemoteFile, file_facts
+from virtualzarr.stores.views import unwrapped
+
+pytest.importorskip("aiohttp")
+pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
+VALUES = np.arange(1, 301, dtype="i4").reshape(15, 20)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Wait little between attempts."""
+    monkeypatch.setattr(retries, "FIRST", 0.002)
+
+
+def write_zarr(folder, version=3):
+    root = zarr.create_group(folder, zarr_format=version)
+    for name in "ab":
+        array = root.create_array(name, shape=(15, 20), chunks=(5, 4), dtype="i4", fill_value=-1,
+                                  dimension_names=["y", "x"] if version == 3 else None)  # fmt: skip
+        array[...] = VALUES
+    zarr.consolidate_metadata(folder)
+    return folder
+
+
+def write_hdf5(path, start=0):
+    with h5py.File(path, "w") as file:
+        data = np.arange(start, start + 400, dtype="i4").reshape(40, 10)
+        file.create_dataset("v", data=data, chunks=(4, 5), compression="gzip")
+    return data
+
+
+def store_of(array):
+    return unwrapped(array.chunk_source.store)
+
+
+def attempt(work):
+    """Return what some work gives, or None if an error of this package says why not."""
+    try:
+        return work()
+    except VirtualZarrError:
+        return None
+
+
+@pytest.mark.parametrize("retry", [0, 5])
+@pytest.mark.parametrize("lists", [False, True])
+def test_nothing_is_missing_because_a_server_is_busy(
+    tmp_path, impatient, monkeypatch, lists, retry
+):
+    monkeypatch.setattr(vz.config, "retries", retry)
+    for version in (2, 3):
+        write_zarr(tmp_path / f"{version}.zarr", version)
+    done = 0
+    with web_server(tmp_path, rate=0.08, lists=lists) as server:
+        for server.seed in range(2):
+            for version in (2, 3):
+                url = f"{server.url}/{version}.zarr"
+                group = attempt(lambda url=url: vz.open(url))
+                for name in "ab" if group is not None else ():
+                    read = attempt(lambda group=group, name=name: group[name][...])
+                    assert read is None or np.array_equal(read, VALUES)
+                    done += read is not None
+
+                def publish(url=url):
+                    vz.virtualize(url).publish(tmp_path / "refs.json")
+                    return vz.open(tmp_path / "refs.json")
+
+                for name in "ab" if (refs := attempt(publish)) is not None else ():
+                    server.rate = 0
+                    assert np.array_equal(refs[name][...], VALUES)
+                    server.rate = 0.08
+                    done += 1
+
+                def join(url=url):
+                    part = vz.open(url)["a"]
+                    return vz.concat([part, part], axis=0)
+
+                joined = attempt(join)
+                if joined is not None:
+                    server.rate = 0
+                    assert np.array_equal(joined[...], np.concatenate([VALUES, VALUES]))
+                    server.rate = 0.08
+                    done += 1
+    assert done > (15 if retry else 0)
+
+
+def test_scans_of_files_are_right_or_errors(tmp_path, impatient):
+    data = write_hdf5(tmp_path / "a.h5")
+    done = 0
+    with web_server(tmp_path, rate=0.08) as server:
+        for server.seed in range(10):
+            group = attempt(lambda: vz.virtualize(f"{server.url}/a.h5"))
+            if group is not None:
+                read = attempt(lambda group=group: group["v"][...])
+                assert read is None or np.array_equal(read, data)
+                done += read is not None
+    assert done > 7
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
+def test_only_404_and_410_mean_missing(tmp_path, impatient, status):
+    store = write_zarr(tmp_path / "x.zarr")
+    with web_server(tmp_path) as server:
+        array = vz.open(f"{server.url}/x.zarr")["a"]
+
+        def rewrite(request, *answer):
+            return (status, {}, b"") if "/a/c/1/2" in request.path else answer
+
+        server.rewrite = rewrite
+        with pytest.raises(SourceError, match=rf"answered {status}.*c/1/2"):
+            array[...]
+        with pytest.raises(SourceError, match=rf"answered {status}.*c/1/2"):
+            vz.virtualize(f"{server.url}/x.zarr").publish(tmp_path / "refs.json")
+        assert not (tmp_path / "refs.json").exists()
+        assert store_of(array).size("a/c/0/0") == (store / "a/c/0/0").stat().st_size
+        with pytest.raises(SourceError, match=f"answered {status}"):
+            store_of(array).size("a/c/1/2")
+        for server.rewrite in (None, lambda *answer: (410, {}, b"")):
+            (store / "a/c/1/2").unlink(missing_ok=True)
+            assert store_of(array).size("a/c/1/2") is None
+            assert array[5, 8] == -1
+            with pytest.raises(SourceNotFoundError):
+                file_facts(f"{server.url}/x.zarr/a/c/1/2")
+
+
+def test_a_listing_has_no_gaps(tmp_path, monkeypatch):
+    """A folder that cannot be listed is not one without chunks."""
+    monkeypatch.setattr(vz.config, "retries", 0)
+    write_zarr(tmp_path / "x.zarr")
+    for k in range(3):
+        (tmp_path / f"d{k}").mkdir()
+        write_hdf5(tmp_path / f"d{k}" / "a.h5")
+    with web_server(tmp_path, lists=True) as server:
+        array = vz.open(f"{server.url}/x.zarr")["a"]
+        assert len([*store_of(array).list("a/c")]) == 15
+        pattern = f"{server.url}/d*/*.h5"
+        assert len(vz.scanning.find_files(pattern)) == 3
+        for fault in (503, 429, 500, "cut"):
+
+            def rewrite(request, *answer, fault=fault):
+                if request.path.rstrip("/").endswith(("/c/1", "/d1")):
+                    return (
+                        (fault, {}, b"")
+                        if isinstance(fault, int)
+                        else (200, {"Content-Length": "999"}, b"")
+                    )
+                return answer
+
+            server.rewrite = rewrite
+            with pytest.raises(VirtualZarrError):
+                [*store_of(array).list("a/c")]
+            with pytest.raises(VirtualZarrError):
+                vz.scanning.find_files(pattern)
+
+
+def test_a_server_that_forbids_listing_is_asked_for_each_chunk(tmp_path):
+    write_zarr(tmp_path / "x.zarr")
+
+    def rewrite(request, status, headers, body):
+        return (
+            (403, {}, b"")
+            if request.path.endswith(("/c", "/c/", "/a", "/a/"))
+            else (status, headers, body)
+        )
+
+    with web_server(tmp_path, rewrite=rewrite) as server:
+        vz.open(f"{server.url}/x.zarr").publish(tmp_path / "refs.json")
+        assert np.array_equal(vz.open(tmp_path / "refs.json")["a"][...], VALUES)
+
+
+# --- answers with other bytes ------------------------------------------------------------------
+
+
+def shifted(request, status, headers, body):
+    """The range after the one that was asked for."""
+    if status == 206:
+        first, rest = headers["Content-Range"].removeprefix("bytes ").split("-")
+        last, size = rest.split("/")
+        headers = headers | {"Content-Range": f"bytes {int(first) + 1}-{int(last) + 1}/{size}"}
+    return status, headers, body
+
+
+def unlabelled(request, status, headers, body):
+    return status, headers | {"Content-Range": None}, body
+
+
+def whole(request, status, headers, body):
+    del request.headers["Range"]
+    return request.content()
+
+
+def short(request, status, headers, body):
+    if status == 206:
+        first, rest = headers["Content-Range"].removeprefix("bytes ").split("-")
+        last, size = rest.split("/")
+        headers = headers | {"Content-Range": f"bytes {first}-{int(last) - 1}/{size}"}
+        body = body[:-1]
+    return status, headers, body
+
+
+def shorter_than_said(request, status, headers, body):
+    return status, headers, body[:-1]
+
+
+def several(request, status, headers, body):
+    headers = headers | {"Content-Range": None, "Content-Type": "multipart/byteranges; boundary=x"}
+    return status, headers, b"--x\r\n\r\n" + body
+
+
+def squeezed(request, status, headers, body):
+    import zlib
+
+    return status, headers | {"Content-Encoding": "deflate"}, zlib.compress(body)
+
+
+WRONG = [shifted, unlabelled, whole, short, shorter_than_said, several, squeezed]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_range_is_an_error(tmp_path, monkeypatch, wrong):
+    monkeypatch.setattr(vz.config, "retries", 0)
+    (tmp_path / "a.bin").write_bytes(bytes(range(200)))
+    write_hdf5(tmp_path / "a.h5")
+    with web_server(tmp_path) as server:
+        group = vz.virtualize(f"{server.url}/a.h5")
+        server.rewrite = wrong
+        for facts in (None, FileFacts(200)):
+            file = RemoteFile(f"{server.url}/a.bin", None, facts)
+            with pytest.raises(SourceError, match=r"a\.bin"):
+                file.read(10, 20)
+            with pytest.raises(SourceError, match=r"a\.bin"):
+                file.read_many([(10, 20), (30, 50)])
+            if wrong is not whole:
+                with pytest.raises(SourceError, match=r"a\.bin"):
+                    file.tail(7)
+        with pytest.raises(VirtualZarrError, match=r"a\.h5"):
+            group["v"][...]
+
+
+def test_sizes_are_found_by_servers_that_know_no_head(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(50))
+    (tmp_path / "empty").write_bytes(b"")
+    with web_server(tmp_path, head=False) as server:
+        assert file_facts(f"{server.url}/a.bin").size == 50
+        assert file_facts(f"{server.url}/empty").size == 0
+
+
+# --- attempts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_requests_are_repeated_and_not_for_ever(tmp_path, impatient, fault):
+    (tmp_path / "a.bin").write_bytes(bytes(range(200)))
+    with web_server(tmp_path, faults=(fault,), rate=1) as server:
+        file = RemoteFile(f"{server.url}/a.bin")
+
+        def heal(method, path):
+            server.rate = float(len(server.requests) < 3)
+
+        with pytest.raises(SourceError):
+            file.read(0, 100)
+        # The library repeats a request of its own accord, where a connection was open already.
+        assert 0 <= len(server.requests) - 1 - vz.config.retries <= (6 if fault == "reset" else 0)
+        server.requests.clear()
+        server.before = heal
+        assert bytes(file.read(0, 100)) == bytes(range(100))
+        assert len(server.requests) >= 4
+
+
+def test_other_answers_are_not_asked_for_again(tmp_path):
+    with web_server(tmp_path) as server:
+        for server.rewrite in (None, lambda *answer: (403, {}, b"")):
+            server.requests.clear()
+            with pytest.raises(SourceError):
+                RemoteFile(f"{server.url}/a.bin").read(0, 100)
+            assert len(server.requests) == 1
+
+
+def test_a_server_is_given_the_time_it_asks_for(tmp_path, monkeypatch):
+    waited = []
+
+    async def sleep(seconds):
+        waited.append(seconds)
+
+    monkeypatch.setattr("virtualzarr.stores.retry.asyncio.sleep", sleep)
+    with web_server(tmp_path) as server:
+        server.rewrite = lambda *answer: (503, {"Retry-After": "3"}, b"")
+        with pytest.raises(SourceError, match="answered 503"):
+            RemoteFile(f"{server.url}/a.bin").read(0, 100)
+        asked = [seconds for seconds in waited if seconds]
+        assert len(asked) == vz.config.retries
+        assert all(3 <= seconds < 3 + retries.LONGEST for seconds in asked)
+        waited.clear()
+        server.rewrite = lambda *answer: (503, {"Retry-After": "3600"}, b"")
+        with pytest.raises(SourceError, match="answered 503"):
+            RemoteFile(f"{server.url}/a.bin").read(0, 100)
+        assert not [seconds for seconds in waited if seconds]
+
+
+def test_waiting_grows_and_is_random(monkeypatch):
+    assert max(retries.delay(0) for _ in range(50)) <= retries.FIRST
+    assert len({retries.delay(9) for _ in range(50)}) == 50
+    assert max(retries.delay(60) for _ in range(50)) <= retries.LONGEST

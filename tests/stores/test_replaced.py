@@ -1,0 +1,223 @@
+"""Files elsewhere that are replaced while they are read: one version or an error, no mixture."""
+
+import os
+from pathlib import Path
+
+import fsspec
+import h5py
+import numpy as np
+import pytest
+import tifffile
+import zarr
+
+import virtualzarr as vz
+from tests.stores.webserver import web_server
+from virtualzarr.errors import SourceChangedError
+from virtualzarr.stores.files import FileFacts, RemoteFile, file_facts
+
+pytest.importorskip("aiohttp")
+NAMES = {"json": "json", "parquet": "parquet", "native": "zarr"}
+OLD, NEW = 1_000_000_000, 1_000_000_060
+SHAPE = (12, 40)
+
+
+def write_hdf5(path, value, when):
+    with h5py.File(path, "w") as file:
+        file.create_dataset(
+            "v", shape=SHAPE, chunks=(2, 10), dtype="i4", data=np.full(SHAPE, value)
+        )
+    os.utime(path, (when, when))
+
+
+def write_tiff(path, value, when):
+    tifffile.imwrite(path, np.full((64, 64), value, "i4"), tile=(16, 16), photometric="minisblack")
+    os.utime(path, (when, when))
+
+
+def write_npy(path, value, when):
+    with open(path, "wb") as file:
+        np.save(file, np.full(SHAPE, value, "i4"))
+    os.utime(path, (when, when))
+
+
+WRITERS = {".h5": write_hdf5, ".tif": write_tiff, ".npy": write_npy}
+
+
+@pytest.fixture(autouse=True)
+def in_small_reads(monkeypatch):
+    monkeypatch.setattr(vz.config, "remote_gap", 0)
+    monkeypatch.setattr(vz.config, "remote_read", 80)
+    monkeypatch.setattr(vz.config, "requests", 1)
+
+
+def replace_after(server, count, path, write):
+    """Let a server replace a file once it has answered so many requests."""
+    server.requests.clear()
+
+    def before(method, name):
+        if len(server.requests) == count:
+            write(f"{path}.new")
+            os.replace(f"{path}.new", path)
+
+    server.before = before
+
+
+def first_array(group):
+    return next(node for _, node in group.members(None) if isinstance(node, vz.Array))
+
+
+def read_all(array):
+    """Return the different values, or None if they cannot be read."""
+    try:
+        return set(np.unique(array[...]).tolist())
+    except SourceChangedError:
+        return None
+
+
+@pytest.mark.parametrize("said", ["tags", "dates", "both"])
+@pytest.mark.parametrize("kind", WRITERS)
+def test_what_is_replaced_while_it_is_read_is_an_error(tmp_path, kind, said):
+    path, write = tmp_path / f"a{kind}", WRITERS[kind]
+    kinds = {"tags": said != "dates", "dates": said != "tags"}
+    failed = 0
+    with web_server(tmp_path, **kinds) as server:
+        for count in range(8):
+            write(path, 1, OLD)
+            server.before = None
+            array = first_array(vz.virtualize(f"{server.url}/{path.name}"))
+            replace_after(server, count, path, lambda place: write(place, 2, NEW))
+            found = read_all(array)
+            assert found in (None, {1})
+            failed += found is None
+            # It stays so: what was read before lets nothing new pass.
+            assert read_all(array) in (None, {1})
+        assert failed
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_what_is_replaced_while_it_is_scanned_is_an_error(tmp_path, kind):
+    path, write = tmp_path / f"a{kind}", WRITERS[kind]
+    with web_server(tmp_path) as server:
+        for count in range(6):
+            write(path, 1, OLD)
+            replace_after(server, count, path, lambda place: write(place, 2, NEW))
+            try:
+                array = first_array(vz.virtualize(f"{server.url}/{path.name}"))
+            except SourceChangedError:
+                continue
+            server.before = None
+            assert read_all(array) in (None, {1}, {2})
+
+
+@pytest.mark.parametrize("form", ["json", "parquet", "native"])
+def test_published_references_remember(tmp_path, form):
+    path = tmp_path / "a.h5"
+    for kinds in ({"tags": True}, {"tags": False}):
+        write_hdf5(path, 1, OLD)
+        with web_server(tmp_path, **kinds) as server:
+            refs = str(tmp_path / f"{kinds['tags']}.{NAMES[form]}")
+            vz.virtualize(f"{server.url}/a.h5").publish(refs, form=form)
+            assert read_all(vz.open(refs, allowed="*")["v"]) == {1}
+            assert vz.check(refs, allowed="*").good
+            write_hdf5(path, 2, NEW)
+            assert read_all(vz.open(refs, allowed="*")["v"]) is None
+            assert [*vz.check(refs, allowed="*").changed] == [f"{server.url}/a.h5"]
+
+
+def test_references_of_others_are_read_from_one_version(tmp_path):
+    """Nothing was noted of their sources: the first answer counts."""
+    path = tmp_path / "a.h5"
+    with web_server(tmp_path) as server:
+        write_hdf5(path, 1, OLD)
+        vz.virtualize(f"{server.url}/a.h5").publish(tmp_path / "refs.json")
+        with open(tmp_path / "refs.json") as file:
+            refs = vz.metadata.loads_json(file.read())
+        del refs["virtualzarr"]
+        failed = 0
+        for count in range(6):
+            write_hdf5(path, 1, OLD)
+            server.before = None
+            array = vz.open(refs)["v"]
+            replace_after(server, count, path, lambda place: write_hdf5(place, 2, NEW))
+            found = read_all(array)
+            assert found in (None, {1}, {2})
+            failed += found is None
+        assert failed
+        assert read_all(vz.open(refs)["v"]) == {2}
+
+
+def test_sharded_arrays(tmp_path):
+    """The index of a shard and its parts are of one version, also where the index is kept."""
+    random = np.random.default_rng(0)
+    values = [random.integers(0, high, SHAPE, "i4") for high in (1000, 50)]
+
+    def write(place, data):
+        zarr.create_array(place, data=data, shards=SHAPE, chunks=(2, 10))
+
+    write(tmp_path / "1", values[0])
+    write(tmp_path / "2", values[1])
+    shard = tmp_path / "1" / "c/0/0"
+    first, second = shard.read_bytes(), (tmp_path / "2" / "c/0/0").read_bytes()
+    with web_server(tmp_path) as server:
+        for warm in (False, True):
+            for count in range(6):
+                shard.write_bytes(first)
+                server.before = None
+                array = vz.open(f"{server.url}/1")
+                if warm:
+                    assert np.array_equal(array[...], values[0])
+                replace_after(server, count, shard, lambda place: Path(place).write_bytes(second))
+                # Of a Zarr array, each chunk may be the old or the new one.
+                found = array[...]
+                for i, j in np.ndindex(6, 4):
+                    part = (slice(2 * i, 2 * i + 2), slice(10 * j, 10 * j + 10))
+                    assert any(np.array_equal(found[part], one[part]) for one in values)
+
+
+def test_answers_that_say_less_than_was_noted(tmp_path):
+    """Some servers name the version in answers to HEAD only."""
+    (tmp_path / "a.bin").write_bytes(bytes(100))
+
+    def rewrite(request, status, headers, body):
+        if request.command == "GET":
+            headers = headers | {"ETag": None, "Last-Modified": None}
+        return status, headers, body
+
+    with web_server(tmp_path, rewrite=rewrite) as server:
+        url = f"{server.url}/a.bin"
+        facts = file_facts(url)
+        assert facts.etag
+        file = RemoteFile(url, None, facts)
+        assert bytes(file.read(0, 10)) == bytes(10)
+        (tmp_path / "a.bin").write_bytes(b"\1" * 100)
+        with pytest.raises(SourceChangedError, match=r"entity tag .* is now .*a\.bin"):
+            file.read(0, 10)
+
+
+def test_weak_tags_and_dates(tmp_path):
+    """A weak tag may stay though bytes change: then the date must be the same, too."""
+    (tmp_path / "a.bin").write_bytes(bytes(100))
+    os.utime(tmp_path / "a.bin", (OLD, OLD))
+
+    def rewrite(request, status, headers, body):
+        return status, headers | {"ETag": 'W/"same"'}, body
+
+    with web_server(tmp_path, rewrite=rewrite) as server:
+        facts = file_facts(f"{server.url}/a.bin")
+        assert facts == FileFacts(100, OLD * 10**9, 'W/"same"')
+        (tmp_path / "a.bin").write_bytes(b"\1" * 100)
+        with pytest.raises(SourceChangedError, match="modification time"):
+            RemoteFile(f"{server.url}/a.bin", None, facts).read(0, 10)
+
+
+def test_file_systems_whose_answers_say_nothing(tmp_path):
+    """They are asked again after each read."""
+    place = f"simplecache::memory://{tmp_path.name}/a.bin"
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file(f"/{tmp_path.name}/a.bin", bytes(100))
+    file = RemoteFile(f"memory://{tmp_path.name}/a.bin", None, FileFacts(100))
+    assert bytes(file.read(5, 10)) == bytes(5)
+    memory.pipe_file(f"/{tmp_path.name}/a.bin", bytes(101))
+    with pytest.raises(SourceChangedError, match="size in bytes 100 is now 101"):
+        file.read(5, 10)
+    assert file_facts(place).size == 101

@@ -1,0 +1,146 @@
+"""Listings of folders elsewhere: complete, or an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from virtualzarr.errors import SourceNotFoundError
+
+
+class Entry(NamedTuple):
+    """A file or folder in a listing.
+
+    Attributes
+    ----------
+    path : str
+        As the file system has it, without a slash at the end.
+    size : int, optional
+        Bytes, where the listing tells.
+    is_folder : bool
+    """
+
+    path: str
+    size: int | None
+    is_folder: bool
+
+
+class Lists(Protocol):
+    """Lists folders."""
+
+    def entries(self, path: str) -> list[Entry]: ...  # noqa: D102
+    def walk(self, path: str) -> list[Entry]: ...  # noqa: D102
+
+
+def walk_entries(
+    entries: Callable[[str], list[Entry]],
+    path: str,
+    depth: int | None = None,
+    folders: bool = False,
+) -> list[Entry]:
+    """Return all files below a folder, and folders if they are wanted, so many levels down.
+
+    Parameters
+    ----------
+    entries : callable
+        Lists one folder. What it raises ends the walk, as a listing with gaps would be taken for
+        missing files; except that a folder below may be gone meanwhile.
+    path : str
+    depth : int, optional
+    """
+    here = [entry for entry in entries(path) if not entry.is_folder or entry.path != path]
+    found = [entry for entry in here if folders or not entry.is_folder]
+    if depth == 1:
+        return found
+    deeper = None if depth is None else depth - 1
+    for entry in here:
+        if entry.is_folder:
+            with suppress(SourceNotFoundError, FileNotFoundError):
+                found += walk_entries(entries, entry.path, deeper, folders)
+    return found
+
+
+def entries_of(fs: Any, path: str) -> list[Entry]:
+    """Return what is in a folder of a file system of fsspec, and not what it remembers."""
+    fs.invalidate_cache(path)
+    return [as_entry(info) for info in fs.ls(path, detail=True)]
+
+
+def all_entries_of(fs: Any, path: str) -> list[Entry]:
+    """Return all files below a folder of a file system of fsspec.
+
+    What fsspec itself offers leaves out folders that cannot be listed. Object stores have a way of
+    their own, which does not.
+    """
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    kind = type(fs)
+    if fs.async_impl:
+        own = kind._find is not AsyncFileSystem._find
+    else:
+        own = kind.find is not AbstractFileSystem.find
+    if not own:
+        return walk_entries(lambda folder: entries_of(fs, folder), path)
+    fs.invalidate_cache(path)
+    return [as_entry(info) for info in fs.find(path, detail=True).values()]
+
+
+class Listings:
+    """Listings of a file system of fsspec.
+
+    Parameters
+    ----------
+    fs : fsspec.AbstractFileSystem
+    """
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def entries(self, path: str) -> list[Entry]:
+        """Return what is in a folder now."""
+        return entries_of(self._fs, path)
+
+    def walk(self, path: str) -> list[Entry]:
+        """Return all files below a folder."""
+        return all_entries_of(self._fs, path)
+
+
+def as_entry(info: Any) -> Entry:
+    """Return a member of a listing of fsspec."""
+    return Entry(str(info["name"]).rstrip("/"), info.get("size"), info["type"] == "directory")
+
+
+def find_pattern(lists: Lists, pattern: str) -> list[str]:
+    """Return the paths of files and folders that match a pattern with ``*`` and ``**``.
+
+    Raises
+    ------
+    SourceError
+        A folder cannot be listed.
+    """
+    from fsspec.utils import glob_translate
+
+    root = pattern[: pattern.index("*")].rpartition("/")[0]
+    depth = None if "**" in pattern else pattern[len(root) + 1 :].count("/") + 1
+    try:
+        if depth is None:
+            names = _with_folders(entry.path for entry in lists.walk(root))
+        else:
+            names = {entry.path for entry in walk_entries(lists.entries, root, depth, True)}
+    except (SourceNotFoundError, FileNotFoundError):
+        return []
+    matches = re.compile(glob_translate(pattern))
+    return sorted(name for name in names if matches.match(name))
+
+
+def _with_folders(files: Iterable[str]) -> set[str]:
+    """Return paths of files, and of all folders that they lie in."""
+    names = set()
+    for name in files:
+        while name and name not in names:
+            names.add(name)
+            name = name.rpartition("/")[0]
+    return names

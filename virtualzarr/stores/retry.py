@@ -1,0 +1,101 @@
+"""Retries of requests: back-off with full jitter, Retry-After as a floor; bounded concurrency."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+from virtualzarr.config import config
+
+STATUSES = frozenset([429, 500, 502, 503, 504])
+"""Answers of a server that another attempt may not get."""
+
+FIRST, LONGEST = 0.1, 20.0
+"""Seconds to wait at most before the second attempt, and before any."""
+
+T = TypeVar("T")
+
+
+class TransientError(Exception):
+    """A request failed in a way that may not happen again.
+
+    Parameters
+    ----------
+    error : Exception
+        What to raise if it does.
+    retry_after : float
+        Seconds that the server asks to wait.
+    """
+
+    def __init__(self, error: Exception, retry_after: float = 0.0) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.retry_after = retry_after
+
+
+async def retry(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return what an attempt gives; after a `TransientError`, try `config.retries` times more.
+
+    A server that asks to wait longer than `LONGEST` is not asked again.
+    """
+    number = 0
+    while True:
+        try:
+            return await attempt()
+        except TransientError as failed:
+            if number >= config.retries or failed.retry_after > LONGEST:
+                raise failed.error from failed.error.__cause__
+            await asyncio.sleep(delay(number, failed.retry_after))
+        number += 1
+
+
+async def gather_ranges(
+    fetch: Callable[[int, int], Awaitable[T]], ranges: Sequence[tuple[int, int]]
+) -> list[T]:
+    """Return what is fetched for each range, `config.requests` at a time."""
+    turns = asyncio.Semaphore(config.requests)
+
+    async def fetch_one(start: int, stop: int) -> T:
+        async with turns:
+            return await fetch(start, stop)
+
+    return await asyncio.gather(*(fetch_one(*span) for span in ranges))
+
+
+def delay(number: int, retry_after: float = 0.0) -> float:
+    """Return the seconds to wait after attempt `number`, counted from 0.
+
+    Clients that failed together must not come back together, so the time is random up to a bound
+    that doubles.
+
+    Examples
+    --------
+    >>> delay(3, retry_after=2.0) >= 2.0
+    True
+    """
+    return retry_after + random.uniform(0, min(FIRST * 2**number, LONGEST))
+
+
+def seconds_of(header: str | None) -> float:
+    """Return the seconds that a header Retry-After says: a number, or a date.
+
+    Examples
+    --------
+    >>> seconds_of("7"), seconds_of(None), seconds_of("Thu, 01 Jan 1970 00:00:00 GMT")
+    (7.0, 0.0, 0.0)
+    """
+    if header is None:
+        return 0.0
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        date = parsedate_to_datetime(header)
+    except ValueError:
+        return 0.0
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,82 @@
+"""Transports: bytes of files elsewhere, with what each answer tells of the file's version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from virtualzarr.stores.facts import FileFacts, check_most, facts_of_info
+from virtualzarr.stores.http import HttpTransport
+from virtualzarr.stores.listing import Entry, Listings
+from virtualzarr.stores.s3 import S3Transport
+
+Answer = tuple[bytes, FileFacts | None]
+"""Bytes, and what tells the version of the file that they are of; None if nothing does."""
+
+
+class Transport(Protocol):
+    """Reads files of one file system, named by their paths there.
+
+    All methods raise whatever the file system does, and `SourceError` for answers that are wrong;
+    nothing is tried again by the caller.
+    """
+
+    def fetch(self, path: str, start: int, stop: int | None, most: int | None = None) -> Answer:
+        """Return bytes ``start:stop``, fewer where the file ends; from its end if negative."""
+        ...
+
+    def fetch_many(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[Answer]:
+        """Return several ranges of a file, side by side where that can be."""
+        ...
+
+    def facts(self, path: str) -> FileFacts:
+        """Return what tells the version of a file now, never from memory."""
+        ...
+
+    def entries(self, path: str) -> list[Entry]:
+        """Return what is in a folder now."""
+        ...
+
+    def walk(self, path: str) -> list[Entry]:
+        """Return all files below a folder; whatever cannot be listed is an error."""
+        ...
+
+
+def transport_of(fs: Any, url: str, options: Mapping[str, Any] | None) -> Transport:
+    """Return how files of a file system of fsspec are read."""
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(fs).__mro__}
+    if "fsspec.implementations.http.HTTPFileSystem" in kinds:
+        return HttpTransport(fs, url, options)
+    if "s3fs.core.S3FileSystem" in kinds:
+        return S3Transport(fs)
+    return FsspecTransport(fs)
+
+
+class FsspecTransport(Listings):
+    """Files of any file system of fsspec: what it returns does not say of which version it is."""
+
+    def fetch(self, path: str, start: int, stop: int | None, most: int | None = None) -> Answer:
+        """Return bytes of a file."""
+        whole = start == 0 and stop is None
+        if whole and most is not None:
+            size = self._fs.info(path).get("size")
+            check_most(path, size or 0, most)
+        data = self._fs.cat_file(path, start=None if whole else start, end=stop)
+        return bytes(data), None
+
+    def fetch_many(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[Answer]:
+        """Return several ranges of a file."""
+        starts, stops = zip(*ranges, strict=True)
+        found = self._fs.cat_ranges([path] * len(ranges), list(starts), list(stops))
+        for part in found:
+            if isinstance(part, BaseException):
+                raise part
+        return [(bytes(part), None) for part in found]
+
+    def facts(self, path: str) -> FileFacts:
+        """Return what the file system tells of a file."""
+        self._fs.invalidate_cache(path)  # a listing that it keeps is no news
+        info = self._fs.info(path)
+        if info.get("type") == "directory":
+            raise IsADirectoryError(21, "it is a folder, not a file")
+        return facts_of_info(info)

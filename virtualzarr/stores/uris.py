@@ -1,0 +1,115 @@
+"""Paths and URLs: which is which, what lies below what, and whom a URL asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+ANYWHERE = "*"
+
+_BUCKETS = frozenset(["s3", "s3a", "gs", "gcs", "oci", "oss", "obs", "cos", "hf", "memory"])
+"""Protocols whose URLs name a bucket where others name a host: the service is always the same."""
+
+_AZURE = frozenset(["az", "abfs", "abfss"])
+_PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22}
+
+
+def is_url(uri: str) -> bool:
+    """Tell whether a text names a place by protocol, as fsspec understands it.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/a.nc"), is_url("zip://a.nc::b.zip"), is_url("/data/run::2/a.nc")
+    (True, True, False)
+    """
+    return ("://" in uri or "::" in uri) and not uri.startswith(("/", "./", "../"))
+
+
+def resolve_uri(path_or_url: Any) -> str:
+    """Return a URL as it is and a local path (or ``file://`` URL) as an absolute path.
+
+    What follows ``file://`` is taken literally, as fsspec does: ``%20`` is not a blank.
+
+    Examples
+    --------
+    >>> resolve_uri("s3://bucket/a.nc"), resolve_uri("file:///tmp/a.nc")
+    ('s3://bucket/a.nc', '/tmp/a.nc')
+    """
+    text = os.fspath(path_or_url)
+    if not isinstance(text, str):
+        raise TypeError(f"a path or URL is text, not {type(text).__name__}")
+    for prefix in ("file://", "local://"):
+        if text.startswith(prefix):
+            text = text.removeprefix(prefix)
+    local = isinstance(path_or_url, PurePath) or not is_url(text)
+    return str(Path(text).absolute()) if local else text
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Return whom a URL asks: the protocol, the host, and the port.
+
+    Buckets of one service are no hosts: all are asked of the same service.
+
+    Examples
+    --------
+    >>> origin_of("https://Host.org:443/a.nc"), origin_of("s3://bucket/a.nc")
+    (('https', 'host.org', 443), ('s3', '', None))
+    """
+    last = url.rpartition("::")[2]
+    parts = urlsplit(last)
+    scheme = parts.scheme.lower()
+    if scheme in _BUCKETS:
+        return scheme, "", None
+    if scheme in _AZURE:
+        return scheme, parts.netloc.rpartition("@")[2].lower() if "@" in parts.netloc else "", None
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    return scheme, (parts.hostname or "").lower(), port or _PORTS.get(scheme)
+
+
+def is_below(uri: str, prefix: str) -> bool:
+    """Tell whether a URI is a prefix or lies below it, also after links and `..` are followed.
+
+    Examples
+    --------
+    >>> is_below("https://host/data/a.nc", "https://host/data"), is_below("s3://a/b", "s3://a/c")
+    (True, False)
+    """
+    if prefix == ANYWHERE:
+        return True
+    if not is_url(uri):
+        # A real path, so that neither `..` nor a link leads out.
+        return not is_url(prefix) and _starts(os.path.realpath(uri), prefix)
+    plain = unquote(uri)
+    if ".." in plain.replace("\\", "/").split("/") or uri.count("::") != prefix.count("::"):
+        return False
+    return is_url(prefix) and _starts(uri, prefix)
+
+
+def _starts(text: str, prefix: str) -> bool:
+    if not text.startswith(prefix):
+        return False
+    return len(text) == len(prefix) or prefix.endswith("/") or text[len(prefix)] == "/"
+
+
+class LimitedOptions(dict[str, Any]):
+    """Options of a file system for sources that must lie below given prefixes.
+
+    Parameters
+    ----------
+    options : mapping, optional
+    prefixes : iterable of str
+        Where redirects may lead.
+    """
+
+    def __init__(self, options: Mapping[str, Any] | None, prefixes: Iterable[str]) -> None:
+        super().__init__(options or {})
+        self.prefixes = tuple(prefixes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LimitedOptions, (dict(self), self.prefixes)
