@@ -197,7 +197,7 @@ def test_killed_at_any_point(tmp_path, form, verb):
     assert int(done.stdout) > 2
 
 
-def test_a_stopped_folder_exchange_is_undone(tmp_path, monkeypatch):
+def test_a_stopped_folder_exchange_is_undone(tmp_path):
     """Where two names cannot be exchanged, there is a moment without any."""
     from virtualzarr.stores import atomic_files
 
@@ -205,18 +205,22 @@ def test_a_stopped_folder_exchange_is_undone(tmp_path, monkeypatch):
     refs = tmp_path / "refs.parq"
     publish(vz.virtualize(files[0]), refs)
 
-    def rename(source, target, real=os.rename):
-        if str(target).endswith("refs.parq"):
-            os._exit(9)
-        real(source, target)
+    code = """
+import os, sys
+import virtualzarr as vz
+from virtualzarr.stores import atomic_files
 
-    pid = os.fork()
-    if pid == 0:
-        atomic_files.exchange = lambda one, other: False
-        atomic_files.os.rename = rename
-        vz.append(refs, files[1], "time")
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+def rename(source, target, real=os.rename):
+    if str(target).endswith("refs.parq"):
+        os._exit(9)
+    real(source, target)
+
+atomic_files.exchange = lambda one, other: False
+os.rename = rename
+vz.append(*sys.argv[1:], "time")
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(refs), str(files[1])], timeout=120)
+    assert done.returncode == 9
     assert not refs.exists()
     publish(vz.virtualize(files[1]), tmp_path / "other.parq")
     with atomic_files.exclusive_writing(str(refs)):

@@ -29,6 +29,7 @@ from virtualzarr.publish.preview import Preview, planned
 from virtualzarr.publish.replacing import check_replaceable
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.publish.stream import Counts, reference_text
+from virtualzarr.stores import icechunks
 from virtualzarr.stores.atomic_files import AtomicFile, exclusive_writing, real_place
 from virtualzarr.stores.files import is_url, resolve_uri
 
@@ -151,7 +152,8 @@ def publish(
     plan = make_plan(node, copy=copy, zarr_format=zarr_format, on_error=on_error, form=kind)
     details = {"record_size": record_size} if kind.name == "parquet" else {}
     with exclusive_writing(uri):
-        check_replaceable(uri, kind.name, _sources(plan), **replacing)
+        sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
+        check_replaceable(uri, kind.name, sources, **replacing)
         return write(
             plan, uri, kind, notes, storage_options=storage_options, progress=progress,
             relative=relative, **details,
@@ -223,9 +225,11 @@ def write(
     counts = Counts()
     with _bar(plan, progress) as advance:
         if form.name == "icechunk":
-            nbytes, copied_bytes, more = write_icechunk(
-                uri, plan, documents, counts, advance, storage_options=storage_options, **details
-            )
+            with icechunks.writing_errors(uri):
+                nbytes, copied_bytes, more = write_icechunk(
+                    uri, plan, documents, counts, advance, storage_options=storage_options,
+                    **details,
+                )  # fmt: skip
             copied_to, notes = (uri if copied_bytes else None), notes + more
         elif form.name == "parquet":
             notes += _notes_on_parquet(plan)

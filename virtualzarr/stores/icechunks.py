@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+import re
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from virtualzarr.errors import MissingDependencyError, UnsupportedError
+from virtualzarr.errors import MissingDependencyError, UnsupportedError, WriteError
 from virtualzarr.stores.files import is_url
 
 SUFFIX = ".icechunk"
@@ -70,6 +72,17 @@ def storage(uri: str, options: Mapping[str, Any] | None = None) -> Any:
     if parts.scheme in ("gs", "gcs"):
         return module.gcs_storage(**place, **(given or {"from_env": True}))
     raise UnsupportedError("repositories are opened at local paths, s3:// and gs://", file=uri)
+
+
+@contextmanager
+def writing_errors(uri: str) -> Iterator[None]:
+    """Make Icechunk's errors errors of this package that name the repository, in one line."""
+    try:
+        yield
+    except icechunk().IcechunkError as error:
+        found = re.search(r"\w.*", str(error))  # without Rust's frames and backtraces
+        text = found[0].strip() if found else type(error).__name__
+        raise WriteError(f"Icechunk cannot write here: {text}", file=uri) from error
 
 
 def tip(uri: str, options: Mapping[str, Any] | None = None, branch: str = "main") -> str:
