@@ -179,3 +179,13 @@ def test_an_empty_file_is_appended(tmp_path):
     publish(vz.virtualize(tmp_path / "some"), tmp_path / "refs.icechunk")
     vz.append(tmp_path / "refs.icechunk", tmp_path / "none", "t")
     assert vz.open(tmp_path / "refs.icechunk")["a"][...].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("chunks", [(2, 4), [[], [4]], [[2, 5], [1, 3]]])
+def test_axes_of_length_zero(tmp_path, chunks):
+    stored = vz.create_group(tmp_path / "stored.zarr")
+    options = {"shape": (0, 4), "dtype": "f4", "chunks": chunks, "dimension_names": ["t", "y"]}
+    stored.create_array("x", **options)
+    publish(stored, tmp_path / "refs.icechunk")
+    theirs = zarr_open(tmp_path / "refs.icechunk", tmp_path)
+    assert theirs["x"][...].shape == (0, 4)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import virtualzarr as vz
 from grids import RectilinearGrid
 from tests.formats.kerchunk.documents import zarray
 from tests.formats.kerchunk.test_vectors import CASES, SCHEMA
@@ -448,3 +449,25 @@ def test_nested_groups_as_a_tree_of_xarray(tmp_path, zarr_format):
     assert np.array_equal(tree["g/v"].values, VALUES)
     assert np.array_equal(tree["u"].values, VALUES)
     assert tree["g"].attrs == {"k": 1}
+
+
+@pytest.mark.parametrize("chunks", [(2, 4), [[], [4]], [[2, 2], [4]], [[2, 5], [1, 3]]])
+@pytest.mark.parametrize("target", ["refs2.json", "refs3.json", "refs.parq", "refs.zarr"])
+def test_axes_of_length_zero(tmp_path, chunks, target):
+    options = {"shape": (0, 4), "dtype": "f4", "chunks": chunks, "dimension_names": ["t", "y"]}
+    stored = vz.create_group(tmp_path / "stored.zarr")
+    stored.create_array("x", **options)
+    stored.create_array("y", data=np.arange(4), dimension_names=["y"])
+    formats = {"refs2.json": 2, "refs3.json": 3}
+    stored.publish(tmp_path / target, zarr_format=formats.get(target))
+    assert vz.open(tmp_path / target)["x"][...].shape == (0, 4)
+    if target == "refs.zarr":  # others do not know the native form
+        return
+    assert zarr_open(tmp_path / target)["x"][...].shape == (0, 4)
+    dataset = xarray_open(tmp_path / target, consolidated=False).load()
+    assert dict(dataset.sizes) == {"t": 0, "y": 4}
+    more = vz.create_group(tmp_path / "more.zarr")
+    more.create_array("x", **options | {"shape": (3, 4), "chunks": (2, 4)})[...] = 7
+    more.create_array("y", data=np.arange(4), dimension_names=["y"])
+    vz.append(tmp_path / target, tmp_path / "more.zarr", "t")
+    assert zarr_open(tmp_path / target)["x"][...].tolist() == [[7] * 4] * 3

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from grids import SeparableGrid
+from grids import RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.array.pieces import Pieces
 from virtualzarr.array.recut import recut
@@ -235,9 +235,10 @@ def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
     Where only the last cells reach past the end, and further than the others are long, what they
     have there need not be.
     """
+    array = _with_regular_cells(array) if not array.size else array
+    grid = array.grid
     manifest = manifest_of(array)
     made = make_canonical(array.metadata, manifest, form.plugins)
-    grid = array.grid
     if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
         return array, made
     pieces = [Pieces.clipped(axis) for axis in grid.axes]
@@ -246,6 +247,17 @@ def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
         return array, made
     other = make_canonical(shorter.metadata, shorter.manifest, form.plugins)
     return (shorter, other) if len(other.odd) <= len(made.odd) else (array, made)
+
+
+def _with_regular_cells(array: Array) -> Array:
+    """Return an array without elements on a regular grid: it has no chunks that would differ."""
+    grid, shards = array.grid, array.metadata.pipeline.serializer.needs_fill
+    if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid) or shards:
+        return array
+    # No format has chunks of length 0.
+    edges = [int(axis.runs()[0].max(initial=1)) for axis in grid.axes]
+    regular = RegularGrid(array.shape, edges)
+    return array.replace(array.metadata.replace(grid=regular), Manifest.missing(regular.grid_shape))
 
 
 def _settle_format(plan: Plan, wanted: int | None, copy: bool, form: Form) -> None:
