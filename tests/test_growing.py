@@ -146,7 +146,7 @@ def test_what_is_there_is_copied_if_what_is_new_decodes_otherwise(tmp_path, form
         pytest.importorskip("icechunk", minversion="2")
     for i, unit in enumerate(["hours", "minutes"]):
         group = vz.create_group(tmp_path / f"day{i}")
-        values = np.array([0, 1]) if i == 0 else np.array([120, 180])
+        values = np.array([0, 1]) if i == 0 else np.array([90, 180])
         time = group.create_array("time", data=values, compressors=None, chunks=1,
                                   dimension_names=["time"])  # fmt: skip
         time.attrs["units"] = f"{unit} since 2000-01-01"
@@ -156,7 +156,7 @@ def test_what_is_there_is_copied_if_what_is_new_decodes_otherwise(tmp_path, form
     again = vz.open(refs)["time"]
     assert (again.attrs["units"], again[...].tolist()) == (
         "minutes since 2000-01-01",
-        [0, 60, 120, 180],
+        [0, 60, 90, 180],
     )
 
 
@@ -400,3 +400,114 @@ def test_xarray_opens_folders_of_references(tmp_path, files):
     publish(vz.virtualize(files, "time"), tmp_path / "refs.parq")
     dataset = xr.open_dataset(tmp_path / "refs.parq", engine=VirtualzarrBackend)
     assert dataset.air.sel(time=5).values.tolist() == [50, 51, 52, 53, 54, 55]
+
+
+def write_times(path, values, units, dtype="i4", calendar=None, fill=None):
+    """Write a netCDF4 file with times, their bounds, and a variable on them."""
+    netCDF4 = pytest.importorskip("netCDF4")
+    values = np.array(values)
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("n", 2)
+        options = {"chunksizes": (1,), "compression": "zlib", "fill_value": fill}
+        time = file.createVariable("time", dtype, ("time",), **options)
+        time.units, time.bounds = units, "edges"
+        if calendar:
+            time.calendar = calendar
+        time[:] = values
+        edges = file.createVariable("edges", dtype, ("time", "n"), chunksizes=(1, 2))
+        edges[:] = np.stack([values, values + (values[1] - values[0])], 1)
+        file.createVariable("x", "f4", ("time",), chunksizes=(1,))[:] = np.arange(len(values))
+    return path
+
+
+@pytest.mark.parametrize("form", [*FORMS, "zarr"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (([0, 1], "days since 2000-01-01"), ([24, 48], "hours since 2000-01-02")),
+        (([0, 1], "hours since 2000-01-01"), ([1, 2], "days since 2000-01-01", "f8")),
+        (([0, 1], "days since 2000-01-01", "f8"), ([36, 60], "hours since 2000-01-01")),
+        (([0, 1], "days since 2000-01-01"),
+         ([2, 3], "days since 2000-01-01", "f4", "proleptic_gregorian")),
+        (([0, 1], "days since 2000-01-01", "i4", "noleap"),
+         ([48, 72], "hours since 2000-01-01", "f8", "365_day")),
+        (([0, 1], "days since 2000-01-01", "i4", None, -1), ([2, 3], "days since 2000-01-01")),
+    ],
+)  # fmt: skip
+def test_times_are_appended_in_the_stored_unit(tmp_path, form, old, new):
+    xr = pytest.importorskip("xarray")
+    files = [write_times(tmp_path / f"{i}.nc", *parts) for i, parts in enumerate((old, new))]
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.open(files[0]), refs)
+    before = vz.open(refs)["time"]
+    append(refs, files[1], "time", harmonize="time")
+    after = vz.open(refs)["time"]
+    assert (after.dtype, after.attrs) == (before.dtype, before.attrs)
+    assert (after.metadata.pipeline, after.chunks) == (before.metadata.pipeline, (1,))
+    decode = xr.coders.CFDatetimeCoder(use_cftime=True)
+    theirs = [xr.open_dataset(file, decode_times=decode) for file in files]
+    with xr.open_dataset(refs, engine="virtualzarr", decode_times=decode) as ours:
+        for name in ("time", "edges", "x"):
+            expected = np.concatenate([one[name].values for one in theirs])
+            assert ours[name].values.tolist() == expected.tolist()
+    for one in theirs:
+        one.close()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "new",
+    [
+        ([30, 54], "hours since 2000-01-01"),
+        ([2, 3], "days since 2000-01-01", "i4", "360_day"),
+        ([2**33, 2**33 + 1], "days since 2000-01-01", "i8"),
+        ([-1, 2], "days since 2000-01-01"),
+    ],
+)
+def test_times_that_have_no_exact_form_are_refused(tmp_path, form, new):
+    """No integer, another calendar, too large, or what means missing."""
+    old = write_times(tmp_path / "0.nc", [0, 1], "days since 2000-01-01", "i4", None, -1)
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.open(old), refs)
+    with pytest.raises((MismatchError, PublishError)):
+        append(refs, write_times(tmp_path / "1.nc", *new), "time", harmonize="time")
+    assert vz.open(refs)["time"][...].tolist() == [0, 1]
+
+
+def test_missing_values_of_references_by_others(tmp_path):
+    """VirtualiZarr makes the file's fill value that of Zarr v2, which readers mask."""
+    netCDF4 = pytest.importorskip("netCDF4")
+    fills = {"f": (None, 9.969209968386869e36), "nan": (np.nan, "NaN"), "i": (None, -2147483647),
+             "own": (-9, -9), "none": (None, None), "floats": (None, "NaN")}  # fmt: skip
+    files = [tmp_path / f"{i}.nc" for i in range(2)]
+    for i, path in enumerate(files):
+        with netCDF4.Dataset(path, "w") as file:
+            file.createDimension("time", None)
+            for name, (fill, _) in fills.items():
+                dtype = "i4" if name in ("i", "own") else "f4"
+                variable = file.createVariable(
+                    name, dtype, ("time",), chunksizes=(2,), fill_value=fill
+                )
+                variable[:] = [i, i + 1]
+    refs = tmp_path / "refs.json"
+    publish(vz.open(files[0]), refs, zarr_format=2)
+    document = json.loads(refs.read_text())
+    for name, (_, fill) in fills.items():
+        place = f"{name}/.zarray"
+        document["refs"][place] = json.dumps(
+            json.loads(document["refs"][place]) | {"fill_value": fill}
+        )
+        document["refs"].pop(".zmetadata", None)
+    refs.write_text(json.dumps(document))
+    append(refs, files[1], "time")
+    after = json.loads(refs.read_text())["refs"]
+    for name, (_, fill) in fills.items():
+        found = json.loads(after[f"{name}/.zarray"])["fill_value"]
+        assert found == fill or {found, fill} == {None, "NaN"}
+        assert vz.open(refs)[name][...].tolist() == [0, 1, 1, 2]
+    with netCDF4.Dataset(files[1], "a") as file:
+        file["own"].setncattr("scale_factor", 2.0)
+    shutil.copy(files[1], tmp_path / "2.nc")
+    with pytest.raises(MismatchError, match="scale_factor"):
+        append(refs, tmp_path / "2.nc", "time")

@@ -165,6 +165,37 @@ def test_times_without_a_common_unit_are_refused(first: Any, second: Any, reason
     assert reason in problems.found[0][2]
 
 
+@pytest.mark.parametrize("calendar", ["noleap", "360_day", "julian"])
+@pytest.mark.parametrize(
+    ("days", "hours", "unit"),
+    [([0.5, 1.5], [60, 66], "hours"), ([0.25, 0.5], [13.5, 14], "minutes"),
+     ([36500.5, 36501.5], [-3.0, 9.0], "hours")],
+)  # fmt: skip
+def test_fractions_of_days_in_other_calendars(
+    days: Any, hours: Any, unit: str, calendar: str
+) -> None:
+    said = [
+        {"units": f"{name} since 2000-01-01", "calendar": calendar} for name in ("days", "hours")
+    ]
+    arrays = [
+        virtual_array(np.array(values, "f8"), attrs=attrs)
+        for values, attrs in zip((days, hours), said, strict=True)
+    ]
+    joined = vz.concat(arrays, harmonize="time")
+    assert joined.attrs["units"] == f"{unit} since 2000-01-01"
+    decoded = xr.decode_cf(xr.Dataset({"t": ("t", joined[...], dict(joined.attrs))}))["t"].values
+    theirs = [xr.decode_cf(xr.Dataset({"t": ("t", a[...], dict(a.attrs))}))["t"].values
+              for a in arrays]  # fmt: skip
+    assert [str(one) for one in decoded] == [str(one) for one in np.concatenate(theirs)]
+
+
+def test_fractions_that_are_not_exact_are_refused() -> None:
+    units = [{"units": f"{n} since 2000-01-01", "calendar": "noleap"} for n in ("days", "hours")]
+    arrays = [virtual_array(np.array([1 / 3, 1]), attrs=attrs) for attrs in units]
+    with pytest.raises(MismatchError, match="would be rounded"):
+        vz.concat(arrays, harmonize="time")
+
+
 def test_times_where_the_calendars_differ_are_an_error() -> None:
     arrays = [
         virtual(np.array([0, 1], "i4"), {"units": "days since 1600-01-01", "calendar": name})

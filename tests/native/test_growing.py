@@ -294,7 +294,7 @@ DAYS, HOURS = "days since 2000-01-01", "hours since 2000-01-01"
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (times([0, 1], units=DAYS), times([48, 72], units=HOURS)),
+        (times([0, 1], units=DAYS), times([50, 72], units=HOURS)),
         (times([0, 1], units=DAYS), times([2, 3], units="days since 2000-01-01 06:00")),
         (times([0, 1], units=HOURS), times([2, 3], units=HOURS, missing_value=3)),
         (times([0.0, 1.0], scale_factor=2.0), times([2.0], scale_factor=4.0)),
@@ -315,6 +315,7 @@ def test_times_become_those_of_the_stored_unit(tmp_path):
     save(times([0, 24], units=HOURS), tmp_path / "x")
     append(tmp_path / "x", times([2, 3], units=DAYS, calendar="standard"), "t", harmonize=True)
     append(tmp_path / "x", times([4], units="Hours since 2000-01-04T00"), "t", harmonize=True)
+    append(tmp_path / "x", times([300, 360], units="minutes since 2000-01-04"), "t", harmonize=True)
     found = vz.open(tmp_path / "x")["t"]
     assert found.attrs == {"units": HOURS}
-    assert found[...].tolist() == [0, 24, 48, 72, 76]
+    assert found[...].tolist() == [0, 24, 48, 72, 76, 77, 78]

@@ -18,10 +18,11 @@ from virtualzarr.combine.absent import absent_node
 from virtualzarr.combine.api import concat_labelled
 from virtualzarr.combine.arrays import alike
 from virtualzarr.combine.attributes import differing_meaning
+from virtualzarr.combine.meaning import is_missing
 from virtualzarr.combine.merging import merge_labelled
 from virtualzarr.combine.options import JoinOptions, Options
 from virtualzarr.combine.problems import Labels, Problems
-from virtualzarr.combine.values import is_missing, meant
+from virtualzarr.combine.values import meant
 from virtualzarr.errors import MismatchError
 from virtualzarr.group import Group
 from virtualzarr.keywords import strict_keywords

@@ -11,7 +11,7 @@ from virtualzarr.array.recheck import common_caching
 from virtualzarr.combine.absent import absent_node, lengths_of
 from virtualzarr.combine.arrays import alike, concat_arrays, stack_arrays
 from virtualzarr.combine.attributes import combined_attributes
-from virtualzarr.combine.meaning import timed
+from virtualzarr.combine.meaning import with_units_of_bounds
 from virtualzarr.combine.options import Options
 from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.values import check_equal, check_order, differing_values
@@ -76,7 +76,7 @@ def join_groups(
             continue
         nodes = {i: groups[i][name] for i in owners}
         if "time" in options.harmonize:
-            nodes = {i: timed(node, groups[i]) for i, node in nodes.items()}
+            nodes = with_units_of_bounds(nodes, groups)
         if lacking is not None and join.changes(nodes[owners[0]]):
             nodes = _with_absent(nodes, groups)
         mine = problems.of(list(nodes)) if len(nodes) < len(groups) else problems

@@ -11,18 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.base import ArrayArray, Spec
+from virtualzarr.codecs.packing import equal_scalars
 from virtualzarr.codecs.timeunits import NAT, TimeUnits
 from virtualzarr.combine.attributes import PACKING, same_value
 from virtualzarr.combine.problems import Problems
-from virtualzarr.combine.times import TimeUnit, common_unit, conversion
+from virtualzarr.combine.times import TimeUnit, common_unit, conversion, exact_steps, is_real
 from virtualzarr.group import Group
 from virtualzarr.manifest import Decoder
 from virtualzarr.metadata import TypedFloat, TypedInt, zero_of
 from virtualzarr.metadata.portable import mask_of
+
+LARGEST = 1 << 20
+"""So many times are read; coordinates are hardly ever more."""
 
 _RANGES = ("valid_min", "valid_max", "valid_range", "flag_values", "flag_masks")
 
@@ -207,6 +212,19 @@ def _weak(scalar: Any, number: Any, dtype: np.dtype[Any]) -> Any:
     return _plain(scalar)
 
 
+def is_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
+    """Tell which stored values of an array mean that there is none."""
+    missing = values != values
+    if values.dtype.kind in "iuf":
+        for name in ("_FillValue", "missing_value"):
+            absent = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
+            marks = absent if isinstance(absent, list) else [absent]
+            numbers: list[Any] = [n for n in marks if isinstance(n, int | float | np.number)]
+            for mark in equal_scalars(numbers, values.dtype):
+                missing |= values == mark
+    return np.asarray(missing)
+
+
 def _scaled_dtype(dtype: np.dtype[Any], scale: Any, offset: Any, masked: bool) -> np.dtype[Any]:
     """Return the dtype in which packed numbers are unpacked."""
     types = {number.dtype for number in (scale, offset) if number is not None}
@@ -261,7 +279,7 @@ def _times(arrays: Sequence[Array], problems: Problems, variable: str) -> list[A
     same = all(unit.same_as(known[0]) for unit in known)
     if same and len(set(masks)) == 1 and len(kinds) == 1:
         return [_said(array, arrays[0]) for array in arrays]
-    target = common_unit(known, finest=True in kinds)
+    target = _target(arrays, known)
     if isinstance(target, str):
         problems.add(variable, 0, f"times cannot be brought to one unit: {target}")
         return None
@@ -294,6 +312,37 @@ def _times(arrays: Sequence[Array], problems: Problems, variable: str) -> list[A
     ]
 
 
+def _target(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> TimeUnit | str:
+    """Return a unit that counts times of all arrays by integers, or why there is none."""
+    finest = any(array.dtype.kind == "f" for array in arrays)
+    steps = _steps(arrays, units) if finest else None
+    if steps is not None:
+        target = common_unit(units, finest=False, steps=steps)
+        # Only so far are all integers floats: the product with a factor is exact.
+        if isinstance(target, str) or all(abs(s) // target.length < 2**53 for s in steps):
+            return target
+    return common_unit(units, finest=finest)
+
+
+def _steps(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> set[int] | None:
+    """Return the nanoseconds of times that are no integers, if there is a unit for all of them.
+
+    They are read where the calendar has no datetimes; for others nanoseconds serve.
+    """
+    if any(is_real(unit.calendar) for unit in units) or sum(a.size for a in arrays) > LARGEST:
+        return None
+    steps: set[int] = set()
+    for array, unit in zip(arrays, units, strict=True):
+        if array.dtype.kind != "f":
+            continue
+        values = array.read()
+        own = exact_steps(values[~is_missing(values, array)], unit)
+        if own is None:
+            return None
+        steps |= own
+    return steps
+
+
 def _fill_is_no_time(codec: Codec) -> bool:
     return isinstance(codec, TimeUnits) and codec.fill_is_no_time
 
@@ -322,3 +371,22 @@ def timed(node: Array | Group, group: Group) -> Array | Group:
             words = {key: owner.attrs[key] for key in ("units", "calendar") if key in owner.attrs}
             return recoded(node, None, attributes={**node.attrs, **words})
     return node
+
+
+def with_units_of_bounds(
+    nodes: Mapping[int, Array | Group], groups: Sequence[Group]
+) -> dict[int, Array | Group]:
+    """Return bounds of times with the units of those times, unless these are one for all anyway.
+
+    Parameters
+    ----------
+    nodes : mapping
+        Members of one name, by the number of their group.
+    groups : sequence of Group
+    """
+    said = {i: timed(node, groups[i]) for i, node in nodes.items()}
+    changed = [i for i, node in said.items() if node is not nodes[i]]
+    units = [TimeUnit.of(node.attrs) for node in said.values()]
+    first = units[0]
+    alike = first is not None and all(u is not None and u.same_as(first) for u in units)
+    return dict(nodes) if len(changed) == len(nodes) and alike else said

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 DAY = 86_400 * 10**9
 """Nanoseconds of a day, which is the length of time everything here is counted in."""
@@ -164,7 +167,9 @@ def _month(year: int, month: int, calendar: str) -> int:
     return 29 if leap or calendar == "all_leap" else 28
 
 
-def common_unit(units: Sequence[TimeUnit], *, finest: bool) -> TimeUnit | str:
+def common_unit(
+    units: Sequence[TimeUnit], *, finest: bool, steps: Collection[int] = ()
+) -> TimeUnit | str:
     """Return a unit in which times of all these units are integers, or why there is none.
 
     Parameters
@@ -172,6 +177,8 @@ def common_unit(units: Sequence[TimeUnit], *, finest: bool) -> TimeUnit | str:
     units : sequence of TimeUnit
     finest : bool
         Whether that must be nanoseconds since 1970, as for numbers that are no integers.
+    steps : collection of int
+        Nanoseconds that must be integers, too.
     """
     calendars = dict.fromkeys(unit.calendar for unit in units)
     if len(calendars) > 1 and set(calendars) != {"standard", "proleptic_gregorian"}:
@@ -181,12 +188,56 @@ def common_unit(units: Sequence[TimeUnit], *, finest: bool) -> TimeUnit | str:
     if len(epochs) < len(units):
         return "the dates have fractions of nanoseconds"
     if finest:
-        if calendar not in ("standard", "proleptic_gregorian"):
+        if not is_real(calendar):
             return f"times of the calendar {calendar} are not integers, and would be rounded"
         return TimeUnit("nanoseconds", "1970-01-01", calendar)
-    steps = [unit.length for unit in units] + [epoch - epochs[0] for epoch in epochs]
-    name = next(n for n, length in LENGTHS.items() if not any(step % length for step in steps))
+    every = [*steps, *(unit.length for unit in units), *(epoch - epochs[0] for epoch in epochs)]
+    name = next(n for n, length in LENGTHS.items() if not any(step % length for step in every))
     return TimeUnit(name, units[0].since, calendar)
+
+
+def is_real(calendar: str) -> bool:
+    """Tell whether a calendar is that of datetimes, which xarray counts in nanoseconds."""
+    return calendar in ("standard", "proleptic_gregorian")
+
+
+def exact_steps(values: NDArray[Any], unit: TimeUnit) -> set[int] | None:
+    """Return times in nanoseconds since their unit's date; None if any is no integer.
+
+    Examples
+    --------
+    >>> sorted(exact_steps(np.array([0.5, 1]), TimeUnit("microseconds", "2000-01-01", "noleap")))
+    [500, 1000]
+    """
+    if not np.isfinite(values).all():
+        return None
+    steps = {Fraction(value) * unit.length for value in np.unique(values).tolist()}
+    return None if any(s.denominator != 1 for s in steps) else {int(step) for step in steps}
+
+
+def exact_times(values: NDArray[Any], unit: TimeUnit, target: TimeUnit) -> list[Fraction] | None:
+    """Return times as numbers of another unit, exactly; None where calendars have other days.
+
+    Parameters
+    ----------
+    values : array
+        Finite numbers of `unit`.
+
+    Examples
+    --------
+    >>> hours, days = (TimeUnit(name, "2000-01-01", "noleap") for name in ("hours", "days"))
+    >>> exact_times(np.array([12, 36]), hours, days)
+    [Fraction(1, 2), Fraction(3, 2)]
+    """
+    alike = unit.calendar == target.calendar
+    if not (alike or {unit.calendar, target.calendar} == {"standard", "proleptic_gregorian"}):
+        return None
+    if unit.epoch is None or target.epoch is None:
+        return None
+    moments = [Fraction(value) * unit.length + unit.epoch for value in values.tolist()]
+    if not alike and any(moment < _REFORM * DAY for moment in moments):
+        return None
+    return [(moment - target.epoch) / target.length for moment in moments]
 
 
 def conversion(unit: TimeUnit, target: TimeUnit) -> dict[str, int]:

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.codecs.packing import equal_scalars
 from virtualzarr.combine.agree import check_names, differences
 from virtualzarr.combine.attributes import same_value
-from virtualzarr.combine.meaning import unsigned_view
+from virtualzarr.combine.meaning import is_missing, unsigned_view
 from virtualzarr.combine.problems import Problems
 from virtualzarr.config import config
-from virtualzarr.metadata.portable import mask_of
 from virtualzarr.stores.files import is_url
 
 WINDOW_BYTES = 64 * 1024 * 1024
@@ -201,19 +199,6 @@ def meant(values: NDArray[Any], array: Array) -> NDArray[Any]:
 def _present(values: NDArray[Any], array: Array) -> NDArray[Any]:
     """Return the values that are not missing."""
     return values[~is_missing(values, array)]
-
-
-def is_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
-    """Tell which stored values of an array mean that there is none."""
-    missing = values != values
-    if values.dtype.kind in "iuf":
-        for name in ("_FillValue", "missing_value"):
-            absent = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
-            marks = absent if isinstance(absent, list) else [absent]
-            numbers: list[Any] = [n for n in marks if isinstance(n, int | float | np.number)]
-            for mark in equal_scalars(numbers, values.dtype):
-                missing |= values == mark
-    return np.asarray(missing)
 
 
 def _range(run: _Run, arrays: Sequence[Array]) -> str:

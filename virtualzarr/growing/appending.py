@@ -14,6 +14,7 @@ from virtualzarr.array.references import as_virtual
 from virtualzarr.combine import concat, stack
 from virtualzarr.combine.api import has_dimension
 from virtualzarr.combine.options import JoinOptions
+from virtualzarr.combine.stored_terms import in_stored_terms
 from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.group import Group
 from virtualzarr.growing.checking import facts_of
@@ -249,11 +250,14 @@ def _joined(
     if isinstance(node, Group):
         if "ome" in node.attrs or any("ome" in group.attrs for _, group in node.groups()):
             new = [in_zarr_format(group, 3) for group in new]
+        new = [in_stored_terms(node, group, options) for group in new]
         return concat([_adapted(node, new[0]), *new], dim=dim, **options)
     arrays = [list(arrays_of(group).values()) for group in new]
     if any(len(own) != 1 for own in arrays):
         raise MismatchError("there is one array, and the files have several")
-    return concat([node, *(own[0] for own in arrays)], dim=dim, **options)
+    return concat(
+        [node, *(in_stored_terms(node, own[0], options) for own in arrays)], dim=dim, **options
+    )
 
 
 def _adapted(old: Group, new: Group) -> Group:

@@ -15,6 +15,7 @@ from virtualzarr.array.recut import decoded_by
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.combine import concat
 from virtualzarr.combine.options import JoinOptions
+from virtualzarr.combine.stored_terms import in_stored_terms
 from virtualzarr.errors import (
     CodecError,
     MismatchError,
@@ -300,7 +301,9 @@ def append(
         addition = _all_virtual(in_zarr_format(addition, 3))
         if not _fresh(found, [addition], duplicates):
             return None
-        joined: Any = concat([_tails(node, found), addition], dim=dim, axis=axis, **options)
+        ends = _tails(node, found)
+        fitting = in_stored_terms(ends, addition, options)
+        joined: Any = concat([ends, fitting], dim=dim, axis=axis, **options)
         changes = {
             join(inner, place): (array, grown(array, joined[place] if place else joined, along))
             for place, (array, along) in found.items()

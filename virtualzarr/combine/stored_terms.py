@@ -1,0 +1,138 @@
+"""New inputs in the terms of what is stored: its unit of time, and its mark of missing values.
+
+What is stored keeps its documents and its chunks. Whatever has no exact form in these terms is left
+as it is, to be found when arrays are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.array.inline import inline_like
+from virtualzarr.codecs.netcdf_fill import NETCDF_FILL, netcdf_fill
+from virtualzarr.combine.attributes import MEANING
+from virtualzarr.combine.meaning import LARGEST, is_missing, masks_of, timed
+from virtualzarr.combine.options import Options
+from virtualzarr.combine.times import TimeUnit, exact_times
+from virtualzarr.errors import VirtualZarrError
+from virtualzarr.group import Group
+from virtualzarr.metadata import json_attributes
+from virtualzarr.metadata.portable import mask_of, with_typed_mask
+
+Node = TypeVar("Node", Array, Group)
+
+
+def in_stored_terms(stored: Node, new: Node, options: Mapping[str, Any]) -> Node:
+    """Return what is to be appended in the terms of what is stored, as far as that is exact.
+
+    Times are counted in the stored unit if `harmonize` includes "time": they are read, and kept
+    with the references. netCDF's default fill value means missing data in a new file, too, if it
+    does in the stored array: writers of references in Zarr v2 make it the fill value there.
+
+    Parameters
+    ----------
+    stored, new : Array or Group
+    options : mapping
+        As for `concat`.
+    """
+    rules = Options.of(**options).harmonize
+    if isinstance(stored, Array):
+        return _array(stored, new, rules, [stored.attrs, new.attrs])
+    return _group(stored, new, rules)
+
+
+def _group(stored: Group, new: Group, rules: Collection[str]) -> Group:
+    members: dict[str, Array | Group] = {}
+    for name in new:
+        node, old = new[name], stored.get(name)
+        if isinstance(node, Group) and isinstance(old, Group):
+            node = _group(old, node, rules)
+        elif isinstance(node, Array) and isinstance(old, Array):
+            # Bounds have the unit of what they bound.
+            units = (timed(old, stored), timed(node, new)) if "time" in rules else (old, node)
+            node = _array(old, node, rules, [each.attrs for each in units])
+        members[name] = node
+    return new.replace(members=members)
+
+
+def _array(
+    stored: Array, new: Array, rules: Collection[str], said: Sequence[Mapping[str, Any]]
+) -> Array:
+    """Do so for an array; `said` are attributes with the units of both."""
+    new = _with_stored_mask(stored, new)
+    target, unit = (TimeUnit.of(attributes) for attributes in said)
+    if "time" not in rules or unit is None or target is None:
+        return new
+    converted = _in_stored_unit(stored, new, unit, target)
+    return new if converted is None else converted
+
+
+def _with_stored_mask(stored: Array, new: Array) -> Array:
+    """Return an array with the mark of missing values of the stored one, if it means the same."""
+    mask, dtype = mask_of(stored.metadata), stored.dtype
+    if stored.metadata.zarr_format != 2 or dtype != new.dtype or mask_of(new.metadata) is not None:
+        return new
+    # netCDF has none for bytes, which are often used in full.
+    default = netcdf_fill(dtype) if dtype.str[1:] in NETCDF_FILL and dtype.itemsize > 1 else None
+    if default is None or mask != default or new.fill_value != default:
+        return new
+    attributes = {**new.attrs, **json_attributes({"_FillValue": default})}
+    return new.replace(new.metadata.replace(attributes=attributes))
+
+
+def _in_stored_unit(stored: Array, new: Array, unit: TimeUnit, target: TimeUnit) -> Array | None:
+    """Return times counted as the stored ones, of their data type; None where that is not exact."""
+    if stored.ndim != new.ndim or new.size > LARGEST:
+        return None
+    if any(array.dtype.kind not in "iuf" for array in (stored, new)):
+        return None
+    if any(name in a.attrs for a in (stored, new) for name in ("scale_factor", "add_offset")):
+        return None
+    same = unit.same_as(target) and stored.dtype == new.dtype
+    if same and masks_of(stored) == masks_of(new):
+        return None
+    values = new.read()
+    missing = is_missing(values, new)
+    present = values[~missing]
+    numbers = exact_times(present, unit, target) if np.isfinite(present).all() else None
+    counted = None if numbers is None else _as_dtype(numbers, stored.dtype)
+    marks = masks_of(stored)
+    if counted is None or is_missing(counted, stored).any():
+        return None
+    if missing.any() and not marks and stored.dtype.kind != "f":
+        return None
+    result = np.full(values.shape, marks[0] if marks else np.nan if missing.any() else 0)
+    result = result.astype(stored.dtype)
+    result[~missing] = counted
+    return _stored_like(result, stored, new)
+
+
+def _as_dtype(numbers: list[Fraction], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """Return numbers as elements of a dtype, None if it does not have all of them."""
+    try:
+        if dtype.kind == "f":
+            rounded = np.array([float(number) for number in numbers], "f8").astype(dtype)
+            exact = all(Fraction(a) == b for a, b in zip(rounded.tolist(), numbers, strict=True))
+            return rounded if exact else None
+        if any(number.denominator != 1 for number in numbers):
+            return None
+        return np.array([int(number) for number in numbers], dtype)
+    except (OverflowError, ValueError):
+        return None
+
+
+def _stored_like(values: NDArray[Any], stored: Array, new: Array) -> Array | None:
+    """Return an array that holds its values itself, and is described and encoded as the stored."""
+    model = stored.replace(with_typed_mask(stored.metadata))
+    attributes = {name: value for name, value in new.attrs.items() if name not in MEANING}
+    attributes |= {name: value for name, value in model.attrs.items() if name in MEANING}
+    try:
+        return inline_like(values, model, attributes).with_path(new.path)
+    except VirtualZarrError:  # codecs that cannot encode: it has to be decoded in its own way
+        return None
