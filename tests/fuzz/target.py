@@ -134,10 +134,10 @@ def _unasked(library: bool) -> Iterator[None]:
     """Keep the HDF5 library away from damaged files, unless it may be asked."""
     from virtualzarr.formats.hdf5.library import Library
 
-    def refuse(self: Any) -> Any:
+    def refuse(self: Any, *args: Any) -> Any:
         raise SourceError("the HDF5 library is not asked")
 
     with contextlib.ExitStack() as stack:
         if not library:
-            stack.enter_context(mock.patch.object(Library, "fid", property(refuse)))
+            stack.enter_context(mock.patch.object(Library, "carry_out", refuse))
         yield
