@@ -117,3 +117,27 @@ def test_documents():
 def test_pickle_is_refused():
     with pytest.raises(UnsupportedError, match="pickle is refused: decoding it can run code"):
         parse_array_v2(zarray(dtype="|O", filters=[{"id": "pickle"}], fill_value=None))
+
+
+@pytest.mark.parametrize("name", ["json2", "msgpack2"])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2), (4,)])
+def test_nested_lists_do_not_depend_on_the_order(name, shape):
+    """zarr-python 2 handed blocks in order F to numcodecs, which nests them as they are indexed."""
+    if name == "msgpack2":
+        pytest.importorskip("msgpack")
+    block = objects([str(i) for i in range(np.prod(shape))], shape)
+    theirs = bytes(numcodecs.get_codec({"id": name}).encode(np.asfortranarray(block)))
+    document = zarray(
+        shape=list(shape), chunks=list(shape), dtype="|O", fill_value=None, order="F",
+        filters=[{"id": name}], compressor=None,
+    )  # fmt: skip
+    metadata = parse_array_v2(document)
+    ours = metadata.pipeline.for_block(shape, metadata.dtype)
+    assert ours.decode(theirs).tolist() == block.tolist()
+    assert ours.encode(block) == theirs
+    assert parse_array_v2(array_to_v2(metadata)[0]) == metadata
+    turned = Pipeline([{"name": "transpose", "configuration": {"order": [1, 0]}},
+                       {"name": f"numcodecs.{name}"}])  # fmt: skip
+    if len(shape) > 1:
+        with pytest.raises(UnsupportedError, match="nested lists"):
+            turned.to_v2(object, 2)

@@ -15,7 +15,7 @@ from tests.fuzz.corpus import corpus, real_folder, write_neighbours
 from tests.fuzz.target import EXTENSIONS
 
 # What is tried without files: modules with `look(random, seconds=...)`, which yields findings.
-MODULES = {"stores": "tests.fuzz.stores"}
+MODULES = {"selections": "tests.fuzz.selections", "stores": "tests.fuzz.stores"}
 
 
 def main() -> int:

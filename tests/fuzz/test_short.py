@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.fuzz import selections
 from tests.fuzz.corpus import corpus, write_neighbours
 from tests.fuzz.loop import loop
 from tests.fuzz.stores import failure as failure_of_store
@@ -30,6 +31,11 @@ def test_damaged_files(name: str, tmp_path: Path) -> None:
     found = loop(files, lambda raw: failure(name, raw, tmp_path), Random(0), count)
     for origin, _, text in found:
         pytest.fail(f"damaged file made from {origin}:\n{text}")
+
+
+def test_selections() -> None:
+    for text, seed, problem in selections.look(Random(0), 400):
+        pytest.fail(f"{text}, seed {seed}:\n{problem}")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -34,10 +34,10 @@ def chain(
         raise MetadataError(f"order must be 'C' or 'F', not {order!r}")
     codecs: list[Codec] = []
     ndim = None if shape is None else len(shape)
-    if order == "F" and (ndim is None or ndim > 1):
+    configs = [*(filters or ()), *([] if compressor is None else [compressor])]
+    if order == "F" and (ndim is None or ndim > 1) and not _keeps_axes(configs):
         axes: Any = "F" if ndim is None else list(reversed(range(ndim)))
         codecs.append(make("transpose", order=axes))
-    configs = [*(filters or ()), *([] if compressor is None else [compressor])]
     stored = dtype
     serialized = False
     for config in configs:
@@ -63,6 +63,14 @@ def chain(
     if not serialized:
         codecs.append(_bytes_codec(stored))
     return codecs
+
+
+_NESTED = ("json2", "msgpack2")
+
+
+def _keeps_axes(configs: Sequence[Any]) -> bool:
+    """Whether blocks are nested lists: numcodecs makes them by index, whatever the order."""
+    return bool(configs) and isinstance(configs[0], Mapping) and configs[0].get("id") in _NESTED
 
 
 def _wants(codec: Codec) -> bool:
@@ -164,6 +172,8 @@ def _memory_order(codecs: list[Codec], ndim: int) -> str:
         raise UnsupportedError("a transpose behind other codecs has no form in v2 metadata")
     if axes == tuple(range(ndim)):
         return "C"
+    if any(codec.v2_id in _NESTED for codec in codecs):
+        raise UnsupportedError("nested lists of a transposed block have no form in v2 metadata")
     if axes == tuple(reversed(range(ndim))):
         return "F"
     raise UnsupportedError(f"a transpose to {list(axes)} has no form in v2 metadata, only C and F")
