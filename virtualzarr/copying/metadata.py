@@ -36,7 +36,7 @@ from virtualzarr.metadata.portable import (
 from virtualzarr.models import v2, v3
 from virtualzarr.models.known import as_written
 from virtualzarr.publish.copying import plain_pipeline, reversible
-from virtualzarr.publish.rules import own_codecs, views_big_endian
+from virtualzarr.publish.rules import are_misread, own_codecs
 
 PARTS = ("filters", "serializer", "compressors")
 
@@ -113,8 +113,9 @@ def changed(array: Array, zarr_format: int, options: CopyOptions) -> Change:
     old = array.metadata
     base = old.replace(storage_transformers=())
     foreign = array.is_virtual or old.zarr_format != zarr_format
-    misread = zarr_format == 3 and views_big_endian(old)
-    if foreign and (misread or (array.is_virtual and own_codecs(old) is not None)):
+    if foreign and (
+        are_misread(old, zarr_format) or (array.is_virtual and own_codecs(old) is not None)
+    ):
         base = base.replace(pipeline=plain_pipeline(old))
     if "fill_value" in options:
         with member("fill_value"):

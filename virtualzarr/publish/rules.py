@@ -26,6 +26,7 @@ from virtualzarr.metadata import (
     parse_array_v2,
     parse_array_v3,
 )
+from virtualzarr.metadata.model import has_codec
 from virtualzarr.metadata.portable import fill_is_mask, in_v2, in_v3, strict_attributes
 
 OWN = "virtualzarr."
@@ -33,8 +34,6 @@ OWN = "virtualzarr."
 
 TRUNCATE = "virtualzarr.truncate"
 """The codec that zarr-python and numcodecs find by entry point, where this package is installed."""
-
-BITORDER = "imagecodecs_bitorder"
 
 _VIEWING = ("delta", "fixedscaleoffset", "quantize", "astype")
 """Filters of numcodecs that take bytes for elements of the dtype they are configured with."""
@@ -110,6 +109,8 @@ def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
         return (
             "chunks are missing, and their fill value is not its _FillValue: xarray would mask it"
         )
+    if (why := _not_readable(metadata, 2)) is not None:
+        return why
     if missing and metadata.dtype.names is not None:
         return "chunks are missing, and xarray fails for structured fill values"
     if metadata.dtype.names is not None and _has_subarrays(metadata.dtype):
@@ -121,6 +122,24 @@ def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
     return None
 
 
+def _not_readable(metadata: ArrayMetadata, zarr_format: int) -> str | None:
+    """Why others have no codec or data type of that name in a format, or None."""
+    is_text = any(has_codec(metadata.pipeline, name) for name in ("vlen-utf8", "vlen-bytes"))
+    if metadata.dtype.hasobject and metadata.dtype.names is None and not is_text:
+        return "zarr-python has no data type for such objects, and opens nothing of their group"
+    for codec in metadata.pipeline.codecs:
+        if not codec.portable(zarr_format):
+            return f"others do not decode what the codec {codec.name} does in Zarr v{zarr_format}"
+    return None
+
+
+def are_misread(metadata: ArrayMetadata, zarr_format: int) -> bool:
+    """Tell whether others would read chunks wrong, or not at all, in documents of a format."""
+    if _not_readable(metadata, zarr_format) is not None:
+        return True
+    return zarr_format == 3 and views_big_endian(metadata)
+
+
 def _has_subarrays(dtype: np.dtype) -> bool:
     if dtype.names is not None:
         return any(_has_subarrays(dtype[name]) for name in dtype.names)
@@ -129,8 +148,8 @@ def _has_subarrays(dtype: np.dtype) -> bool:
 
 def not_v3(metadata: ArrayMetadata) -> str | None:
     """Why v3 documents cannot describe an array so that others read it right, or None."""
-    if any(c.name == BITORDER and c.kind == "bytes_bytes" for c in metadata.pipeline.codecs):
-        return f"zarr-python knows the codec {BITORDER} of arrays, not of bytes"
+    if (why := _not_readable(metadata, 3)) is not None:
+        return why
     if views_big_endian(metadata):
         return "zarr-python takes big-endian elements behind filters of numcodecs for little-endian"
     try:
