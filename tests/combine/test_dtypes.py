@@ -107,3 +107,11 @@ def test_text_becomes_no_numbers(stored):
     with pytest.raises(UnsupportedError, match="is not cast to float64"):
         vz.concat([text, text], dtype="f8")
     assert vz.concat([text, text], dtype="U5")[...].tolist() == ["", "1", "", "1"]
+
+
+def test_wider_floats_keep_the_bits_of_nan():
+    odd = np.array([0x7FC00001, 0x7F800001, 0xFFC12345], "u4").view("f4")
+    narrow, wide = virtual_array(odd, (3,)), virtual_array(np.array([1.0]), (1,))
+    joined = vz.concat([narrow, wide])[:3]
+    with np.errstate(invalid="ignore"):
+        assert joined.view("u8").tolist() == odd.astype("f8").view("u8").tolist()

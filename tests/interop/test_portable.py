@@ -483,3 +483,69 @@ def test_two_documents_that_disagree_are_an_error(tmp_path, zarr_format):
         vz.open(refs)["a"]
     assert info.value.variable == "a"
     assert set(vz.open(refs, on_error="warn")) == {"b"}
+
+
+def test_sequences_do_not_take_their_group_with_them(tmp_path):
+    """zarr-python has no data type for them, and opens no member of a group that has one."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("sequence", (2,), h5py.vlen_dtype("i4"))[0] = [1, 2]
+        file["x"] = np.arange(3)
+    group, refs = vz.virtualize(tmp_path / "a.h5"), tmp_path / "refs.json"
+    for zarr_format in (2, 3):
+        with pytest.raises(vz.errors.PublishError, match=r"sequence: .*no data type for such"):
+            group.publish(refs, zarr_format=zarr_format, copy=True)
+    with pytest.warns(vz.errors.RefusedWarning, match="sequence"):
+        report = group.publish(refs, on_error="warn")
+    assert list(report.refused) == ["sequence"]
+    assert zarr.open_group(store_of(refs), mode="r")["x"][...].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("codec", ["base64", "categorize"])
+def test_codecs_that_others_have_in_v2_only_are_copied_in_v3(tmp_path, codec):
+    path, values = tmp_path / "a.zarr", [3, 4, 5]
+    document = {"zarr_format": 2, "shape": [3], "chunks": [3], "fill_value": None, "order": "C"}
+    if codec == "base64":
+        document |= {"dtype": "<i4", "compressor": {"id": "base64"}, "filters": None}
+    else:
+        values = ["a", "b", "a"]
+        labels = {"id": "categorize", "labels": ["a", "b"], "dtype": "|O", "astype": "|u1"}
+        document |= {"dtype": "|O", "compressor": None, "filters": [labels]}
+    path.mkdir()
+    (path / ".zarray").write_text(json.dumps(document))
+    vz.open(path, mode="r+")[...] = np.array(values, object if codec == "categorize" else "i4")
+    group, refs = vz.virtualize(path), tmp_path / "refs.json"
+    with pytest.raises(vz.errors.PublishError):
+        group.publish(refs, zarr_format=3)
+    assert group.publish(refs, zarr_format=3, copy=True).copied == 1
+    found = zarr.open_group(store_of(refs), mode="r")["a"]
+    assert np.asarray(found[...]).tolist() == values
+    vz.copy(path, tmp_path / "b.zarr", zarr_format=3)
+    assert np.asarray(zarr.open_array(tmp_path / "b.zarr")[...]).tolist() == values
+
+
+def test_names_that_are_reserved_in_v3_only(tmp_path):
+    name, refs = "__xarray_dataarray_variable__", tmp_path / "refs.json"
+    xr.DataArray(np.arange(3.0), dims="x").to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+    group = vz.virtualize(tmp_path / "a.nc")
+    assert group.publish(refs).zarr_format == 2
+    assert zarr.open_group(store_of(refs), mode="r")[name][...].tolist() == [0, 1, 2]
+    with pytest.raises(vz.errors.PublishError, match=r"is reserved; rename it, or write Zarr v2"):
+        group.publish(tmp_path / "b.json", zarr_format=3)
+    vz.copy(group, tmp_path / "b.zarr", zarr_format=2)
+    assert zarr.open_group(tmp_path / "b.zarr", mode="r")[name][...].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("align", [True, False])
+def test_gaps_between_fields_are_no_fields(tmp_path, align):
+    dtype = np.dtype([("a", "i1"), ("b", "<f8")], align=align)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["pair"] = np.array([(1, 2.5), (3, 4.5)], dtype)
+    group, refs = vz.virtualize(tmp_path / "a.h5"), tmp_path / "refs.json"
+    if align:
+        with pytest.raises(vz.errors.PublishError, match="between the fields"):
+            group.publish(refs, zarr_format=2)
+    report = group.publish(refs, zarr_format=2, copy=True)
+    assert report.copied == align
+    found = zarr.open_group(store_of(refs), mode="r")["pair"][...]
+    assert found.dtype.names == ("a", "b")
+    assert found.tolist() == [(1, 2.5), (3, 4.5)]

@@ -184,3 +184,14 @@ def test_numbers_remember_their_data_types():
     ]  # fmt: skip
     assert found["table"] == [[0, 1], [2, 3]]
     assert found["name"] == "a"
+
+
+@pytest.mark.parametrize(("data_type", "codec"), [("string", "vlen-bytes"), ("bytes", "vlen-utf8")])
+def test_text_is_not_read_as_bytes(data_type, codec):
+    document = {
+        "zarr_format": 3, "node_type": "array", "shape": [2], "data_type": data_type,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+        "chunk_key_encoding": {"name": "default"}, "fill_value": "", "codecs": [codec],
+    }  # fmt: skip
+    with pytest.raises(MetadataError, match=f"{codec} makes"):
+        parse_array_v3(document)

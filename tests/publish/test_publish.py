@@ -364,6 +364,9 @@ def test_urls(file):
 def test_names_that_are_reserved(file, target):
     for name in (".zarray", "zarr.json", "..", "__x"):
         with pytest.raises(PublishError):
+            publish(Group({}, {name: virtual(file, VALUES, (2, 3))}), target, zarr_format=3)
+    for name in (".zarray", ".."):
+        with pytest.raises(PublishError):
             publish(Group({}, {name: virtual(file, VALUES, (2, 3))}), target)
 
 

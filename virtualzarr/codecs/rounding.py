@@ -74,6 +74,9 @@ def cast(
     assert source is not None
     if values.dtype == dtype:
         return values
+    if values.dtype.kind == dtype.kind == "f" and values.dtype.itemsize <= dtype.itemsize:
+        with np.errstate(invalid="ignore"):  # every value is exact, and NaN keeps its bits
+            return values.astype(dtype)
     if source.kind in "iu":
         values = plain_integers(values)
         if target.kind in "iu":

@@ -21,6 +21,7 @@ from virtualzarr.metadata.keys import KeyEncoding
 if TYPE_CHECKING:
     from virtualzarr.codecs import Pipeline
 
+_ELEMENTS = {str: "strings", bytes: "byte strings"}
 _VLEN_CODECS = {"vlen-utf8": STRING, "vlen-bytes": BYTES}
 
 
@@ -229,6 +230,10 @@ def _model_dtype(dtype: Any, pipeline: Pipeline) -> np.dtype:
     dtype = np.dtype(dtype)
     if dtype.kind == "O" and vlen_kind(dtype) is None:
         return next((d for name, d in _VLEN_CODECS.items() if has_codec(pipeline, name)), dtype)
+    for name, made in _VLEN_CODECS.items() if dtype.kind == "O" else ():
+        if vlen_kind(made) is not vlen_kind(dtype) and has_codec(pipeline, name):
+            kind, other = (vlen_kind(one) for one in (made, dtype))
+            raise MetadataError(f"codecs: {name} makes {_ELEMENTS[kind]}, not {_ELEMENTS[other]}")
     if dtype.names is None and not dtype.isnative:
         raise MetadataError(
             f"the dtype {dtype} is not native; the pipeline has the byte order, use "

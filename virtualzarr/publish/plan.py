@@ -206,7 +206,6 @@ def _array_plan(path: str, array: Array, copy: bool, form: Form) -> ArrayPlan:
     for name in path.split("/") if path else ():
         try:
             check_name(name, 2)
-            check_name(name, 3)
         except MetadataError as error:
             raise PublishError(error.message) from error
     array, made = _made(array, form)
@@ -325,7 +324,7 @@ def _said_in(
             array = fill(array)
             why = rules.not_v2(array.metadata, array.shows_missing)
         else:
-            why = rules.not_v3(array.metadata)
+            why = rules.reserved_in_v3(path) or rules.not_v3(array.metadata)
         if why is None:
             said[path] = array
         else:
@@ -335,7 +334,8 @@ def _said_in(
 
 def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
     """The array with plain codecs and all its chunks to be copied."""
-    metadata = plan.metadata.replace(pipeline=plain_pipeline(plan.metadata))
+    dtype = rules.packed(plan.metadata.dtype)
+    metadata = plan.metadata.replace(dtype=dtype, pipeline=plain_pipeline(plan.metadata))
     odd = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) >= 0)
     reasons = {why: len(odd)} if len(odd) else {}
     return replace(plan, metadata=metadata, odd=odd, reasons=reasons)

@@ -20,6 +20,7 @@ from virtualzarr.metadata import (
     KeyEncoding,
     array_to_v2,
     array_to_v3,
+    check_name,
     dumps_json,
     group_to_v2,
     group_to_v3,
@@ -115,6 +116,8 @@ def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
         return "chunks are missing, and xarray fails for structured fill values"
     if metadata.dtype.names is not None and _has_subarrays(metadata.dtype):
         return "zarr-python reads no structured elements with arrays in them"
+    if metadata.dtype != packed(metadata.dtype):
+        return "zarr-python takes the bytes between the fields of structured elements for fields"
     try:
         documents_v2(metadata, missing)
     except (UnsupportedError, MetadataError) as error:
@@ -140,10 +143,27 @@ def are_misread(metadata: ArrayMetadata, zarr_format: int) -> bool:
     return zarr_format == 3 and views_big_endian(metadata)
 
 
+def packed(dtype: np.dtype) -> np.dtype:
+    """The data type without bytes between its fields, or after them."""
+    if dtype.names is None:
+        return dtype
+    return np.dtype([(name, packed(dtype[name])) for name in dtype.names])
+
+
 def _has_subarrays(dtype: np.dtype) -> bool:
     if dtype.names is not None:
         return any(_has_subarrays(dtype[name]) for name in dtype.names)
     return dtype.subdtype is not None
+
+
+def reserved_in_v3(path: str) -> str | None:
+    """Why nodes of v3 cannot have a path, which may be one of v2, or None."""
+    try:
+        for name in path.split("/") if path else ():
+            check_name(name, 3)
+    except MetadataError as error:
+        return f"{error.message}; rename it, or write Zarr v2, where it is not"
+    return None
 
 
 def not_v3(metadata: ArrayMetadata) -> str | None:
