@@ -21,7 +21,10 @@ from virtualzarr.metadata.keys import KeyEncoding
 if TYPE_CHECKING:
     from virtualzarr.codecs import Pipeline
 
-_ELEMENTS = {str: "strings", bytes: "byte strings"}
+_ELEMENTS = {
+    "vlen-utf8": "strings, the data type is byte strings",
+    "vlen-bytes": "byte strings, the data type is strings",
+}
 _VLEN_CODECS = {"vlen-utf8": STRING, "vlen-bytes": BYTES}
 
 
@@ -232,8 +235,7 @@ def _model_dtype(dtype: Any, pipeline: Pipeline) -> np.dtype:
         return next((d for name, d in _VLEN_CODECS.items() if has_codec(pipeline, name)), dtype)
     for name, made in _VLEN_CODECS.items() if dtype.kind == "O" else ():
         if vlen_kind(made) is not vlen_kind(dtype) and has_codec(pipeline, name):
-            kind, other = (vlen_kind(one) for one in (made, dtype))
-            raise MetadataError(f"codecs: {name} makes {_ELEMENTS[kind]}, not {_ELEMENTS[other]}")
+            raise MetadataError(f"codecs: {name} makes {_ELEMENTS[name]}")
     if dtype.names is None and not dtype.isnative:
         raise MetadataError(
             f"the dtype {dtype} is not native; the pipeline has the byte order, use "
