@@ -69,7 +69,9 @@ def check_replaceable(
     check_sources(place, sources)
     if _is_of_form(place, form) or (overwrite and form != "icechunk"):
         return
-    remedy = "overwrite=True replaces it" if form != "icechunk" else "write to another place"
+    remedy = "overwrite=True replaces it"
+    if form == "icechunk":
+        remedy = "remove it, or write to another place"
     raise NodeExistsError(f"there is {_name_of(place)} already; {remedy}", file=uri)
 
 
