@@ -10,7 +10,7 @@ from typing import Any
 from virtualzarr.errors import BadReferenceError
 from virtualzarr.stores import FsspecStore, LocalStore, Store
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import is_url
+from virtualzarr.stores.uris import from_name, is_url, to_name
 from virtualzarr.stores.views import unwrapped
 
 
@@ -57,7 +57,7 @@ def absolute(uri: str, folder: str | None) -> str:
     if "::" in folder:
         raise BadReferenceError(f"the relative path {uri!r} means nothing within {folder!r}")
     scheme, _, rest = folder.partition("://")
-    place = posixpath.normpath(posixpath.join(rest, uri))
+    place = posixpath.normpath(posixpath.join(rest, from_name(uri, folder)))
     if place.startswith("..") or place.split("/")[0] != rest.split("/")[0]:
         raise BadReferenceError(f"the relative path {uri!r} leads out of {folder!r}")
     return f"{scheme}://{place}"
@@ -73,7 +73,7 @@ def relative(uri: str, folder: str | None) -> str:
     >>> relative("s3://b/a.nc", "/data/x.zarr")
     's3://b/a.nc'
     """
-    if folder is None or is_url(folder) != is_url(uri) or "::" in uri + folder:
+    if folder is None or is_url(folder) != is_url(uri) or (is_url(uri) and "::" in uri + folder):
         return uri
     if not is_url(uri):
         found = os.path.relpath(uri, folder)
@@ -83,4 +83,5 @@ def relative(uri: str, folder: str | None) -> str:
         if scheme != other or rest.split("/")[0] != start.split("/")[0]:
             return uri
         found = posixpath.relpath(f"/{rest}", f"/{start}")
-    return found if absolute(found, folder) == uri else uri
+    name = to_name(found, folder)
+    return name if name is not None and absolute(name, folder) == uri else uri

@@ -32,6 +32,7 @@ from virtualzarr.publish.stream import Counts, reference_text
 from virtualzarr.stores import icechunks
 from virtualzarr.stores.atomic_files import AtomicFile, exclusive_writing, real_place
 from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores.uris import to_name
 
 _log = logging.getLogger(__name__)
 
@@ -351,7 +352,14 @@ def _make_relative(plan: Plan, uri: str) -> list[str]:
         place = source.uri
         if source.is_inline or (is_url(place) and not is_url(uri)):
             return source
-        near = place.removeprefix(f"{folder}/") if is_url(uri) else os.path.relpath(place, folder)
+        if not is_url(uri):
+            near = to_name(os.path.relpath(place, folder), folder)
+        elif place.startswith(f"{folder}/"):
+            near = to_name(place.removeprefix(f"{folder}/"), folder)
+        else:
+            near = None
+        if near is None:
+            return source
         # Wherever both are copied to, dates and tags are others.
         return Source(near, source.size, storage_options=source.storage_options)
 

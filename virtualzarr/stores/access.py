@@ -11,10 +11,21 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from virtualzarr.errors import AccessError, BadReferenceError
-from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores.http import harmless
+from virtualzarr.stores.uris import (
+    ANYWHERE,
+    LimitedOptions,
+    from_name,
+    is_below,
+    is_url,
+    is_web,
+    origin_of,
+    reached,
+    resolve_uri,
+    split_archives,
+)
 
 KNOWN = frozenset(
     ["http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "obs",
@@ -25,9 +36,8 @@ KNOWN = frozenset(
 REMOTE = KNOWN - {"memory", "sftp"}
 """Protocols that a remote reference file may name: none that reaches this process or its keys."""
 
-_LOCAL = re.compile(r"(?:file|local):(?://)?", re.IGNORECASE)
+_LOCAL = re.compile(r"(?:file|local):(?://|(?=/))", re.IGNORECASE)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-ANYWHERE = "*"
 
 
 class Access:
@@ -82,7 +92,7 @@ right, say so with allowed= [file /etc/passwd]
             return uri
         full = self._full(uri)
         if self.prefixes is not None:
-            if not any(_below(full, prefix) for prefix in self.prefixes):
+            if not any(is_below(reached(full), prefix) for prefix in self.prefixes):
                 raise AccessError("a reference reaches outside what was allowed", file=uri)
         elif not is_url(full):
             if self.remote:
@@ -100,16 +110,28 @@ right, say so with allowed= [file /etc/passwd]
         return full
 
     def options_of(self, source: str) -> Mapping[str, Any] | None:
-        """How to open a source: a remote reference file's keys are not sent to other hosts."""
-        if not self.storage_options or not is_url(source):
+        """How to open a source: keys go to the protocol and host they were given for only.
+
+        Those of a remote reference file are for its own host. A local one has none: its options go
+        to services of which a protocol names but one, such as S3, and to the hosts that `allowed`
+        names. How to connect, which says nothing of who asks, goes to all of the web.
+        """
+        if not is_url(source):
             return None
-        if not self.remote:
-            return self.storage_options
-        mine, its = urlsplit(self.home), urlsplit(source)
-        same = mine.scheme == its.scheme and (
-            mine.scheme not in ("http", "https") or mine.netloc == its.netloc
-        )
-        return self.storage_options if same else None
+        options = self.storage_options
+        origin = origin_of(source)
+        if options and not self._is_for(origin):
+            options = harmless(options) if is_web(source) else None
+        if self.prefixes is not None and ANYWHERE not in self.prefixes:
+            return LimitedOptions(options, self.prefixes)
+        return options or None
+
+    def _is_for(self, origin: tuple[str, str, int | None]) -> bool:
+        """Whether the options were given for a protocol and host."""
+        if self.remote:
+            return origin == origin_of(self.home)
+        named = (prefix for prefix in self.prefixes or () if is_url(prefix))
+        return not origin[1] or any(origin == origin_of(prefix) for prefix in named)
 
     def _is_known(self, url: str) -> bool:
         scheme = _scheme(url)
@@ -121,17 +143,22 @@ right, say so with allowed= [file /etc/passwd]
 
     def _full(self, uri: str) -> str:
         """An absolute path or URL for what may be relative to the reference file."""
+        outer, last = split_archives(uri)
+        if outer:
+            return outer + self._full(last)
         local = _LOCAL.match(uri)
         if local:
             return resolve_uri(uri[local.end() :] or ".")
-        if is_url(uri) or posixpath.isabs(uri):
+        if posixpath.isabs(uri) or (is_url(uri) and not _is_name(uri)):
             return uri
         if self.remote:
-            return f"{self.home.rpartition('/')[0]}/{uri}"
-        here = resolve_uri(uri)
+            home = self.home.partition("?")[0] if is_web(self.home) else self.home
+            return f"{home.rpartition('/')[0]}/{from_name(uri, home)}"
+        name = from_name(uri, self.home)
+        here = os.path.abspath(name)
         if not self.home:
             return here
-        beside = os.path.join(os.path.dirname(self.home), uri)
+        beside = os.path.join(os.path.dirname(self.home), name)
         if not os.path.exists(beside):
             return here if os.path.exists(here) else beside
         if os.path.exists(here) and not os.path.samefile(here, beside):
@@ -141,6 +168,13 @@ right, say so with allowed= [file /etc/passwd]
                 "absolute paths"
             )
         return beside
+
+
+def _is_name(uri: str) -> bool:
+    """Whether a text with two colons is the name of a file, and no chain of protocols."""
+    from fsspec.registry import known_implementations
+
+    return "://" not in uri and uri.partition("::")[0] not in known_implementations
 
 
 def _scheme(url: str) -> str | None:
@@ -154,22 +188,3 @@ def _prefix(prefix: Any) -> str:
         return str(text)
     local = _LOCAL.match(text)
     return os.path.realpath(text[local.end() :] if local else text)
-
-
-def _below(uri: str, prefix: str) -> bool:
-    """Whether a URI is a prefix or lies below it, also after links and `..` are followed."""
-    if prefix == ANYWHERE:
-        return True
-    if not is_url(uri):
-        # A real path, so that neither `..` nor a link leads out.
-        return not is_url(prefix) and _starts(os.path.realpath(uri), prefix)
-    plain = unquote(uri)
-    if ".." in plain.replace("\\", "/").split("/") or uri.count("::") != prefix.count("::"):
-        return False
-    return is_url(prefix) and _starts(uri, prefix)
-
-
-def _starts(text: str, prefix: str) -> bool:
-    if not text.startswith(prefix):
-        return False
-    return len(text) == len(prefix) or prefix.endswith("/") or text[len(prefix)] == "/"

@@ -28,6 +28,10 @@ REDIRECTS = 10
 _REDIRECT = (301, 302, 303, 307, 308)
 _HARMLESS = ("ssl", "proxy", "proxy_auth", "timeout", "verify_ssl", "encoded")
 _HARMLESS_CLIENT = ("trust_env", "timeout")
+_CREDENTIALS = (
+    "; it wants other credentials (storage_options of a remote reference file go to its own host "
+    "only, those of a local one to hosts that allowed= names)"
+)
 _LONGEST_LISTING = 256 * 1024 * 1024
 
 _SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
@@ -276,7 +280,7 @@ class StatusError(SourceError):
     """
 
     def __init__(self, status: int, reason: str | None, url: str) -> None:
-        hint = "; it wants other credentials" if status in (401, 403) else ""
+        hint = _CREDENTIALS if status in (401, 403) else ""
         super().__init__(f"the server answered {status} {reason or ''}".rstrip() + hint, file=url)
         self.status = status
 

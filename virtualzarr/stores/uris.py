@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 ANYWHERE = "*"
 
@@ -14,6 +14,7 @@ _BUCKETS = frozenset(["s3", "s3a", "gs", "gcs", "oci", "oss", "obs", "cos", "hf"
 """Protocols whose URLs name a bucket where others name a host: the service is always the same."""
 
 _AZURE = frozenset(["az", "abfs", "abfss"])
+_ARCHIVES = ("zip://", "tar://")
 _PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22}
 
 
@@ -70,6 +71,58 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     except ValueError:
         port = -1
     return scheme, (parts.hostname or "").lower(), port or _PORTS.get(scheme)
+
+
+def is_web(uri: str) -> bool:
+    """Tell whether a URL is a web address, in which some characters of names are quoted."""
+    return uri.lower().startswith(("http://", "https://"))
+
+
+def from_name(name: str, folder: str) -> str:
+    """Return a relative name as the end of a URL that begins as `folder` does.
+
+    Names are as in a folder: they mean the same wherever the folder is copied to.
+
+    Examples
+    --------
+    >>> from_name("a#1.nc", "https://host/data"), from_name("./x::y", "s3://bucket")
+    ('a%231.nc', 'x::y')
+    """
+    name = name.removeprefix("./")
+    return quote(name, errors="surrogateescape") if is_web(folder) else name
+
+
+def to_name(end: str, folder: str) -> str | None:
+    """Return what `from_name` makes the end of a URL, or of a path, of; None if it is no name.
+
+    Examples
+    --------
+    >>> to_name("a%231.nc", "https://host"), to_name("x::y", "/data"), to_name("a?b", "https://host")
+    ('a#1.nc', './x::y', None)
+    """
+    name = unquote(end, errors="surrogateescape") if is_web(folder) else end
+    if ":" in name.partition("/")[0] or is_url(name):
+        name = f"./{name}"
+    return name if from_name(name, folder) == end else None
+
+
+def split_archives(uri: str) -> tuple[str, str]:
+    """Split a chain of URLs into what is within archives, and where the outermost archive is.
+
+    Examples
+    --------
+    >>> split_archives("zip://a.nc::https://host/b.zip"), split_archives("s3://bucket/a.nc")
+    (('zip://a.nc::', 'https://host/b.zip'), ('', 's3://bucket/a.nc'))
+    """
+    outer, mark, last = uri.rpartition("::")
+    if not mark or not all(link.startswith(_ARCHIVES) for link in outer.split("::")):
+        return "", uri
+    return outer + mark, last
+
+
+def reached(uri: str) -> str:
+    """Return the file that a URI reaches: of a member of an archive, the archive."""
+    return split_archives(uri)[1]
 
 
 def is_below(uri: str, prefix: str) -> bool:
