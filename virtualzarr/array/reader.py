@@ -87,9 +87,9 @@ def read(
     """
     if out is not None:
         _check_out(out, projection.shape, metadata.dtype)
-    check_count("chunks_read", len(projection), "chunks of one read", variable or "/")
     # Before the chunks are looked for, of which there may be as many.
     work = _allocate(projection, metadata.dtype, variable) if out is None else None
+    check_count("chunks_read", len(projection), "chunks of one read", variable or "/")
     try:
         located = chunks.locate(projection)
     except VirtualZarrError as error:
