@@ -349,7 +349,7 @@ class Type(ArrayBytes):
         if len(message) < 8 or not 1 <= self._size < 1 << 31:
             raise self.bad("the datatype message is not one")
 
-    @property
+    @cached_property
     def _size(self) -> int:
         return int.from_bytes(_message(self, "datatype")[4:8], "little")
 
@@ -365,15 +365,14 @@ class Type(ArrayBytes):
         """Return the converted elements."""
         from h5py import h5t
 
-        need = spec.size * self._size
+        size = self._size
+        need, width = spec.size * size, spec.dtype.itemsize
         if nbytes_of(data) != need:
             raise self.wrong_size(nbytes_of(data), need)
-        width = spec.dtype.itemsize
-        buffer = np.zeros(spec.size * max(self._size, width), U1)
+        buffer = np.zeros(spec.size * max(size, width), U1)
         buffer[:need] = as_u1(data)
         try:
-            stored = _datatype(_message(self, "datatype"))
-            target = h5t.py_create(spec.dtype)
+            stored, target = self._conversion(spec.dtype)
             if target.get_size() != width:  # fields that overlap: h5py has no such type
                 raise self.failed(f"HDF5 has no type like {spec.dtype}")
             # Parts of the target that nothing is converted to keep what is in the background.
@@ -384,9 +383,31 @@ class Type(ArrayBytes):
             raise self.failed(f"HDF5 cannot convert the elements: {error}") from error
         return buffer[: spec.size * width].view(spec.dtype).reshape(spec.shape)
 
+    def _conversion(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+        """Return the types that elements are converted from and to.
+
+        Finding them costs far more than converting a small chunk. They are remembered for dtype
+        objects, not for equal ones: those may differ in what only their metadata say.
+        """
+        from h5py import h5t
+
+        key = self.configuration["datatype"], id(dtype)
+        found = _conversions.get(key)
+        if found is None:
+            if len(_conversions) >= _MOST_CONVERSIONS:
+                _conversions.clear()
+            types = _datatype(_message(self, "datatype")), h5t.py_create(dtype)
+            found = _conversions[key] = dtype, *types
+        return found[1:]
+
     def encode(self, block: Block, spec: Spec) -> Buffer:
         """Refuse."""
         raise UnsupportedError(f"codec {self.name}: encoding is not supported")
+
+
+# The dtype is kept so that no other gets its address.
+_conversions: dict[tuple[str, int], tuple[np.dtype[Any], Any, Any]] = {}
+_MOST_CONVERSIONS = 256
 
 
 @lru_cache(256)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fidelity.compare import difference
 from tests.formats.hdf5.helpers import assert_same, low_level, scan_all
 from virtualzarr.codecs import Pipeline, codec_from_v3, make
 from virtualzarr.codecs.hdf5_chunk import type_message
@@ -176,3 +177,26 @@ def test_any_message_decodes_or_fails_clearly(message, head):
             Pipeline([codec]).for_block((1,), "f8").decode(bytes(size))
     except (CodecError, UnsupportedError):
         pass
+
+
+def test_types_are_found_once_not_for_each_chunk(tmp_path, monkeypatch):
+    """Finding the type of a compound costs far more than converting a small chunk."""
+    odd = h5py.h5t.STD_I8LE.copy()
+    odd.set_precision(4)
+    tid = h5py.h5t.create(h5py.h5t.COMPOUND, 16)
+    tid.insert(b"a", 0, odd)
+    tid.insert(b"b", 8, h5py.h5t.IEEE_F64BE)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        dcpl.set_chunk((1,))
+        space = h5py.h5s.create_simple((50,))
+        made = h5py.Dataset(h5py.h5d.create(file.id, b"x", tid, space, dcpl))
+        values = np.zeros(50, made.dtype)
+        values["a"], values["b"] = np.arange(50) % 8, np.arange(50) / 3
+        made[...] = values
+    array = scan_all(tmp_path / "a.h5")["x"]
+    calls = []
+    create = h5py.h5t.py_create
+    monkeypatch.setattr(h5py.h5t, "py_create", lambda *args: (calls.append(args), create(*args))[1])
+    assert difference(array[...], values) is None
+    assert len(calls) <= 1

@@ -9,6 +9,7 @@ from typing import Any
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import (
     attributes,
+    cache_image,
     external_files,
     header,
     indexes,
@@ -78,7 +79,7 @@ class Objects:
     """
 
     def __init__(self, source: ByteSource) -> None:
-        self.source = source
+        self.source: ByteSource = source
         source.rebase(0)
         (base,) = source.run([superblock.find(source.size)])
         source.rebase(base)
@@ -109,6 +110,11 @@ class Objects:
             raise Unknown("a file of several parts (driver info message)")
         for kind, body in found.messages.items():
             self.superblock.extend(kind, body)
+        if cache_image.MESSAGE in found.messages:
+            message = found.messages[cache_image.MESSAGE]
+            (entries,) = self.source.run([cache_image.read(self.superblock, message)])
+            self.superblock.verify()
+            self.source = cache_image.Overlay(self.source, entries)
         if self.superblock.page and isinstance(self.source, PageCache):
             self.source.widen(self.superblock.page)
 

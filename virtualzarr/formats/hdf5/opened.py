@@ -151,7 +151,7 @@ def opened(
         library.ask("", error.message)
     except VirtualZarrError as error:
         raise error.at(file=source.uri) from error.__cause__
-    yield OpenFile(source, data, objects, library)
+    yield OpenFile(source, data if objects is None else objects.source, objects, library)
 
 
 def _bytes(source: Source) -> ByteSource:
