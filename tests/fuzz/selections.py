@@ -142,6 +142,8 @@ def make_selection(mode: str, case: Case, random: Random) -> Any:
                 ...,
                 *(_integer_or_slice(n, random, (1, 2)) for n in shape[len(shape) - tail :]),
             ]
+    if random.random() < 0.15:
+        given.insert(random.randrange(len(given) + 1), None)
     return tuple(given) if len(given) != 1 or random.random() < 0.5 else given[0]
 
 
