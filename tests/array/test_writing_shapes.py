@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import virtualzarr as vz
 from grids import RectilinearGrid, RegularGrid
 from tests.array.stored import chunk_keys, create, reopen
 from virtualzarr.codecs import make
@@ -178,3 +179,24 @@ def test_bad_shapes_are_refused():
     for shape in ((4,), (4, -1), (4, 4, 4)):
         with pytest.raises(ValueError, match=r"shape|extent|axes"):
             array.resize(shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expand", "shrink"),
+    [((5, 4), True, True), ((7, 4), True, False), ((3, 4), False, True), ((7, 3), False, False)],
+)
+def test_only_in_one_direction(shape, expand, shrink):
+    for options, allowed in (
+        ({"expand_only": True}, expand),
+        ({"shrink_only": True}, shrink),
+        ({"expand_only": True, "shrink_only": True}, expand and shrink),
+    ):
+        array = vz.create_array({}, data=np.ones((5, 4)), chunks=(2, 2))
+        if allowed:
+            array.resize(shape, **options)
+            assert array.shape == shape
+            continue
+        with pytest.raises(MismatchError, match=r"_only: axis \d would change from \d to \d"):
+            array.resize(shape, **options)
+        assert array.shape == (5, 4)
+        assert array[...].all()

@@ -24,7 +24,7 @@ from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.kept import Kept
 from virtualzarr.array.reader import read
 from virtualzarr.array.recheck import Caching
-from virtualzarr.array.resizing import alone, append, resize
+from virtualzarr.array.resizing import alone, append, check_direction, resize
 from virtualzarr.array.shards import elements_of_blocks, readable
 from virtualzarr.array.unusual import unusual_chunks
 from virtualzarr.array.writer import write, writing_grid
@@ -555,20 +555,25 @@ class Array:
             with self._writing() as chunks:
                 return append(self, chunks, data, axis)
 
-    def resize(self, *shape: int | Sequence[int]) -> None:
+    def resize(
+        self, *shape: int | Sequence[int], expand_only: bool = False, shrink_only: bool = False
+    ) -> None:
         """Give the array another shape; elements in both keep their values, others are fill.
 
         Parameters
         ----------
         *shape : int, or one sequence of int
             ``resize(12, 10)`` is ``resize((12, 10))``.
+        expand_only, shrink_only : bool
+            Whether to refuse a shape that makes any axis of the stored array shorter, or longer.
 
         Raises
         ------
         ValueError
             The shape has another number of axes, or a negative extent.
         MismatchError
-            Another process resized the array at the same time; see `append`.
+            Another process resized the array at the same time; see `append`. Or an axis would
+            become shorter or longer that may not.
         """
         store = self._own_store()
         given: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
@@ -576,6 +581,7 @@ class Array:
         self.grid.resize(new)
         with alone(store, self.path):
             self.refresh()
+            check_direction(self, new, expand_only, shrink_only)
             with self._writing() as chunks:
                 resize(self, chunks, new)
 

@@ -23,7 +23,7 @@ from virtualzarr.array.pools import run
 from virtualzarr.array.writer import write, writing_grid
 from virtualzarr.codecs.filled import full, is_filled
 from virtualzarr.codecs.sharding import only_sharding
-from virtualzarr.errors import VirtualZarrError
+from virtualzarr.errors import MismatchError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.stores.store import Store, exclusive
 
@@ -51,6 +51,19 @@ def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
         grown = [i for i, n in enumerate(smaller) if shape[i] > n]
         _clear(array, chunks, array.grid, grown)
         array.update_metadata(shape=tuple(shape), grid=grid)
+
+
+def check_direction(
+    array: Array, shape: Sequence[int], expand_only: bool, shrink_only: bool
+) -> None:
+    """Refuse a shape in which an axis is shorter or longer than it may become."""
+    for axis, (old, new) in enumerate(zip(array.shape, shape, strict=True)):
+        asked = "expand_only" if expand_only and new < old else "shrink_only"
+        if (expand_only and new < old) or (shrink_only and new > old):
+            raise MismatchError(
+                f"{asked}: axis {axis} would change from {old} to {new}",
+                variable=array.path or "/",
+            )
 
 
 def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid, grown: Sequence[int] = ()) -> None:
