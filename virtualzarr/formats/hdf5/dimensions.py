@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,9 @@ class Naming:
     paths: dict[int, str]
     scales: dict[int, Scale] = field(default_factory=dict)
     dimension_ids: dict[int, Scale] = field(default_factory=dict)
-    datasets: list[tuple[int, Attributes, tuple[int, ...]]] = field(default_factory=list)
+    datasets: list[tuple[int, Attributes, Shape]] = field(default_factory=list)
+    _attached: dict[tuple[int, int], list[int | None]] = field(default_factory=dict)
+    _names: dict[tuple[int, int], str | None] = field(default_factory=dict)
 
     def add_scale(self, scale: Scale, attributes: Attributes) -> None:
         """Add a dimension scale, by its number, too, if it is a netCDF dimension."""
@@ -88,6 +91,13 @@ class Naming:
         attributes : Attributes
         ndim : int
         """
+        key = address, ndim
+        known = self._attached.get(key)
+        if known is None:
+            known = self._attached[key] = self._find_attached(address, attributes, ndim)
+        return known
+
+    def _find_attached(self, address: int, attributes: Attributes, ndim: int) -> list[int | None]:
         if attributes.is_scale and ndim == 1:
             return [address]
         if attributes.is_scale and ndim > 1:
@@ -96,21 +106,24 @@ class Naming:
                 return [None] * ndim
             scales = [self.dimension_ids.get(int(number)) for number in numbers]
             return [None if scale is None else scale.address for scale in scales]
-        last = [scales[-1] if scales else None for scales in _listed(attributes)]
-        return (last + [None] * ndim)[:ndim]
+        last = _last_scales(attributes)
+        return last if len(last) == ndim else (last + [None] * ndim)[:ndim]
 
     @cached_property
     def longest(self) -> dict[int, int]:
-        """Length of the longest axis that each scale is attached to, by the scale's address."""
-        longest: dict[int, int] = {}
-        for dataset, attributes, shape in self.datasets:
-            scales = self.attached(dataset, attributes, len(shape))
-            for address, length in zip(scales, shape, strict=True):
-                if address is not None:
-                    longest[address] = max(length, longest.get(address, 0))
+        """Length of the longest axis on each unlimited dimension, by its scale's address."""
+        longest: dict[int, int] = dict.fromkeys(
+            [address for address, scale in self.scales.items() if scale.unlimited], -1
+        )
+        for dataset, attributes, shape in self.datasets if longest else ():
+            for address, length in zip(
+                self.attached(dataset, attributes, len(shape)), shape, strict=True
+            ):
+                if address in longest and length > longest[address]:
+                    longest[address] = length
         return longest
 
-    def lengths(self, scales: Sequence[int | None], shape: Sequence[int]) -> tuple[int, ...]:
+    def lengths(self, scales: Sequence[int | None], shape: Shape) -> Shape:
         """Return how long the axes of a dataset are in netCDF's terms.
 
         Unlimited dimensions have one length in the whole file, that of the longest variable on
@@ -121,14 +134,13 @@ class Naming:
         ----------
         scales : sequence of int or None
             Addresses as `attached` returns them.
-        shape : sequence of int
+        shape : tuple of int
         """
-        lengths = list(shape)
-        for axis, address in enumerate(scales):
-            scale = None if address is None else self.scales.get(address)
-            if scale is not None and scale.unlimited:
-                lengths[axis] = self.longest.get(scale.address, lengths[axis])
-        return tuple(lengths)
+        longest = self.longest
+        if not longest:
+            return shape
+        pairs = zip(scales, shape, strict=True)
+        return tuple([max(n, longest.get(a, n)) if a is not None else n for a, n in pairs])
 
     def names(
         self, name: str, attributes: Attributes, scales: Sequence[int | None], shape: Sequence[int]
@@ -146,11 +158,20 @@ class Naming:
         """
         if attributes.is_scale and len(shape) == 1:
             return [name]
-        return [self._name(scale, length) for scale, length in zip(scales, shape, strict=True)]
+        names: list[str | None] = []
+        for address, length in zip(scales, shape, strict=True):
+            if address is None:
+                names.append(None)
+                continue
+            key = address, length
+            if key not in self._names:
+                self._names[key] = self._name(address, length)
+            names.append(self._names[key])
+        return names
 
-    def _name(self, address: int | None, length: int) -> str | None:
-        path = None if address is None else self.paths.get(address)
-        if address is None or path is None:
+    def _name(self, address: int, length: int) -> str | None:
+        path = self.paths.get(address)
+        if path is None:
             return None
         scale = self.scales.get(address)
         # HDF5 lets a scale have another length than the axis (edges of bins): in netCDF's terms
@@ -170,7 +191,7 @@ class Axes:
     names : list of str or None
         By the scales that are attached; None where there is none.
     labels : list of str or None
-        What the dataset itself calls them.
+        What the dataset itself calls them; empty if it has no such labels.
     """
 
     lengths: tuple[int, ...]
@@ -194,11 +215,18 @@ def axes_of(name: str, address: int, attributes: Attributes, naming: Naming, sha
     """
     scales = naming.attached(address, attributes, len(shape))
     lengths = naming.lengths(scales, shape)
-    labels = attributes.shown.get("DIMENSION_LABELS", ())
+    labels = (
+        _labels(attributes.shown["DIMENSION_LABELS"], len(shape))
+        if "DIMENSION_LABELS" in attributes.shown
+        else []
+    )
+    return Axes(lengths, naming.names(name, attributes, scales, lengths), labels)
+
+
+def _labels(labels: Any, ndim: int) -> list[str | None]:
     listed = [labels] if isinstance(labels, str) else labels if isinstance(labels, list) else ()
     usable = [label if isinstance(label, str) and "/" not in label else None for label in listed]
-    filled = [label or None for label in (usable + [None] * len(shape))[: len(shape)]]
-    return Axes(lengths, naming.names(name, attributes, scales, lengths), filled)
+    return [label or None for label in (usable + [None] * ndim)[:ndim]]
 
 
 def use_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> dict[str, int]:
@@ -219,13 +247,21 @@ def use_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> dict[str,
     dict
         Lengths of the names of axes in this group and above.
     """
+    if any(axes.labels for axes in group.values()):
+        _use_labels(group, above)
+    own = [pair for axes in group.values() for pair in zip(axes.names, axes.lengths, strict=True)]
+    return {**above, **{name: length for name, length in own if name}}
+
+
+def _use_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> None:
     lengths: dict[str, set[int]] = {}
     barred = {name for name, axes in group.items() if not axes.lengths}
     for axes in group.values():
-        for name, label, length in zip(axes.names, axes.labels, axes.lengths, strict=True):
-            if name or label:
-                lengths.setdefault(name or label or "", set()).add(length)
-        names = [name or label for name, label in zip(axes.names, axes.labels, strict=True)]
+        labels = axes.labels or [None] * len(axes.names)
+        names = [name or label for name, label in zip(axes.names, labels, strict=True)]
+        for name, length in zip(names, axes.lengths, strict=True):
+            if name:
+                lengths.setdefault(name, set()).add(length)
         barred.update(name for name in names if name and names.count(name) > 1)
     for axes in group.values():
         for axis, label in enumerate(axes.labels):
@@ -233,21 +269,20 @@ def use_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> dict[str,
                 continue
             if len(lengths[label] | {above.get(label, axes.lengths[axis])}) == 1:
                 axes.names[axis] = label
-    own = [pair for axes in group.values() for pair in zip(axes.names, axes.lengths, strict=True)]
-    return {**above, **{name: length for name, length in own if name}}
 
 
-def _listed(attributes: Attributes) -> list[list[int]]:
-    """Return the addresses of the scales of each axis."""
-    listed = attributes.hidden.get("DIMENSION_LIST", ())
-    if not isinstance(listed, list):
+def _last_scales(attributes: Attributes) -> list[int | None]:
+    """Return the address of the last scale of each axis."""
+    listed = attributes.hidden.get("DIMENSION_LIST")
+    if not isinstance(listed, list) or not listed:
         return []
-    # A list of one axis is not nested.
-    nested = listed if any(isinstance(axis, list) for axis in listed) else [listed]
-    return [
-        [scale for scale in axis if isinstance(scale, int)] if isinstance(axis, list) else []
-        for axis in nested
-    ]
+    if not isinstance(listed[0], list):  # a list of one axis is not nested
+        listed = [listed]
+    last: list[int | None] = []
+    for axis in listed:
+        scale = axis[-1] if isinstance(axis, list) and axis else None
+        last.append(scale if isinstance(scale, int) else None)
+    return last
 
 
 class Phony:
