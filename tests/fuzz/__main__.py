@@ -1,4 +1,8 @@
-"""``python -m tests.fuzz FORMAT``: look for files that a scanner does not survive."""
+"""``python -m tests.fuzz FORMAT``: look for files that a scanner does not survive.
+
+``python -m tests.fuzz joins``: look for joins of random files that are not equal to those of numpy
+and xarray.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ MODULES = {"selections": "tests.fuzz.selections", "stores": "tests.fuzz.stores"}
 def main() -> int:
     """Run, and return how many kinds of findings there were, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("format", choices=sorted([*EXTENSIONS, *MODULES]))
+    parser.add_argument("format", choices=sorted([*EXTENSIONS, *MODULES, "joins"]))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--findings", type=Path, help="folder to keep the files in")
     parser.add_argument("--seed", type=int, default=0)
@@ -29,7 +33,10 @@ def main() -> int:
     help_ = "compare values with the format's own reader, without guidance"
     parser.add_argument("--compare", action="store_true", help=help_)
     parser.add_argument("--unguided", action="store_true", help="do without atheris")
+    parser.add_argument("--only", type=int, help="of joins: run this seed alone")
     given = parser.parse_args()
+    if given.format == "joins":
+        return _joins(given)
     if given.format in MODULES:
         return _random(given)
     files = corpus(given.format, real_folder(given.format) if given.real else None)
@@ -54,6 +61,26 @@ def _random(given: argparse.Namespace) -> int:
     for count, (origin, case, text) in enumerate(found, 1):
         print(f"--- {count}, from {origin}:\n{case}\n{text}", flush=True)
     print(f"{given.format}: {count} kinds of findings")
+    return min(count, 100)
+
+
+def _joins(given: argparse.Namespace) -> int:
+    """Run random joins, each of a seed, which is all that is needed to run it again."""
+    from tests.fuzz.joins import find, run
+
+    if given.only is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            print(run(given.only, Path(folder)))
+        return 0
+    count = 0
+    for seed, text, outcomes in find(given.seed, given.seconds):
+        if seed >= 0:
+            count += 1
+            print(f"--- seed {seed}:\n{text}", flush=True)
+            continue
+        for outcome, number in outcomes.most_common(20):
+            print(f"{number:6} {outcome}")
+        print(f"{count} of {count + outcomes.total()} joins fail")
     return min(count, 100)
 
 

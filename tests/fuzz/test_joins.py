@@ -1,0 +1,26 @@
+"""Some hundred random joins: what numpy and xarray join of each file alone, or a clear error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xarray")
+pytest.importorskip("netCDF4")
+pytest.importorskip("zarr", exc_type=Exception)
+
+from tests.fuzz.joins import run
+
+CASES = 25
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_joins(seed: int, tmp_path: Path) -> None:
+    outcomes = []
+    for number in range(seed * CASES, (seed + 1) * CASES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        outcomes.append(run(number, folder))
+    equal = [outcome for outcome in outcomes if outcome.endswith(": equal")]
+    assert len(equal) >= CASES // 5, outcomes
