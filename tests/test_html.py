@@ -36,13 +36,33 @@ class TestArrays:
     def test_what_is_said(self):
         array = made((6, 4), (2, 4), dimension_names=["time", None], attributes={"units": "K"})
         text = "".join(parsed(array._repr_html_()).itertext())
-        for part in ("(time: 6, 4)", "float32", "Chunks3", "bytes → zstd", "96", "unitsK"):
+        for part in (
+            "(time: 6, 4)",
+            "float32",
+            "Chunks3 of (2, 4)",
+            "bytes → zstd",
+            "Size96 bytes",
+            "unitsK",
+        ):
             assert part in text
 
     def test_virtual(self):
         array = made((4,), (2,))
         manifest = Manifest((2,), Sources([Source.inline(b"")]), -1, 0, 0)
-        assert "2, virtual" in Array.virtual(array.metadata, manifest)._repr_html_()
+        assert "2 of (2), virtual" in Array.virtual(array.metadata, manifest)._repr_html_()
+
+    def test_where_it_is_stored(self, tmp_path):
+        array = made((4,), (2,))
+        sources = Sources([Source(f"/data/{i}.nc") for i in range(5)])
+        virtual = Array.virtual(array.metadata, Manifest((2,), sources, 0, 0, 8))
+        assert "/data/0.nc, /data/1.nc and 3 more" in virtual._repr_html_()
+        stored = vz.create_array(tmp_path / "x.zarr", shape=4, dtype="f4")
+        assert str(tmp_path / "x.zarr") in stored._repr_html_()
+        assert "RegularGrid" not in stored._repr_html_()
+
+    def test_sizes_are_for_people(self):
+        text = made((1 << 28,), (1 << 20,))._repr_html_()
+        assert "1.00 GiB (1,073,741,824 bytes)" in text
 
     def test_lines_of_one_axis(self):
         found = lines(made((8,), [[2, 6]]))
@@ -113,9 +133,26 @@ class TestGroups:
         group.create_group("inner/deep")
         text = parsed(group._repr_html_())
         rows = ["|".join(cell.text or "" for cell in row) for row in text.iter("tr")]
-        assert "air|(4, 6)|float32|2" in rows
-        assert "inner|group||" in rows
+        assert "air|(4, 6)|float32|2 of (2, 6)|96 bytes" in rows
+        assert "inner/|group of 1|||" in rows
+        assert "inner/deep/|group of 0|||" in rows
         assert "title|weather" in rows
+
+    def test_dimensions_and_inner_members(self):
+        inner = Group({}, {"t": made((1 << 20,), (1 << 10,), dimension_names=["time"])})
+        rows = ["|".join(cell.text or "" for cell in row)
+                for row in parsed(Group({}, {"g": inner})._repr_html_()).iter("tr")]  # fmt: skip
+        assert rows[-2:] == [
+            "g/|group of 1|||",
+            "g/t|(time: 1048576)|float32|1,024 of (1024)|4.00 MiB",
+        ]
+
+    def test_many_inner_members(self):
+        inner = Group({}, {f"m{i}": Group() for i in range(1000)})
+        text = Group({}, {"g": inner})._repr_html_()
+        assert "and more in the last group" in text
+        assert len(text) < 20000
+        assert "and 5 more" in Group({}, {f"{i}": inner for i in range(6)})._repr_html_()
 
     def test_short_however_many_members(self):
         names = {f"m{i}": Group() for i in range(1000)}
@@ -129,7 +166,7 @@ class TestGroups:
         group = Group({NASTY: NASTY}, {"<b>": Group()}, NASTY, {NASTY: NASTY})
         text = group._repr_html_()
         assert "<script" not in text
-        assert "<td>&lt;b&gt;</td>" in text
+        assert "<td>&lt;b&gt;/</td>" in text
         assert "".join(parsed(text).itertext()).count(NASTY) == 5
 
     def test_a_member_that_cannot_be_opened(self):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from html import escape
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from grids import SeparableGrid
 from virtualzarr.errors import VirtualZarrError
+from virtualzarr.summaries import axes_text, chunk_lengths, human_size, sources_text
 
 if TYPE_CHECKING:
     from grids.axis import Axis
@@ -48,19 +50,16 @@ def array_html(array: Array) -> str:
     >>> "&lt;x&gt;" in array_html(a), "<x>" in array_html(a), array_html(a).count("<svg")
     (True, False, 1)
     """
-    dims = [
-        str(length) if name is None else f"{name}: {length}"
-        for name, length in zip(array.dims, array.shape, strict=True)
-    ]
+    shards = "" if array.shards is None else f", in shards of {array.shards}"
     rows: list[tuple[str, Any]] = [
         ("Array", f"/{array.path}"),
-        ("Shape", f"({', '.join(dims)})"),
+        ("Shape", axes_text(array)),
         ("Data type", array.dtype),
         ("Fill value", array.fill_value),
-        ("Chunk grid", array.grid),
-        ("Chunks", f"{array.nchunks:,}{', virtual' if array.is_virtual else ''}"),
+        ("Chunks", f"{_chunks(array)}{shards}{', virtual' if array.is_virtual else ''}"),
         ("Codecs", " → ".join(codec.name for codec in array.metadata.pipeline.codecs)),
-        ("Bytes", f"{array.nbytes:,}"),
+        ("Size", _size(array.nbytes)),
+        ("Stored in", sources_text(array)),
     ]
     table = _table(rows) + _attributes(array.metadata.attributes)
     return (
@@ -69,13 +68,22 @@ def array_html(array: Array) -> str:
     )
 
 
+def _chunks(array: Array) -> str:
+    return f"{array.nchunks:,} of {chunk_lengths(array)}"
+
+
+def _size(nbytes: int) -> str:
+    size = human_size(nbytes)
+    return size if nbytes < 1024 else f"{size} ({nbytes:,} bytes)"
+
+
 def group_html(group: Group) -> str:
     """Return a table of the members of a group, and of what was refused.
 
     Examples
     --------
     >>> from virtualzarr import Group
-    >>> "<td>a &amp; b</td>" in group_html(Group({}, {"a & b": Group()}))
+    >>> "<td>a &amp; b/</td>" in group_html(Group({}, {"a & b": Group()}))
     True
     """
     names: list[str] = []
@@ -88,30 +96,43 @@ def group_html(group: Group) -> str:
     text = _table(rows) + _attributes(group.attributes)
     if names:
         heads = "".join(f'<th style="text-align:left">{head}</th>' for head in _HEADS)
-        body = "".join(_member(name, group) for name in names[:ROWS])
-        text += f"<table><tr>{heads}</tr>{body}</table>{_more(len(names))}"
+        rows_of_members = _members(group, names)
+        shown = list(islice(rows_of_members, ROWS))
+        left = len(names) - sum("/" not in str(name).rstrip("/") for name, *_ in shown)
+        more = f"<p>and {left:,} more</p>" if left else ""
+        if not left and next(rows_of_members, None) is not None:
+            more = "<p>and more in the last group</p>"
+        text += f"<table><tr>{heads}</tr>{''.join(map(_row, shown))}</table>{more}"
     if group.refused:
         refused = list(group.refused.items())
         text += _details(f"{len(refused):,} refused", refused)
     return f"<div>{text}</div>"
 
 
-_HEADS = ("Name", "Shape", "Data type", "Chunks")
+_HEADS = ("Name", "Dimensions", "Data type", "Chunks", "Size")
 
 
-def _member(name: str, group: Group) -> str:
+def _members(group: Group, names: Iterable[str], above: str = "") -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each member, and for those of inner groups, one after the other."""
     from virtualzarr.array import Array
 
-    cells: tuple[Any, ...]
-    try:
-        node = group[name]
-        if isinstance(node, Array):
-            cells = (name, node.shape, node.dtype, f"{node.nchunks:,}")
-        else:
-            cells = (name, "group", "", "")
-    except VirtualZarrError as error:
-        # One member that cannot be opened must not hide the others.
-        cells = (name, error.message, "", "")
+    for name in names:
+        try:
+            node = group[name]
+            if isinstance(node, Array):
+                described = (axes_text(node), node.dtype, _chunks(node), human_size(node.nbytes))
+                yield (above + name, *described)
+                continue
+            inner = list(node)
+        except VirtualZarrError as error:
+            # One member that cannot be opened must not hide the others.
+            yield (above + name, error.message, "", "", "")
+            continue
+        yield (f"{above}{name}/", f"group of {len(inner):,}", "", "", "")
+        yield from _members(node, inner, f"{above}{name}/")
+
+
+def _row(cells: Iterable[Any]) -> str:
     return f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import virtualzarr
 from virtualzarr.array import Array
-from virtualzarr.cli.info import chunk_lengths, count
+from virtualzarr.cli.info import count
 from virtualzarr.cli.samples import (
     FULL,
     PARTIAL,
@@ -27,6 +27,7 @@ from virtualzarr.cli.samples import (
 from virtualzarr.errors import PublishError
 from virtualzarr.formats import scan
 from virtualzarr.group import Group
+from virtualzarr.summaries import chunk_lengths
 
 
 class Checks:

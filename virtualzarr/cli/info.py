@@ -12,8 +12,7 @@ from virtualzarr.array import Array, existing
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.group import Group
 from virtualzarr.metadata.new import plain_json
-
-_SHOWN = 5
+from virtualzarr.summaries import axes_text, chunk_lengths
 
 
 def describe(node: Array | Group) -> str:
@@ -116,7 +115,7 @@ def _members(group: Group) -> Iterator[str]:
             yield f"{fork}{name}"
             inner = [*_attributes(node, "│ "), *_members(node)]
         else:
-            yield f"{fork}{name} {_axes(node)} {node.dtype}"
+            yield f"{fork}{name} {axes_text(node)} {node.dtype}"
             inner = [f"  {line}" for line in _storage(node)]
         yield from (stem + line for line in inner)
 
@@ -125,14 +124,6 @@ def _attributes(node: Group, stem: str) -> Iterator[str]:
     for name, value in node.attrs.items():
         text = str(value).split("\n")[0]
         yield f"{stem}{name}: {text[:70]}{'...' if len(text) > 70 else ''}"
-
-
-def _axes(array: Array) -> str:
-    axes = [
-        f"{name}: {length}" if name else str(length)
-        for name, length in zip(array.dims, array.shape, strict=True)
-    ]
-    return f"({', '.join(axes)})"
 
 
 def _storage(array: Array) -> Iterator[str]:
@@ -147,19 +138,3 @@ def _storage(array: Array) -> Iterator[str]:
         odd = array.nchunks - int(np.count_nonzero(array.manifest.canonical))
         if odd:
             yield f"{odd:,} of them decode in their own way: publishing them needs a copy"
-
-
-def chunk_lengths(array: Array) -> str:
-    """Return chunk lengths in short: one number for an axis where they are equal, else runs."""
-    axes: Any = getattr(array.grid, "axes", None)
-    if axes is None:
-        return repr(array.grid)
-    return "(" + ", ".join(_lengths(axis) for axis in axes) + ")"
-
-
-def _lengths(axis: Any) -> str:
-    if len(axis.edges) == 1:
-        return str(axis.edges[0])
-    runs = list(zip(axis.counts.tolist(), axis.edges.tolist(), strict=True))
-    shown = [f"{times} x {edge}" for times, edge in runs[:_SHOWN]]
-    return " + ".join(shown) + (f" + {len(runs) - _SHOWN} runs more" if len(runs) > _SHOWN else "")
