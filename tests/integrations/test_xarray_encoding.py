@@ -14,6 +14,7 @@ xr = pytest.importorskip("xarray")
 netCDF4 = pytest.importorskip("netCDF4")
 h5netcdf = pytest.importorskip("h5netcdf")
 zarr = pytest.importorskip("zarr")
+from virtualzarr.integrations.xarray import VirtualzarrBackend  # noqa: E402
 from virtualzarr.integrations.xarray_virtual import open_virtual_dataset  # noqa: E402
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
@@ -208,3 +209,31 @@ async def test_loading_in_the_background(path):
     if hasattr(ds, "load_async"):
         loaded = await ds.load_async()
         xr.testing.assert_identical(loaded, xr.load_dataset(path, engine="virtualzarr"))
+
+
+def test_virtual_datasets_know_their_source_and_get_no_index_unasked(path):
+    indexed = path.with_name("indexed.nc")
+    xr.Dataset({"a": ("x", [1, 2])}, coords={"x": [3, 4]}).to_netcdf(indexed)
+    ds = open_virtual_dataset(indexed)
+    assert ds.encoding["source"] == str(indexed)
+    assert list(ds.xindexes) == ["x"]
+    bare = open_virtual_dataset(indexed, create_default_indexes=False)
+    assert not bare.xindexes
+    xr.testing.assert_equal(bare.drop_vars("x").load(), ds.drop_vars("x").load())
+    assert bare["x"].values.tolist() == [3, 4]
+
+
+def test_references_need_no_engine(path, tmp_path):
+    group = vz.virtualize(path)
+    for name in ("a.json", "a.parq", "native.zarr"):
+        Group({}, {"plain": group["plain"]}).publish(tmp_path / name)
+        assert VirtualzarrBackend().guess_can_open(str(tmp_path / name))
+        assert VirtualzarrBackend().guess_can_open(tmp_path / name)
+    ours = xr.open_dataset(tmp_path / "native.zarr")  # no engine but this one claims it
+    xr.testing.assert_equal(ours, xr.open_dataset(path)[["plain"]])
+    others = tmp_path / "others.zarr"
+    xr.Dataset({"a": ("x", [1, 2])}).to_zarr(others, zarr_format=2)
+    assert not VirtualzarrBackend().guess_can_open(others)
+    assert not VirtualzarrBackend().guess_can_open(tmp_path)
+    xr.Dataset({"a": ("x", [1, 2])}).to_zarr(tmp_path / "v3.zarr", zarr_format=3)
+    assert not VirtualzarrBackend().guess_can_open(tmp_path / "v3.zarr")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from virtualzarr.array.inline import inline_array
 from virtualzarr.errors import UnsupportedError
 
 xr = pytest.importorskip("xarray")
@@ -190,3 +191,31 @@ class TestLengths:
                 array.lazy.astype(np.dtype(dtype) if dtype is not object else "V8")
         with pytest.raises(UnsupportedError, match="longest"):
             vz.concat([array, array], dtype=str)
+
+
+class TestAssignment:
+    @pytest.mark.parametrize("kind", [*KINDS, "numbers"])
+    def test_changes_the_copy_alone(self, kind):
+        random = np.random.default_rng(3)
+        array = stored(np.arange(12.0).reshape(4, 3))
+        if kind != "numbers":
+            array = random_text(random, kind, (4, 3))
+        virtual, loaded = pair(array)
+        before = virtual["t"].values.tolist()
+        new = {"numbers": 7, "S": b"zz", "bytes": b"zz"}.get(kind, "zz")
+        for ds in (ours := virtual.copy(deep=True), theirs := loaded.copy(deep=True)):
+            ds["t"][0] = new
+            ds["t"].loc[{"x": 1}] = new
+            ds["t"][{"y": xr.DataArray([2, 3], dims="p"), "x": xr.DataArray([0, 2], dims="p")}] = (
+                ds["t"][0, 0].values
+            )
+        assert_same(ours, theirs)
+        assert virtual["t"].values.tolist() == before
+        again = open_virtual_dataset(ours[["t"]].virtualzarr.to_group())
+        assert again["t"].values.tolist() == theirs["t"].values.tolist()
+
+    def test_sequences_are_an_error(self):
+        rows = np.empty(2, object)
+        rows[:] = [np.arange(2), np.arange(3)]
+        with pytest.raises(UnsupportedError, match="no bytes"):
+            inline_array(rows)

@@ -12,12 +12,18 @@ from grids import RegularGrid, SeparableGrid
 from virtualzarr.array.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.base import as_u1
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import STRING, ArrayMetadata, zero_of
+from virtualzarr.metadata.dtypes import vlen_kind
 
 
 def inline_array(
-    values: NDArray[Any], dims: Sequence[str | None], attributes: Mapping[str, Any], path: str
+    values: NDArray[Any],
+    dims: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    path: str = "",
+    dtype: np.dtype[Any] | None = None,
 ) -> Array:
     """Return a virtual array of one chunk, which it holds itself.
 
@@ -25,10 +31,17 @@ def inline_array(
     ----------
     values : numpy.ndarray
         Numbers or text.
-    dims : sequence of (str or None)
+    dims : sequence of (str or None), optional
         Names of the dimensions.
-    attributes : mapping
+    attributes : mapping, optional
     path : str
+    dtype : dtype, optional
+        `STRING` or `BYTES`, where values are objects.
+
+    Raises
+    ------
+    UnsupportedError
+        The values are objects of another kind.
 
     Examples
     --------
@@ -36,9 +49,17 @@ def inline_array(
     >>> inline_array(np.arange(3), ("x",), {"units": "m"}, "x")[1:]
     array([1, 2])
     """
-    dtype, codecs = values.dtype.newbyteorder("="), [make("bytes", endian="little")]
-    if dtype.kind == "U":
-        values, dtype, codecs = values.astype(object), STRING, [make("vlen-utf8")]
+    kind = None if dtype is None else vlen_kind(dtype)
+    if kind is None and values.dtype.kind == "U":
+        values, kind, dtype = values.astype(object), str, STRING
+    if kind is not None:
+        codecs = [make("vlen-utf8" if kind is str else "vlen-bytes")]
+    elif values.dtype.hasobject:
+        raise UnsupportedError("objects have no bytes")
+    else:
+        codecs = [make("bytes", endian="little")]
+    if kind is None or dtype is None:
+        dtype = values.dtype.newbyteorder("=")
     pipeline = Pipeline(codecs)
     shape = values.shape
     edges = [max(1, n) for n in shape]
@@ -48,8 +69,8 @@ def inline_array(
         dtype,
         RegularGrid(shape, edges),
         pipeline,
-        dimension_names=tuple(dims),
-        attributes=dict(attributes),
+        dimension_names=None if dims is None else tuple(dims),
+        attributes=dict(attributes or {}),
     )
     manifest = (
         Manifest.inline(data, len(shape))

@@ -28,6 +28,15 @@ from virtualzarr.stores.files import is_url
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
 
+# What tells references from other files: JSON, Parquet, and Zarr with manifests.
+_MARKS = {
+    "": (b'"refs"', b'.zgroup"', b'.zattrs"', b'zarr.json"'),
+    ".zmetadata": (b'"record_size"',),
+    "zarr.json": (b'"virtualzarr.manifest"',),
+}
+_GUESSED = 1 << 20
+"""Bytes that are looked at to guess what a file is."""
+
 
 class VirtualzarrBackend(BackendEntrypoint):
     """``xarray.open_dataset(target, engine="virtualzarr")``.
@@ -54,17 +63,20 @@ class VirtualzarrBackend(BackendEntrypoint):
     )
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Claim groups, arrays, and local reference files; everything else has its own engine."""
+        """Claim groups, arrays, and local references; everything else has its own engine."""
         if isinstance(filename_or_obj, (Group, Array)):
             return True
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         path = os.fspath(filename_or_obj)
-        if not path.endswith(".json") or not os.path.isfile(path):
-            return False
-        with open(path, "rb") as file:
-            head = file.read(4096)
-        return any(key in head for key in (b'"refs"', b'.zgroup"', b'.zattrs"', b'zarr.json"'))
+        for name, marks in _MARKS.items():
+            file = os.path.join(path, name) if name else path
+            if (name or path.endswith(".json")) and os.path.isfile(file):
+                with open(file, "rb") as opened:
+                    head = opened.read(_GUESSED)
+                if any(mark in head for mark in marks):
+                    return True
+        return False
 
     def open_dataset(
         self,

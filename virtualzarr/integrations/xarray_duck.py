@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from xarray.core import indexing
 
 from virtualzarr.array import Array
+from virtualzarr.array.inline import inline_array
 from virtualzarr.array.pieces import Pieces
 from virtualzarr.array.recut import axes_of
 from virtualzarr.array.references import as_virtual
@@ -22,7 +23,12 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.combine import concat
 from virtualzarr.combine.attributes import same_value
 from virtualzarr.errors import MismatchError, UnsupportedError
-from virtualzarr.integrations.xarray_selection import read_points, select_outer, with_ones
+from virtualzarr.integrations.xarray_selection import (
+    is_integer,
+    read_points,
+    select_outer,
+    with_ones,
+)
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.dtypes import vlen_kind
@@ -66,11 +72,8 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
     def __reduce__(self) -> tuple[Any, ...]:
         return DuckArray, (self.array, self.meaning, self.packed)
 
-    def __copy__(self) -> DuckArray:
-        return self
-
     def __deepcopy__(self, memo: Any) -> DuckArray:
-        return self  # it never changes
+        return self.like(self.array)  # which never changes
 
     def like(self, array: Array) -> DuckArray:
         """Return another array of numbers that mean the same."""
@@ -108,7 +111,7 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
     def __getitem__(self, key: Any) -> Any:
         """Select as numpy does: along axes without reading; points are read."""
         key = key if isinstance(key, tuple) else (key,)
-        if self.dtype.hasobject and len(key) == self.ndim and all(map(_is_integer, key)):
+        if self.dtype.hasobject and len(key) == self.ndim and all(map(is_integer, key)):
             return self.array[key]  # by one element, xarray's writers tell what all are
         if not any(isinstance(item, list | np.ndarray) and np.ndim(item) for item in key):
             return self.like(self.array.lazy[key])
@@ -118,6 +121,14 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         except UnsupportedError:
             chosen = None
         return read_points(self.array, key) if chosen is None else self.like(chosen)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Change elements, all of which are then in memory: what is stored stays as it is."""
+        values = np.array(self.array)
+        values[key] = _read(value)
+        fixed = values.dtype.kind == "U"  # text that keeps its length
+        own = as_duck(values).array if fixed else inline_array(values, dtype=self.array.dtype)
+        self.array, self.packed = own, None
 
     # -- numpy -------------------------------------------------------------------------------
 
@@ -147,7 +158,7 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         """Cast as numpy does, when elements are read; text of variable length is read now."""
         dtype = np.dtype(dtype)
         if dtype == self.dtype:
-            return self
+            return self.copy()
         if not np.can_cast(self.dtype, dtype, casting):
             raise TypeError(f"{self.dtype} is not cast to {dtype} by the rule {casting!r}")
         try:
@@ -171,10 +182,7 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         """Put the axes in another order."""
         return self.like(self.array.lazy.transpose(*(() if axes in ((), (None,)) else axes)))
 
-    @property
-    def T(self) -> DuckArray:
-        """The array with its axes in reverse."""
-        return self.transpose()
+    T = property(transpose, doc="The array with its axes in reverse.")
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         """Give the elements another shape; only axes of length 1 come and go without reading."""
@@ -185,12 +193,8 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         return self.get_duck_array().ravel(*args, **kwargs)
 
     def copy(self, *_: Any) -> DuckArray:
-        """Return the array itself, which never changes."""
-        return self
-
-
-def _is_integer(item: Any) -> bool:
-    return isinstance(item, int | np.integer) and not isinstance(item, bool)
+        """Return a copy, of which nothing is read before it is changed."""
+        return self.like(self.array)
 
 
 def _read(value: Any) -> Any:
@@ -383,7 +387,7 @@ def _ndim(a: DuckArray) -> Any:
 
 @_lazy(np.copy)
 def _copy(a: DuckArray, *_: Any, **__: Any) -> Any:
-    return a
+    return a.copy()
 
 
 @_lazy(np.full_like)

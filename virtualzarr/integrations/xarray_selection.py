@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 from virtualzarr.array import Array
 
 
+def is_integer(item: Any) -> bool:
+    """Whether an item of a selection is one index."""
+    return isinstance(item, int | np.integer) and not isinstance(item, bool)
+
+
 def select_outer(array: Array, key: tuple[Any, ...]) -> Array | None:
     """Return an orthogonal selection, None if numpy would understand another.
 

@@ -26,7 +26,7 @@ from virtualzarr.combine.attributes import PACKING
 from virtualzarr.combine.meaning import Packing, recoded
 from virtualzarr.creation import create_array
 from virtualzarr.group import Group
-from virtualzarr.integrations.xarray import VirtualzarrBackend, _open
+from virtualzarr.integrations.xarray import VirtualzarrBackend, _open, _source
 from virtualzarr.integrations.xarray_duck import DuckArray, virtual_values
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Decoder
@@ -97,6 +97,9 @@ def open_virtual_dataset(
         node = Group({}, {node.name or "data": node})
     opened: Any = node  # which xarray hands to the engine as it is
     dataset = xr.open_dataset(opened, engine=VirtualzarrBackend, on_error=on_error, **decoding)
+    source = _source(target)
+    if source is not None:
+        dataset.encoding["source"] = source
     masked = decoding.get("mask_and_scale", decoding.get("decode_cf", True))
     coordinates: dict[Any, Variable] = {}
     variables: dict[Any, Variable] = {}
@@ -108,7 +111,9 @@ def open_virtual_dataset(
         if duck is not None:
             made = Variable(variable.dims, duck, variable.attrs, variable.encoding, fastpath=True)
             (coordinates if name in dataset.coords else variables)[name] = made
-    return dataset.assign_coords(coordinates).assign(variables)
+    # Coordinates that are to have no index get none here either.
+    dataset = dataset.assign_coords(xr.Coordinates(coordinates, indexes={}))
+    return dataset.assign(variables)
 
 
 def _duck(array: Any, variable: Variable, *, unpack: bool, check: bool) -> DuckArray | None:
