@@ -182,6 +182,17 @@ def test_parts_of_large_members_are_not_compared(tmp_path, monkeypatch):
         group["a"][5]
 
 
+def test_damaged_headers_of_empty_arrays_in_archives(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.zeros((0, 3), "i8"), b=np.arange(2))
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b"(0, 3)", b"(0, 4)"))
+    with pytest.raises(SourceError, match=r"checksum.*variable a"):
+        vz.open(path)
+    with pytest.warns(UserWarning, match="checksum"):
+        assert list(vz.open(path, on_error="warn")) == ["b"]
+
+
 def test_damaged_headers_in_archives(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, a=np.arange(12))

@@ -19,7 +19,11 @@ from tests.fuzz.corpus import corpus, real_folder, write_neighbours
 from tests.fuzz.target import EXTENSIONS
 
 # What is tried without files: modules with `look(random, seconds=...)`, which yields findings.
-MODULES = {"selections": "tests.fuzz.selections", "stores": "tests.fuzz.stores"}
+MODULES = {
+    "checked": "tests.fuzz.checked",
+    "selections": "tests.fuzz.selections",
+    "stores": "tests.fuzz.stores",
+}
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.fuzz import selections
+from tests.fuzz import checked, selections
 from tests.fuzz.corpus import corpus, write_neighbours
 from tests.fuzz.loop import loop
 from tests.fuzz.stores import failure as failure_of_store
@@ -44,3 +44,12 @@ def test_damaged_stores() -> None:
         assert failure_of_store(store) == "", name
     for origin, store, text in look(Random(0), 1500):
         pytest.fail(f"damaged store made from {origin}:\n{store}\n{text}")
+
+
+@pytest.mark.parametrize("name", checked.TARGETS)
+@pytest.mark.filterwarnings("ignore")
+def test_damage_of_what_has_checksums(name: str) -> None:
+    if name not in checked.available():
+        pytest.skip("what reads it is not installed")
+    for _, damaged, text in checked.look(Random(0), 150, names=[name]):
+        pytest.fail(f"{damaged}:\n{text}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.errors import BadReferenceError, VirtualZarrError
+from virtualzarr.errors import BadReferenceError, MetadataError, SourceError, VirtualZarrError
 from virtualzarr.formats.kerchunk.columns import squeezed
 from virtualzarr.formats.kerchunk.hierarchy import Hierarchy, build_node, read_hierarchy
 from virtualzarr.group import Group
@@ -59,6 +60,27 @@ def open_repository(
 ) -> Group | Array:
     """Do what `scan` does, but return an array where the root is one."""
     uri = resolve_uri(path_or_url).rstrip("/")
+    with _reading(uri):
+        return _opened(uri, storage_options, allowed)
+
+
+@contextmanager
+def _reading(uri: str) -> Iterator[None]:
+    """Make Icechunk's errors, of many lines, errors of this package that name the repository."""
+    module = icechunks.icechunk()
+    try:
+        yield
+    except module.IcechunkError as error:
+        lines = [line.strip(" |\u2502\u2570\u2500\u25b6\u00d7") for line in str(error).splitlines()]
+        text = next(filter(None, lines), type(error).__name__)
+        raise SourceError(f"Icechunk cannot read the repository: {text}", file=uri) from error
+    except UnicodeDecodeError as error:
+        raise MetadataError("a document is no text in UTF-8", file=uri) from error
+
+
+def _opened(
+    uri: str, storage_options: Mapping[str, Any] | None, allowed: str | Iterable[str] | None
+) -> Group | Array:
     repository = icechunks.icechunk().Repository.open(icechunks.storage(uri, storage_options))
     store = repository.readonly_session("main").store
     found = icechunks.documents(store)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
+from virtualzarr.array.chunks import open_source
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader, byte_file
 from virtualzarr.formats.plain import check_place, fortran, plain_array
@@ -96,7 +97,7 @@ def _archive(source: Source, refusals: Refusals) -> Group:
     except _ZIP_ERRORS as error:
         raise SourceError(f"the zip archive cannot be read: {error}") from error
     members: dict[str, Array | Group] = {}
-    checksums, stored = Checksums(), []
+    checksums, stored, begins = Checksums(), [], dict[str, int]()
     if not is_url(source.uri):
         source = replace(source, checksums=checksums)
     for entry in entries:
@@ -107,11 +108,19 @@ def _archive(source: Source, refusals: Refusals) -> Group:
                 raise SourceError("another array has the same name")
             file = HeaderReader(source, entry.header_offset)
             file.seek(member_begin(file.take(HEADER), entry))
+            begins[name] = file.position
             stored.append((file.position, entry.file_size, entry.CRC))
             members[name] = _array(file, source, name, entry.file_size)
     if stored:
         checksums.add(*zip(*stored, strict=True))
-    return Group({}, members, refused=refusals.reasons)
+    sound: dict[str, Array | Group] = {}
+    for name, array in members.items():
+        with refusals.of(name):
+            if isinstance(array, Array) and not array.nbytes and source.checksums is not None:
+                # Nothing else is ever read of it.
+                open_source(source).read(begins[name], begins[name] + 1)
+            sound[name] = array
+    return Group({}, sound, refused=refusals.reasons)
 
 
 def _check_entry(entry: zipfile.ZipInfo, name: str) -> None:

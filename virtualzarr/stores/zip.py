@@ -43,6 +43,7 @@ from virtualzarr.stores.store import (
 _DAMAGED = (
     *(OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
     *(NotImplementedError, RuntimeError),  # encrypted, or compressed in a way unknown here
+    *(UnicodeDecodeError, struct.error),
 )
 
 _DOCUMENTS = frozenset(("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"))
@@ -184,9 +185,16 @@ class ZipStore:
             if entry is None:
                 return None
             try:
+                self._check_size(archive, entry)
                 return sliced(archive.read(entry), byte_range)
             except _DAMAGED as error:
                 raise SourceError(str(error), file=f"{self.uri}/{key}") from error
+
+    def _check_size(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+        """Refuse a member that is longer than the file, before memory is taken for it."""
+        file: Any = archive.fp
+        if not self.writable and entry.compress_size > os.fstat(file.fileno()).st_size:
+            raise zipfile.BadZipFile("the zip archive's directory is damaged")
 
     def file(self, key: str) -> ByteFile | None:
         """Return the value of a key as a file, or None."""
