@@ -260,3 +260,16 @@ def test_unknown_filters_that_no_chunk_needed(tmp_path):
     number = raw.index(b"deflate\0") - 8
     path.write_bytes(raw[:number] + b"\x39\x30" + raw[number + 2 :])
     assert assert_same(path)["x"][...].tolist() == [0, 1, 2, 3]
+
+
+def test_an_unknown_filter_that_all_chunks_skip(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        dcpl.set_chunk((2,))
+        dcpl.set_filter(32002, h5py.h5z.FLAG_OPTIONAL, ())
+        space = h5py.h5s.create_simple((4,))
+        made = h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, space, dcpl)
+        for start in (0, 2):
+            made.write_direct_chunk((start,), np.arange(start, start + 2, dtype="<i4"), 1)
+    assert scan_all(path)["x"][...].tolist() == [0, 1, 2, 3]

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
-from virtualzarr.errors import RefusedWarning, SourceError, VirtualZarrError
+from virtualzarr.errors import (
+    RefusedWarning,
+    SourceError,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.formats.hdf5 import dimensions
 from virtualzarr.formats.hdf5.attributes import Attributes, Found
 from virtualzarr.formats.hdf5.dataset import Values, fill_past_end, read_values
@@ -264,12 +270,15 @@ def _file_layout(part: Part, node: Node, described: Described, values: Values) -
     limits: tuple[int | None, ...] = ()
     if found is not None and isinstance(found.space, Space):
         limits = found.space.limits
-    chunks = None
+    chunks = pipeline = None
     if described.layout.kind == "chunked":
         chunks = tuple(described.layout.chunk) + described.element.inner
+        # A filter that is not there is no reason to refuse chunks that skip it.
+        with suppress(UnsupportedError):
+            pipeline = described.decoding().pipeline
     return FileLayout(
         chunks,
-        None if chunks is None else described.decoding().pipeline,
+        pipeline,
         tuple([limit is None for limit in limits]),
         values.labels,
         _type_name(part, node) if values.labels else "",
