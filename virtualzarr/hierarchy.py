@@ -23,6 +23,7 @@ from virtualzarr.metadata import (
     loads_json,
     normalize_path,
 )
+from virtualzarr.metadata.documents import same_json
 from virtualzarr.metadata.new import plain_json
 from virtualzarr.metadata.v2 import DIMENSIONS
 from virtualzarr.models.group import GroupSpecBase
@@ -144,7 +145,7 @@ def write_node(
     """
     check_writable(store)
     documents = spec.to_documents()
-    written = {name: dumps_json(document) for name, document in documents.items()}
+    written = {name: dumps_json(doc, allow_nan=False) for name, doc in documents.items()}
     for parent in ancestors(path):
         _ensure_group(store, parent, path, spec.zarr_format)
     if overwrite:
@@ -333,12 +334,12 @@ def update_attributes(
             # Dimension names are kept here, but are no attributes.
             hidden = {k: v for k, v in document.items() if k == DIMENSIONS}
             shown = {k: v for k, v in document.items() if k != DIMENSIONS}
-            result.update(plain_json(change(shown)))
+            result.update(_changed_attributes(change, shown))
             document = result | hidden if DIMENSIONS not in result else dict(result)
         elif old is None:
             raise NodeNotFoundError(f"no Zarr array or group at {path!r} any more", file=store.uri)
         else:
-            result.update(plain_json(change(dict(document.get("attributes") or {}))))
+            result.update(_changed_attributes(change, dict(document.get("attributes") or {})))
             document["attributes"] = result
         written[name] = document
         return dumps_json(document)
@@ -346,6 +347,17 @@ def update_attributes(
     store.update(join(path, name), rewrite)
     refresh_consolidated(store, path, written, zarr_format, subtree=False)
     return result
+
+
+def _changed_attributes(
+    change: Callable[[dict[str, Any]], Mapping[str, Any]], stored: dict[str, Any]
+) -> dict[str, Any]:
+    """Return new attributes; only those that are there may have what JSON has no token for."""
+    new: dict[str, Any] = plain_json(change(dict(stored)))
+    old = {name: stored[name] for name in new if name in stored}
+    changed = {k: value for k, value in new.items() if not same_json(old.get(k, {}), value)}
+    dumps_json({"attributes": changed}, allow_nan=False)
+    return new
 
 
 def consolidate(store: Store, path: str = "") -> None:

@@ -135,7 +135,7 @@ def test_what_was_made_is_as_asked():
         "compressors": ["gzip", "crc32c"],
         "fill_value": np.nan,
         "dimension_names": ["a", "a"],
-        "attributes": {"x": float("nan")},
+        "attributes": {"x": 0.5},
         "dimension_separator": ".",
     }
     made = {}

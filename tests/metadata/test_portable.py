@@ -10,6 +10,7 @@ import struct
 import numpy as np
 import pytest
 
+import virtualzarr as vz
 from grids import RegularGrid
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import MetadataError, UnsupportedError
@@ -195,3 +196,21 @@ def test_text_is_not_read_as_bytes(data_type, codec):
     }  # fmt: skip
     with pytest.raises(MetadataError, match=f"{codec} makes"):
         parse_array_v3(document)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_new_attributes_are_strict_and_those_of_others_stay(zarr_format):
+    store = {}
+    array = vz.create_array(store, shape=3, dtype="f4", zarr_format=zarr_format)
+    with pytest.raises(MetadataError, match=r"limit\[0\] is nan.*write the text"):
+        array.attrs["limit"] = [NAN]
+    with pytest.raises(MetadataError, match="limit is inf"):
+        vz.create_array({}, shape=3, dtype="f4", attributes={"limit": math.inf})
+    key = "zarr.json" if zarr_format == 3 else ".zattrs"
+    document = json.loads(store.get(key, b"{}"))
+    (document if zarr_format == 2 else document["attributes"])["limit"] = NAN
+    store[key] = json.dumps(document).encode()
+    array = vz.open_array(store, mode="r+")
+    array.attrs["units"] = "K"  # which does not touch what zarr-python wrote
+    assert math.isnan(vz.open_array(store).attrs["limit"])
+    assert vz.open_array(store).attrs["units"] == "K"

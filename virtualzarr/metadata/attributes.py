@@ -153,7 +153,7 @@ def _json(value: Any, name: str) -> Any:
         if value.ndim and value.shape != (1,):
             return _elements(value, name)
         value = value.reshape(())[()]
-    return _element(value, name)
+    return json_element(value, name)
 
 
 def _elements(values: NDArray[Any], name: str) -> list[Any]:
@@ -164,25 +164,25 @@ def _elements(values: NDArray[Any], name: str) -> list[Any]:
         return list(map(_TYPED_INTS[values.dtype.newbyteorder("=")], values.tolist()))
     if values.ndim == 1 and values.dtype.kind == "f" and values.dtype.itemsize in _TYPED:
         return list(map(_TYPED[values.dtype.itemsize], values.tolist()))
-    return [_element(item, name) for item in values]
+    return [json_element(item, name) for item in values]
 
 
-def _element(value: Any, name: str) -> Any:
+def json_element(value: Any, name: str) -> Any:
     """Return one value; unlike those of an attribute itself, inner lists of one stay lists."""
     if isinstance(value, np.ndarray):
-        return _elements(value, name) if value.ndim else _element(value[()], name)
+        return _elements(value, name) if value.ndim else json_element(value[()], name)
     if isinstance(value, bytes | str):
         return _text(value, f"the attribute {name!r}")
     if isinstance(value, np.void) and value.dtype.names is not None:
-        return {field: _element(value[field], name) for field in value.dtype.names}
+        return {field: json_element(value[field], name) for field in value.dtype.names}
     if isinstance(value, np.generic):
         return _number(value)
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
-        return {_text(k, name): _element(v, name) for k, v in value.items()}
+        return {_text(k, name): json_element(v, name) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_element(item, name) for item in value]
+        return [json_element(item, name) for item in value]
     if type(value).__name__ == "Empty" and hasattr(value, "dtype"):  # h5py: a null dataspace
         return "" if np.dtype(value.dtype).kind in "SUO" else []
     raise _NoJson(f"a value of type {type(value).__name__}")

@@ -56,9 +56,10 @@ def dumps_json(value: Any, *, indent: int | None = 2, allow_nan: bool = True) ->
     Parameters
     ----------
     allow_nan : bool
-        Whether NaN and infinite floats are written as the bare tokens `NaN` and `Infinity`.
-        zarr-python and xarray write and read those in attributes, but they are not JSON: strict
-        readers (TensorStore, browsers) refuse the whole document.
+        Whether NaN and infinite floats are written as the bare tokens `NaN` and `Infinity`, where
+        documents of others are written again. zarr-python and xarray write and read those in
+        attributes, but they are not JSON: strict readers (TensorStore, browsers) refuse the whole
+        document.
 
     Raises
     ------
@@ -99,7 +100,7 @@ def _not_json(value: Any, path: str, allow_nan: bool) -> str | None:
         and not allow_nan
         and (value != value or abs(value) == float("inf"))
     ):
-        return f"{path} is {value}, which JSON has no token for"
+        return f'{path} is {value}, which JSON has no token for; write the text "NaN", or null'
     if value is None or isinstance(value, str | int | float):
         return None
     return f"{path} is a {type(value).__name__}"

@@ -100,6 +100,12 @@ class ArrayMetadata:
         """Return a copy with some members changed; a new shape needs a new grid, too."""
         return dataclasses.replace(self, **changes)
 
+    def with_attributes(self, attributes: dict[str, Any]) -> ArrayMetadata:
+        """Return a copy with other attributes; nothing else is checked again."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, attributes=dict(attributes))
+        return other
+
     def as_format(self, zarr_format: int) -> ArrayMetadata:
         """Return the metadata of a new array of the same content in another Zarr format.
 

@@ -27,7 +27,7 @@ from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata.attributes import (
     decode_fill_attribute,
     encode_fill_attribute,
-    json_attributes,
+    json_element,
 )
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.fill import to_scalar
@@ -167,25 +167,32 @@ def with_typed_mask(metadata: ArrayMetadata) -> ArrayMetadata:
 
     That is how arrays of all formats are compared and joined; documents spell it otherwise.
     """
-    mask = mask_of(metadata)
-    attributes = {k: v for k, v in metadata.attributes.items() if k != OWN_FILL}
-    plain = _as_attribute(mask, metadata.dtype)
+    if mask_of(metadata) is None:
+        return metadata
+    typed = metadata.with_attributes(metadata.attributes)
+    type_mask(typed)
+    return typed
+
+
+def type_mask(metadata: ArrayMetadata) -> None:
+    """Do what `with_typed_mask` does to metadata that nobody else has yet, without a copy."""
+    plain = _as_attribute(mask_of(metadata), metadata.dtype)
+    metadata.attributes.pop(OWN_FILL, None)
     if plain is not None:
-        attributes[FILL] = plain
-    return metadata.replace(attributes=attributes)
+        metadata.attributes[FILL] = plain
 
 
 def _as_attribute(mask: Any, dtype: np.dtype) -> Any:
     """Return a mask as attributes have it in memory, or None where they have no form for it."""
+    if mask is None:
+        return None
     if isinstance(mask, bytes):
         return bytes(mask).decode("utf-8", "surrogateescape")
     if dtype.kind == "c" and isinstance(mask, complex | np.complexfloating):
         return encode_fill_attribute(mask, dtype)
     if dtype.kind in "mM" or (dtype.kind == "V" and dtype.names is None):
         return None
-    if isinstance(mask, np.generic):
-        return json_attributes({FILL: mask}).get(FILL)
-    return mask
+    return json_element(mask, FILL) if isinstance(mask, np.generic) else mask
 
 
 def is_encodable(mask: Any, dtype: np.dtype) -> bool:

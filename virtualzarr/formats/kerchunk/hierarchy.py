@@ -18,8 +18,8 @@ from virtualzarr.metadata import (
     parse_array_v3,
     parse_group_v2,
     parse_group_v3,
-    portable,
 )
+from virtualzarr.metadata.portable import type_mask
 
 DOCUMENTS = frozenset((".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"))
 """Last parts of the keys that hold metadata."""
@@ -156,10 +156,13 @@ def _read_node(hierarchy: Hierarchy, path: str, parts: dict[str, Any]) -> None:
             plain = {k: v for k, v in document.items() if k != "consolidated_metadata"}
             hierarchy.groups[path] = parse_group_v3(plain).attributes
         else:
-            hierarchy.arrays[path] = portable.with_typed_mask(parse_array_v3(document))
+            metadata = parse_array_v3(document)
+            type_mask(metadata)
+            hierarchy.arrays[path] = metadata
     elif ".zarray" in parts:
         metadata = parse_array_v2(parts[".zarray"], parts.get(".zattrs"))
-        hierarchy.arrays[path] = portable.with_typed_mask(metadata)
+        type_mask(metadata)
+        hierarchy.arrays[path] = metadata
     elif ".zgroup" in parts or (path == "" and ".zattrs" in parts):
         zgroup = parts.get(".zgroup", {"zarr_format": 2})
         hierarchy.groups[path] = parse_group_v2(zgroup, parts.get(".zattrs")).attributes
