@@ -131,12 +131,7 @@ class AttributeReader:
         return attributes
 
     def listed(self, oid: Any) -> list[Found]:
-        """Read all attributes of an object with h5py.
-
-        Parameters
-        ----------
-        oid : h5py ObjectID
-        """
+        """Read all attributes of an h5py object identifier."""
         from h5py import h5a
 
         found = []
