@@ -87,6 +87,7 @@ def _look_remote(file: RemoteFile) -> FileFacts | None:
         return None
     if facts.etag is None:
         return None
+    facts = facts.noted()
     file.pin(facts)  # what is read by this object later, too, is of this version
     return facts
 

@@ -23,7 +23,6 @@ from virtualzarr.stores.archive import ArchiveFile
 from virtualzarr.stores.files import (
     AbsentFile,
     ByteFile,
-    FileFacts,
     InlineFile,
     LocalFile,
     RemoteFile,
@@ -143,7 +142,7 @@ def open_source(source: Source) -> ByteFile:
     """Return the file that a source names, guarded by its fingerprint."""
     if source.data is not None:
         return InlineFile(source.data)
-    facts = FileFacts(source.size, source.mtime_ns, source.etag)
+    facts = source.facts
     if is_url(source.uri):
         return RemoteFile(source.uri, source.storage_options, facts)
     if source.checksums is not None:

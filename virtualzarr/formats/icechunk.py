@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import os
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.errors import BadReferenceError, MetadataError, SourceError, VirtualZarrError
+from virtualzarr.errors import BadReferenceError, MetadataError, VirtualZarrError
 from virtualzarr.formats.kerchunk.columns import squeezed
 from virtualzarr.formats.kerchunk.hierarchy import Hierarchy, build_node, read_hierarchy
 from virtualzarr.group import Group
@@ -18,9 +20,17 @@ from virtualzarr.limits import check_count
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores import icechunks
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import resolve_uri
+from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores.icechunk_manifests import Checksums, read_checksums
 
 BATCH = 1_000_000
+NATIVE, VIRTUAL, INLINE = 1, 2, 3
+"""What Icechunk calls the kinds of its chunks."""
+
+Check = tuple[str | None, int | None]
+"""What Icechunk compares when it reads a source: an entity tag, or a date in seconds."""
+
+_IDENTIFIER = re.compile("[0-9A-HJKMNP-TV-Z]{20}")
 _INLINE = -2
 
 
@@ -60,80 +70,170 @@ def open_repository(
 ) -> Group | Array:
     """Do what `scan` does, but return an array where the root is one."""
     uri = resolve_uri(path_or_url).rstrip("/")
-    with _reading(uri):
-        return _opened(uri, storage_options, allowed)
-
-
-@contextmanager
-def _reading(uri: str) -> Iterator[None]:
-    """Make Icechunk's errors, of many lines, errors of this package that name the repository."""
-    module = icechunks.icechunk()
+    access = Access(uri, allowed)
+    with icechunks.reading_errors(uri):
+        repository = icechunks.icechunk().Repository.open(icechunks.storage(uri, storage_options))
+        session = repository.readonly_session("main")
+        found = icechunks.documents(session.store)
     try:
-        yield
-    except module.IcechunkError as error:
-        lines = [line.strip(" |\u2502\u2570\u2500\u25b6\u00d7") for line in str(error).splitlines()]
-        text = next(filter(None, lines), type(error).__name__)
-        raise SourceError(f"Icechunk cannot read the repository: {text}", file=uri) from error
+        texts = {key: value.decode() for key, value in found.items()}
     except UnicodeDecodeError as error:
         raise MetadataError("a document is no text in UTF-8", file=uri) from error
-
-
-def _opened(
-    uri: str, storage_options: Mapping[str, Any] | None, allowed: str | Iterable[str] | None
-) -> Group | Array:
-    repository = icechunks.icechunk().Repository.open(icechunks.storage(uri, storage_options))
-    store = repository.readonly_session("main").store
-    found = icechunks.documents(store)
-    hierarchy: Hierarchy = read_hierarchy({k: v.decode() for k, v in found.items()}, _no_reference)
-    for error in hierarchy.errors.values():
-        raise error.at(file=uri)
-    access = Access(uri, allowed)
+    hierarchy: Hierarchy = read_hierarchy(texts, _no_reference)
+    for wrong in hierarchy.errors.values():
+        raise wrong.at(file=uri)
+    checks: dict[str, list[Checksums]] | None = None
     arrays = {}
     for path, metadata in hierarchy.arrays.items():
+        columns = _Columns(uri, tuple(metadata.grid.grid_shape))
         try:
-            manifest = _manifest(store, uri, path, tuple(metadata.grid.grid_shape), access)
+            with icechunks.reading_errors(uri):
+                columns.add_all(icechunks.batches(session.store, path, BATCH))
+                if columns.has_virtual:
+                    if checks is None:
+                        checks = _checksums(uri, repository, session, storage_options)
+                    if checks:
+                        node = icechunks.node_id(session, path)
+                        columns.add_checksums(checks.get(node, []))
+            manifest = columns.manifest(access)
         except VirtualZarrError as error:
             raise error.at(file=uri, variable=path or "/") from error.__cause__
         arrays[path] = Array.virtual(metadata, manifest, path)
     return build_node(hierarchy, arrays, {})
 
 
+def _checksums(
+    uri: str, repository: Any, session: Any, storage_options: Mapping[str, Any] | None
+) -> dict[str, list[Checksums]]:
+    """Return what manifests say of sources, by identifiers of arrays that they say something of."""
+    found: dict[str, list[Checksums]] = {}
+    for manifest in repository.list_manifest_files(session.snapshot_id):
+        for checks in read_checksums(icechunks.read_object(uri, "manifests", manifest.id,
+                                                           storage_options)):  # fmt: skip
+            if checks.date.any() or (checks.tag >= 0).any():
+                found.setdefault(checks.node, []).append(checks)
+    return found
+
+
 def _no_reference(value: Any) -> bytes:
     raise BadReferenceError("metadata are text")
 
 
-def _manifest(store: Any, uri: str, path: str, shape: tuple[int, ...], access: Access) -> Manifest:
-    ncells = math.prod(shape)
-    check_count("references", ncells, "chunks of an Icechunk array")
-    source = np.full(ncells, -1, np.int32)
-    offset, length = np.zeros(ncells, np.int64), np.zeros(ncells, np.int64)
-    rows: dict[str, int] = {}
-    heap: list[bytes] = []
-    size = 0
-    for cells, _, places, starts, lengths, inline in icechunks.batches(store, path, BATCH):
+class _Columns:
+    """The references of one array, as they are found."""
+
+    def __init__(self, uri: str, shape: tuple[int, ...]) -> None:
+        ncells = math.prod(shape)
+        check_count("references", ncells, "chunks of an Icechunk array")
+        self.uri = uri
+        self.shape = shape
+        self.has_virtual = False
+        self._place = np.full(ncells, -1, np.int64)
+        self._offset, self._length = np.zeros(ncells, np.int64), np.zeros(ncells, np.int64)
+        self._check = np.zeros(ncells, np.int64)
+        self._checks: list[Check] = [(None, None)]
+        self._places: dict[tuple[int, str], int] = {}
+        self._heap: list[bytes] = []
+        self._size = 0
+
+    def _flat(self, cells: NDArray[Any]) -> NDArray[np.int64]:
+        """Return numbers of cells in C order."""
+        inside = cells.shape[1:] == (len(self.shape),)
+        if not inside or (cells >= np.array(self.shape, np.int64)).any():
+            raise BadReferenceError("a chunk lies outside of the array's grid")
         flat = np.zeros(len(cells), np.int64)
-        for axis, count in enumerate(shape):
+        for axis, count in enumerate(self.shape):
             flat = flat * count + cells[:, axis]
-        for place in dict.fromkeys(places):
-            rows.setdefault(place, len(rows))
-        source[flat] = np.fromiter(map(rows.__getitem__, places), np.int32, len(places))
-        offset[flat], length[flat] = starts.astype(np.int64), lengths.astype(np.int64)
-        for row, data in inline.items():
-            source[flat[row]], offset[flat[row]], length[flat[row]] = _INLINE, size, len(data)
-            heap.append(data)
-            size += len(data)
-    table = [_source(place, uri, access) for place in rows]
-    source[source == _INLINE] = len(table)
-    table.append(Source.inline(b"".join(heap)))
-    columns = [squeezed(column.reshape(shape)) for column in (source, offset, length)]
-    return Manifest(shape, Sources(table), columns[0], columns[1], columns[2])
+        return flat
+
+    def add_all(self, batches: Iterable[tuple[Any, ...]]) -> None:
+        """Add references."""
+        for cells, kinds, places, starts, lengths, inline in batches:
+            flat = self._flat(cells)
+            self.has_virtual = self.has_virtual or bool((kinds == VIRTUAL).any())
+            pairs = list(zip(kinds.tolist(), places, strict=True))
+            for pair in dict.fromkeys(pairs):
+                self._places.setdefault(pair, len(self._places))
+            self._place[flat] = np.fromiter(map(self._places.__getitem__, pairs), np.int64)
+            self._offset[flat] = starts.astype(np.int64)
+            self._length[flat] = lengths.astype(np.int64)
+            for row, data in inline.items():
+                cell = flat[row]
+                self._place[cell] = _INLINE
+                self._offset[cell], self._length[cell] = self._size, len(data)
+                self._heap.append(data)
+                self._size += len(data)
+
+    def add_checksums(self, found: Iterable[Checksums]) -> None:
+        """Add what manifests say of the sources of chunks.
+
+        Raises
+        ------
+        BadReferenceError
+            They say two things of one.
+        """
+        for _, cells, tag, tags, date in found:
+            flat = self._flat(cells)
+            pairs, code = np.unique(np.stack([tag, date], axis=1), axis=0, return_inverse=True)
+            first = len(self._checks)
+            self._checks += [
+                (None if row < 0 else tags[row], seconds or None) for row, seconds in pairs.tolist()
+            ]
+            if self._check[flat].any():
+                raise BadReferenceError("two manifests hold a chunk")
+            self._check[flat] = first + code.reshape(-1)
+
+    def manifest(self, access: Access) -> Manifest:
+        """Return the references as a manifest."""
+        kinds = {row: (kind, place) for (kind, place), row in self._places.items()}
+        count = len(self._checks)
+        pair = np.where(self._place >= 0, self._place * count + self._check, -1)
+        used, row = np.unique(pair, return_inverse=True)
+        table = [
+            Source.inline(b"") if code < 0 else
+            _source(*kinds[code // count], self._checks[code % count], self.uri, access)
+            for code in used.tolist()
+        ]  # fmt: skip
+        source = np.where(pair >= 0, row.reshape(-1), -1).astype(np.int32)
+        source[self._place == _INLINE] = len(table)
+        table.append(Source.inline(b"".join(self._heap)))
+        columns = (source, self._offset, self._length)
+        source, offset, length = (squeezed(column.reshape(self.shape)) for column in columns)
+        return Manifest(self.shape, Sources(table), source, offset, length)
 
 
-def _source(place: str, uri: str, access: Access) -> Source:
-    """The source at a location; chunks of the repository itself have identifiers instead."""
-    if not place:
+def _source(kind: int, place: str, check: Check, uri: str, access: Access) -> Source:
+    """Return the source at a location; the repository's own chunks have identifiers instead."""
+    if kind == INLINE:
         return Source.inline(b"")
-    if "://" not in place:
+    if kind == NATIVE:
+        if not _IDENTIFIER.fullmatch(place):
+            raise BadReferenceError(f"{place!r:.99} is no identifier of a chunk")
         return Source(f"{uri}/chunks/{place}")
-    name = icechunks.source_uri(place)
-    return Source(access.source_of(name), storage_options=access.options_of(name))
+    if kind != VIRTUAL or "://" not in place:
+        raise BadReferenceError(f"{place!r:.99} is no URL of a virtual chunk")
+    name = access.source_of(icechunks.source_uri(place))
+    tag, seconds = check
+    bound = None if seconds is None else seconds * 10**9
+    if is_url(name):
+        etag = None if tag is None else f'"{tag}"'
+        options = access.options_of(name)
+        return Source(name, etag=etag, storage_options=options, not_after_ns=bound)
+    return _local_source(name, tag, bound)
+
+
+def _local_source(path: str, tag: str | None, bound: int | None) -> Source:
+    """Return a local file as it is now, if it is what Icechunk has noted of it.
+
+    If not, the source is one that reading finds changed; so it is where an entity tag was noted,
+    which local files do not have: Icechunk refuses to read them, too.
+    """
+    if tag is None and bound is None:
+        return Source(path)
+    try:
+        found = os.stat(path)
+    except OSError:
+        return Source(path)  # which cannot be read
+    if tag is None and bound is not None and found.st_mtime_ns <= bound:
+        return Source(path, found.st_size, found.st_mtime_ns)
+    return Source(path, not_after_ns=found.st_mtime_ns - 1 if bound is None else bound)

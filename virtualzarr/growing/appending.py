@@ -17,7 +17,6 @@ from virtualzarr.combine.options import JoinOptions
 from virtualzarr.combine.stored_terms import in_stored_terms
 from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.group import Group
-from virtualzarr.growing.checking import facts_of
 from virtualzarr.growing.keeping import kept, kept_cells
 from virtualzarr.growing.published import (
     arrays_of,
@@ -230,7 +229,7 @@ def _is_there(file: str, group: Group, known: Mapping[str, Source], duplicates: 
     """Whether a file's chunks are referred to already."""
     there = [source for source in sources_of(_virtual(group)) if source.uri in known]
     for source in there:
-        if differences(facts_of(known[source.uri]), facts_of(source)):
+        if differences(known[source.uri].facts, source.facts):
             raise SourceChangedError(
                 "it is there already, but was another file when it was scanned: publish anew",
                 file=source.uri,

@@ -14,7 +14,7 @@ from virtualzarr.growing.published import sources_of
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 from virtualzarr.opening import open as open_node
-from virtualzarr.stores.facts import FileFacts, differences
+from virtualzarr.stores.facts import differences, is_comparable
 from virtualzarr.stores.files import file_facts
 
 CHECKERS = 16
@@ -105,18 +105,9 @@ def _checked(source: Source) -> tuple[str, str]:
         return "missing", ""
     except (SourceError, UnsupportedError) as error:
         return "unknown", str(error)
-    then = facts_of(source)
+    then = source.facts
     changes = differences(then, now)
     if changes:
         return "changed", changes
-    pairs = zip(_tuple(then), _tuple(now), strict=True)
-    return ("ok" if any(a is not None and b is not None for a, b in pairs) else "unknown"), ""
-
-
-def facts_of(source: Source) -> FileFacts:
-    """Return what was noted of a file."""
-    return FileFacts(source.size, source.mtime_ns, source.etag)
-
-
-def _tuple(facts: FileFacts) -> tuple[Any, ...]:
-    return facts.size, facts.mtime_ns, facts.etag
+    told = is_comparable(then, now) or None not in (then.size, now.size)
+    return ("ok" if told and not then.is_empty else "unknown"), ""

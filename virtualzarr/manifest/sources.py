@@ -32,6 +32,8 @@ class Source:
         The bytes themselves: an inline heap, which is just another source.
     storage_options : mapping, optional
         How fsspec opens the URL. Never compared, published or shown.
+    not_after_ns : int, optional
+        A date after which it must not have been modified, where nothing else is known.
     checksums : Checksums, optional
         Of the members of a local zip file, which are compared when they are read.
 
@@ -48,6 +50,7 @@ class Source:
     data: bytes | None = field(default=None, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     checksums: Checksums | None = field(default=None, repr=False, compare=False)
+    not_after_ns: int | None = field(default=None, repr=False)
 
     @classmethod
     def of_file(cls, path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> Source:
@@ -59,7 +62,7 @@ class Source:
             If there is no such file.
         """
         uri = resolve_uri(path_or_url)
-        facts = file_facts(uri, storage_options)
+        facts = file_facts(uri, storage_options).noted()
         return cls(uri, facts.size, facts.mtime_ns, facts.etag, None, storage_options)
 
     @classmethod
@@ -70,7 +73,7 @@ class Source:
     @property
     def facts(self) -> FileFacts:
         """What was noted of the file when it was scanned."""
-        return FileFacts(self.size, self.mtime_ns, self.etag)
+        return FileFacts(self.size, self.mtime_ns, self.etag, self.not_after_ns)
 
     @property
     def is_inline(self) -> bool:

@@ -292,7 +292,12 @@ def _date(sources: Iterable[Source]) -> datetime:
     All were scanned after the last of these dates, so that one date serves for all. Icechunk
     counts in seconds.
     """
-    dates = [s.mtime_ns for s in sources]
-    if any(date is None for date in dates):
-        return datetime.fromtimestamp(math.ceil(datetime.now(UTC).timestamp()) + 1, UTC)
-    return datetime.fromtimestamp(max(date or 0 for date in dates) // 10**9 + 1, UTC)
+    return datetime.fromtimestamp(max(map(_seconds, sources), default=0), UTC)
+
+
+def _seconds(source: Source) -> int:
+    if source.mtime_ns is not None:
+        return source.mtime_ns // 10**9 + 1
+    if source.not_after_ns is not None:
+        return source.not_after_ns // 10**9
+    return math.ceil(datetime.now(UTC).timestamp()) + 1

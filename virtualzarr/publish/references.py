@@ -216,6 +216,8 @@ def write(
     **details: Any,
 ) -> PublishReport:
     """Write what was planned."""
+    if form.name in ("parquet", "icechunk"):
+        _check_names(plan)
     copied_to, copied_bytes = None, 0
     if form.name != "icechunk":
         copied_to, copied_bytes = _copy(plan, uri, storage_options)
@@ -342,6 +344,20 @@ def _write_json(
         target.write(f'\n}},"virtualzarr":{known}}}\n'.encode("ascii"))
         target.commit()
     return target.nbytes
+
+
+def _check_names(plan: Plan) -> None:
+    """Refuse names of files that are no UTF-8: forms whose texts are cannot hold them."""
+    for path, array in plan.arrays.items():
+        for source in array.manifest.sources:
+            try:
+                source.uri.encode()
+            except UnicodeEncodeError as error:
+                raise PublishError(
+                    "the name of the file is not UTF-8, which this form needs: publish as JSON, or "
+                    "in the native form, or rename the file",
+                    file=ascii(source.uri), variable=path,
+                ) from error  # fmt: skip
 
 
 def _make_relative(plan: Plan, uri: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -25,15 +25,32 @@ class FileFacts:
     size : int, optional
         Bytes.
     mtime_ns : int, optional
-        Modification time in nanoseconds. Of a file elsewhere only where it has no entity tag that
-        stands for its bytes: then it is that of the header Last-Modified, in whole seconds.
+        Modification time in nanoseconds; of a file on a web server in whole seconds.
     etag : str, optional
         What a server calls this version.
+    not_after_ns : int, optional
+        When it was modified, or later: all that Icechunk may know of a file.
     """
 
     size: int | None
     mtime_ns: int | None = None
     etag: str | None = None
+    not_after_ns: int | None = None
+
+    def noted(self) -> FileFacts:
+        """Return what is worth remembering: no date beside an entity tag that stands for bytes.
+
+        Servers that mirror each other agree on tags sooner than on dates. A weak tag may stay when
+        bytes change in a way that the server thinks does not matter.
+        """
+        if self.etag is None or self.etag.startswith("W/"):
+            return self
+        return replace(self, mtime_ns=None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known."""
+        return self.size is None and self.not_after_ns is None and not self.has_version
 
     @property
     def has_version(self) -> bool:
@@ -46,15 +63,10 @@ def facts_of_headers(headers: Mapping[str, str], size: int | None) -> FileFacts:
 
     Examples
     --------
-    >>> facts_of_headers({"ETag": '"a"', "Last-Modified": "Thu, 01 Jan 1970 00:00:01 GMT"}, 3)
-    FileFacts(size=3, mtime_ns=None, etag='"a"')
-    >>> facts_of_headers({"Last-Modified": "Thu, 01 Jan 1970 00:00:01 GMT"}, 3)
-    FileFacts(size=3, mtime_ns=1000000000, etag=None)
+    >>> facts_of_headers({"Last-Modified": "Thu, 01 Jan 1970 00:00:01 GMT"}, 3).mtime_ns
+    1000000000
     """
     etag = headers.get("ETag") or None
-    if etag is not None and not etag.startswith("W/"):
-        return FileFacts(size, None, etag)
-    # A weak tag may stay when bytes change in a way that the server thinks does not matter.
     try:
         date = parsedate_to_datetime(headers.get("Last-Modified", ""))
     except (ValueError, TypeError):
@@ -71,7 +83,7 @@ def facts_of_info(info: Mapping[str, Any]) -> FileFacts:
     date = next((date for date in dates if date), None)
     return FileFacts(
         info.get("size"),
-        to_nanoseconds(date) if etag is None else None,
+        to_nanoseconds(date),
         None if etag is None else str(etag),
     )
 
@@ -107,6 +119,9 @@ def differences(then: FileFacts, now: FileFacts) -> str:
     >>> differences(FileFacts(3, None, "a"), FileFacts(4, 5, "a"))
     'size in bytes 3 is now 4'
     """
+    bound, date = then.not_after_ns, now.mtime_ns
+    if bound is not None and date is not None and date > bound:
+        return f"modified at {date} ns, which is after {bound}"
     pairs = ((label, getattr(then, name), getattr(now, name)) for name, label in _LABELS.items())
     return "; ".join(
         f"{label} {a} is now {b}"
@@ -121,6 +136,8 @@ def is_comparable(then: FileFacts, now: FileFacts) -> bool:
         return True
     if then.mtime_ns is not None and now.mtime_ns is not None:
         return True
+    if then.not_after_ns is not None:
+        return now.mtime_ns is not None
     return not then.has_version and now.size is not None
 
 

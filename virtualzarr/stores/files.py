@@ -399,7 +399,7 @@ class RemoteFile:
         """
         if not config.verify_sources:
             return
-        known = [facts for facts in (self.facts, self.pinned) if facts is not None]
+        known = [facts for facts in (self.facts, self.pinned) if facts and not facts.is_empty]
         if known and (told is None or not all(is_comparable(facts, told) for facts in known)):
             told = self.connection.facts(self.path, self.uri)
         if told is None:
@@ -408,7 +408,7 @@ class RemoteFile:
             check_unchanged(self.uri, facts, told)
         if told.has_version:
             with _pinning:  # of threads that read at the same time, one is the first
-                pinned = self.pinned = self.pinned or told
+                pinned = self.pinned = self.pinned or told.noted()
             check_unchanged(self.uri, pinned, told)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102

@@ -12,8 +12,14 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from virtualzarr.errors import MissingDependencyError, UnsupportedError, WriteError
-from virtualzarr.stores.files import is_url
+from virtualzarr.errors import (
+    MissingDependencyError,
+    SourceError,
+    UnsupportedError,
+    VirtualZarrError,
+    WriteError,
+)
+from virtualzarr.stores.files import LocalFile, RemoteFile, is_url
 
 SUFFIX = ".icechunk"
 _LOCAL = "file://"
@@ -29,8 +35,6 @@ def icechunk() -> Any:
     MissingDependencyError
         If it is not installed.
     """
-    # It tells at every opening that two must not commit to a folder at once.
-    os.environ.setdefault("ICECHUNK_LOG", "error")
     try:
         import icechunk
     except ImportError as error:
@@ -77,18 +81,62 @@ def storage(uri: str, options: Mapping[str, Any] | None = None) -> Any:
 @contextmanager
 def writing_errors(uri: str) -> Iterator[None]:
     """Make Icechunk's errors errors of this package that name the repository, in one line."""
+    with _errors(uri, WriteError, "Icechunk cannot write here"):
+        yield
+
+
+@contextmanager
+def reading_errors(uri: str) -> Iterator[None]:
+    """Do the same where a repository is opened and read."""
+    with _errors(uri, SourceError, "Icechunk cannot read the repository"):
+        yield
+
+
+@contextmanager
+def _errors(uri: str, kind: type[VirtualZarrError], what: str) -> Iterator[None]:
+    module = icechunk()
+    with _quiet(module):
+        try:
+            yield
+        except VirtualZarrError as error:
+            raise error.at(file=uri) from error.__cause__
+        except (module.IcechunkError, OSError, ValueError, KeyError, RuntimeError) as error:
+            raise kind(f"{what}: {first_line(error)}", file=uri) from error
+        except BaseException as error:
+            # What Rust's code panics with is no Exception.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise kind(f"{what}: it failed inside: {first_line(error)}", file=uri) from None
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error of Icechunk says, without Rust's frames and backtraces."""
+    found = re.search(r"\w.*", str(error))
+    return found[0].strip() if found else type(error).__name__
+
+
+@contextmanager
+def _quiet(module: Any) -> Iterator[None]:
+    """Keep Icechunk from telling at every opening that two must not commit to a folder at once.
+
+    Unless the user has asked for its messages by ``ICECHUNK_LOG``.
+    """
+    choose = getattr(module, "set_logs_filter", None)
+    if choose is None or "ICECHUNK_LOG" in os.environ:
+        yield
+        return
+    choose("error")
     try:
         yield
-    except icechunk().IcechunkError as error:
-        found = re.search(r"\w.*", str(error))  # without Rust's frames and backtraces
-        text = found[0].strip() if found else type(error).__name__
-        raise WriteError(f"Icechunk cannot write here: {text}", file=uri) from error
+    finally:
+        choose(None)
 
 
 def tip(uri: str, options: Mapping[str, Any] | None = None, branch: str = "main") -> str:
     """Return the identifier of the newest snapshot of a branch."""
-    repository = icechunk().Repository.open(storage(uri, options))
-    return str(repository.lookup_branch(branch))
+    with reading_errors(uri):
+        repository = icechunk().Repository.open(storage(uri, options))
+        return str(repository.lookup_branch(branch))
 
 
 def location(uri: str) -> str:
@@ -108,7 +156,7 @@ def location(uri: str) -> str:
 def source_uri(text: str) -> str:
     """A location of Icechunk's as a source's path or URL."""
     if text.startswith(_LOCAL):
-        return unquote(text.removeprefix(_LOCAL))
+        return unquote(text.removeprefix(_LOCAL), errors="surrogateescape")
     return text if text.startswith("http") else unquote(text)
 
 
@@ -198,6 +246,51 @@ async def _nodes(store: Any, path: str = "") -> AsyncIterator[str]:
         if name not in ("zarr.json", "c"):
             async for below in _nodes(store, f"{path}/{name}" if path else name):
                 yield below
+
+
+def node_id(session: Any, path: str) -> str:
+    """Return the identifier of an array.
+
+    Raises
+    ------
+    UnsupportedError
+        If the package is too old to tell.
+    """
+    if not hasattr(session, "get_node_id"):
+        raise UnsupportedError("comparing checksums of sources needs a newer Icechunk: 2.3")
+    return str(session.get_node_id(f"/{path}"))
+
+
+def read_object(
+    uri: str, folder: str, name: str, options: Mapping[str, Any] | None = None
+) -> bytes:
+    """Return an object of a repository as it is stored.
+
+    Parameters
+    ----------
+    options : mapping, optional
+        As for `storage`.
+    """
+    place = f"{uri}/{folder}/{name}"
+    if not is_url(uri):
+        return bytes(LocalFile(place).read(0, None))
+    return bytes(RemoteFile(place, _fsspec_options(options or {})).read(0, None))
+
+
+def _fsspec_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of Icechunk's storage as fsspec has them."""
+    names = {
+        "access_key_id": "key", "secret_access_key": "secret", "session_token": "token",
+        "anonymous": "anon", "service_account_file": "token", "service_account_key": "token",
+        "application_credentials": "token", "bearer_token": "token",
+    }  # fmt: skip
+    found = {names[k]: v for k, v in options.items() if k in names and v is not None}
+    client = {
+        name: options[given]
+        for name, given in (("endpoint_url", "endpoint_url"), ("region_name", "region"))
+        if options.get(given) is not None
+    }
+    return found | ({"client_kwargs": client} if client else {})
 
 
 def batches(store: Any, path: str, size: int) -> list[tuple[Any, ...]]:

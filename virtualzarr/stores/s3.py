@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from virtualzarr.errors import SourceError
-from virtualzarr.stores.facts import FileFacts, check_most
+from virtualzarr.stores.facts import FileFacts, check_most, to_nanoseconds
 from virtualzarr.stores.listing import Listings
 from virtualzarr.stores.retry import TransientError, gather_ranges, retry
 
@@ -59,7 +59,7 @@ class S3Transport(Listings):
 
     async def _facts(self, path: str) -> FileFacts:
         found = await self._fs._call_s3("head_object", **self._place(path))
-        return FileFacts(found["ContentLength"], None, found.get("ETag") or None)
+        return _facts(found, found["ContentLength"])
 
     async def _fetch(
         self, path: str, start: int, stop: int | None, most: int | None
@@ -81,7 +81,11 @@ class S3Transport(Listings):
             data = await _read(body, length)
         finally:
             body.close()
-        return data, FileFacts(size, None, answer.get("ETag") or None)
+        return data, _facts(answer, size)
+
+
+def _facts(answer: Any, size: int) -> FileFacts:
+    return FileFacts(size, to_nanoseconds(answer.get("LastModified")), answer.get("ETag") or None)
 
 
 async def _read(body: Any, length: int) -> bytes:
