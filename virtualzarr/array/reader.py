@@ -17,6 +17,7 @@ from grids.projection import Part
 from virtualzarr.array.ahead import Unpack, reading_ahead
 from virtualzarr.array.chunks import Chunks, Located
 from virtualzarr.array.kept import Keep, Kept
+from virtualzarr.array.output import allocate, check_out, fill_of
 from virtualzarr.array.pools import Task, run
 from virtualzarr.array.raw import Piece, RawBlock, split_box, split_points
 from virtualzarr.array.tasks import Batch, RawReads, absent
@@ -33,7 +34,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.limits import check_count
-from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.planning import plan_reads
 
@@ -86,9 +87,9 @@ def read(
         If these are more chunks than `config.limits.chunks_read`.
     """
     if out is not None:
-        _check_out(out, projection.shape, metadata.dtype)
+        check_out(out, projection.shape, metadata.dtype)
     # Before the chunks are looked for, of which there may be as many.
-    work = _allocate(projection, metadata.dtype, variable) if out is None else None
+    work = allocate(projection, metadata.dtype, variable) if out is None else None
     check_count("chunks_read", len(projection), "chunks of one read", variable or "/")
     try:
         located = chunks.locate(projection)
@@ -103,7 +104,7 @@ def read(
         raise ChunkNotFoundError(
             "the chunk is missing", variable=variable, chunk=_name(projection.cells(lost)[0])
         )
-    fill = _fill(metadata)
+    fill = fill_of(metadata)
     if work is None:
         work = projection.spread(np.asarray(out))
     if len(located) < len(projection):
@@ -117,42 +118,6 @@ def read(
     if not np.may_share_memory(work, out):
         out[...] = projection.finish(work)
     return out
-
-
-def _allocate(projection: Projection, dtype: np.dtype[Any], variable: str) -> NDArray[Any]:
-    try:
-        return np.empty(projection.work_shape, dtype)
-    except (MemoryError, ValueError) as error:  # ValueError: more than can be addressed
-        size = math.prod(projection.work_shape) * dtype.itemsize
-        raise OutOfMemoryError(
-            f"there is no memory for the {size} bytes that are selected", variable=variable
-        ) from error
-
-
-def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse to read into an array that does not take the result as it is."""
-    if not isinstance(out, np.ndarray):
-        raise ValueError(f"out must be a numpy array, not {type(out).__name__}")
-    if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}, the selection {shape}")
-    if out.dtype != dtype:
-        raise ValueError(f"out has dtype {out.dtype}, the array {dtype}")
-    if not out.flags.writeable:
-        raise ValueError("out is read-only")
-    repeated = any(n > 1 and not step for n, step in zip(shape, out.strides, strict=True))
-    if out.size and repeated:
-        raise ValueError("elements of out share memory, so that they cannot differ")
-
-
-def _fill(metadata: ArrayMetadata) -> Any:
-    """Return what missing chunks read as; zero where the metadata leave it open."""
-    fill = zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
-    if not metadata.dtype.hasobject:
-        return fill
-    # Boxed: a list is one element, not several.
-    box = np.empty((), object)
-    box[()] = fill
-    return box
 
 
 @dataclass
