@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from virtualzarr import group_text
 from virtualzarr.array import Array
 from virtualzarr.array.recheck import Caching
 from virtualzarr.attributes import Attributes
@@ -472,38 +473,12 @@ class Group(Mapping[str, "Array | Group"]):
         /
         └── inner
         """
-        return "\n".join([f"/{self.path}", *self._branches(level)])
-
-    def _branches(self, level: int | None) -> Iterator[str]:
-        if level is not None and level <= 0:
-            return
-        names = list(self)
-        for i, name in enumerate(names, 1):
-            node = self[name]
-            fork, stem = ("└── ", "    ") if i == len(names) else ("├── ", "│   ")
-            facts = f" {node.shape} {node.dtype}" if isinstance(node, Array) else ""
-            yield f"{fork}{name}{facts}"
-            if isinstance(node, Group):
-                deeper = None if level is None else level - 1
-                yield from (stem + line for line in node._branches(deeper))
+        return group_text.tree(self, level)
 
     @property
     def info(self) -> str:
         """What there is to know of the group, a line each."""
-        nodes = [node for _, node in self.members(max_depth=None)]
-        arrays = [node for node in nodes if isinstance(node, Array)]
-        rows = {
-            "Name": f"/{self.path}",
-            "Arrays": len(arrays),
-            "Groups": len(nodes) - len(arrays),
-            "Chunks": sum(array.nchunks for array in arrays),
-            "Bytes": f"{sum(array.nbytes for array in arrays):,}",
-            "Refused": len(self.refused),
-        }
-        if self.ignored_keys:
-            plural = "" if self.ignored_keys == 1 else "s"
-            rows["Ignored"] = f"{self.ignored_keys} key{plural}, neither metadata nor chunks"
-        return "\n".join(f"{name:<11}: {value}" for name, value in rows.items())
+        return group_text.info(self)
 
     def publish(self, path: Any, *, copy: bool = False, **options: Any) -> PublishReport:
         """Write a reference file that other tools open; see `virtualzarr.publish.publish`."""
@@ -517,10 +492,4 @@ class Group(Mapping[str, "Array | Group"]):
         return group_html(self)
 
     def __repr__(self) -> str:
-        try:
-            members = f"{len(self)} member{'' if len(self) == 1 else 's'}"
-        except VirtualZarrError:
-            members = "members unknown"
-        name = f" {self.path}" if self.path else ""
-        refused = f", {len(self.refused)} refused" if self.refused else ""
-        return f"<Group{name}: {members}{refused}>"
+        return group_text.representation(self)
