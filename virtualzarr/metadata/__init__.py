@@ -9,15 +9,10 @@ from virtualzarr.metadata.attributes import (
     numpy_attributes,
 )
 from virtualzarr.metadata.documents import dumps_json, loads_json
-from virtualzarr.metadata.dtypes import (
-    BYTES,
-    STRING,
-    dtype_from_v2,
-    dtype_from_v3,
-    dtype_to_v2,
-    dtype_to_v3,
-)
+from virtualzarr.metadata.dtypes import BYTES, STRING
 from virtualzarr.metadata.dtypes_plugins import DataType, register_data_type
+from virtualzarr.metadata.dtypes_v2 import dtype_from_v2, dtype_to_v2
+from virtualzarr.metadata.dtypes_v3 import dtype_from_v3, dtype_to_v3
 from virtualzarr.metadata.fill import fill_from_json, fill_to_json, to_scalar, zero_of
 from virtualzarr.metadata.groups import (
     consolidated_to_v2,

@@ -20,7 +20,8 @@ from virtualzarr.metadata.documents import (
     require_format,
     short,
 )
-from virtualzarr.metadata.dtypes import BYTES, STRING, dtype_from_v2, dtype_to_v2
+from virtualzarr.metadata.dtypes import BYTES, STRING
+from virtualzarr.metadata.dtypes_v2 import dtype_from_v2, dtype_to_v2
 from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata, has_codec
 

@@ -22,7 +22,8 @@ from virtualzarr.metadata.documents import (
     require_format,
     short,
 )
-from virtualzarr.metadata.dtypes import dtype_from_v3, dtype_to_v3, leaves
+from virtualzarr.metadata.dtypes import leaves
+from virtualzarr.metadata.dtypes_v3 import dtype_from_v3, dtype_to_v3
 from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata
 from virtualzarr.metadata.transformers import check_transformers, transformers_from_v3

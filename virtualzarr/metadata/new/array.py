@@ -16,7 +16,8 @@ from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.keywords import check_keywords, parameters_of
 from virtualzarr.metadata import fill
 from virtualzarr.metadata.documents import member, short
-from virtualzarr.metadata.dtypes import BYTES, STRING, dtype_from_v3
+from virtualzarr.metadata.dtypes import BYTES, STRING
+from virtualzarr.metadata.dtypes_v3 import dtype_from_v3
 from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata
 from virtualzarr.metadata.new import codecs
