@@ -17,7 +17,7 @@ from virtualzarr.array.pools import share
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source
 from virtualzarr.manifest.decoders import picked
-from virtualzarr.metadata import KeyEncoding
+from virtualzarr.metadata import ArrayMetadata, KeyEncoding
 from virtualzarr.stores import Store
 from virtualzarr.stores.archive import ArchiveFile
 from virtualzarr.stores.files import (
@@ -136,6 +136,14 @@ class ManifestChunks:
                 self._files.clear()
             file = self._files[row] = open_source(self.manifest.sources[row])
         return file
+
+
+def check_cells(metadata: ArrayMetadata, manifest: Manifest) -> None:
+    """Refuse a manifest that has other cells than the grid."""
+    if manifest.shape != metadata.grid.grid_shape:
+        raise ValueError(
+            f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
+        )
 
 
 def open_source(source: Source) -> ByteFile:

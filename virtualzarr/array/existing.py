@@ -19,6 +19,7 @@ from virtualzarr.stores.files import file_facts
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
+    from virtualzarr.array.properties import ArrayProperties
 
 Int64 = NDArray[np.int64]
 
@@ -26,7 +27,7 @@ MOST_CELLS = 1 << 31
 """Grids with more cells get no array with an entry for each."""
 
 
-def exists(array: Array) -> NDArray[np.bool_]:
+def exists(array: ArrayProperties) -> NDArray[np.bool_]:
     """Tell for each cell of the grid whether it has a chunk."""
     _check_cells(array)
     if isinstance(array.chunk_source, ManifestChunks):
@@ -35,7 +36,7 @@ def exists(array: Array) -> NDArray[np.bool_]:
     return _spread(array, cells, np.True_)
 
 
-def nbytes(array: Array) -> Int64:
+def nbytes(array: ArrayProperties) -> Int64:
     """Return for each cell of the grid how many bytes its chunk has; 0 where there is none."""
     _check_cells(array)
     if isinstance(array.chunk_source, ManifestChunks):
@@ -43,7 +44,7 @@ def nbytes(array: Array) -> Int64:
     return _spread(array, *_listed(array))
 
 
-def _spread(array: Array, cells: Int64, values: Any) -> NDArray[Any]:
+def _spread(array: ArrayProperties, cells: Int64, values: Any) -> NDArray[Any]:
     """Return an array over the grid that has values in some cells, and zero elsewhere."""
     spread = np.zeros(array.grid.grid_shape, values.dtype)
     if len(cells):
@@ -51,14 +52,14 @@ def _spread(array: Array, cells: Int64, values: Any) -> NDArray[Any]:
     return spread
 
 
-def nobjects(array: Array) -> int:
+def nobjects(array: ArrayProperties) -> int:
     """Count the cells of the grid that have a chunk, or a shard."""
     if isinstance(array.chunk_source, ManifestChunks):
         return array.chunk_source.manifest.nrefs
     return len(_listed(array)[0])
 
 
-def nchunks_initialized(array: Array) -> int:
+def nchunks_initialized(array: ArrayProperties) -> int:
     """Count the chunks that exist; those of a shard that exists are all counted."""
     codec, grid = only_sharding(array.metadata.pipeline), array.grid
     if codec is None:
@@ -72,7 +73,7 @@ def nchunks_initialized(array: Array) -> int:
     return int(inside.prod(axis=1).sum())
 
 
-def nbytes_stored(array: Array) -> int:
+def nbytes_stored(array: ArrayProperties) -> int:
     """Sum up the bytes of all that is stored for an array."""
     source = array.chunk_source
     if isinstance(source, ManifestChunks):
@@ -112,7 +113,7 @@ def _cells(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             yield (i, *rest)
 
 
-def _listed(array: Array) -> tuple[Int64, Int64]:
+def _listed(array: ArrayProperties) -> tuple[Int64, Int64]:
     """List the cells of the grid that have a chunk in the store, and the sizes of the chunks."""
     source = array.chunk_source
     if not isinstance(source, StoreChunks):
@@ -145,7 +146,7 @@ def _size(manifest: Manifest, row: int) -> int:
     return size
 
 
-def _check_cells(array: Array) -> None:
+def _check_cells(array: ArrayProperties) -> None:
     cells = math.prod(array.grid.grid_shape)
     if cells > MOST_CELLS:
         raise ValueError(
@@ -154,7 +155,7 @@ def _check_cells(array: Array) -> None:
         )
 
 
-def _unknown(array: Array) -> NoReturn:
+def _unknown(array: ArrayProperties) -> NoReturn:
     raise UnsupportedError(
         f"which chunks exist is not known of {type(array.chunk_source).__name__}",
         variable=array.path,

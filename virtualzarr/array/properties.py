@@ -1,0 +1,232 @@
+"""Properties of arrays: their shape, data type and names, and which chunks are stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import MutableMapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import ChunkGrid
+from virtualzarr.array import existing
+from virtualzarr.array.chunks import Chunks, ManifestChunks
+from virtualzarr.array.unusual import unusual_chunks
+from virtualzarr.attributes import Attributes
+from virtualzarr.codecs.sharding import only_sharding
+from virtualzarr.errors import MissingPropertyError
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata.units import dimension_units
+from virtualzarr.stores import Store
+
+
+class ArrayProperties:
+    """What an array says of itself without reading it.
+
+    Attributes
+    ----------
+    metadata : ArrayMetadata
+    chunk_source : Chunks
+        Where the chunks are found.
+    path : str
+        Name within the hierarchy, for messages.
+    """
+
+    metadata: ArrayMetadata
+    chunk_source: Chunks
+    path: str
+
+    @property
+    def manifest(self) -> Manifest:
+        """Where the chunks of a virtual array lie.
+
+        Raises
+        ------
+        MissingPropertyError
+            If the chunks are a store's own.
+        """
+        if not isinstance(self.chunk_source, ManifestChunks):
+            raise MissingPropertyError("the array is not virtual: it has no manifest").at(
+                variable=self.path
+            )
+        return self.chunk_source.manifest
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the chunks lie where a manifest says."""
+        return isinstance(self.chunk_source, ManifestChunks)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self.metadata.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements, in native byte order."""
+        return self.metadata.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements in memory."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def grid(self) -> ChunkGrid:
+        """How the array is cut into cells."""
+        return self.metadata.grid
+
+    @property
+    def chunks(self) -> tuple[Any, ...]:
+        """Chunk lengths: one number an axis on a regular grid, else a tuple for each axis.
+
+        Of a sharded array, those of the chunks within its shards.
+        """
+        codec = only_sharding(self.metadata.pipeline)
+        return self._lengths() if codec is None else codec.chunk_shape
+
+    @property
+    def shards(self) -> tuple[Any, ...] | None:
+        """Shard lengths, like `chunks`; None for an array that is not sharded."""
+        return None if only_sharding(self.metadata.pipeline) is None else self._lengths()
+
+    def _lengths(self) -> tuple[Any, ...]:
+        grid: Any = self.grid
+        return tuple(grid.chunk_shape if hasattr(grid, "chunk_shape") else grid.chunks)
+
+    @property
+    def nchunks(self) -> int:
+        """Number of chunks, stored or not; of a sharded array, of those within its shards."""
+        codec = only_sharding(self.metadata.pipeline)
+        if codec is None:
+            return math.prod(self.grid.grid_shape)
+        return math.prod(-(-n // c) for n, c in zip(self.shape, codec.chunk_shape, strict=True))
+
+    @property
+    def nchunks_initialized(self) -> int:
+        """Number of chunks that exist; of a shard that exists, all count, as in zarr-python."""
+        return existing.nchunks_initialized(self)
+
+    def nbytes_stored(self) -> int:
+        """Return the bytes of all that is stored of the array: chunks and, in a store, metadata."""
+        return existing.nbytes_stored(self)
+
+    def chunk_exists(self) -> NDArray[np.bool_]:
+        """Tell which chunks are stored, by one listing of the store, or from the manifest.
+
+        Returns
+        -------
+        bool array with the shape of the grid
+            Of a sharded array, whether each shard exists.
+
+        Raises
+        ------
+        ValueError
+            The grid has more than 2^31 cells.
+        UnsupportedError
+            The store cannot be listed.
+
+        Examples
+        --------
+        >>> import virtualzarr as vz
+        >>> a = vz.create_array({}, shape=(4, 4), chunks=(2, 2), dtype="u1", compressors=None)
+        >>> a[2:, :2] = 1
+        >>> a.chunk_exists()
+        array([[False, False],
+               [ True, False]])
+        >>> a.chunk_nbytes().tolist(), a.nchunks_initialized
+        ([[0, 0], [4, 0]], 1)
+        """
+        return existing.exists(self)
+
+    def chunk_nbytes(self) -> NDArray[np.int64]:
+        """Return how many bytes each chunk has where it is stored; 0 where there is none.
+
+        Like `chunk_exists`, that is one listing. Inside of a shard nothing is looked at.
+        """
+        return existing.nbytes(self)
+
+    @property
+    def fill_value(self) -> Any:
+        """What missing chunks read as; None where the metadata leave it open."""
+        return self.metadata.fill_value
+
+    @property
+    def attrs(self) -> MutableMapping[str, Any]:
+        """The array's attributes; of a stored array, what is set is written at once."""
+        store = self._store
+        if store is None:
+            return self.metadata.attributes
+        return Attributes(self.metadata.attributes, store, self.path, self.metadata.zarr_format)
+
+    @property
+    def _store(self) -> Store | None:
+        """The store that the array lies in, if it lies in one."""
+        return getattr(self.chunk_source, "store", None)
+
+    @property
+    def dims(self) -> tuple[str | None, ...]:
+        """Name of each axis, or None where it has none."""
+        return self.metadata.dimension_names or (None,) * self.ndim
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...]:
+        """The same as `dims`: zarr-python's word for it."""
+        return self.dims
+
+    @property
+    def dimension_units(self) -> tuple[str | None, ...]:
+        """What one step along each axis is, such as ``"4 nm"``, where the attributes say so."""
+        return dimension_units(self.metadata.attributes, self.ndim)
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    @property
+    def info(self) -> str:
+        """What there is to know of the array, a line each."""
+        codecs = " → ".join(codec.name for codec in self.metadata.pipeline.codecs)
+        rows = {
+            "Name": f"/{self.path}",
+            "Shape": self.shape,
+            "Dimensions": self.dims,
+            "Data type": self.dtype,
+            "Fill value": self.fill_value,
+            "Chunk grid": self.grid,
+            "Codecs": codecs,
+            "Chunks": self.chunk_source if self.is_virtual else f"{self.nchunks} cells in a store",
+            "Bytes": f"{self.nbytes:,}",
+        }
+        if self.is_virtual and self._store is None:
+            copied = sum(len(source.data or b"") for source in self.manifest.sources)
+            if copied:
+                rows["Copied"] = f"{copied:,} bytes, kept with the references"
+            odd = unusual_chunks(self.metadata, self.manifest)
+            if odd:
+                rows["Unusual"] = "; ".join(f"{count:,} {reason}" for reason, count in odd.items())
+        return "\n".join(f"{name:<11}: {value}" for name, value in rows.items())
+
+    def __repr__(self) -> str:
+        plural = "" if self.nchunks == 1 else "s"
+        kind = ", virtual" if self.is_virtual else ""
+        name = f" {self.path}" if self.path else ""
+        return f"<Array{name} {self.shape} {self.dtype}, {self.nchunks} chunk{plural}{kind}>"
