@@ -94,15 +94,14 @@ class LocalPages:
 
     def _read(self, address: int, length: int) -> Buffer:
         """Return bytes, fewer where the file ends before."""
-        check(address, length)
         start = self.base + address
-        number = start >> _SHIFT
-        page = self._pages.get(number)
-        if page is None:
-            page = self._load(number)
-        first = start - (number << _SHIFT)
-        if first + length <= _PAGE:
+        page, first = self._pages.get(start >> _SHIFT), start & (_PAGE - 1)
+        # Nearly every read lies in a page that is there: that way is kept short.
+        if page is not None and address >= 0 and 0 <= length <= _PAGE - first:
             return page[first : first + length]
+        check(address, length)
+        if first + length <= _PAGE:
+            return self._load(start >> _SHIFT)[first : first + length]
         return self._range(start, min(start + length, self._length))
 
     def _load(self, number: int) -> memoryview:

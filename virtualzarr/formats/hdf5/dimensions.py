@@ -62,7 +62,8 @@ class Naming:
     dimension_ids : dict
         Dimension scales by their number in netCDF.
     datasets : list
-        Address, attributes and shape of each dataset but those that are only dimensions.
+        Address, attributes and shape of each dataset that has scales or is one, but for those that
+        are only dimensions.
     """
 
     paths: dict[int, str]
@@ -213,14 +214,21 @@ def axes_of(name: str, address: int, attributes: Attributes, naming: Naming, sha
     shape : tuple of int
         As HDF5 has it.
     """
-    scales = naming.attached(address, attributes, len(shape))
-    lengths = naming.lengths(scales, shape)
     labels = (
         _labels(attributes.shown["DIMENSION_LABELS"], len(shape))
         if "DIMENSION_LABELS" in attributes.shown
         else []
     )
+    if not has_scales(attributes):  # most datasets of files that are not netCDF
+        return Axes(shape, [None] * len(shape), labels)
+    scales = naming.attached(address, attributes, len(shape))
+    lengths = naming.lengths(scales, shape)
     return Axes(lengths, naming.names(name, attributes, scales, lengths), labels)
+
+
+def has_scales(attributes: Attributes) -> bool:
+    """Return whether a dataset is a dimension scale, or has some attached to its axes."""
+    return attributes.is_scale or "DIMENSION_LIST" in attributes.hidden
 
 
 def _labels(labels: Any, ndim: int) -> list[str | None]:

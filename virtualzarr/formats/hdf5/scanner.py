@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from virtualzarr.array import Array
@@ -89,9 +89,11 @@ class _Variable:
     naming: Naming
     attributes: Attributes
     values: Values
-    described: Described
     file: OpenFile
     layout: FileLayout
+    # Only of those that may be shorter than their dimension: a million of them would keep the
+    # garbage collector busy.
+    described: Described | None
 
 
 @dataclass
@@ -190,7 +192,8 @@ class _Scan:
             if dimensions.is_only_dimension(attributes):
                 return None
             described = part.file.describe(node.address, node.path, node.target)
-            part.naming.datasets.append((node.address, attributes, described.shape or ()))
+            if dimensions.has_scales(attributes):
+                part.naming.datasets.append((node.address, attributes, described.shape or ()))
             values = read_values(described, part.near)
         except VirtualZarrError as error:
             self._refuse(part.file, node.path, error)
@@ -198,7 +201,8 @@ class _Scan:
             self._refuse(part.file, node.path, SourceError(f"HDF5 cannot read it: {error}"))
         else:
             layout = _file_layout(part, node, described, values)
-            return _Variable(node, part.naming, attributes, values, described, part.file, layout)
+            growing = described if any(layout.unlimited) else None
+            return _Variable(node, part.naming, attributes, values, part.file, layout, growing)
         return None
 
     def _add_scale(self, part: Part, node: Node, attributes: Attributes) -> None:
@@ -258,7 +262,10 @@ class _Scan:
         )
         array = Array.virtual(metadata, values.manifest, path)
         if lengths != values.shape:
-            fill = fill_past_end(variable.described, values.dtype, variable.file)
+            described = variable.described or variable.file.describe(
+                variable.node.address, variable.node.path, variable.node.target
+            )
+            fill = fill_past_end(described, values.dtype, variable.file)
             array = self.growth.grow(array, lengths, fill)
         array.file_layout = variable.layout
         return array
@@ -272,17 +279,18 @@ def _file_layout(part: Part, node: Node, described: Described, values: Values) -
         limits = found.space.limits
     chunks = pipeline = None
     if described.layout.kind == "chunked":
-        chunks = tuple(described.layout.chunk) + described.element.inner
+        chunks = described.layout.chunk + described.element.inner
         # A filter that is not there is no reason to refuse chunks that skip it.
         with suppress(UnsupportedError):
             pipeline = described.decoding().pipeline
-    return FileLayout(
-        chunks,
-        pipeline,
-        tuple([limit is None for limit in limits]),
-        values.labels,
-        _type_name(part, node) if values.labels else "",
-    )
+    unlimited = None in limits and tuple([limit is None for limit in limits])
+    if not values.labels:
+        return _plain_layout(chunks, pipeline, unlimited or ())
+    return FileLayout(chunks, pipeline, unlimited or (), values.labels, _type_name(part, node))
+
+
+# Most datasets of a file are stored alike: one object for all of them.
+_plain_layout = lru_cache(256)(FileLayout)
 
 
 def _type_name(part: Part, node: Node) -> str:
