@@ -10,13 +10,14 @@ import numpy as np
 from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.recheck import Caching, Recheck
 from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
-from virtualzarr.hierarchy import node_path, read_node, write_node
+from virtualzarr.hierarchy import join, node_at, node_path, read_node, write_node
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.metadata import ArrayMetadata, normalize_path
+from virtualzarr.metadata import ArrayMetadata, loads_json, normalize_path
 from virtualzarr.metadata.new import ArrayWishes, Wishes, differences, new_array
 from virtualzarr.models.known import models, spec_of
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.renamed import RenamedDocument
 from virtualzarr.stores.views import AssumedStore, read_only
 
 Mode = Literal["r", "r+", "a", "w", "w-"]
@@ -36,6 +37,7 @@ def create_array(
     cache: ChunkCache | None = None,
     recheck_cached_metadata: Recheck | None = None,
     recheck_cached_data: Recheck | None = None,
+    metadata_key: str | None = None,
     **wishes: Unpack[ArrayWishes],
 ) -> Array:
     """Make an array in a store.
@@ -57,6 +59,10 @@ def create_array(
         For the file system of a URL.
     cache, recheck_cached_metadata, recheck_cached_data
         As for `open_array`, for the array returned.
+    metadata_key : str, optional
+        What the metadata document is called, instead of ``zarr.json``, or of v2's ``.zarray``. Only
+        who gives this name finds the array again: readers of Zarr, groups and consolidated
+        metadata do not.
     shape : tuple of int, or int
     dtype : dtype-like
         Also a v3 data type; `str` and `bytes` have elements of any length. The byte order of a v3
@@ -114,11 +120,16 @@ def create_array(
     RectilinearGrid(shape=(60,), chunk_shapes=[[10, 20, 30]])
     """
     target = open_store(store, storage_options)
+    if metadata_key is not None:
+        zarr_format = wishes.get("zarr_format") or 3
+        target = _renamed(target, normalize_path(name or ""), metadata_key, zarr_format)
     caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
     if data is not None:
         data = _of_data(data, wishes)
     spec = spec_of(new_array(Wishes.of(wishes)))
     path = node_path(name or "", spec.zarr_format)
+    if not overwrite:
+        _check_shared(target, path)
     try:
         write_node(target, path, spec, overwrite=overwrite)
     except (MetadataError, NodeExistsError) as error:
@@ -131,6 +142,26 @@ def create_array(
     if data is not None:
         array[...] = data
     return array
+
+
+def _renamed(store: Store, path: str, metadata_key: str, zarr_format: int | None) -> Store:
+    """Return a store in which the metadata document of one array has its usual name."""
+    if zarr_format is None:
+        data = store.get(join(path, metadata_key))
+        document = None if data is None else loads_json(data)
+        is_v2 = isinstance(document, Mapping) and document.get("zarr_format") == 2
+        zarr_format = 2 if is_v2 else 3
+    return RenamedDocument(store, path, metadata_key, zarr_format)
+
+
+def _check_shared(store: Store, path: str) -> None:
+    """Refuse a second array in a folder, whose chunks would have the keys of the first."""
+    if isinstance(store, RenamedDocument) and node_at(store.store, path) is not None:
+        raise NodeExistsError(
+            "there is a node whose metadata have the usual name; overwrite=True replaces it",
+            file=store.uri,
+            variable=path or "/",
+        )
 
 
 def _of_data(data: Any, wishes: ArrayWishes) -> Any:
@@ -158,6 +189,7 @@ def open_array(
     cache: ChunkCache | None = None,
     recheck_cached_metadata: Recheck | None = None,
     recheck_cached_data: Recheck | None = None,
+    metadata_key: str | None = None,
     **wishes: Unpack[ArrayWishes],
 ) -> Array:
     """Open an array, or make it, and see to it that it is as asked for.
@@ -194,6 +226,9 @@ def open_array(
         The same for decoded chunks and for the indexes of shards: when a read looks whether the
         file still is what it was. "open" does so for what was kept before the array was opened.
         The default is that of `config`, True.
+    metadata_key : str, optional
+        What the metadata document is called; see `create_array`. Attributes of v2 are in
+        ``.zattrs`` all the same.
     **wishes
         The parameters of `create_array`. An array that is there must be as they say.
 
@@ -216,6 +251,9 @@ variable /]
     """
     target = open_store(store, storage_options)
     mode = checked_mode(mode, target)
+    if metadata_key is not None:
+        zarr_format = wishes.get("zarr_format") or (3 if mode in ("w", "w-") else None)
+        target = _renamed(target, normalize_path(path), metadata_key, zarr_format)
     # What is assumed is never looked up.
     lasting = assume is not False and not assume_cached
     metadata = False if lasting else recheck_cached_metadata
@@ -234,8 +272,10 @@ variable /]
 def _existing(store: Store, path: str, mode: Mode, data: Any, wishes: ArrayWishes) -> Array:
     shown = read_only(store) if mode == "r" else store
     place = normalize_path(path)
+    # Under another name than usual there is a document of one format only.
+    only = store.zarr_format if isinstance(store, RenamedDocument) else None
     try:
-        spec = read_node(shown, place, wishes.get("zarr_format"))
+        spec = read_node(shown, place, only or wishes.get("zarr_format"))
     except NodeNotFoundError:
         if mode != "a":
             raise

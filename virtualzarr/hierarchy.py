@@ -418,6 +418,8 @@ def refresh_consolidated(
     subtree : bool
         Whether these are all that there is below the node.
     """
+    if getattr(store, "metadata_key", None) is not None:
+        return  # readers of consolidated metadata look for the usual documents
     above = ancestors(path)
     if zarr_format == 2 and not subtree:  # of a group, its own are there, too
         above.append(path)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 from virtualzarr.array import Array, ChunkCache
+from virtualzarr.array.element_bytes import element_bytes
+from virtualzarr.array.fields import FieldView
 from virtualzarr.array.recheck import Caching, Recheck
 from virtualzarr.creation import Mode, checked, checked_mode, open_array
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
@@ -24,7 +26,7 @@ from virtualzarr.stores.views import read_only
 _log = logging.getLogger(__name__)
 
 
-@strict_keywords(ArrayWishes)
+@overload
 def open(
     target: Any,
     path: str = "",
@@ -38,8 +40,32 @@ def open(
     recheck_cached_metadata: Recheck | None = None,
     recheck_cached_data: Recheck | None = None,
     use_consolidated: bool | None = None,
+    metadata_key: str | None = None,
+    open_as_void: Literal[False] = False,
     **wishes: Unpack[ArrayWishes],
-) -> Array | Group:
+) -> Array | Group: ...
+@overload
+def open(
+    target: Any, path: str = "", *, open_as_void: Literal[True], **options: Any
+) -> FieldView: ...
+@strict_keywords(ArrayWishes)  # type: ignore[misc]  # which keywords there are is in the first
+def open(
+    target: Any,
+    path: str = "",
+    *,
+    mode: Mode = "r",
+    format: str | None = None,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    cache: ChunkCache | None = None,
+    recheck_cached_metadata: Recheck | None = None,
+    recheck_cached_data: Recheck | None = None,
+    use_consolidated: bool | None = None,
+    metadata_key: str | None = None,
+    open_as_void: bool = False,
+    **wishes: Unpack[ArrayWishes],
+) -> Array | Group | FieldView:
     """Open an array or group: a Zarr hierarchy, a reference file, or any format that scans.
 
     Parameters
@@ -64,12 +90,17 @@ def open(
         the members' own documents disagree. True asks for them, False never looks at them. By
         default they are believed, as zarr-python does, with the mode "r"; where there may be
         writers, the members' own documents count.
+    metadata_key : str, optional
+        As for `open_array`: of a stored Zarr array only.
+    open_as_void : bool
+        Whether to give the bytes of an array's elements as they are stored, whatever the data type:
+        a `FieldView` of uint8 with one more axis, of as many bytes as an element has.
     **wishes
         The parameters of `create_array`: what an array must be, or is made as.
 
     Returns
     -------
-    Array or Group
+    Array, Group or FieldView
 
     Raises
     ------
@@ -78,7 +109,8 @@ def open(
     MismatchError
         What is there is not as asked for; the message has both values of whatever differs.
     UnsupportedError
-        The file is of a format that can only be read.
+        The file is of a format that can only be read. `open_as_void`: elements have no fixed number
+        of bytes, or a codec makes something else of them.
 
     Examples
     --------
@@ -88,21 +120,47 @@ def open(
     """
     checked_mode(mode, target)
     caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
-    format = format or _format_of(target, mode, storage_options)
+    if format is None:
+        zarr = metadata_key is not None
+        format = "zarr" if zarr else _format_of(target, mode, storage_options)
     if isinstance(target, str | os.PathLike):
         _log.debug("opening %s as %s, mode %s", target, format, mode)
-    if format == "zarr":
-        node = _open_zarr(target, path, mode, storage_options, allowed, use_consolidated, wishes)
-    else:
-        if use_consolidated is not None:
-            raise UnsupportedError(
-                "use_consolidated: only stored Zarr hierarchies have consolidated metadata",
-                file=str(target),
-            )
+    node: Array | Group
+    if format != "zarr":
+        _check_file_options(target, use_consolidated, metadata_key)
         node = _open_file(target, path, mode, format, on_error, storage_options, allowed)
         _check_node(node, str(target), wishes)
+    elif metadata_key is None:
+        node = _open_zarr(target, path, mode, storage_options, allowed, use_consolidated, wishes)
+    else:
+        store = open_store(target, storage_options)
+        node = open_array(store, path, mode=mode, metadata_key=metadata_key, **wishes)
     node.caching = caching
-    return node
+    return _element_bytes(node, target) if open_as_void else node
+
+
+def _element_bytes(node: Array | Group, target: Any) -> FieldView:
+    if isinstance(node, Group):
+        raise NodeNotFoundError(
+            f"there is no array at {node.path!r}, but a group: it has no elements",
+            file=str(target),
+        )
+    return element_bytes(node)
+
+
+def _check_file_options(
+    target: Any, use_consolidated: bool | None, metadata_key: str | None
+) -> None:
+    """Refuse options that only stored Zarr hierarchies have."""
+    if use_consolidated is not None:
+        raise UnsupportedError(
+            "use_consolidated: only stored Zarr hierarchies have consolidated metadata",
+            file=str(target),
+        )
+    if metadata_key is not None:
+        raise UnsupportedError(
+            "metadata_key: only stored Zarr arrays have metadata documents", file=str(target)
+        )
 
 
 def _open_file(

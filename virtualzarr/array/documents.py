@@ -12,9 +12,7 @@ from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
 from virtualzarr.metadata.transformers import fitted
 from virtualzarr.models.known import models, spec_of
 from virtualzarr.stores import Store
-
-_DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
-
+from virtualzarr.stores.renamed import DOCUMENTS
 
 Known = tuple[bytes, ArrayMetadata]
 """A document and what it says: who appends often need not read the same text again and again."""
@@ -31,7 +29,7 @@ def load(store: Store, path: str, zarr_format: int, known: Known | None) -> Know
     NodeNotFoundError
         There is none any more.
     """
-    data = store.get(join(path, _DOCUMENTS[zarr_format]))
+    data = store.get(join(path, DOCUMENTS[zarr_format]))
     return _parsed(store, path, zarr_format, data, known)
 
 
@@ -63,7 +61,7 @@ def change(
         The shape is to be changed, but somebody else has changed it since it was read.
     """
     version = expected.zarr_format
-    key = join(path, _DOCUMENTS[version])
+    key = join(path, DOCUMENTS[version])
     result: Known = b"", expected
     document: dict[str, Any] = {}
 
@@ -79,13 +77,13 @@ def change(
                 variable=path,
             )
         new = fitted(found.replace(**wanted))
-        document = spec_of(new).to_documents()[_DOCUMENTS[version]]
+        document = spec_of(new).to_documents()[DOCUMENTS[version]]
         data = dumps_json(document, indent=None if _is_long(new) else 2)
         result = data, new
         return data
 
     store.update(key, rewrite)
-    refresh_consolidated(store, path, {_DOCUMENTS[version]: document}, version, subtree=False)
+    refresh_consolidated(store, path, {DOCUMENTS[version]: document}, version, subtree=False)
     return result
 
 
@@ -102,7 +100,7 @@ def _parsed(
     if known is not None and known[0] == data:
         return known
     try:
-        documents = {_DOCUMENTS[zarr_format]: loads_json(data)}
+        documents = {DOCUMENTS[zarr_format]: loads_json(data)}
         if zarr_format == 2 and (zattrs := store.get(join(path, ".zattrs"))) is not None:
             documents[".zattrs"] = loads_json(zattrs)
         return data, models(zarr_format)[0].from_documents(documents).metadata
