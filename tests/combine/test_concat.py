@@ -406,3 +406,13 @@ def test_chunks_at_a_url_that_change_their_size_later_are_an_error():
             joined[0]
     finally:
         memory.rm("/later", recursive=True)
+
+
+def test_structures_that_zarr_v2_masks():
+    """Their fill value is no number that could be compared, or made NaN."""
+    options = {"shape": 3, "dtype": [("a", "i4"), ("b", "f8")], "fill_value": (0, 0.0)}
+    arrays = [vz.create_array({}, zarr_format=number, **options) for number in (2, 3)]
+    for harmonize in (False, True, "unmask"):
+        with pytest.raises(MismatchError, match=r"Zarr v2, where .* means missing") as caught:
+            vz.concat(arrays, harmonize=harmonize)
+        assert "NaN" not in str(caught.value)

@@ -154,6 +154,31 @@ def test_what_lacks_the_dimension_may_be_stored_in_other_ways():
     assert joined["mask"].metadata.pipeline == RAW
 
 
+def stored_in(zarr_format, values, fill_value=None, **attrs):
+    """Return an array along y of a Zarr store."""
+    options = {"dimension_names": ["y"], "attributes": attrs, "fill_value": fill_value}
+    return vz.create_array({}, data=np.asarray(values), zarr_format=zarr_format, **options)
+
+
+def test_what_is_masked_of_what_lacks_the_dimension_is_compared():
+    """As that of joined variables, however each format spells it."""
+    same = [
+        stored_in(2, [0.0, 1.0], np.nan),
+        stored_in(3, [0.0, 1.0], 0.0, _FillValue="AAAAAAAA+H8="),
+        coordinate("y", [0, 1], _FillValue=float("nan")),
+        coordinate("y", [0, 1]),
+    ]
+    joined = vz.concat([day([i], mask=one) for i, one in enumerate(same)], dim="time")
+    assert joined["mask"][...].tolist() == [0, 1]
+    backwards = vz.concat([day([i], mask=one) for i, one in enumerate(same[1::-1])], dim="time")
+    assert np.isnan(backwards["mask"].attrs["_FillValue"])
+    other = [stored_in(2, [0, 1], 0), stored_in(3, [0, 1], 0)]
+    for pair in (other, other[::-1]):
+        with pytest.raises(MismatchError, match="_FillValue") as caught:
+            vz.concat([day([i], mask=one) for i, one in enumerate(pair)], dim="time")
+        assert caught.value.variable == "mask"
+
+
 def test_attributes_of_what_lacks_the_dimension():
     units = scalar(7, units="m"), scalar(7, units="km")
     with pytest.raises(MismatchError, match="'km', but input 0 has 'm'"):

@@ -74,7 +74,8 @@ def packed(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
     if dtype.kind == "f" and draw(st.booleans()):
         values[0] = np.nan
     if draw(st.booleans()):
-        attributes["_FillValue"] = dtype.type(draw(st.sampled_from(numbers)))
+        marks = [*numbers, float("nan")] if dtype.kind == "f" else numbers
+        attributes["_FillValue"] = dtype.type(draw(st.sampled_from(marks)))
     if draw(st.booleans()):
         kind = draw(st.sampled_from([dtype, np.dtype("f8")]))
         attributes["missing_value"] = kind.type(draw(st.sampled_from([*numbers, 0.1])))
@@ -90,6 +91,15 @@ def packed(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
 @given(st.lists(packed(), min_size=2, max_size=3))
 def test_packing_is_undone_as_xarray_does(inputs: list[tuple[np.ndarray, dict[str, Any]]]) -> None:
     check_like_xarray(inputs)
+
+
+@pytest.mark.parametrize("factor", [float, np.float32, np.float64])
+@pytest.mark.parametrize("mask", ["_FillValue", "missing_value"])
+def test_floats_of_which_nan_is_masked_keep_their_precision(factor: type, mask: str) -> None:
+    """Then xarray calculates in the stored data type, with factors of that of the file."""
+    values = np.array([1.5, 2.7, 3.3, 7.123, 13.573, np.nan], "f4")
+    attributes = {mask: np.float32(np.nan), "scale_factor": factor(0.01), "add_offset": factor(5)}
+    check_like_xarray([(values, attributes), (np.array([1.0, 2.0]), {})])
 
 
 UNITS = ("days", "hour", "minutes", "seconds", "milliseconds", "microseconds")

@@ -330,6 +330,19 @@ class TestMissingChunks:
         assert list(copied) == ["zarr.json"]
         assert vz.open(copied).fill_value == 0
 
+    @pytest.mark.parametrize("dtype", ["i4", "S3", "V3", "M8[s]"])
+    def test_joined_arrays_of_v2_with_chunks_of_several_lengths(self, dtype):
+        parts = []
+        for length in (3, 2):
+            options = {"chunks": (length,), "zarr_format": 2, "dimension_names": ["x"]}
+            parts.append(vz.create_array({}, data=np.zeros(4, dtype), **options))
+        joined, copied = vz.concat(parts), {}
+        with pytest.raises(UnsupportedError, match="v2 has only chunks of one shape"):
+            vz.copy(joined, copied, zarr_format=2)
+        vz.copy(joined, copied, zarr_format=3)
+        assert vz.open(copied).chunks == joined.chunks == ((3, 1, 2, 2),)
+        np.testing.assert_array_equal(vz.open(copied)[...], joined[...], strict=True)
+
     def test_a_fill_value_that_xarray_would_mask_is_not_written_in_v2(self):
         store, copied = {}, {}
         many = {"shape": (self.N,), "chunks": (10,), "dtype": "i4", "fill_value": 4}

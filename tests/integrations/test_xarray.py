@@ -463,3 +463,21 @@ def test_a_single_array_has_no_groups():
 def test_lazy_arrays_do_not_tempt_others_to_load_them():
     array, _ = join(2)
     assert not hasattr(LazyArray(array), "array")
+
+
+def test_codecs_whose_package_zarr_python_lacks_have_no_encoding(monkeypatch):
+    """zarr-python raises ImportError for them where it only has to read their configuration."""
+    from zarr.core.metadata import ArrayV3Metadata
+
+    from virtualzarr.integrations import xarray_encoding
+
+    def lacks(document):
+        raise ImportError("install it")
+
+    monkeypatch.setattr(ArrayV3Metadata, "from_dict", lacks)
+    xarray_encoding._zarr_words.cache_clear()
+    array = virtualzarr.create_array({}, data=np.arange(3), dimension_names=["x"])
+    dataset = to_dataset(Group({}, {"a": array}))
+    xarray_encoding._zarr_words.cache_clear()
+    assert dataset["a"].values.tolist() == [0, 1, 2]
+    assert "compressors" not in dataset["a"].encoding

@@ -377,6 +377,36 @@ def test_missing_chunks_that_are_stored_once_are_not_masked(tmp_path):
     assert (found["a"].values[40_000:] == 7).all()
 
 
+@pytest.mark.parametrize(
+    ("target", "copied"),
+    [("a.json", 0), ("2.json", 1), ("a.parq", 1), ("2.zarr", 1), ("3.zarr", 0), ("n.zarr", 0)],
+)
+@pytest.mark.parametrize("fill", [99, -1])
+def test_masks_of_unsigned_big_endian_integers(tmp_path, target, copied, fill):
+    """In Zarr v2, xarray looks for them with swapped bytes: not for what reads alike both ways."""
+    with netCDF4.Dataset(tmp_path / "a.nc", "w", format="NETCDF3_CLASSIC") as file:
+        file.set_auto_maskandscale(False)
+        file.createDimension("x", 4)
+        made = file.createVariable("a", "i2", ("x",), fill_value=fill)
+        made._Unsigned = "true"
+        made[:] = [99, -1, 2, -32768]
+    path = tmp_path / target
+    if target in ("2.zarr", "3.zarr"):
+        vz.copy(tmp_path / "a.nc", path, zarr_format=int(target[0]))
+    else:
+        zarr_format = 2 if target == "2.json" else None
+        report = vz.open(tmp_path / "a.nc").publish(path, copy=True, zarr_format=zarr_format)
+        assert report.copied == (copied if fill == 99 else 0)
+    expected = np.array([99, 65535, 2, 32768], "f4")
+    expected[expected == fill % 65536] = np.nan
+    options = {"engine": "virtualzarr"} if target == "n.zarr" else {"engine": "zarr"}
+    source = path if "zarr" in target else store_of(path)
+    with xr.open_dataset(source, **options) as found:
+        np.testing.assert_array_equal(found["a"].values, expected)
+    with xr.open_dataset(path, engine="virtualzarr") as found:
+        np.testing.assert_array_equal(found["a"].values, expected)
+
+
 def test_notes_name_what_became_text(tmp_path):
     array = vz.create_array(tmp_path / "a", shape=3, dtype="f4", dimension_names=("x",))
     document = json.loads((tmp_path / "a/zarr.json").read_text())

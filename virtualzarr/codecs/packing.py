@@ -9,7 +9,9 @@ import numpy as np
 
 from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
 
-_MEMBERS = {"data_type", "view", "masks", "calculated", "scale_factor", "add_offset", "fill"}
+_MEMBERS = {
+    *("data_type", "view", "masks", "calculated", "scale_factor", "add_offset", "factors", "fill")
+}
 
 
 class Unpack(ArrayArray):
@@ -17,7 +19,8 @@ class Unpack(ArrayArray):
 
     Source: CF conventions 1.11, sections 2.5.1 and 8.1. Members are `data_type`, the dtype of what
     is stored; `view`, the dtype it is looked at as (``_Unsigned``); `masks`; `calculated`, the
-    dtype of the arithmetic; and `fill`, the stored fill value. For reading only.
+    dtype of the results; `factors`, that of the scale and offset, if it is another, in which each
+    step is calculated before it is rounded; and `fill`, the stored fill value. For reading only.
     """
 
     in_v2 = False
@@ -30,7 +33,7 @@ class Unpack(ArrayArray):
         unknown = set(fields) - _MEMBERS
         if unknown or not {"data_type", "calculated"} <= set(fields):
             raise self.bad(f"needs data_type and calculated, and knows {sorted(_MEMBERS)}")
-        for name in ("data_type", "view", "calculated"):
+        for name in ("data_type", "view", "calculated", "factors"):
             if name in fields and self._dtype(name).kind not in "iufc":
                 raise self.bad(f"{name} must be a dtype of numbers, not {fields[name]!r}")
         if "view" in fields and self._dtype("view").itemsize != self._dtype("data_type").itemsize:
@@ -62,13 +65,14 @@ class Unpack(ArrayArray):
         if "view" in fields:
             block = block.view(self._dtype("view"))
         calculated = self._dtype("calculated")
+        factors = self._dtype("factors") if "factors" in fields else calculated
         masked = [block == mask for mask in equal_scalars(fields.get("masks", ()), block.dtype)]
         with np.errstate(all="ignore"):
             values = block.astype(calculated)
             if "scale_factor" in fields:
-                values *= calculated.type(fields["scale_factor"])
+                values *= factors.type(fields["scale_factor"])
             if "add_offset" in fields:
-                values += calculated.type(fields["add_offset"])
+                values += factors.type(fields["add_offset"])
             if masked:
                 values[np.logical_or.reduce(masked)] = np.nan
             return values.astype(spec.dtype, copy=False)

@@ -75,10 +75,14 @@ def _explain_mask(
 
 def v2_mask_text(one: str, other: str, fill: Any) -> str:
     """Say that numbers of an input in Zarr v2 are missing data, and those of one in v3 are not."""
-    zeros = ", harmonize='unmask' takes them for numbers" if fill == 0 else ""
+    kind, ways = np.asarray(fill).dtype.kind, []
+    if kind in "iuf":
+        ways.append("harmonize=True makes them NaN")
+    if kind in "biuf" and fill == 0:
+        ways.append("harmonize='unmask' takes them for numbers")
     return (
-        f"{one} is of Zarr v2, where {fill!r} means missing data, {other} of v3, where it does "
-        f"not; harmonize=True makes them NaN{zeros}"
+        f"{one} is of Zarr v2, where {fill!r} means missing data, {other} of v3, where it does not"
+        f"{'; ' if ways else ''}{', '.join(ways)}"
     )
 
 

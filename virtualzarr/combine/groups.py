@@ -18,6 +18,7 @@ from virtualzarr.combine.values import check_equal, check_order, differing_value
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.group import Group
 from virtualzarr.metadata.dimensions import joined_names
+from virtualzarr.metadata.portable import with_typed_mask
 
 REFERRING = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
 """Attributes that CF conventions use to refer to other variables."""
@@ -218,9 +219,11 @@ def same_everywhere(
     arrays: Sequence[Array], problems: Problems, place: str, options: Options
 ) -> Array | None:
     """Return one array for all that are equal; None if they are not, noted unless left out."""
-    first = arrays[0]
     if len(arrays) == 1 or options.compat == "override":
-        return first
+        return arrays[0]
+    # What is masked is compared, and kept, however the format of each spells it.
+    arrays = [_with_typed_mask(array) for array in arrays]
+    first = arrays[0]
     found = Problems(problems.labels)
     check_equal(arrays, found, place)
     if found.found:
@@ -232,6 +235,11 @@ def same_everywhere(
     names = joined_names([array.metadata.dimension_names for array in arrays])
     metadata = first.metadata.replace(attributes=attributes, dimension_names=names)
     return first.replace(metadata, caching=common_caching([array.caching for array in arrays]))
+
+
+def _with_typed_mask(array: Array) -> Array:
+    metadata = with_typed_mask(array.metadata)
+    return array if metadata is array.metadata else array.replace(metadata)
 
 
 def _equal_everywhere(arrays: Sequence[Array]) -> bool:

@@ -130,7 +130,9 @@ class Packing:
         scale, offset = (_scalar(attributes.get(name)) for name in ("scale_factor", "add_offset"))
         seen = view or dtype
         calculated = seen
-        if scale is not None or offset is not None:
+        if seen.kind == "f" and not masks and _has_mask(array):
+            pass  # NaN is masked anyway: xarray leaves the stored dtype, whatever the factors have
+        elif scale is not None or offset is not None:
             calculated = _scaled_dtype(seen, scale, offset, bool(masks))
         elif masks and seen.kind in "iu":
             calculated = np.dtype("f4" if seen.itemsize <= 2 else "f8")
@@ -154,6 +156,11 @@ class Packing:
                 parts[name] = _plain(number)
         if self.view is not None:
             parts["view"] = self.view.name
+        numbers = [array.attrs.get(name) for name in ("scale_factor", "add_offset")]
+        typed = [number.dtype for number in numbers if isinstance(number, TypedFloat | TypedInt)]
+        factors = np.result_type(self.calculated, *typed)
+        if self.calculated.kind == "f" and factors != self.calculated:
+            parts["factors"] = factors.name
         if not parts and array.dtype == dtype:
             return None
         fill = _plain(_stored_fill(array))
@@ -202,6 +209,11 @@ def masks_of(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, ...]
                 scalar = np.array(scalar, array.dtype).view(view)[()]
             found[_weak(scalar, number, array.dtype)] = None
     return tuple(found)
+
+
+def _has_mask(array: Array) -> bool:
+    """Tell whether an array says what is missing, be it NaN."""
+    return mask_of(array.metadata) is not None or "missing_value" in array.attrs
 
 
 def _weak(scalar: Any, number: Any, dtype: np.dtype[Any]) -> Any:

@@ -197,6 +197,10 @@ def converted(metadata: ArrayMetadata, zarr_format: int) -> ArrayMetadata:
         raise UnsupportedError(
             "fill_value: null, which v3 does not have; fill_value=0 is what it reads as"
         )
+    if zarr_format == 3 and not isinstance(metadata.grid, RegularGrid):
+        # Joined arrays of v2 may have chunks of several lengths, for which only v3 has a form.
+        regular = metadata.replace(grid=RegularGrid(metadata.shape, np.maximum(metadata.shape, 1)))
+        return converted(regular, 3).replace(grid=metadata.grid)
     kind: Any = v2.ArraySpec if metadata.zarr_format == 2 else v3.ArraySpec
     try:
         return kind.from_metadata(metadata).to_format(zarr_format, new_keys=True).metadata

@@ -223,8 +223,8 @@ def _zarr_words(document: str) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # of codecs that are no standard: nothing is written here
         try:
             metadata = kind.from_dict(members)
-        except (ValueError, TypeError, KeyError, NotImplementedError):
-            return {}  # it does not know a codec, or not with these options
+        except (ValueError, TypeError, KeyError, NotImplementedError, ImportError):
+            return {}  # it does not know a codec, or not with these options, or lacks its package
         array: Any = ZarrArray(AsyncArray(metadata, StorePath(MemoryStore(), "")))
         words = {"compressors": array.compressors, "filters": array.filters}
         if array.shards is not None:

@@ -28,7 +28,14 @@ from virtualzarr.metadata import (
     parse_array_v3,
 )
 from virtualzarr.metadata.model import has_codec
-from virtualzarr.metadata.portable import fill_is_mask, in_v2, in_v3, strict_attributes
+from virtualzarr.metadata.portable import (
+    exact_mask,
+    fill_is_mask,
+    in_v2,
+    in_v3,
+    mask_of,
+    strict_attributes,
+)
 
 OWN = "virtualzarr."
 """What the names of codecs begin with that only this package knows."""
@@ -112,6 +119,8 @@ def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
         )
     if (why := _not_readable(metadata, 2)) is not None:
         return why
+    if swaps_mask(metadata):
+        return "xarray swaps the bytes of the _FillValue of big-endian integers with _Unsigned"
     if missing and metadata.dtype.names is not None:
         return "chunks are missing, and xarray fails for structured fill values"
     if metadata.dtype.names is not None and _has_subarrays(metadata.dtype):
@@ -140,7 +149,7 @@ def are_misread(metadata: ArrayMetadata, zarr_format: int) -> bool:
     """Tell whether others would read chunks wrong, or not at all, in documents of a format."""
     if _not_readable(metadata, zarr_format) is not None:
         return True
-    return zarr_format == 3 and views_big_endian(metadata)
+    return views_big_endian(metadata) if zarr_format == 3 else swaps_mask(metadata)
 
 
 def packed(dtype: np.dtype) -> np.dtype:
@@ -184,6 +193,19 @@ def views_big_endian(metadata: ArrayMetadata) -> bool:
     names = [codec.name.removeprefix("numcodecs.") for codec in metadata.pipeline.codecs]
     big = metadata.pipeline.serializer.configuration.get("endian") == "big"
     return big and any(name in _VIEWING for name in names)
+
+
+def swaps_mask(metadata: ArrayMetadata) -> bool:
+    """Tell whether xarray masks another number in v2 than the one that is meant.
+
+    Of a signed integer with `_Unsigned` it looks at the fill value, in the byte order of the
+    array's data type, as at an unsigned one in that of the machine.
+    """
+    signed = metadata.dtype.kind == "i" and metadata.attributes.get("_Unsigned") == "true"
+    if not signed or metadata.pipeline.serializer.configuration.get("endian") != "big":
+        return False
+    mask = exact_mask(mask_of(metadata), metadata.dtype)
+    return mask is not None and bool(mask.byteswap() != mask)
 
 
 def documents_v2(metadata: ArrayMetadata, missing: bool) -> Published:
