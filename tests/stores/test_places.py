@@ -6,6 +6,8 @@ import http.server
 import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -343,3 +345,42 @@ def test_arrays_are_read_by_threads_and_processes(tmp_path, http_server, kind, m
         stop.set()
         for worker in (*threads, *processes):
             worker.join(10)
+
+
+# --- places where nothing can be ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", [vz.open, vz.virtualize, vz.check])
+def test_a_name_with_a_nul_is_no_file(call):
+    with pytest.raises(SourceNotFoundError, match=r"NUL.*a\\x00b"):
+        call("a\0b")
+
+
+def test_nothing_is_written_to_a_name_with_a_nul():
+    group = vz.Group({}, {})
+    with pytest.raises(SourceError, match="NUL"):
+        group.publish("a\0b.json")
+    with pytest.raises(SourceError, match="NUL"):
+        vz.create_array("a\0b", shape=(2,), dtype="i4")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no folder of processes here")
+@pytest.mark.parametrize("name", ["x.json", "x.parquet"])
+def test_folders_that_take_no_files(name):
+    with pytest.raises(vz.errors.VirtualZarrError, match=f"/proc/{name}"):
+        vz.Group({}, {}).publish(f"/proc/{name}")
+
+
+def test_a_missing_package_is_named():
+    code = """
+import sys
+sys.modules["aiohttp"] = None
+import virtualzarr as vz
+try:
+    vz.open("https://127.0.0.1:1/a.nc")
+except vz.errors.MissingDependencyError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'virtualzarr[remote]'" in done.stdout
+    assert "a.nc" in done.stdout

@@ -10,7 +10,7 @@ from typing import Any
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.kerchunk.folder import is_folder
-from virtualzarr.formats.registry import FORMATS, Format, known, named, plugins
+from virtualzarr.formats.registry import FORMATS, ZSTD, Format, known, named, plugins
 from virtualzarr.group import Group
 from virtualzarr.limits import out_of_memory
 from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
@@ -51,6 +51,8 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
         return "zarr"
     head, name = _head(uri, storage_options), _file_name(uri)
     found = _by_content(head, FORMATS) or _by_content(head, plugins()) or _by_name(name, known())
+    if found is None and head.startswith(ZSTD) and name.endswith((".json.zst", ".json.zstd")):
+        found = "kerchunk"  # of which the first block does not end that soon
     if found is not None:
         return found
     formats = known()

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from virtualzarr.errors import RefusedWarning, UnsupportedError
 
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ENTRY_POINTS = "virtualzarr.formats"
 
 
@@ -68,6 +69,10 @@ def _is_hdf5(head: bytes) -> bool:
 
 
 def _is_json(head: bytes) -> bool:
+    if head.startswith(GZIP):
+        head = _ungzipped(head)
+    elif head.startswith(ZSTD):
+        head = _unzstd(head)
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
 
 
@@ -79,12 +84,27 @@ def _is_npy(head: bytes) -> bool:
     )
 
 
+def _ungzipped(head: bytes) -> bytes:
+    """Return the first bytes of what is compressed; none if that is damaged."""
+    try:
+        return zlib.decompressobj(31).decompress(head, 540)
+    except zlib.error:
+        return b""
+
+
+def _unzstd(head: bytes) -> bytes:
+    """Return the first bytes of what is compressed, if its first block is that short."""
+    import zstandard
+
+    try:
+        return zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj().decompress(head)
+    except zstandard.ZstdError:
+        return b""
+
+
 def _is_nifti(head: bytes) -> bool:
-    if head.startswith(b"\x1f\x8b"):
-        try:
-            head = zlib.decompressobj(31).decompress(head, 540)
-        except zlib.error:
-            return False
+    if head.startswith(GZIP):
+        head = _ungzipped(head)
     return head[344:348] in (b"n+1\0", b"ni1\0") or head[4:8] in (b"n+2\0", b"ni2\0")
 
 
@@ -104,6 +124,8 @@ def _is_dmrpp(head: bytes) -> bool:
 
 _HERE = "virtualzarr.formats"
 
+_REFERENCES = (".json", ".json.gz", ".json.zst", ".json.zstd", ".parq", ".parquet")
+
 FORMATS: dict[str, Format] = {
     "hdf5": Format(f"{_HERE}.hdf5", _is_hdf5, (".h5", ".hdf5", ".hdf", ".he5", ".nc4")),
     "netcdf3": Format(
@@ -117,7 +139,7 @@ FORMATS: dict[str, Format] = {
     "fits": Format(f"{_HERE}.fits", begins(b"SIMPLE  ="), (".fits", ".fit", ".fts")),
     "envi": Format(f"{_HERE}.envi", begins(b"ENVI"), (".hdr",)),
     "dmrpp": Format(f"{_HERE}.dmrpp", _is_dmrpp, (".dmrpp",)),
-    "kerchunk": Format(f"{_HERE}.kerchunk", _is_json, (".json", ".parq", ".parquet")),
+    "kerchunk": Format(f"{_HERE}.kerchunk", _is_json, _REFERENCES),
     "grib": Format(
         f"{_HERE}.grib", _is_grib, (".grib", ".grib1", ".grib2", ".grb", ".grb1", ".grb2", ".gb2")
     ),

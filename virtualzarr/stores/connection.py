@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from virtualzarr.errors import UnsupportedError, VirtualZarrError
+from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
 from virtualzarr.stores.facts import FileFacts, failure
 from virtualzarr.stores.listing import Entry, find_pattern
 from virtualzarr.stores.transport import Answer, Transport, transport_of
@@ -21,7 +21,9 @@ def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tu
     Raises
     ------
     UnsupportedError
-        If fsspec knows no such protocol, or the package it needs is not installed.
+        If fsspec knows no such protocol.
+    MissingDependencyError
+        The package that it needs is not installed.
     SourceError
         If what the path lies in, such as a zip file, cannot be opened.
     """
@@ -29,7 +31,11 @@ def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tu
 
     try:
         fs, path = fsspec.core.url_to_fs(uri, **(storage_options or {}))
-    except (ValueError, ImportError) as error:
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{error}. The usual protocols come with pip install 'virtualzarr[remote]'", file=uri
+        ) from error
+    except ValueError as error:
         raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
     except Exception as error:
         raise failure(error, uri) from error

@@ -333,12 +333,12 @@ def _created(name: str) -> int:
         try:
             return os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
-            try:
+            # Others who delete remove folders that are empty, also while we make them. And there
+            # are folders in which no file can be made, such as those of processes.
+            if vanished > 1000:
+                raise
+            with suppress(FileNotFoundError, FileExistsError):
                 os.makedirs(os.path.dirname(name), exist_ok=True)
-            except (FileNotFoundError, FileExistsError):
-                # Others who delete remove folders that are empty, also while we make them.
-                if vanished > 1000:
-                    raise
     raise AssertionError
 
 

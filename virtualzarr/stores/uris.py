@@ -8,6 +8,8 @@ from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from virtualzarr.errors import SourceNotFoundError
+
 ANYWHERE = "*"
 
 _BUCKETS = frozenset(["s3", "s3a", "gs", "gcs", "oci", "oss", "obs", "cos", "hf", "memory"])
@@ -42,6 +44,8 @@ def resolve_uri(path_or_url: Any) -> str:
     text = os.fspath(path_or_url)
     if not isinstance(text, str):
         raise TypeError(f"a path or URL is text, not {type(text).__name__}")
+    if "\0" in text:
+        raise SourceNotFoundError("no path or URL holds a NUL character", file=ascii(text))
     for prefix in ("file://", "local://"):
         if text.startswith(prefix):
             text = text.removeprefix(prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -245,7 +246,9 @@ class Columns:
             if isinstance(source, VirtualZarrError):
                 at = int(flat[int(np.argmax(uri == row))])
                 cell = np.unravel_index(at, space.shape) if space.shape else ()
-                raise source.at(variable=space.path or "/", chunk=key_of(space, map(int, cell)))
+                # It may be that of several arrays, each of which has a chunk of its own to name.
+                chunk = key_of(space, map(int, cell))
+                raise copy.copy(source).at(variable=space.path or "/", chunk=chunk)
             rows.append(source)
         remap = np.full(len(counts), -1, np.int64)
         remap[used + 2] = np.arange(len(used))

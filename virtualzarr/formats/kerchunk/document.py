@@ -191,7 +191,9 @@ def _unzstd(data: bytes, most: int) -> bytes:
     except ImportError as error:
         raise MissingDependencyError("the reference file is zstd; install zstandard") from error
     try:
-        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(data) as stream:
+        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
+            data, read_across_frames=True
+        ) as stream:
             text: bytes = stream.read(most)
     except zstandard.ZstdError as error:
         raise BadReferenceError(f"the zstd data do not decompress: {error}") from error

@@ -52,7 +52,7 @@ def scan(
         The file (plain, gzip or zstd), or the parsed document itself.
     on_error : {"raise", "warn"}
         What to do about an array with wrong metadata or references: raise, or warn, leave it out
-        and note it in the group's `refused`.
+        and note it in the group's `refused`. If no array is left, that is an error.
     storage_options : mapping, optional
         How fsspec opens URLs: of the file and, for the same protocol and host, of its sources.
     allowed : str or iterable of str, optional
@@ -144,6 +144,7 @@ class _Scan:
         self.uri = uri
         self.on_error = on_error
         self.refused: dict[str, str] = {}
+        self.first_error: VirtualZarrError | None = None
         self.document = Document()
         self.access = Access(uri, allowed, storage_options)
         self.templates = Templates()
@@ -194,6 +195,7 @@ class _Scan:
     def _refuse(self, path: str, error: VirtualZarrError) -> None:
         if self.on_error == "raise":
             raise error
+        self.first_error = self.first_error or error
         if path not in self.refused:
             self.refused[path] = str(error)
             warnings.warn(f"{path or '/'} was left out: {error}", RefusedWarning, stacklevel=5)
@@ -276,6 +278,8 @@ class _Scan:
                 self._refuse(path, error.at(variable=path or "/"))
                 continue
             arrays[path] = Array.virtual(metadata, manifest, path)
+        if self.first_error is not None and not arrays:
+            raise self.first_error  # an empty group would be no part of what is there
         return arrays
 
 
