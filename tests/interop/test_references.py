@@ -471,3 +471,24 @@ def test_axes_of_length_zero(tmp_path, chunks, target):
     more.create_array("y", data=np.arange(4), dimension_names=["y"])
     vz.append(tmp_path / target, tmp_path / "more.zarr", "t")
     assert zarr_open(tmp_path / target)["x"][...].tolist() == [[7] * 4] * 3
+
+
+@pytest.mark.parametrize("target", ["a.json", "a.zarr"])
+def test_numbers_that_are_cast_are_stored_as_others_read_them(tmp_path, target):
+    """zarr-python lacks the codec `cast_value`, or the package that it needs for it."""
+    parts = []
+    for name in ("one", "two"):
+        np.save(tmp_path / f"{name}.npy", np.arange(6, dtype="i2"))
+        parts.append(vz.open(tmp_path / f"{name}.npy")["data"])
+    group = Group({}, {"a": vz.concat(parts, dtype="f8")})
+    assert "cast_value" in [codec.name for codec in group["a"].metadata.pipeline.codecs]
+    path = tmp_path / target
+    if target == "a.zarr":
+        vz.copy(group, path)
+        found = zarr.open(path, mode="r")
+    else:
+        with pytest.raises(vz.errors.PublishError, match="cast_value"):
+            group.publish(path)
+        assert group.publish(path, copy=True).copied == 2
+        found = zarr_open(path)
+    np.testing.assert_array_equal(found["a"][...], np.tile(np.arange(6.0), 2), strict=True)

@@ -30,6 +30,10 @@ class CastValue(ArrayArray):
 
     elementwise = True
 
+    def portable(self, zarr_format: int) -> bool:
+        """Return False: zarr-python has it from 3.2 on, and only where another package is."""
+        return False
+
     def validate(self) -> None:
         """Check the members."""
         fields = self.configuration
