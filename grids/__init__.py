@@ -19,7 +19,8 @@ from grids.combine import coarsen, concatenate, refine, simplest
 from grids.grid import ChunkGrid, SeparableGrid, from_json, register
 from grids.layout import ChunkLayout
 from grids.parse import from_dask, parse
-from grids.projection import AxisProjection, BoxProjection, PointProjection, Projection
+from grids.point_projection import PointProjection
+from grids.projection import AxisProjection, BoxProjection, Projection
 from grids.rectilinear import RectilinearGrid, from_axes
 from grids.regular import RegularGrid
 from grids.selection import Mode

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from grids.axis import Axis, GridError, Int64, as_int, as_tuple, show
-from grids.projection import BoxProjection, PointProjection, Projection
+from grids.point_projection import PointProjection
+from grids.projection import BoxProjection, Projection
 from grids.selection import Box, Mode, resolve
 
 ENTRY_POINTS = "virtualzarr.grids"
