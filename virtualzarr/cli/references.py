@@ -76,6 +76,10 @@ def _add_check(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     check.set_defaults(run=_check)
     check.add_argument("path", metavar="REFS", help="references")
     check.add_argument(
+        "--deep", action="store_true",
+        help="read bytes, too: compare digests that the references have, and decode all chunks",
+    )  # fmt: skip
+    check.add_argument(
         "--dry-run", action="store_true",
         help="ask for no file; show how many would be asked for, and where they are",
     )  # fmt: skip
@@ -173,7 +177,7 @@ def _check(options: argparse.Namespace) -> int:
         total = sum(count for count, _ in asked.values())
         print_report(options, asked, "\n".join([f"would ask for {total:,} files", *lines]))
         return 0
-    report = virtualzarr.check(options.path, **_opening(options))
+    report = virtualzarr.check(options.path, deep=options.deep, **_opening(options))
     print_report(options, report)
     return 0 if report.good else 1
 

@@ -196,8 +196,13 @@ def _append(
         unchanged = kept(opened, plan)
     return write(
         plan, uri, form, [], relative=opened.relative, progress=progress,
-        storage_options=storage_options, **unchanged,
+        storage_options=storage_options, digests=_has_digests(opened.node), **unchanged,
     )  # fmt: skip
+
+
+def _has_digests(node: Group | Array) -> bool:
+    """Tell whether references note digests of their sources."""
+    return any(source.digest is not None for source in sources_of(node))
 
 
 def _append_native(

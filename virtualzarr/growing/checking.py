@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.group import Group
+from virtualzarr.growing.deep import compare_digest, undecodable
 from virtualzarr.growing.published import sources_of
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 from virtualzarr.opening import open as open_node
+from virtualzarr.stores.digests import is_known
 from virtualzarr.stores.facts import differences, is_comparable
 from virtualzarr.stores.files import file_facts
 
@@ -65,6 +68,7 @@ def check(
     *,
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
+    deep: bool = False,
 ) -> CheckReport:
     """Find out whether source files are as they were when they were scanned.
 
@@ -74,6 +78,12 @@ def check(
         References, or an opened hierarchy.
     storage_options, allowed
         As for `open`.
+    deep : bool
+        Whether bytes are read, too. Digests of samples are compared where the references have
+        them (``publish(..., digests=True)``), and every chunk is decoded, so that files of which a
+        chunk is cut off, is no longer where it was, or fails the checksum that it is stored with,
+        count as changed. Other numbers in chunks that decode are found by digests only, and only
+        in bytes that were sampled.
 
     Examples
     --------
@@ -85,7 +95,7 @@ def check(
         node = open_node(target, storage_options=storage_options, allowed=allowed)
     sources = sources_of(node)
     with ThreadPoolExecutor(CHECKERS) as pool:
-        states = list(pool.map(_checked, sources))
+        states = list(pool.map(partial(_checked, deep=deep), sources))
     by_state: dict[str, list[str]] = {"ok": [], "missing": [], "unknown": []}
     changed = {}
     for source, (state, why) in zip(sources, states, strict=True):
@@ -93,21 +103,25 @@ def check(
             changed[source.uri] = why
         else:
             by_state[state].append(source.uri)
+    for file, why in (undecodable(node) if deep else {}).items():
+        changed.setdefault(file, why)
+    by_state = {state: [u for u in uris if u not in changed] for state, uris in by_state.items()}
     return CheckReport(
         tuple(by_state["ok"]), changed, tuple(by_state["missing"]), tuple(by_state["unknown"])
     )
 
 
-def _checked(source: Source) -> tuple[str, str]:
+def _checked(source: Source, deep: bool) -> tuple[str, str]:
     try:
         now = file_facts(source.uri, source.storage_options)
+        changes = differences(source.facts, now) or (compare_digest(source) if deep else "")
     except SourceNotFoundError:
         return "missing", ""
     except (SourceError, UnsupportedError) as error:
         return "unknown", str(error)
     then = source.facts
-    changes = differences(then, now)
     if changes:
         return "changed", changes
     told = is_comparable(then, now) or None not in (then.size, now.size)
-    return ("ok" if told and not then.is_empty else "unknown"), ""
+    told = told or (deep and source.digest is not None and is_known(source.digest))
+    return ("ok" if told and not (then.is_empty and source.digest is None) else "unknown"), ""

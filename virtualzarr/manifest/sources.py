@@ -34,6 +34,8 @@ class Source:
         How fsspec opens the URL. Never compared, published or shown.
     not_after_ns : int, optional
         A date after which it must not have been modified, where nothing else is known.
+    digest : str, optional
+        Of samples of its bytes, where that was asked for.
     checksums : Checksums, optional
         Of the members of a local zip file, which are compared when they are read.
 
@@ -51,6 +53,7 @@ class Source:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     checksums: Checksums | None = field(default=None, repr=False, compare=False)
     not_after_ns: int | None = field(default=None, repr=False)
+    digest: str | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of_file(cls, path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> Source:

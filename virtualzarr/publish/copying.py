@@ -149,11 +149,11 @@ def with_copies(
 
 
 def renamed(manifest: Manifest, name: Callable[[str], str]) -> Manifest:
-    """The manifest with other names for its sources, of which a copy has only the size."""
+    """The manifest with other names for its sources, of which a copy has the size and the bytes."""
     sources = (
         source
         if source.is_inline or (new := name(source.uri)) == source.uri
-        else Source(new, source.size, storage_options=source.storage_options)
+        else Source(new, source.size, storage_options=source.storage_options, digest=source.digest)
         for source in manifest.sources
     )
     return manifest.replace(sources=Sources(sources))

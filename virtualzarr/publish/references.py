@@ -21,6 +21,7 @@ from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.publish import rules
 from virtualzarr.publish.copying import copy_chunks, with_copies
+from virtualzarr.publish.digests import add_digests
 from virtualzarr.publish.icechunk import write_icechunk
 from virtualzarr.publish.native import save
 from virtualzarr.publish.parquet import write_parquet
@@ -62,6 +63,7 @@ def publish(
     record_size: int | None = None,
     plugin_codecs: bool = False,
     overwrite: bool = False,
+    digests: bool = False,
 ) -> PublishReport:
     """Write references that other tools open: a JSON file, a folder of Parquet files, or Icechunk.
 
@@ -104,6 +106,9 @@ def publish(
         Whether to replace what is there already, whatever it is. If not, only references of the
         same form are replaced, and empty files and folders. Files that are referred to, or whose
         folder it is, are never replaced.
+    digests : bool
+        Whether a few samples of each source are read, and a digest of them is written, which
+        `check` compares if asked to look deep. JSON and Parquet only.
 
     Returns
     -------
@@ -138,6 +143,8 @@ def publish(
         raise ValueError(f"record_size is at least 1, not {record_size!r}")
     uri = resolve_uri(path).rstrip("/")
     kind = form_of(uri, form, plugin_codecs)
+    if digests and kind.name not in ("json", "parquet"):
+        raise ValueError(f"the form {kind.name} has no place for digests")
     if zarr_format not in (None, *kind.zarr_formats):
         raise ValueError(f"the form {kind.name} is of Zarr v{kind.zarr_formats[0]} only")
     if kind.name == "native":
@@ -157,7 +164,7 @@ def publish(
         check_replaceable(uri, kind.name, sources, **replacing)
         return write(
             plan, uri, kind, notes, storage_options=storage_options, progress=progress,
-            relative=relative, **details,
+            relative=relative, digests=digests, **details,
         )  # fmt: skip
 
 
@@ -213,9 +220,12 @@ def write(
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     relative: bool = False,
+    digests: bool = False,
     **details: Any,
 ) -> PublishReport:
     """Write what was planned."""
+    if digests:
+        add_digests(plan)
     if form.name in ("parquet", "icechunk"):
         _check_names(plan)
     copied_to, copied_bytes = None, 0
@@ -377,7 +387,9 @@ def _make_relative(plan: Plan, uri: str) -> list[str]:
         if near is None:
             return source
         # Wherever both are copied to, dates and tags are others.
-        return Source(near, source.size, storage_options=source.storage_options)
+        return Source(
+            near, source.size, storage_options=source.storage_options, digest=source.digest
+        )
 
     for array in plan.arrays.values():
         sources = Sources(map(name, array.manifest.sources))

@@ -44,7 +44,8 @@ def source_at(place: str, uri: str, fingerprints: Fingerprints, access: Access) 
     """The source at a place that references call `uri`."""
     facts = fingerprints.of(uri)
     options = access.options_of(place)
-    return Source(place, facts.size, facts.mtime_ns, facts.etag, None, options)
+    digest = fingerprints.digest_of(uri)
+    return Source(place, facts.size, facts.mtime_ns, facts.etag, None, options, digest=digest)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import FileFacts
 
-_MEMBERS = {"sizes": "size", "mtimes": "mtime_ns", "etags": "etag"}
+_MEMBERS = {"sizes": "size", "mtimes": "mtime_ns", "etags": "etag", "digests": "digest"}
 
 
 class Fingerprints:
@@ -18,7 +18,7 @@ class Fingerprints:
     ----------
     document : mapping, optional
         The member `virtualzarr` of a reference file: `sizes` in bytes, `mtimes` in nanoseconds,
-        `etags`, each by URL.
+        `etags`, and `digests` of samples, each by URL.
 
     Examples
     --------
@@ -32,8 +32,13 @@ class Fingerprints:
 
     def of(self, uri: str) -> FileFacts:
         """Return what is known of a source; what has a wrong type is not."""
-        size, mtime, etag = (part.get(uri) for part in self._parts)
+        size, mtime, etag, _ = (part.get(uri) for part in self._parts)
         return FileFacts(_number(size), _number(mtime), etag if isinstance(etag, str) else None)
+
+    def digest_of(self, uri: str) -> str | None:
+        """Return the digest of samples of a source, if one was noted."""
+        digest = self._parts[-1].get(uri)
+        return digest if isinstance(digest, str) else None
 
     @staticmethod
     def document(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
