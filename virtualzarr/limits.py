@@ -31,6 +31,12 @@ class Limits:
         Mappings of one HDF5 virtual dataset, patterns of names counted by the sources they name.
     virtual_sources : int
         Datasets looked for during one scan because virtual datasets name them.
+    element_bytes : int
+        Bytes of one element of an array: its fill value takes as many, and some copies.
+    attribute_elements : int
+        Elements of one attribute: each becomes a Python number.
+    document_bytes : int
+        Bytes of a metadata document that is compressed in a zip file.
 
     Examples
     --------
@@ -46,6 +52,9 @@ class Limits:
     chunks_read: int = 1 << 24
     virtual_mappings: int = 1_000_000
     virtual_sources: int = 1_000_000
+    element_bytes: int = 1 << 26
+    attribute_elements: int = 1 << 22
+    document_bytes: int = 1 << 28
 
     def __setattr__(self, name: str, value: int) -> None:
         if name not in _NAMES:

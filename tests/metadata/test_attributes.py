@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, RefusedWarning
 from virtualzarr.metadata import (
     decode_fill_attribute,
@@ -150,3 +151,15 @@ def test_plain_fill_attributes_are_left_alone():
         decode_fill_attribute(base64.b64encode(b"abc").decode(), np.dtype("f4"))
     with pytest.raises(MetadataError, match="_FillValue"):
         decode_fill_attribute("x", np.dtype("f4"))
+
+
+def test_attributes_of_more_elements_than_the_limit_are_left_out(monkeypatch):
+    monkeypatch.setattr(config.limits, "attribute_elements", 4)
+    many = {"a": np.arange(4), "b": np.arange(5), "c": np.zeros((2, 3), "S1")}
+    with pytest.warns(RefusedWarning) as caught:
+        assert json_attributes(many) == {"a": [0, 1, 2, 3]}
+    assert [str(warning.message) for warning in caught] == [
+        f"the attribute {name!r} was left out: an array of {count} elements is more than "
+        "virtualzarr.config.limits.attribute_elements allows"
+        for name, count in (("b", 5), ("c", 6))
+    ]

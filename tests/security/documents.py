@@ -272,3 +272,45 @@ def a_compressed_image_of_terabytes(folder, secret):
     header[344:348] = b"n+1\0"
     (folder / "a.nii.gz").write_bytes(gzip.compress(bytes(header) + bytes(1 << 20)))
     return folder / "a.nii.gz"
+
+
+@attack("UnsupportedError", r"limits\.element_bytes.*variable x")
+def fill_values_of_gigabytes(folder, secret):
+    references = {".zgroup": '{"zarr_format": 2}'}
+    for name in "xyz":
+        references[f"{name}/.zarray"] = json.dumps({
+            "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|S2147483647",
+            "compressor": None, "fill_value": "", "order": "C", "filters": None,
+        })  # fmt: skip
+    (folder / "refs.json").write_text(json.dumps({"version": 1, "refs": references}))
+    return folder / "refs.json"
+
+
+@attack("UnsupportedError", r"limits\.element_bytes")
+def an_npy_element_of_gigabytes(folder, secret):
+    header = {"descr": "|S2147483647", "fortran_order": False, "shape": (0,)}
+    with open(folder / "a.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+    return folder / "a.npy"
+
+
+@attack("UnsupportedError", r"limits\.document_bytes.*zarr\.json")
+def a_zip_file_of_compressed_metadata(folder, secret):
+    with (
+        zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("zarr.json", "w") as member,
+    ):
+        member.write(b'{"zarr_format": 3, "node_type": "group", "attributes": {"a": "')
+        for _ in range(300):
+            member.write(b"a" * (1 << 20))
+        member.write(b'"}}')
+    return folder / "a.zip"
+
+
+@attack("SourceError", "cannot open the zip file")
+def a_zip_directory_of_names_in_no_encoding(folder, secret):
+    with zipfile.ZipFile(folder / "a.npz", "w") as archive:
+        archive.writestr("\u00e4.npy", b"")
+    data = (folder / "a.npz").read_bytes()
+    (folder / "a.npz").write_bytes(data.replace("\u00e4".encode(), b"\xb9\xff"))
+    return folder / "a.npz"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 
-_ASSIGNMENT = re.compile(r"""\b([a-z_]+)=(True\b|"[^"\s]*"|'[^'\s]*'|(?=[\s,.;:)]|$))""")
+_ASSIGNMENT = re.compile(r"""\b([a-z_]+)=(True\b|"[^"\s]*"|'[^'\s]*'|\[[^]]*\]|(?=[\s,.;:)]|$))""")
 _ALIASES = {"concat_dim": "dim", "dims": "dim"}
 _CHOICES = {("duplicates", "skip"): "skip_duplicates"}
+_FLAGS = {"harmonize": {"packing", "time", "fill"}}  # what an option without a value stands for
 
 
 def in_options(text: str, parser: argparse.ArgumentParser) -> str:
@@ -24,6 +25,9 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
     'publish with --copy, or --on-error warn; dtype= is another way'
     >>> in_options('duplicates="skip" leaves them out; concat_dim is missing', parser)
     '--skip-duplicates leaves them out; --dim is missing'
+    >>> _ = parser.add_argument("--harmonize", action="store_true")
+    >>> in_options("harmonize=['packing', 'time'] resolves that, harmonize='unmask' this", parser)
+    "--harmonize resolves that, harmonize='unmask' this"
     """
     names = {
         action.dest: next(o for o in action.option_strings if o.startswith("--"))
@@ -38,6 +42,8 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
         option = names.get(_ALIASES.get(name, name))
         if option is None:
             return match[0]
+        if name in _FLAGS and value != "True":
+            return option if _FLAGS[name].issuperset(re.findall(r"\w+", value)) else match[0]
         return option if value in ("True", "") else f"{option} {value}"
 
     def named(match: re.Match[str]) -> str:

@@ -91,12 +91,16 @@ class Plio(Reading):
             raise self.failed(f"the line list has {words.size} words, its header says {count}")
         values = _unlisted(words[first:count], spec.size)
         if values is None:
-            raise self.failed(f"the line list goes on beyond the {spec.size} elements of the block")
+            raise self.failed(
+                "the line list has unknown instructions, or goes on beyond "
+                f"the {spec.size} elements of the block"
+            )
         return self._fitting(values, spec)
 
 
 # What the instructions of a line list do, by their code. The value is 1 at first.
 _SET = 1
+_LAST = 7
 _STEP = np.array([0, 0, 1, -1, 0, 0, 1, -1, *[0] * 8])  # what is added to the value
 _ZEROS = np.array([1, 0, 0, 0, 0, 1, 0, 0, *[0] * 8])  # as many zeros
 _ENDS = np.array([0, 0, 0, 0, 0, 1, 0, 0, *[0] * 8])  # of which the last one is the value
@@ -105,7 +109,7 @@ _ONCE = np.array([0, 0, 0, 0, 0, 0, 1, 1, *[0] * 8])  # the value
 
 
 def _unlisted(words: NDArray[np.int64], size: int) -> NDArray[np.int64] | None:
-    """Carry out the instructions of a line list; None if they make more elements than there are."""
+    """Carry out the instructions of a line list; None if any is unknown, or beyond the end."""
     if not len(words):
         return np.zeros(size, np.int64)
     codes, numbers = words >> 12 & 15, words & 4095
@@ -117,6 +121,8 @@ def _unlisted(words: NDArray[np.int64], size: int) -> NDArray[np.int64] | None:
         keep = np.append(True, ~sets[:-1])
         numbers = numbers + (np.append(words[1:], 0) << 12) * sets
         codes, numbers, sets = codes[keep], numbers[keep], sets[keep]
+    if codes.max() > _LAST:
+        return None
     sums = np.cumsum(_STEP[codes] * numbers)
     if sets.any():
         last = np.maximum.accumulate(np.where(sets, np.arange(len(codes)), -1))

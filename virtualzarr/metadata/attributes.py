@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, RefusedWarning
 
 
@@ -116,6 +117,14 @@ _TYPED = {2: _Float16, 4: _Float32, 8: _Float64}
 class _NoJson(Exception):
     """A value has no JSON form."""
 
+    reason = "has no JSON form"
+
+
+class _TooMany(_NoJson):
+    """A value has more elements than the limit."""
+
+    reason = "is more than virtualzarr.config.limits.attribute_elements allows"
+
 
 def json_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
     """Return attributes as JSON values, the way xarray and netCDF users expect them.
@@ -126,7 +135,8 @@ def json_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
     Warns
     -----
     RefusedWarning
-        A value has no JSON form and was left out, or is text that is not UTF-8 and was read as
+        A value has no JSON form, or more elements than `config.limits.attribute_elements`, and was
+        left out, or is text that is not UTF-8 and was read as
         Latin-1; the message names the attribute.
 
     Examples
@@ -141,7 +151,7 @@ def json_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
             result[name] = _json(value, name)
         except _NoJson as error:
             warnings.warn(
-                f"the attribute {name!r} was left out: {error} has no JSON form",
+                f"the attribute {name!r} was left out: {error} {error.reason}",
                 RefusedWarning,
                 stacklevel=2,
             )
@@ -158,6 +168,8 @@ def _json(value: Any, name: str) -> Any:
 
 def _elements(values: NDArray[Any], name: str) -> list[Any]:
     """Return the elements of an array, which are many in some files."""
+    if values.size > config.limits.attribute_elements:
+        raise _TooMany(f"an array of {values.size} elements")
     if values.dtype.kind == "b":
         return values.tolist()
     if values.ndim == 1 and values.dtype.kind in "iu":

@@ -12,6 +12,7 @@ import numpy as np
 from virtualzarr.codecs.numbers import is_narrow, number_of
 from virtualzarr.codecs.scalars import native, number_from_json, number_to_json
 from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.limits import check_count
 from virtualzarr.metadata import dtypes_plugins as plugins
 from virtualzarr.metadata import repair
 from virtualzarr.metadata.documents import member, short
@@ -50,6 +51,8 @@ def fill_from_json(
     ------
     MetadataError
         The value is not one that the data type permits.
+    UnsupportedError
+        Elements have more bytes than `config.limits.element_bytes`.
 
     Examples
     --------
@@ -58,6 +61,7 @@ def fill_from_json(
     >>> fill_from_json(18446744073709551615, np.dtype("u8"), 2)
     np.uint64(18446744073709551615)
     """
+    _check_size(dtype)
     if zarr_format == 2:
         if value is None:
             return None
@@ -253,12 +257,15 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
     ------
     MetadataError
         `value` is not representable in `dtype`.
+    UnsupportedError
+        Elements have more bytes than `config.limits.element_bytes`.
 
     Examples
     --------
     >>> to_scalar(0, np.dtype("f4")), to_scalar("ab", np.dtype("S4"))
     (np.float32(0.0), np.bytes_(b'ab'))
     """
+    _check_size(dtype)
     if value is None or (isinstance(value, np.generic) and _is_one(value, dtype)):
         return value
     if dtype.kind == "O":
@@ -277,6 +284,11 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
     if result is None:
         raise MetadataError(f"the fill value {short(value)} does not fit the data type {dtype}")
     return result
+
+
+def _check_size(dtype: np.dtype) -> None:
+    """Refuse elements that are larger than the limit: a short document can claim gigabytes."""
+    check_count("element_bytes", dtype.itemsize, "bytes of an element")
 
 
 def _is_one(value: np.generic, dtype: np.dtype) -> bool:
@@ -391,6 +403,7 @@ def zero_of(dtype: np.dtype) -> Any:
     >>> zero_of(np.dtype("i4")), zero_of(np.dtype("U3"))
     (np.int32(0), np.str_(''))
     """
+    _check_size(dtype)
     kind = vlen_kind(dtype)
     if dtype.kind == "O":
         return kind() if kind else None

@@ -43,7 +43,7 @@ from virtualzarr.stores.store import (
 _DAMAGED = (
     *(OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
     *(NotImplementedError, RuntimeError),  # encrypted, or compressed in a way unknown here
-    *(UnicodeDecodeError, struct.error),
+    *(UnicodeDecodeError, struct.error),  # names and extra fields
 )
 
 _DOCUMENTS = frozenset(("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"))
@@ -184,6 +184,7 @@ class ZipStore:
             entry = archive.NameToInfo.get(key)
             if entry is None:
                 return None
+            _check_document(entry, f"{self.uri}/{key}")
             try:
                 self._check_size(archive, entry)
                 return sliced(archive.read(entry), byte_range)
@@ -288,6 +289,17 @@ class ZipStore:
                 self.delete(key)
             elif new is not old:
                 self.set(key, new)
+
+
+def _check_document(entry: zipfile.ZipInfo, file: str) -> None:
+    """Refuse large metadata that few compressed bytes unpack to."""
+    name, most = entry.filename.rsplit("/", 1)[-1], config.limits.document_bytes
+    if entry.compress_size < entry.file_size > most and name in _DOCUMENTS:
+        raise UnsupportedError(
+            f"{entry.file_size} bytes of a metadata document are more than "
+            f"virtualzarr.config.limits.document_bytes allows, {most}",
+            file=file,
+        )
 
 
 def member_begin(header: Buffer, entry: zipfile.ZipInfo) -> int:

@@ -290,7 +290,7 @@ def test_line_lists(runs):
 @pytest.mark.parametrize(
     "words",
     [[], [0, 7, -100], [0, 7, -100, 9, 0, 0, 0, 0x4005], [0, 7, -100, 8, 0, 0, 0, 0x4005],
-     [0, 7, -100, 3, 0, 0, 0], [0, -7, -100, 8, 0, 0, 0, 0]],
+     [0, 7, -100, 3, 0, 0, 0], [0, -7, -100, 8, 0, 0, 0, 0], [0, 7, -100, 8, 0, 0, 0, -2]],
 )  # fmt: skip
 def test_broken_line_lists(words):
     with pytest.raises(CodecError, match="line list"):

@@ -296,3 +296,17 @@ def test_a_tree_of_more_records_than_it_says(path):
     path.write_bytes(raw)
     index, _ = read_index(path)
     assert "not 400" in index.message
+
+
+def test_a_tree_of_records_without_a_root(path):
+    """Chunks that an index has lost do not read as the fill value."""
+    written(path, [(k, 0) for k in range(500)], (1, 1), shape=(500, 1), maxshape=(None, None))
+    raw = bytearray(path.read_bytes())
+    header = raw.index(b"BTHD")
+    raw[header + 16 : header + 24] = b"\xff" * 8
+    raw[header + 34 : header + 38] = struct.pack("<I", *checksums([raw[header : header + 34]]))
+    path.write_bytes(raw)
+    with pytest.raises(SourceError, match=r"records and no root.*file .*variable x"):
+        scan_all(path)
+    with h5py.File(path) as file, pytest.raises(OSError, match="addr"):
+        file["x"][...]

@@ -93,6 +93,8 @@ class Tree:
         count = int.from_bytes(header[16 + wide : 18 + wide], "little")
         total = superblock.length(header, 18 + wide)
         if root == superblock.undefined:
+            if count:
+                raise SourceError(f"the v2 B-tree at {address} has {count} records and no root")
             total = 0
         if total and (not width or depth > _MAX_DEPTH or total * width > superblock.size):
             raise SourceError(f"the v2 B-tree at {address} has impossible parameters")

@@ -27,6 +27,7 @@ from virtualzarr.formats.hdf5.opened import OpenFile
 from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.types import ElementType
+from virtualzarr.limits import check_count
 from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.metadata import STRING, ArrayMetadata
 from virtualzarr.stores.files import is_url
@@ -402,6 +403,7 @@ def fill_value(dataset: Dataset, manifest: Manifest | None) -> Any:
         return manifest is None or manifest.nrefs < manifest.ncells
 
     described, element = dataset.described, dataset.element
+    check_count("element_bytes", element.dtype.itemsize, "bytes of an element")
     zero = np.zeros((), element.dtype)[()]
     if described.never_filled:
         return zero
