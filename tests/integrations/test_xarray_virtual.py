@@ -14,7 +14,7 @@ from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_arr
 from tests.combine.test_meaning import packed
 from virtualzarr import Group
 from virtualzarr.array import reader
-from virtualzarr.errors import MismatchError
+from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.metadata import json_attributes
 
 xr = pytest.importorskip("xarray")
@@ -462,3 +462,52 @@ class TestArrays:
         for wrong in (lambda a: np.concatenate([a, a[:, :1]]), lambda a: np.moveaxis(a, 5, 0)):
             with pytest.raises((ValueError, np.exceptions.AxisError)):
                 wrong(ours)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "encodings"),
+    [
+        (["ab", "c"], ["longer", "t\u00e4xt"], ({}, {})),
+        ([b"ab", b"c"], [b"longer", b"t"], ({}, {})),
+        (np.array([1, 2], "i2"), np.array([100_000, 100_001], "i4"), ({}, {})),
+        (np.array([1, 2], "f4"), np.array([3.1, 4.2]), ({}, {})),
+        ([0.5, 1.0], [1.1, 1.2], ({"dtype": "i2", "scale_factor": 0.5}, {})),
+        (
+            np.array(["2000-01-01", "2000-01-02"], "M8[ns]"),
+            np.array(["2000-01-03T06:30", "2200-01-04"], "M8[ns]"),
+            (
+                {"dtype": "i2", "units": "days since 2000-01-01"},
+                {"dtype": "i4", "units": "minutes since 2000-01-01"},
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_joined_coordinates_need_not_fit_into_the_encoding_of_the_first(
+    tmp_path, first, second, encodings, zarr_format
+):
+    paths = [tmp_path / f"{i}.zarr" for i in range(2)]
+    for path, values, encoding in zip(paths, (first, second), encodings, strict=True):
+        dataset = xr.Dataset(coords={"x": np.asarray(values)})
+        dataset["x"].encoding = dict(encoding)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dataset.to_zarr(path, zarr_format=zarr_format, consolidated=False)
+    expected = xr.concat([xr.open_dataset(path, engine="virtualzarr") for path in paths], "x")
+    joined = xr.concat([open_virtual_dataset(path) for path in paths], "x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        joined.virtualzarr.publish(tmp_path / "a.json")
+    found = xr.open_dataset(tmp_path / "a.json", engine="virtualzarr")
+    assert found["x"].values.tolist() == expected["x"].values.tolist()
+
+
+@pytest.mark.parametrize("values", [["ab", "c"], [b"ab", b"c"]])
+def test_gaps_in_texts_of_one_length_are_refused(tmp_path, values):
+    dataset = xr.Dataset({"s": ("x", np.array(values))}, coords={"x": [0, 1]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset.to_zarr(tmp_path / "a.zarr", consolidated=False)
+    gaps = open_virtual_dataset(tmp_path / "a.zarr").reindex(x=[1, 2])
+    with pytest.raises(UnsupportedError, match="gaps"):
+        gaps.virtualzarr.publish(tmp_path / "a.json")

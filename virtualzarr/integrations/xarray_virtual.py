@@ -172,7 +172,7 @@ def _array(name: str, variable: Variable) -> Array:
     data = variable._data
     if not isinstance(data, DuckArray):
         with_gaps = _without_whole_numbers(variable)
-        return _inline(name, xr.conventions.encode_cf_variable(with_gaps, name=name))
+        return _inline(name, _encoded_exactly(with_gaps, name))
     attributes = variable.attrs
     array = data.array
     stored = None if data.packed is None else _repacked(array)
@@ -213,6 +213,41 @@ def _as_floats(values: Any) -> Any:
     if all(isinstance(value, bool | float | np.bool_ | np.floating) for value in values.flat):
         return values.astype(np.float64)
     return None
+
+
+_ENCODED = (*_WHOLE, "_FillValue", "missing_value", "units", "calendar")
+"""What of a variable's encoding may change its values."""
+
+
+def _encoded_exactly(variable: Variable, name: str) -> Variable:
+    """Return a variable encoded as its encoding says, or, if that loses any value, as it is.
+
+    xarray keeps the encoding of the first of the variables that it joins, in which there may be no
+    room for longer texts, larger or finer numbers, or gaps.
+    """
+    encoded = xr.conventions.encode_cf_variable(variable, name=name)
+    if _decodes_to(encoded, variable, name):
+        return encoded
+    rest = {key: value for key, value in variable.encoding.items() if key not in _ENCODED}
+    plain = Variable(variable.dims, variable.values, variable.attrs, rest)
+    return xr.conventions.encode_cf_variable(plain, name=name)
+
+
+def _decodes_to(encoded: Variable, variable: Variable, name: str) -> bool:
+    kind, values = variable.dtype.kind, variable.values
+    decoded = xr.conventions.decode_cf_variable(
+        name,
+        encoded,
+        concat_characters=False,
+        decode_times=kind in "MO",
+        decode_timedelta=kind == "m",
+    ).values
+    if values.shape != decoded.shape:
+        return False
+    if kind in "OSU":
+        pairs = zip(values.flat, decoded.flat, strict=True)
+        return all(a == b or (a != a and b != b) for a, b in pairs)
+    return bool(np.all((values == decoded) | ((values != values) & (decoded != decoded))))
 
 
 def _named(array: Array, name: str, dims: Any, attributes: Mapping[str, Any]) -> Array:
