@@ -416,3 +416,10 @@ def test_structures_that_zarr_v2_masks():
         with pytest.raises(MismatchError, match=r"Zarr v2, where .* means missing") as caught:
             vz.concat(arrays, harmonize=harmonize)
         assert "NaN" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["S3", "U3"])
+def test_one_element_of_texts_without_axes(text):
+    array = vz.create_array({}, data=np.array(["ab", "cd", "e"], text), chunks=2)
+    for i, expected in enumerate(np.array(["ab", "cd", "e"], text)):
+        assert array.lazy[i][...] == array.lazy[i][()] == expected

@@ -377,5 +377,6 @@ class BlockCodec:
 
 def _element(block: Any, select: Any, dtype: np.dtype[Any]) -> Any:
     """Return one element of a block: a sequence as such, where elements are sequences."""
-    is_block = isinstance(block, np.ndarray | np.generic) and block.dtype == dtype
+    # A scalar of bytes or text would be indexed as such.
+    is_block = isinstance(block, np.ndarray) and block.dtype == dtype
     return block[select] if is_block else block  # codecs may have taken it out of its axes
