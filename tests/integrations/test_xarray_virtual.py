@@ -511,3 +511,12 @@ def test_gaps_in_texts_of_one_length_are_refused(tmp_path, values):
     gaps = open_virtual_dataset(tmp_path / "a.zarr").reindex(x=[1, 2])
     with pytest.raises(UnsupportedError, match="gaps"):
         gaps.virtualzarr.publish(tmp_path / "a.json")
+
+
+def test_variables_without_elements_are_published(tmp_path):
+    xr.Dataset({"a": ("t", np.arange(4.0))}).to_netcdf(tmp_path / "a.nc")
+    dataset = open_virtual_dataset(tmp_path / "a.nc").isel(t=slice(0, 0))
+    dataset.assign(b=("t", np.zeros(0))).virtualzarr.publish(tmp_path / "a.json")
+    with xr.open_dataset(tmp_path / "a.json", engine="virtualzarr") as read:
+        assert dict(read.sizes) == {"t": 0}
+        assert set(read.variables) == {"a", "b"}

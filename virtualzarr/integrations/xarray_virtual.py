@@ -266,7 +266,9 @@ def _inline(name: str, variable: Variable) -> Array:
             'objects that are no text, such as gaps, have no form; fill them: .fillna("")',
             variable=name,
         )
-    array = create_array({}, shape=values.shape, dtype=dtype, chunks=values.shape or ())
+    array = create_array(
+        {}, shape=values.shape, dtype=dtype, chunks=tuple([max(1, n) for n in values.shape])
+    )
     array[...] = values
     return _named(as_virtual(array), name, variable.dims, variable.attrs)
 

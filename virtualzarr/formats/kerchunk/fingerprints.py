@@ -23,7 +23,7 @@ class Fingerprints:
     Examples
     --------
     >>> Fingerprints({"sizes": {"a.nc": 10}, "etags": {"a.nc": "x", "b.nc": 7}}).of("a.nc")
-    FileFacts(size=10, mtime_ns=None, etag='x')
+    FileFacts(size=10, mtime_ns=None, etag='x', not_after_ns=None)
     """
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
