@@ -51,7 +51,6 @@ MASK = "has no option use_zarr_fill_value_as_mask"
 OTHER_FORMAT = "codecs are given for the format in which zarr-python writes by default"
 JSON = "attributes of references are JSON, where a scale_factor of 32 bits has 64"
 UNLIMITED = "references know no unlimited dimensions"
-RESERVED = "names that begin with __ are not published"
 GZIP = "netCDF files are not opened within gzip"
 
 DIFFERENCES = {
@@ -74,9 +73,7 @@ DIFFERENCES = {
     "TestTreesH5NetCDF::test_roundtrip_using_filelike_object": FILES,
     "TestTreesZarr::test_zarr_encoding[zarr_format=2]": OTHER_FORMAT,
     "TestTreesZarr::test_to_zarr_not_consolidated": WARNING,
-    "TestPublished::test_roundtrip_None_variable": RESERVED,
     "TestPublished::test_encoding_unlimited_dims": UNLIMITED,
-    "TestPublishedForZarr::test_roundtrip_None_variable": RESERVED,
     "TestPublishedForZarr::test_encoding_unlimited_dims": UNLIMITED,
     **{
         f"{name}::test_roundtrip_mask_and_scale[dtype1-create_{case}-create_encoded_{case}]": JSON

@@ -237,7 +237,7 @@ def _decodes_to(encoded: Variable, variable: Variable, name: str) -> bool:
     kind, values = variable.dtype.kind, variable.values
     decoded = xr.conventions.decode_cf_variable(
         name,
-        encoded,
+        encoded.copy(deep=False),  # attributes are taken out of what is decoded
         concat_characters=False,
         decode_times=kind in "MO",
         decode_timedelta=kind == "m",

@@ -13,6 +13,7 @@ from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundEr
 
 _LABELS = {"size": "size in bytes", "mtime_ns": "modification time in ns", "etag": "entity tag"}
 _DATES = ("LastModified", "last_modified", "updated", "mtime", "created")
+_SECOND = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -122,12 +123,21 @@ def differences(then: FileFacts, now: FileFacts) -> str:
     bound, date = then.not_after_ns, now.mtime_ns
     if bound is not None and date is not None and date > bound:
         return f"modified at {date} ns, which is after {bound}"
-    pairs = ((label, getattr(then, name), getattr(now, name)) for name, label in _LABELS.items())
+    pairs = (
+        (name, label, getattr(then, name), getattr(now, name)) for name, label in _LABELS.items()
+    )
     return "; ".join(
         f"{label} {a} is now {b}"
-        for label, a, b in pairs
-        if a is not None and b is not None and a != b
+        for name, label, a, b in pairs
+        if a is not None and b is not None and not _is_same(name, a, b)
     )
+
+
+def _is_same(name: str, a: Any, b: Any) -> bool:
+    if name == "mtime_ns" and (a % _SECOND == 0 or b % _SECOND == 0):
+        # HTTP tells whole seconds of a date that a directory has in full.
+        return bool(a // _SECOND == b // _SECOND)
+    return bool(a == b)
 
 
 def is_comparable(then: FileFacts, now: FileFacts) -> bool:

@@ -73,7 +73,7 @@ def test_nothing_left_is_an_error_that_names_each_array(tmp_path, http_server):
     with pytest.warns(RefusedWarning) as warned, pytest.raises(AccessError, match="local file"):
         vz.open(url, on_error="warn")
     for k in range(3):
-        assert f"variable x{k}, chunk x{k}/0]" in str(warned[k].message)
+        assert any(f"variable x{k}, chunk x{k}/0]" in str(each.message) for each in warned)
     # What is left is worth having.
     document |= {"y/.zarray": json.dumps(ARRAY), "y/0": "abcd"}
     (tmp_path / "refs.json").write_text(json.dumps(document))
