@@ -45,6 +45,11 @@ class VirtualZarrError(Exception):
         self.chunk = self.chunk or chunk
         return self
 
+    def __reduce__(self) -> Any:
+        # tblib, which dask and distributed install for all exceptions that are known by then, has
+        # copies share one `__dict__` unless there is this method: `at` would change them both.
+        return type(self), (self.message,), dict(self.__dict__)
+
     def __str__(self) -> str:
         places = {"file": self.file, "variable": self.variable, "chunk": self.chunk}
         where = ", ".join(f"{name} {place}" for name, place in places.items() if place)

@@ -268,7 +268,7 @@ def _check_status(answer: Any, url: str) -> None:
     if answer.status in MISSING:
         raise SourceNotFoundError(f"the server answered {answer.status}: no such file", file=url)
     if answer.status not in (200, 206):
-        raise StatusError(answer.status, answer.reason, url)
+        raise StatusError.of(answer, url)
 
 
 class StatusError(SourceError):
@@ -279,14 +279,20 @@ class StatusError(SourceError):
     status : int
     """
 
-    def __init__(self, status: int, reason: str | None, url: str) -> None:
-        hint = _CREDENTIALS if status in (401, 403) else ""
-        super().__init__(f"the server answered {status} {reason or ''}".rstrip() + hint, file=url)
-        self.status = status
+    status: int = 0
+
+    @classmethod
+    def of(cls, answer: Any, url: str) -> StatusError:
+        """Return the error for an answer."""
+        hint = _CREDENTIALS if answer.status in (401, 403) else ""
+        text = f"the server answered {answer.status} {answer.reason or ''}".rstrip()
+        error = cls(text + hint, file=url)
+        error.status = answer.status
+        return error
 
 
 def _transient(answer: Any, url: str) -> TransientError:
-    error = StatusError(answer.status, answer.reason, url)
+    error = StatusError.of(answer, url)
     return TransientError(error, seconds_of(answer.headers.get("Retry-After")))
 
 

@@ -65,9 +65,6 @@ def test_what_is_compressed_and_no_references(tmp_path):
             vz.open(tmp_path / name)
 
 
-@pytest.mark.xfail(
-    strict=False, reason="side by side with other tests, a warning may name another array"
-)
 def test_nothing_left_is_an_error_that_names_each_array(tmp_path, http_server):
     (tmp_path / "a.bin").write_bytes(b"abcd")
     document = refs(3, [str(tmp_path / "a.bin"), 0, 4])

@@ -249,7 +249,8 @@ class Columns:
                 cell = np.unravel_index(at, space.shape) if space.shape else ()
                 # It may be that of several arrays, each of which has a chunk of its own to name.
                 chunk = key_of(space, map(int, cell))
-                raise copy.copy(source).at(variable=space.path or "/", chunk=chunk)
+                named = copy.copy(source).at(variable=space.path or "/", chunk=chunk)
+                raise named from source.__cause__
             rows.append(source)
         remap = np.full(len(counts), -1, np.int64)
         remap[used + 2] = np.arange(len(used))
