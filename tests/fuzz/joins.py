@@ -445,9 +445,11 @@ def by_others(case: Case, target: Path, before: Any, notes: tuple[str, ...]) -> 
     if not case.chance(0.3):
         return
     import fsspec
+    import imagecodecs.numcodecs
     import xarray as xr
     import zarr
 
+    imagecodecs.numcodecs.register_codecs(verbose=False)  # as notes tell readers
     fs = fsspec.filesystem("reference", fo=str(target), asynchronous=True)
     store = zarr.storage.FsspecStore(fs, read_only=True, path="")
     if any(word in target.read_text() for word in LATER):

@@ -520,3 +520,37 @@ def test_variables_without_elements_are_published(tmp_path):
     with xr.open_dataset(tmp_path / "a.json", engine="virtualzarr") as read:
         assert dict(read.sizes) == {"t": 0}
         assert set(read.variables) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        {"dtype": "float64"},
+        {"_FillValue": -(2**60) - 1},
+        {"dtype": "i2", "scale_factor": 0.01},
+        {"dtype": "f8", "scale_factor": 1.0},
+    ],
+)
+def test_integers_that_floats_would_round_are_published_as_they_are(tmp_path, encoding):
+    values = np.array([2**60 + 1, -5, 2**53 + 1, -(2**63)])
+    dataset = xr.Dataset({"a": ("t", values, {}, encoding)})
+    dataset.virtualzarr.publish(tmp_path / "a.json")
+    with xr.open_dataset(tmp_path / "a.json", engine="virtualzarr") as read:
+        assert read["a"].dtype.kind == "i"
+        assert read["a"].values.tolist() == values.tolist()
+
+
+def test_times_whose_encoding_is_of_another_calendar_are_published(tmp_path):
+    times = np.array(["2000-01-01", "2000-02-29"], "M8[ns]")
+    encoding = {"units": "days since 1990-01-01", "calendar": "noleap"}
+    dataset = xr.Dataset({"a": ("t", times, {}, encoding)})
+    dataset.virtualzarr.publish(tmp_path / "a.json")
+    with xr.open_dataset(tmp_path / "a.json", engine="virtualzarr") as read:
+        assert read["a"].values.tolist() == times.tolist()
+
+
+def test_what_xarray_cannot_encode_is_refused():
+    cftime = pytest.importorskip("cftime")
+    values = np.array([cftime.Datetime360Day(2000, 2, 30), float("nan")], object)
+    with pytest.raises(UnsupportedError, match=r"xarray cannot encode it.*\[variable a"):
+        to_group(xr.Dataset({"a": ("t", values)}))

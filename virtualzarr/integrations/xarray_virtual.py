@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -215,22 +216,32 @@ def _as_floats(values: Any) -> Any:
     return None
 
 
+_LARGEST_IN_FLOATS = 2**53
+"""Integers up to which 64-bit floats have each one."""
+
 _ENCODED = (*_WHOLE, "_FillValue", "missing_value", "units", "calendar")
 """What of a variable's encoding may change its values."""
+
+_NOT_ENCODABLE = (ValueError, TypeError, LookupError, ArithmeticError)
+"""What xarray raises where values do not suit their encoding."""
 
 
 def _encoded_exactly(variable: Variable, name: str) -> Variable:
     """Return a variable encoded as its encoding says, or, if that loses any value, as it is.
 
     xarray keeps the encoding of the first of the variables that it joins, in which there may be no
-    room for longer texts, larger or finer numbers, or gaps.
+    room for longer texts, larger or finer numbers, or gaps, or which it cannot apply to others.
     """
-    encoded = xr.conventions.encode_cf_variable(variable, name=name)
-    if _decodes_to(encoded, variable, name):
-        return encoded
+    with suppress(*_NOT_ENCODABLE):  # then it is tried without its encoding
+        encoded = xr.conventions.encode_cf_variable(variable, name=name)
+        if _decodes_to(encoded, variable, name):
+            return encoded
     rest = {key: value for key, value in variable.encoding.items() if key not in _ENCODED}
     plain = Variable(variable.dims, variable.values, variable.attrs, rest)
-    return xr.conventions.encode_cf_variable(plain, name=name)
+    try:
+        return xr.conventions.encode_cf_variable(plain, name=name)
+    except _NOT_ENCODABLE as error:
+        raise UnsupportedError(f"xarray cannot encode it: {error}", variable=name) from error
 
 
 def _decodes_to(encoded: Variable, variable: Variable, name: str) -> bool:
@@ -247,7 +258,14 @@ def _decodes_to(encoded: Variable, variable: Variable, name: str) -> bool:
     if kind in "OSU":
         pairs = zip(values.flat, decoded.flat, strict=True)
         return all(a == b or (a != a and b != b) for a, b in pairs)
+    if kind in "iu" and decoded.dtype.kind == "f" and _is_beyond_floats(values):
+        return False
     return bool(np.all((values == decoded) | ((values != values) & (decoded != decoded))))
+
+
+def _is_beyond_floats(values: Any) -> bool:
+    """Tell whether integers may be rounded as floats, and equal to them once they are compared."""
+    return bool(np.any((values > _LARGEST_IN_FLOATS) | (values < -_LARGEST_IN_FLOATS)))
 
 
 def _named(array: Array, name: str, dims: Any, attributes: Mapping[str, Any]) -> Array:
