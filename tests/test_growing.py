@@ -256,6 +256,28 @@ def test_somebody_else_writes_meanwhile(tmp_path, files, monkeypatch):
         append(refs, files[2], "time")
 
 
+@pytest.mark.parametrize("form", [*FORMS, "zarr"])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_names_that_no_source_has_are_an_error(tmp_path, files, form, dry_run):
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.virtualize(files[:2], "time"), refs)
+    nothing = {"/nowhere": "/somewhere", str(tmp_path / "day"): "/x"}
+    with pytest.raises(MismatchError, match=f"no source is '/nowhere' .* lie in '{tmp_path}'"):
+        rename(refs, nothing, dry_run=dry_run)
+    assert rename(refs, {}, dry_run=dry_run) == {}
+    assert rename(refs, {str(files[0]): str(files[0])}, dry_run=dry_run) == {}
+    assert rename(refs, lambda name: name, dry_run=dry_run) == {}
+
+
+@pytest.mark.parametrize("old", ["", "/"])
+@pytest.mark.parametrize("new", ["", "/"])
+def test_folders_are_renamed_with_and_without_a_slash_at_the_end(tmp_path, files, old, new):
+    refs = tmp_path / "refs.json"
+    publish(vz.virtualize(files[:2], "time"), refs)
+    names = rename(refs, {f"{tmp_path}{old}": f"s3://bucket{new}"})
+    assert names == {str(file): f"s3://bucket/{file.name}" for file in files[:2]}
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_rename(tmp_path, files, form, zarr_format):

@@ -74,6 +74,15 @@ def test_a_dry_run_says_what_must_be_copied(tmp_path, capsys):
     assert vz.open(refs)["time"][:].tolist() == list(range(6))
 
 
+def test_renaming_what_no_source_is(tmp_path, files, capsys):
+    refs = str(tmp_path / "refs.json")
+    assert main(["scan", *files[:1], "-o", refs, "-q"]) == 0
+    assert main(["rename", refs, "/nowhere", "/somewhere"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no source is '/nowhere'" in err and f"the sources lie in '{tmp_path}'" in err
+
+
 def report_of(capsys):
     out, err = capsys.readouterr()
     assert err == ""

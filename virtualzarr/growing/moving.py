@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,10 @@ from virtualzarr.publish.copying import renamed
 from virtualzarr.publish.plan import make_plan
 from virtualzarr.publish.preview import Preview
 from virtualzarr.publish.references import preview, publish, write
+from virtualzarr.publish.renaming import Names, new_names
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.stores.atomic_files import exclusive_writing
 from virtualzarr.stores.files import is_url
-
-Names = Mapping[str, str] | Callable[[str], str]
 
 
 @strict_keywords()
@@ -67,6 +65,11 @@ def rename(
     dict of str to str
         New names by old ones, of all files that were renamed.
 
+    Raises
+    ------
+    MismatchError
+        No source of the references has, or lies below, any of the names.
+
     Notes
     -----
     A renamed file keeps its size in the references, but neither date nor entity tag: a copy has
@@ -77,18 +80,17 @@ def rename(
     >>> rename("air.json", {"/scratch/air": "s3://bucket/air"})  # doctest: +SKIP
     """
     uri = place_of(target)
-    naming = names if callable(names) else partial(_by_prefix, dict(names))
     if detect(uri, storage_options) == "zarr":
         return native.rename(
-            uri, naming, dry_run=dry_run, relative=relative, storage_options=storage_options
+            uri, names, dry_run=dry_run, relative=relative, storage_options=storage_options
         )
     with nullcontext() if dry_run else exclusive_writing(uri):
-        return _rename(uri, naming, dry_run, relative, storage_options)
+        return _rename(uri, names, dry_run, relative, storage_options)
 
 
 def _rename(
     uri: str,
-    naming: Callable[[str], str],
+    names: Names,
     dry_run: bool,
     relative: bool | None,
     storage_options: Mapping[str, Any] | None,
@@ -96,8 +98,7 @@ def _rename(
     """Rename sources in references, with the lock held unless nothing is written."""
     before = state_of(uri, storage_options)
     opened = open_published(uri, storage_options, "*")
-    known = [source.uri for source in sources_of(opened.node)]
-    new = {old: name for old in known if (name := naming(old)) != old}
+    new = new_names(names, [source.uri for source in sources_of(opened.node)], uri)
     relative = opened.relative if relative is None else relative
     if dry_run or (not new and relative == opened.relative):
         return new
@@ -117,16 +118,6 @@ def _rename(
     check_state(uri, before, storage_options)
     write(plan, uri, kind, [], relative=relative, storage_options=storage_options, **details)
     return new
-
-
-def _by_prefix(names: Mapping[str, str], old: str) -> str:
-    """The new name by the longest of some folders or files that a name is, or lies below."""
-    best = ""
-    for prefix in names:
-        folder = prefix if prefix.endswith("/") else f"{prefix}/"
-        if len(prefix) > len(best) and (old == prefix or old.startswith(folder)):
-            best = prefix
-    return names[best] + old[len(best) :] if best else old
 
 
 def _with_manifests(node: Array | Group, change: Callable[[Manifest], Manifest]) -> Array | Group:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,7 @@ from virtualzarr.native.places import access_of, folder_of
 from virtualzarr.nodes import open_hierarchy
 from virtualzarr.publish.copying import renamed
 from virtualzarr.publish.ome import in_zarr_format
+from virtualzarr.publish.renaming import Names, new_names
 from virtualzarr.publish.replacing import check_sources
 from virtualzarr.publish.report import PublishReport
 from virtualzarr.stores import Store, open_store
@@ -321,7 +322,7 @@ def append(
 @strict_keywords()
 def rename(
     target: Any,
-    naming: Callable[[str], str],
+    names: Names,
     *,
     dry_run: bool = False,
     relative: bool | None = None,
@@ -332,8 +333,8 @@ def rename(
     Parameters
     ----------
     target : path, URL, mutable mapping or store
-    naming : callable
-        Gives the new name of a file.
+    names : mapping of str to str, or callable
+        New names by old ones, also of folders, or what returns the new name of a file.
     dry_run : bool
         Whether nothing is written.
     relative : bool, optional
@@ -348,16 +349,16 @@ def rename(
     """
     store = open_store(target, storage_options)
     if dry_run:
-        return _rename(store, naming, relative, storage_options, write=False)
+        return _rename(store, names, relative, storage_options, write=False)
     check_writable(store)
     with hierarchy_lock(store):
         settle(*topmost(store, "")[:2])
-        return _rename(store, naming, relative, storage_options, write=True)
+        return _rename(store, names, relative, storage_options, write=True)
 
 
 def _rename(
     store: Store,
-    naming: Callable[[str], str],
+    names: Names,
     relative: bool | None,
     storage_options: Mapping[str, Any] | None,
     *,
@@ -375,7 +376,7 @@ def _rename(
         raise UnsupportedError("there are no references in it", file=store.uri)
     parts = [part for array in arrays.values() for part in native_chunks(array).parts()]
     known = dict.fromkeys(uri for part in parts for uri, *_ in part.uris())
-    new = {old: name for old in known if (name := naming(old)) != old}
+    new = new_names(names, known, store.uri)
     if write and (new or relative is not None):
         change = partial(renamed, name=lambda old: new.get(old, old))
         top, root, inner = topmost(store, "")

@@ -1,0 +1,74 @@
+"""New names for source files: by prefixes of paths and URLs, or by a callable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from virtualzarr.errors import MismatchError
+
+Names = Mapping[str, str] | Callable[[str], str]
+
+_SHOWN = 3
+
+
+def new_names(names: Names, uris: Iterable[str], references: str) -> dict[str, str]:
+    """Return new names by old ones, of the files whose names change.
+
+    Parameters
+    ----------
+    names : mapping of str to str, or callable
+        New URLs or paths by old ones, also of folders: the longest that fits counts. Or what
+        returns the new name for an old one.
+    uris : iterable of str
+        The files that are referred to.
+    references : str
+        Where the references are, for errors.
+
+    Raises
+    ------
+    MismatchError
+        None of the files is, or lies below, any that is to be renamed.
+
+    Examples
+    --------
+    >>> new_names({"/a": "s3://b", "/a/c.nc": "/d.nc"}, ["/a/b.nc", "/a/c.nc", "/e.nc"], "refs")
+    {'/a/b.nc': 's3://b/b.nc', '/a/c.nc': '/d.nc'}
+    """
+    uris = list(uris)
+    if callable(names):
+        renamed = {old: names(old) for old in uris}
+    else:
+        renamed = {
+            uri: _replace_prefix(uri, old, names[old])
+            for uri in uris
+            if (old := _longest_prefix(names, uri)) is not None
+        }
+        if names and not renamed:
+            raise MismatchError(_no_source(names, uris), file=references)
+    return {old: new for old, new in renamed.items() if new != old}
+
+
+def _longest_prefix(names: Iterable[str], uri: str) -> str | None:
+    """Return the longest of some folders or files that a name is, or lies below."""
+    fitting = (old for old in names if uri == old or uri.startswith(_as_folder(old)))
+    return max(fitting, key=len, default=None)
+
+
+def _replace_prefix(uri: str, old: str, new: str) -> str:
+    return new if uri == old else _as_folder(new) + uri[len(_as_folder(old)) :]
+
+
+def _as_folder(name: str) -> str:
+    return name if name.endswith("/") else f"{name}/"
+
+
+def _no_source(names: Iterable[str], uris: Iterable[str]) -> str:
+    """Say that nothing is renamed, and where the sources are."""
+    wanted = " or ".join(map(repr, names))
+    folders = list(dict.fromkeys(os.path.dirname(uri) for uri in uris))
+    if not folders:
+        return f"no file is renamed: the references have no source {wanted}, and no other either"
+    more = f" and {len(folders) - _SHOWN:,} other places" if len(folders) > _SHOWN else ""
+    where = ", ".join(map(repr, folders[:_SHOWN]))
+    return f"no source is {wanted}, or lies below; the sources lie in {where}{more}"
