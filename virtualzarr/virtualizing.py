@@ -276,8 +276,8 @@ class _Inputs:
         dims = {n.lower(): n for array in arrays for n in map(real_name, array.dims) if n}
         if near := get_close_matches(dim.lower(), dims, 1, _NEAR):
             raise ValueError(
-                f"no variable has a dimension {dim!r}; is {dims[near[0]]!r} meant? A new one of "
-                "that name needs coordinates (coordinate=...), or stack()"
+                f"no variable has a dimension {dim!r} (concat_dim); is {dims[near[0]]!r} meant? A "
+                "new one of that name needs coordinate=, or stack()"
             )
 
 

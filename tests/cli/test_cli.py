@@ -66,6 +66,14 @@ class TestScan:
         assert "--dim" in capsys.readouterr().err
         assert not output.exists()
 
+    def test_a_misspelt_dimension(self, archive, tmp_path, capsys):
+        output = tmp_path / "refs.json"
+        assert main(["scan", *map(str, archive), "-d", "tmie", "-o", str(output)]) == 1
+        error = capsys.readouterr().err
+        assert "'tmie' (--dim); is 'time' meant?" in error
+        assert "concat_dim" not in error
+        assert "coordinate= in Python, or stack() in Python" in error
+
     def test_chunks_that_need_a_copy(self, partial, tmp_path, capsys):
         output = tmp_path / "refs.json"
         command = ["scan", *map(str, partial), "--concat-dim", "time", "-o", str(output)]

@@ -80,7 +80,8 @@ def test_renaming_what_no_source_is(tmp_path, files, capsys):
     assert main(["rename", refs, "/nowhere", "/somewhere"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert "no source is '/nowhere'" in err and f"the sources lie in '{tmp_path}'" in err
+    assert "no source is '/nowhere'" in err
+    assert f"the sources lie in '{tmp_path}'" in err
 
 
 def report_of(capsys):

@@ -526,6 +526,28 @@ def test_what_copies_in_v2_cannot_say_is_said_in_v3(tmp_path):
         group.publish(tmp_path / "a.json", copy=True, zarr_format=2)
 
 
+@pytest.mark.parametrize("name", ["a.parq", "a.icechunk", "a.json"])
+@pytest.mark.parametrize("copy", [True, False])
+def test_forms_that_hold_chunks_of_several_shapes_are_named(tmp_path, name, copy):
+    parts = [
+        vz.create_array(tmp_path / f"{n}.zarr", data=np.arange(n), chunks=4) for n in (8, 6, 5)
+    ]
+    group = Group({}, {"x": vz.concat(parts), "y": vz.concat(parts)})
+    options = {"zarr_format": 2} if name == "a.json" else {}
+    with pytest.raises(PublishError) as caught:
+        group.publish(tmp_path / name, copy=copy, **options)
+    text = str(caught.value)
+    assert text.startswith("2 arrays cannot be published: x, y: chunks have several shapes")
+    for remedy in ("JSON of Zarr v3", "native form", "copy(chunks=...)", "copy=True keeps"):
+        assert text.count(remedy) == 1
+    # What is said there holds.
+    for other in ("b.json", "b.zarr"):
+        group.publish(tmp_path / other, copy=True)
+        assert vz.open(tmp_path / other)["x"][...].tolist() == group["x"][...].tolist()
+    vz.copy(group, tmp_path / "c.zarr", chunks=4)
+    assert vz.open(tmp_path / "c.zarr").publish(tmp_path / name, **options).arrays == 2
+
+
 @pytest.mark.parametrize("form", ["json", "parquet", "icechunk"])
 def test_chunks_that_cannot_be_copied_are_left_out(tmp_path, form):
     if form == "icechunk":

@@ -5,16 +5,25 @@ from __future__ import annotations
 import argparse
 import re
 
-_ASSIGNMENT = re.compile(r"""\b([a-z_]+)=(True\b|"[^"\s]*"|'[^'\s]*'|\[[^]]*\]|(?=[\s,.;:)]|$))""")
+_ASSIGNMENT = re.compile(
+    r"""\b([a-z_]+)=(True\b|\d+\b|"[^"\s]*"|'[^'\s]*'|\[[^]]*\]|(?=[\s,.;:)]|$))"""
+)
+_CALL = re.compile(r"(?<![\w.])([a-z_]+)\((?:([a-z_]+)=\.\.\.)?\)")
 _ALIASES = {"concat_dim": "dim", "dims": "dim"}
 _CHOICES = {("duplicates", "skip"): "skip_duplicates"}
 _FLAGS = {"harmonize": {"packing", "time", "fill"}}  # what an option without a value stands for
+_COMMANDS = {"append", "check", "convert", "copy", "rename"}  # functions that are commands, too
+_NO_OPTIONS = {
+    "combine", "combine_attrs", "compat", "coordinate", "drop_variables", "dtype", "gaps",
+    "missing", "overlap", "preprocess",
+}  # fmt: skip
+"""Arguments that no command has an option for. Other assignments may be part of what is shown."""
 
 
 def in_options(text: str, parser: argparse.ArgumentParser) -> str:
     """Return a message with the options of a command for arguments of functions.
 
-    Arguments that the command has no option for stay as they are.
+    What no command has an option for, is said to be of Python.
 
     Examples
     --------
@@ -22,12 +31,14 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
     >>> for option in ("--copy", "--on-error", "--skip-duplicates", "--dim"):
     ...     _ = parser.add_argument(option)
     >>> in_options('publish with copy=True, or on_error="warn"; dtype= is another way', parser)
-    'publish with --copy, or --on-error warn; dtype= is another way'
+    'publish with --copy, or --on-error warn; dtype= in Python is another way'
+    >>> in_options("copy(chunks=...) rewrites them; or stack()", parser)
+    'virtualzarr copy --chunks rewrites them; or stack() in Python'
     >>> in_options('duplicates="skip" leaves them out; concat_dim is missing', parser)
     '--skip-duplicates leaves them out; --dim is missing'
     >>> _ = parser.add_argument("--harmonize", action="store_true")
     >>> in_options("harmonize=['packing', 'time'] resolves that, harmonize='unmask' this", parser)
-    "--harmonize resolves that, harmonize='unmask' this"
+    "--harmonize resolves that, harmonize='unmask' in Python this"
     """
     names = {
         action.dest: next(o for o in action.option_strings if o.startswith("--"))
@@ -41,13 +52,20 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
             return names[choice]
         option = names.get(_ALIASES.get(name, name))
         if option is None:
-            return match[0]
+            return f"{match[0]} in Python" if name in _NO_OPTIONS else match[0]
         if name in _FLAGS and value != "True":
-            return option if _FLAGS[name].issuperset(re.findall(r"\w+", value)) else match[0]
+            is_same = _FLAGS[name].issuperset(re.findall(r"\w+", value))
+            return option if is_same else f"{match[0]} in Python"
         return option if value in ("True", "") else f"{option} {value}"
 
     def named(match: re.Match[str]) -> str:
         return names.get(_ALIASES.get(match[0], match[0]), match[0])
 
+    def called(match: re.Match[str]) -> str:
+        if match[1] not in _COMMANDS:
+            return f"{match[0]} in Python"
+        return f"virtualzarr {match[1]}" + (f" --{match[2].replace('_', '-')}" if match[2] else "")
+
+    text = _ASSIGNMENT.sub(assigned, _CALL.sub(called, text))
     # Words with an underscore are no words of the language.
-    return re.sub(r"(?<![\w-])[a-z]+_[a-z_]+(?![\w=(])", named, _ASSIGNMENT.sub(assigned, text))
+    return re.sub(r"(?<![\w-])[a-z]+_[a-z_]+(?![\w=(])", named, text)

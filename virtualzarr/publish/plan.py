@@ -73,15 +73,20 @@ class Form:
 
     def refuses(self, metadata: ArrayMetadata) -> str | None:
         """Why an array cannot be said, whatever the Zarr format, or None."""
-        if not self.any_grid and not rules.is_regular(metadata):
-            return f"{self.name} knows regular chunk grids only"
-        return None
+        if self.any_grid or rules.is_regular(metadata):
+            return None
+        name = "JSON of Zarr v2" if self.name == "json" else self.name.title()
+        return (
+            f"chunks have several shapes, and {name} holds chunks of one shape only: JSON of Zarr "
+            "v3 (a name that ends in .json) and the native form (.zarr) hold them as they are; "
+            "copy=True keeps the shapes, copy(chunks=...) writes chunks of one"
+        )
 
 
 FORMS = {
     "json": Form("json", (2, 3)),
     # pandas gives NaN for a missing URL, and fsspec takes it for one.
-    "parquet": Form("parquet", (2,), keeps_missing=False),
+    "parquet": Form("parquet", (2,), any_grid=False, keeps_missing=False),
     "icechunk": Form("icechunk", (3,), any_grid=False),
     "native": Form("native", (3,)),
 }
@@ -184,6 +189,8 @@ def make_plan(
         If arrays cannot be published so that others read them right, and `on_error` is "raise".
     """
     plan = Plan(on_error=on_error)
+    if zarr_format == 2:
+        form = replace(form, any_grid=False)
     nodes: Iterable[tuple[str, Array | Group]] = [("", node)]
     if isinstance(node, Group):
         nodes = [("", node), *node.members(max_depth=None)]
@@ -344,15 +351,19 @@ def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
 def _settle_refused(plan: Plan, on_error: str) -> None:
     if not plan.refused:
         return
-    lines = [f"{path or '/'}: {reason}" for path, reason in plan.refused.items()]
     if on_error == "raise":
-        more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+        by_reason: dict[str, list[str]] = {}
+        for path, reason in list(plan.refused.items())[:_SHOWN]:
+            by_reason.setdefault(reason, []).append(path or "/")
+        lines = [f"{', '.join(paths)}: {reason}" for reason, paths in by_reason.items()]
+        count = len(plan.refused)
+        more = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
         raise PublishError(
-            f"{many(len(lines), 'array')} cannot be published: {'; '.join(lines[:_SHOWN])}{more}",
+            f"{many(count, 'array')} cannot be published: {'; '.join(lines)}{more}",
             variable=next(iter(plan.refused)) or "/",
         )
-    for line in lines if on_error == "warn" else ():
-        warnings.warn(f"{line}; it was left out", RefusedWarning, stacklevel=4)
+    for path, reason in plan.refused.items() if on_error == "warn" else ():
+        warnings.warn(f"{path or '/'}: {reason}; it was left out", RefusedWarning, stacklevel=4)
     plan.order = [path for path in plan.order if path not in plan.refused]
 
 
