@@ -7,7 +7,15 @@ import json
 import re
 from typing import Any
 
-from virtualzarr.cli.options import mapping, opening_options, print_report, printing_options
+from virtualzarr.cli.options import (
+    add_flags,
+    add_format,
+    add_on_error,
+    add_output_options,
+    opening_options,
+    print_report,
+    printing_options,
+)
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
@@ -64,12 +72,10 @@ def add_copy(commands: Any, common: argparse.ArgumentParser) -> None:
     add("--memory", type=memory, metavar="BYTES",
         help="to be used for chunks, such as 512MB (default: 256MiB, or what one chunk takes); "
         "more may save decoding chunks several times")  # fmt: skip
-    add("--overwrite", action="store_true", help="delete an array or group that DST is already")
-    add("--format", metavar="F", help="format of SRC (default: detected)")
-    add("--on-error", choices=("raise", "warn"), default="raise",
-        help="what to do about a variable that cannot be read (default: raise)")  # fmt: skip
-    add("--output-options", type=mapping, metavar="OPTIONS",
-        help="how the URL of DST is opened (default: as --storage-options)")  # fmt: skip
+    add_flags(how, overwrite="delete an array or group that DST is already")
+    add_format(how, "SRC")
+    add_on_error(how, "read")
+    add_output_options(how, "DST")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from virtualzarr.cli.copy import add_copy
-from virtualzarr.cli.options import common_options, logging_to_stderr, opening_options
+from virtualzarr.cli.options import (
+    add_flags,
+    add_format,
+    common_options,
+    logging_to_stderr,
+    opening_options,
+)
 from virtualzarr.cli.references import add_references
 from virtualzarr.cli.wording import in_options
 
@@ -90,26 +96,30 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_info(commands: Any, common: argparse.ArgumentParser) -> None:
-    info = commands.add_parser(
-        "info", parents=[common, opening_options()], help="show what is in a file"
-    )
+    info = _add_showing(commands, common, "info", "show what is in a file")
     info.set_defaults(run=_info)
-    info.add_argument("path", metavar="PATH", help="file, directory, URL or reference file")
-    info.add_argument("node", nargs="?", default="", metavar="NODE", help="a group or array in it")
-    info.add_argument("--json", action="store_true", help="print JSON")
-    _add_format(info)
 
 
 def _add_tree(commands: Any, common: argparse.ArgumentParser) -> None:
-    tree = commands.add_parser(
-        "tree", parents=[common, opening_options()], help="show the arrays and groups in a file"
-    )
+    tree = _add_showing(commands, common, "tree", "show the arrays and groups in a file")
     tree.set_defaults(run=_tree)
-    tree.add_argument("path", metavar="PATH", help="file, directory, URL or reference file")
-    tree.add_argument("node", nargs="?", default="", metavar="NODE", help="a group or array in it")
     tree.add_argument("-L", "--level", type=_level, metavar="N", help="go no more levels deep")
-    tree.add_argument("--json", action="store_true", help="print JSON")
-    _add_format(tree)
+
+
+def _add_showing(
+    commands: Any, common: argparse.ArgumentParser, name: str, text: str
+) -> argparse.ArgumentParser:
+    """Add a command that shows what is in a file."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, parents=[common, opening_options()], help=text
+    )
+    parser.add_argument("path", metavar="PATH", help="file, directory, URL or reference file")
+    parser.add_argument(
+        "node", nargs="?", default="", metavar="NODE", help="a group or array in it"
+    )
+    add_flags(parser, json="print JSON")
+    add_format(parser)
+    return parser
 
 
 def _level(text: str) -> int:
@@ -148,10 +158,6 @@ def _completion(options: argparse.Namespace) -> int:
         ) from error
     print(shtab.complete(_parser(), options.shell))
     return OK
-
-
-def _add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", metavar="F", help="format of the files (default: detected)")
 
 
 def _opened(options: argparse.Namespace) -> Any:

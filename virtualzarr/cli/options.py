@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+Options = argparse._ActionsContainer
+"""A parser, or a group of options in one."""
+
 FORMS = ("json", "parquet", "icechunk", "native")
 
 
@@ -17,10 +20,37 @@ def _parser() -> argparse.ArgumentParser:
     return argparse.ArgumentParser(add_help=False)
 
 
+def add_flags(parser: Options, **helps: str) -> None:
+    """Add options without a value, by their names with underscores."""
+    for name, text in helps.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=text)
+
+
+def add_format(parser: Options, what: str = "the files") -> None:
+    """Add the option that names the format of files."""
+    parser.add_argument("--format", metavar="F", help=f"format of {what} (default: detected)")
+
+
+def add_output_options(parser: Options, what: str) -> None:
+    """Add the option that says how what is written is opened."""
+    parser.add_argument(
+        "--output-options", type=mapping, metavar="OPTIONS",
+        help=f"how the URL of {what} is opened (default: as --storage-options)",
+    )  # fmt: skip
+
+
+def add_on_error(parser: Options, done: str) -> None:
+    """Add the option that says what is done about variables that are in the way."""
+    parser.add_argument(
+        "--on-error", choices=("raise", "warn"), default="raise",
+        help=f"what to do about a variable that cannot be {done} (default: raise)",
+    )  # fmt: skip
+
+
 def common_options() -> argparse.ArgumentParser:
     """Return what all commands have."""
     parser = _parser()
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_flags(parser, debug="show tracebacks")
     parser.add_argument(
         "-v", "--verbose", action="count", default=0,
         help="say what is done; -vv: in every detail",
@@ -46,40 +76,29 @@ def printing_options() -> argparse.ArgumentParser:
     """Return what is printed of a result."""
     parser = _parser()
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar, no report")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_flags(parser, json="print the report as JSON")
     return parser
 
 
 def scanning_options() -> argparse.ArgumentParser:
     """Return how files are scanned and joined."""
     parser = _parser()
-    parser.add_argument("--format", metavar="F", help="format of the files (default: detected)")
-    parser.add_argument(
-        "--on-error", choices=("raise", "warn"), default="raise",
-        help="what to do about a variable that cannot be virtualized (default: raise)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--harmonize", action="store_true",
-        help="resolve differences in packing, time units and fill values",
-    )  # fmt: skip
+    add_format(parser)
+    add_on_error(parser, "virtualized")
+    add_flags(parser, harmonize="resolve differences in packing, time units and fill values")
     return parser
 
 
 def writing_options() -> argparse.ArgumentParser:
     """Return how references are written."""
     parser = _parser()
-    parser.add_argument(
-        "--dry-run", action="store_true",
-        help="write nothing; show what would be virtual and what would have to be copied",
-    )  # fmt: skip
-    parser.add_argument(
-        "--copy", action="store_true",
-        help="store anew the chunks that no other tool could read where they are",
-    )  # fmt: skip
-    parser.add_argument(
-        "--plugin-codecs", action="store_true",
-        help="readers have virtualzarr installed: chunks that are only too long need no copy",
-    )  # fmt: skip
+    add_flags(
+        parser,
+        dry_run="write nothing; show what would be virtual and what would have to be copied",
+        copy="store anew the chunks that no other tool could read where they are",
+        plugin_codecs="readers have virtualzarr installed: chunks that are only too long need no "
+        "copy",
+    )
     return parser
 
 
@@ -90,14 +109,12 @@ def placing_options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--zarr-format", type=int, choices=(2, 3), help="of the documents (default: 2 if it does)"
     )
-    parser.add_argument(
-        "--relative", action="store_true", help="name local files as seen from the references"
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true",
-        help="replace what is there, whatever it is, but never a file that is referred to "
+    add_flags(
+        parser,
+        relative="name local files as seen from the references",
+        overwrite="replace what is there, whatever it is, but never a file that is referred to "
         "(default: only references of the same form)",
-    )  # fmt: skip
+    )
     return parser
 
 

@@ -7,7 +7,8 @@ import os
 from typing import Any
 
 from virtualzarr.cli.options import (
-    mapping,
+    add_flags,
+    add_output_options,
     opening_options,
     placing_options,
     print_report,
@@ -39,10 +40,7 @@ def _add_making(
     _add_files(parser)
     parser.add_argument("-o", "--output", required=True, metavar="REFS", help="what to write")
     _add_dim(parser, required=required)
-    parser.add_argument(
-        "--output-options", type=mapping, metavar="OPTIONS",
-        help="how the URL of REFS is opened (default: as --storage-options)",
-    )  # fmt: skip
+    add_output_options(parser, "REFS")
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +62,7 @@ def _add_append(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     append.add_argument("target", metavar="REFS", help="references to be added to")
     _add_files(append)
     _add_dim(append, required=True)
-    append.add_argument(
-        "--skip-duplicates", action="store_true", help="leave out files that are there already"
-    )
+    add_flags(append, skip_duplicates="leave out files that are there already")
 
 
 def _add_check(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -75,14 +71,11 @@ def _add_check(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     )
     check.set_defaults(run=_check)
     check.add_argument("path", metavar="REFS", help="references")
-    check.add_argument(
-        "--deep", action="store_true",
-        help="read bytes, too: compare digests that the references have, and decode all chunks",
-    )  # fmt: skip
-    check.add_argument(
-        "--dry-run", action="store_true",
-        help="ask for no file; show how many would be asked for, and where they are",
-    )  # fmt: skip
+    add_flags(
+        check,
+        deep="read bytes, too: compare digests that the references have, and decode all chunks",
+        dry_run="ask for no file; show how many would be asked for, and where they are",
+    )
 
 
 def _add_convert(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
@@ -102,7 +95,7 @@ def _add_rename(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
     rename.add_argument("target", metavar="REFS", help="references")
     rename.add_argument("old", metavar="OLD", help="URL or path of a file or a folder")
     rename.add_argument("new", metavar="NEW", help="what it is called from now on")
-    rename.add_argument("--dry-run", action="store_true", help="write nothing")
+    add_flags(rename, dry_run="write nothing")
 
 
 def _opening(options: argparse.Namespace) -> dict[str, Any]:
