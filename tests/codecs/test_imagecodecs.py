@@ -334,3 +334,26 @@ def test_null_members_are_dropped():
     assert pipeline.to_v3() == [
         {"name": "imagecodecs_jpeg2k", "configuration": {"level": 5, "mct": True}}
     ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "level", "number"),
+    [("r", 8, 2), ("p", 12, 3), ("a", 0.01, 4), ("R", None, 5), ("reversible", None, 5)],
+)
+def test_names_of_zfp_modes_do_not_depend_on_the_version(mode, level, number):
+    block = np.random.default_rng(0).normal(size=(9, 10)).astype("f4")
+    fields = {"mode": mode} | ({} if level is None else {"level": level})
+    named = Pipeline([make("imagecodecs_zfp", **fields)]).for_block(block.shape, "f4")
+    counted = Pipeline([make("imagecodecs_zfp", **(fields | {"mode": number}))])
+    stream = bytes(named.encode(block))
+    assert stream == bytes(counted.for_block(block.shape, "f4").encode(block))
+    assert stream == bytes(imagecodecs.zfp_encode(block, level, mode=number, header=True))
+    if mode == "R":
+        np.testing.assert_array_equal(named.decode(stream), block)
+
+
+@pytest.mark.parametrize("mode", ["nothing", 99])
+def test_modes_that_imagecodecs_does_not_have(mode):
+    codec = Pipeline([make("imagecodecs_zfp", mode=mode)]).for_block((4,), "f4")
+    with pytest.raises(CodecError, match="imagecodecs_zfp"):
+        codec.encode(np.zeros(4, "f4"))

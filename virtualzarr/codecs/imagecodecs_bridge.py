@@ -192,7 +192,7 @@ class _Bridged(Codec):
             return function(*args, **kwargs)
         except NotImplementedError as error:
             raise UnsupportedError(f"codec {self.name}: imagecodecs cannot: {error}") from error
-        except (RuntimeError, ValueError, TypeError, IndexError, OverflowError) as error:
+        except (RuntimeError, ValueError, TypeError, LookupError, OverflowError) as error:
             out = kwargs.get("out")
             need = "" if out is None else f"; the block needs {out.nbytes} bytes"
             raise self.failed(f"{str(error) or type(error).__name__}{need}") from error

@@ -202,6 +202,13 @@ class Fax(_Layout):
 class Shaped(_Layout):
     """Codecs whose decoder is told shape and dtype."""
 
+    def options(self, encode: bool) -> dict[str, Any]:
+        """Return the members for decoding or encoding."""
+        found = super().options(encode)
+        if self.short == "zfp" and isinstance(mode := found.get("mode"), str):
+            found["mode"] = zfp.MODE_NUMBERS.get(mode, mode)
+        return found
+
     def decode(self, data: Buffer, spec: Spec) -> Block:
         """Return the block."""
         out = allocate(spec.shape, spec.dtype)

@@ -8,13 +8,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1, nbytes_of
-from virtualzarr.codecs.imagecodecs_bridge import library
 from virtualzarr.codecs.scratch import allocate
-from virtualzarr.codecs.zfp import decode_stream, read_header
+from virtualzarr.codecs.zfp import (
+    FIXED_ACCURACY,
+    FIXED_PRECISION,
+    FIXED_RATE,
+    REVERSIBLE,
+    decode_stream,
+    encode_stream,
+    read_header,
+)
 from virtualzarr.errors import MissingDependencyError
 
-# As ZFP numbers them: the member of the configuration that says how much, and imagecodecs' name.
-_ZFP_MODES = {2: ("rate", "r"), 3: ("precision", "p"), 4: ("tolerance", "a")}
+# The member of the configuration that says how much.
+_ZFP_MODES = {FIXED_RATE: "rate", FIXED_PRECISION: "precision", FIXED_ACCURACY: "tolerance"}
 
 
 class _Numeric(ArrayBytes):
@@ -39,10 +46,10 @@ class Zfpy(_Numeric):
 
     def validate(self) -> None:
         """Check the mode."""
-        mode = self.configuration.get("mode", 4)
+        mode = self.configuration.get("mode", FIXED_ACCURACY)
         if mode not in _ZFP_MODES:
             raise self.bad(f"mode must be one of {sorted(_ZFP_MODES)}, not {mode!r}")
-        for name, _ in _ZFP_MODES.values():
+        for name in _ZFP_MODES.values():
             if not isinstance(self.configuration.get(name, -1), int | float):
                 raise self.bad(f"{name} must be a number, not {self.configuration[name]!r}")
 
@@ -62,16 +69,11 @@ class Zfpy(_Numeric):
         numbers = self._numbers(spec)
         if not 1 <= block.ndim <= 4:
             raise self.bad(f"compresses arrays of one to four dimensions, not {block.ndim}")
-        name, mode = _ZFP_MODES[self.configuration.get("mode", 4)]
-        level = self.configuration.get(name, -1)
+        mode = self.configuration.get("mode", FIXED_ACCURACY)
+        level = self.configuration.get(_ZFP_MODES[mode], -1)
         if level < 0:
-            mode, level = "R", None
-        try:
-            return library(self.name).zfp_encode(
-                np.ascontiguousarray(block).view(numbers), level, mode=mode, header=True
-            )
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise self.failed(f"cannot compress ({error})") from error
+            mode, level = REVERSIBLE, None
+        return encode_stream(self, np.ascontiguousarray(block).view(numbers), mode, level)
 
 
 class Pcodec(_Numeric):

@@ -129,12 +129,26 @@ def decode_stream(codec: Codec, stream: Buffer, header: Header) -> Block:
     return out
 
 
-# The member of the configuration that says how much, and imagecodecs' name of the mode.
-_MODES: dict[str, tuple[str, str]] = {
-    "fixed_rate": ("rate", "r"),
-    "fixed_precision": ("precision", "p"),
-    "fixed_accuracy": ("tolerance", "a"),
-    "reversible": ("", "R"),
+# By number, as versions of imagecodecs have different names for the modes.
+FIXED_RATE, FIXED_PRECISION, FIXED_ACCURACY, REVERSIBLE = range(2, 6)
+MODE_NUMBERS = {
+    "fixed_rate": FIXED_RATE,
+    "fixed_precision": FIXED_PRECISION,
+    "fixed_accuracy": FIXED_ACCURACY,
+    "reversible": REVERSIBLE,
+    "r": FIXED_RATE,
+    "p": FIXED_PRECISION,
+    "a": FIXED_ACCURACY,
+    "R": REVERSIBLE,
+}
+"""Names of modes in metadata: those of the codec `zfp`, and the letters of imagecodecs."""
+
+# The member of the configuration that says how much.
+_MODES = {
+    "fixed_rate": "rate",
+    "fixed_precision": "precision",
+    "fixed_accuracy": "tolerance",
+    "reversible": "",
 }
 _EXPERT = ("minbits", "maxbits", "maxprec", "minexp")
 
@@ -155,7 +169,7 @@ class Zfp(ArrayBytes):
         mode = fields.get("mode")
         if mode not in (*_MODES, "expert"):
             raise self.bad(f"mode must be one of {', '.join(_MODES)} and expert, not {mode!r}")
-        names = _EXPERT if mode == "expert" else tuple(filter(None, _MODES[mode][:1]))
+        names = _EXPERT if mode == "expert" else tuple(filter(None, [_MODES[mode]]))
         if set(fields) != {"mode", *names}:
             raise self.bad(f"mode {mode} has the members {list(names)}, not {sorted(fields)}")
         for name in names:
@@ -191,8 +205,9 @@ class Zfp(ArrayBytes):
                 mode |= value << shift
                 shift += width
             return mode
-        name, letter = _MODES[fields["mode"]]
-        return _mode_of(self.name, letter, fields.get(name), dtype.str, ndim)
+        mode = fields["mode"]
+        level = fields.get(_MODES[mode])
+        return _mode_of(self.name, MODE_NUMBERS[mode], level, dtype.str, ndim)
 
     def decode(self, data: Buffer, spec: Spec) -> Block:
         """Return the block."""
@@ -207,8 +222,9 @@ class Zfp(ArrayBytes):
             raise UnsupportedError(f"codec {self.name}: encoding in expert mode is not supported")
         shape = self._shape(spec)
         numbers = self._promoted(np.ascontiguousarray(block).reshape(shape), spec.dtype)
-        name, letter = _MODES[self.configuration["mode"]]
-        stream = _encoded(self, numbers, letter, self.configuration.get(name))
+        mode = self.configuration["mode"]
+        level = self.configuration.get(_MODES[mode])
+        stream = encode_stream(self, numbers, MODE_NUMBERS[mode], level)
         header = read_header(stream)
         assert header is not None
         rest = int.from_bytes(stream, "little") >> header.length
@@ -245,18 +261,19 @@ def _demoted(block: Block, dtype: np.dtype[Any]) -> Block:
         return block.astype(dtype, copy=False)
 
 
-def _encoded(codec: Codec, block: Block, letter: str, level: Any) -> bytes:
+def encode_stream(codec: Codec, block: Block, mode: int, level: Any) -> bytes:
+    """Return the stream of an array, with its header."""
     try:
-        return bytes(library(codec.name).zfp_encode(block, level, mode=letter, header=True))
+        return bytes(library(codec.name).zfp_encode(block, level, mode=mode, header=True))
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise codec.failed(f"cannot compress ({error})") from error
 
 
 @lru_cache(maxsize=256)
-def _mode_of(name: str, letter: str, level: Any, dtype: str, ndim: int) -> int:
+def _mode_of(name: str, mode: int, level: Any, dtype: str, ndim: int) -> int:
     """Return a mode as the library writes it: it depends on type and dimensions, not on data."""
     codec = Zfp(name, {"mode": "reversible"})
-    stream = _encoded(codec, np.zeros((1,) * ndim, dtype), letter, level)
+    stream = encode_stream(codec, np.zeros((1,) * ndim, dtype), mode, level)
     header = read_header(stream)
     assert header is not None
     bits = int.from_bytes(stream[:19], "little") & (1 << header.length) - 1
