@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,9 +16,10 @@ from virtualzarr.combine.meaning import with_units_of_bounds
 from virtualzarr.combine.options import Options
 from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.values import check_equal, check_order, differing_values
-from virtualzarr.errors import VirtualZarrError
+from virtualzarr.errors import RefusedWarning, VirtualZarrError
 from virtualzarr.group import Group
 from virtualzarr.metadata.dimensions import joined_names
+from virtualzarr.metadata.ome_axes import joined_attributes
 from virtualzarr.metadata.portable import with_typed_mask
 
 REFERRING = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
@@ -26,6 +28,16 @@ REFERRING = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measu
 
 class Join(Protocol):
     """How variables are joined."""
+
+    @property
+    def dim(self) -> str | None:
+        """The dimension along which they are joined, if it has a name."""
+        ...
+
+    @property
+    def axis(self) -> int | None:
+        """The number of that axis, where it has none, or is new."""
+        ...
 
     def changes(self, node: Array | Group) -> bool:
         """Tell whether a variable is joined, or is one that stays as it is."""
@@ -86,7 +98,20 @@ def join_groups(
         if joined is not None:
             members[name] = joined
     attributes = combined_attributes([group.attrs for group in groups], options.combine_attrs)
-    return Group(attributes, members, groups[0].path, refused)
+    joined_group = Group(attributes, members, groups[0].path, refused)
+    return _describe_images(joined_group, join, path)
+
+
+def _describe_images(group: Group, join: Join, path: str) -> Group:
+    """Have OME-Zarr metadata say what was joined, or leave out what they cannot say."""
+    if not {"multiscales", "ome"} & set(group.attrs):
+        return group
+    dims = {name: node.dims for name, node in group.members(None) if isinstance(node, Array)}
+    attributes, left_out = joined_attributes(group.attrs, dims, join.dim, join.axis)
+    for why in left_out:
+        message = f"{path or '/'}: the attribute {why}; it was left out"
+        warnings.warn(message, RefusedWarning, stacklevel=2)
+    return group.replace(attributes)
 
 
 def _with_absent(

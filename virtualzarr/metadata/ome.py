@@ -47,10 +47,10 @@ def ome_changes(
     """
     attributes: dict[str, dict[str, Any]] = {}
     dims: dict[str, Names] = {}
-    if any(_PLATES & {*group, *_namespace(group)} for group in groups.values()):
+    if any(_PLATES & {*group, *namespace_of(group)} for group in groups.values()):
         return attributes, dims
     for path, group in groups.items():
-        if zarr_format == 2 and _namespace(group).get("version") == "0.5":
+        if zarr_format == 2 and namespace_of(group).get("version") == "0.5":
             attributes[path] = _as_04(group)
         elif zarr_format == 3 and "ome" not in group:
             names = _level_names(group, path, arrays)
@@ -68,21 +68,22 @@ def level_paths(group: Attributes) -> list[str]:
     >>> level_paths({"ome": {"multiscales": [{"datasets": [{"path": "0"}, {"path": "1"}]}]}})
     ['0', '1']
     """
-    images = _namespace(group).get("multiscales", group.get("multiscales"))
+    images = namespace_of(group).get("multiscales", group.get("multiscales"))
     found = [
         each.get("path")
-        for image in _objects(images)
-        for each in _objects(image.get("datasets"))
+        for image in as_objects(images)
+        for each in as_objects(image.get("datasets"))
     ]  # fmt: skip
     return [path for path in found if isinstance(path, str)]
 
 
-def _namespace(group: Attributes) -> Attributes:
+def namespace_of(group: Attributes) -> Attributes:
+    """Return what a group has below ``ome``."""
     found = group.get("ome")
     return found if isinstance(found, Mapping) else {}
 
 
-def _objects(value: Any) -> list[Attributes]:
+def as_objects(value: Any) -> list[Attributes]:
     """Return the elements of a list if all of them are objects, else none."""
     good = isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
     return value if good else []
@@ -95,9 +96,9 @@ def _level_names(
     if "multiscales" not in group:
         return {} if group.get("bioformats2raw.layout") == 3 else None
     lead = f"{path}/" if path else ""
-    images, found = _objects(group["multiscales"]), dict[str, Names]()
+    images, found = as_objects(group["multiscales"]), dict[str, Names]()
     for image in images:
-        axes: tuple[Any, ...] = tuple(axis.get("name") for axis in _objects(image.get("axes")))
+        axes: tuple[Any, ...] = tuple(axis.get("name") for axis in as_objects(image.get("axes")))
         levels = [f"{lead}{name}" for name in level_paths({"multiscales": [image]})]
         if (
             image.get("version") != "0.4"
@@ -114,18 +115,19 @@ def _level_names(
 def _as_05(group: Attributes) -> dict[str, Any]:
     moved: dict[str, Any] = {name: group[name] for name in _NAMES if name in group}
     if "multiscales" in moved:
-        moved["multiscales"] = [_without(image, "version") for image in moved["multiscales"]]
-    return {**_without(group, *_NAMES), "ome": {"version": "0.5", **moved}}
+        moved["multiscales"] = [without(image, "version") for image in moved["multiscales"]]
+    return {**without(group, *_NAMES), "ome": {"version": "0.5", **moved}}
 
 
 def _as_04(group: Attributes) -> dict[str, Any]:
-    moved = _without(group["ome"], "version")
+    moved = without(group["ome"], "version")
     if "multiscales" in moved:
         moved["multiscales"] = [
-            {**image, "version": "0.4"} for image in _objects(moved["multiscales"])
+            {**image, "version": "0.4"} for image in as_objects(moved["multiscales"])
         ]
-    return {**_without(group, "ome"), **moved}
+    return {**without(group, "ome"), **moved}
 
 
-def _without(document: Attributes, *names: str) -> dict[str, Any]:
+def without(document: Attributes, *names: str) -> dict[str, Any]:
+    """Return an object without some of its members."""
     return {name: value for name, value in document.items() if name not in names}
