@@ -99,10 +99,16 @@ class Array(ArrayProperties):
         self._known: Known | None = None
 
     @classmethod
-    def virtual(cls, metadata: ArrayMetadata, manifest: Manifest, path: str = "") -> Array:
+    def virtual(
+        cls,
+        metadata: ArrayMetadata,
+        manifest: Manifest,
+        path: str = "",
+        caching: Caching | None = None,
+    ) -> Array:
         """Make an array whose chunks lie where a manifest says."""
         check_cells(metadata, manifest)
-        return cls(metadata, ManifestChunks(manifest), path)
+        return cls(metadata, ManifestChunks(manifest), path, caching=caching)
 
     @classmethod
     def stored(

@@ -23,6 +23,10 @@ WHOLE = -1
 CANONICAL = -1
 """Decoder of a chunk that the array's own pipeline decodes to exactly its cell."""
 
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+# Of a column so small, Python's numbers cost less than calls of numpy.
+_SMALL = 16
+
 
 class Affine:
     """A column of evenly spaced numbers: `base + sum(strides * cell)`. Costs no memory per cell.
@@ -153,14 +157,12 @@ class Manifest:
         self.decoders: Sequence[Decoder] = (
             decoders if isinstance(decoders, DecoderTable) else tuple(decoders)
         )
-        self.source = _column("source", source, self.shape, np.int32)
-        self.offset = _column("offset", offset, self.shape, np.int64)
-        self.length = _column("length", length, self.shape, np.int64)
-        self.decoder = (
-            None if decoder is None else _column("decoder", decoder, self.shape, np.int32)
-        )
+        self.source = _column("source", source, self.shape, _INT32)
+        self.offset = _column("offset", offset, self.shape, _INT64)
+        self.length = _column("length", length, self.shape, _INT64)
+        self.decoder = None if decoder is None else _column("decoder", decoder, self.shape, _INT32)
         corner = (*self.shape, len(self.shape))
-        self.origin = None if origin is None else _column("origin", origin, corner, np.int32)
+        self.origin = None if origin is None else _column("origin", origin, corner, _INT32)
         _check_range("source", self.source, -1, len(sources) - 1)
         _check_range("offset", self.offset, 0, None)
         _check_range("length", self.length, -1, None)
@@ -281,7 +283,9 @@ class Manifest:
         )
 
 
-def _column(name: str, values: Any, shape: tuple[int, ...], dtype: type) -> Any:
+def _column(name: str, values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    if type(values) is np.ndarray and values.dtype is dtype and values.shape == shape:
+        return values
     if isinstance(values, Affine):
         if values.shape != shape:
             raise BadReferenceError(f"column {name} has shape {values.shape}, not {shape}")
@@ -292,7 +296,7 @@ def _column(name: str, values: Any, shape: tuple[int, ...], dtype: type) -> Any:
     if array.dtype != dtype and array.size:
         limits = np.iinfo(dtype)
         if int(array.min()) < limits.min or int(array.max()) > limits.max:
-            raise BadReferenceError(f"column {name} holds numbers that {np.dtype(dtype)} cannot")
+            raise BadReferenceError(f"column {name} holds numbers that {dtype} cannot")
     try:
         array = array.astype(dtype, copy=False)
         return np.broadcast_to(array, shape) if array.shape != shape else array
@@ -305,7 +309,11 @@ def _column(name: str, values: Any, shape: tuple[int, ...], dtype: type) -> Any:
 def _check_range(name: str, column: Column, low: int, high: int | None) -> None:
     if 0 in column.shape:
         return
-    least, most = _bounds(column)
+    if type(column) is np.ndarray and column.size <= _SMALL:
+        numbers = column.reshape(-1).tolist()
+        least, most = min(numbers), max(numbers)
+    else:
+        least, most = _bounds(column)
     if least < low or (high is not None and most > high):
         raise BadReferenceError(
             f"column {name} holds numbers from {least} to {most}; allowed are {low} to {high}"
@@ -337,7 +345,7 @@ def _bounds(column: Any) -> tuple[int, int]:
     if isinstance(column, Affine):
         return column.bounds()
     small = _small(column)
-    if small.size <= 16:  # where calls of numpy cost more than Python's numbers
+    if small.size <= _SMALL:
         numbers = small.reshape(-1).tolist()
         return min(numbers), max(numbers)
     return int(small.min()), int(small.max())

@@ -25,6 +25,7 @@ _ELEMENTS = {
     "vlen-utf8": "strings, the data type is byte strings",
     "vlen-bytes": "byte strings, the data type is strings",
 }
+_DEFAULT_KEYS = KeyEncoding()
 _VLEN_CODECS = {"vlen-utf8": STRING, "vlen-bytes": BYTES}
 
 
@@ -70,7 +71,7 @@ class ArrayMetadata:
     dimension_names: tuple[str | None, ...] | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
     zarr_format: int = 3
-    key_encoding: KeyEncoding = field(default_factory=KeyEncoding)
+    key_encoding: KeyEncoding = _DEFAULT_KEYS
     extra: dict[str, Any] = field(default_factory=dict)
     storage_transformers: tuple[dict[str, Any], ...] = ()
 

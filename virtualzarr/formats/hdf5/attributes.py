@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,27 +10,25 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virtualzarr.codecs.hdf5_datatype import ARRAY, REFERENCE, SEQUENCE, STRING
+from virtualzarr.codecs.hdf5_datatype import REFERENCE, SEQUENCE, STRING
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5.datatype import (
-    base,
-    checked,
-    decoded,
-    dimensions,
-    is_text,
-    kind,
-    memory,
-    memory_type,
-    size,
+from virtualzarr.formats.hdf5.attribute_values import (
+    Address,
+    as_array,
+    count_elements,
+    find_text,
+    follow,
+    nest,
+    refuse_large,
+    refuse_unreadable,
 )
+from virtualzarr.formats.hdf5.datatype import is_text, kind, memory_type
 from virtualzarr.formats.hdf5.header import ATTRIBUTE_INFO, SPACE, TYPE, ObjectHeader, shared
 from virtualzarr.formats.hdf5.heaps import GlobalHeap
 from virtualzarr.formats.hdf5.library import Remote
 from virtualzarr.formats.hdf5.links import dense
 from virtualzarr.formats.hdf5.source import Unknown
-from virtualzarr.formats.hdf5.space import space
 from virtualzarr.formats.hdf5.superblock import Superblock
 from virtualzarr.metadata import json_attributes
 
@@ -45,15 +42,11 @@ _HIDDEN = frozenset(
 _OF_SCALES = ("CLASS", "NAME")
 
 _H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, MemoryError)
-_MAX_BYTES = 1 << 26
-# Lists without elements, which an attribute of any size has room for.
-_MAX_EMPTY = 1 << 16
-_MAX_DEPTH = 16
 _DENSE_RECORDS = 8
 _UNKNOWN = object()
+# Of JSON that no two objects may share, and of none.
+_OWN = frozenset({list, dict, object})
 _HEAD = struct.Struct("<BBHHH")
-# Of a value in the global heap: length, collection, number.
-_POINTER = struct.Struct("<IQI")
 
 Complain = Callable[[str, str], None]
 
@@ -77,10 +70,6 @@ class Attributes:
     def is_scale(self) -> bool:
         """Whether the object is an HDF5 dimension scale."""
         return self.hidden.get("CLASS") == "DIMENSION_SCALE"
-
-
-class Address(int):
-    """Address of the object header that a reference points to; -1 for one to nothing."""
 
 
 class AttributeReader:
@@ -113,6 +102,9 @@ class AttributeReader:
         attributes = Attributes()
         shown, hidden = attributes.shown, attributes.hidden
         for one in found:
+            if type(one.plain) not in _OWN:
+                shown[one.name] = one.plain
+                continue
             value = one.value
             if isinstance(value, Unknown):
                 value = self._asked(one.name, opened(one.name, value.message))
@@ -164,7 +156,7 @@ class AttributeReader:
         if extents is None:  # a null dataspace
             return "" if kind.text else []
         shape = extents + kind.inner
-        _refuse_large(shape, kind.base.itemsize)
+        refuse_large(shape, kind.base.itemsize)
         values = np.zeros(shape, kind.base)
         aid.read(values, mtype=kind.memory)
         if shape == (1,):  # netCDF keeps every single value as a list of one
@@ -192,32 +184,10 @@ class _Kind:
 def _kind(tid: Any) -> _Kind:
     from h5py import h5t
 
-    _refuse_unreadable(tid)
+    refuse_unreadable(tid)
     dtype = tid.dtype
     base, inner = dtype.subdtype or (dtype, ())
     return _Kind(base, inner, memory_type(dtype), tid.get_class() == h5t.STRING)
-
-
-def _refuse_large(shape: tuple[int, ...], itemsize: int) -> None:
-    lists = math.prod([n for n in shape if n]) if 0 in shape else 0
-    if math.prod(shape) * itemsize > _MAX_BYTES or lists > _MAX_EMPTY:
-        raise UnsupportedError(f"its shape {shape} is too large for an attribute")
-
-
-def _refuse_unreadable(tid: Any, inside: bool = False) -> None:
-    """Refuse types that have no JSON form, before h5py reads (and sometimes crashes on) them."""
-    from h5py import h5t
-
-    kind = tid.get_class()
-    if inside and (kind in (h5t.VLEN, h5t.REFERENCE) or tid.dtype.kind == "O"):
-        raise UnsupportedError("its compound type holds variable-length data or references")
-    if kind == h5t.REFERENCE and not tid.equal(h5t.STD_REF_OBJ):
-        raise UnsupportedError("region references are not supported")
-    if kind in (h5t.VLEN, h5t.ARRAY):
-        _refuse_unreadable(tid.get_super(), inside)
-    if kind == h5t.COMPOUND:
-        for index in range(tid.get_nmembers()):
-            _refuse_unreadable(tid.get_member_type(index), inside=True)
 
 
 def _objects(values: Any, oid: Any) -> Any:
@@ -252,22 +222,26 @@ class Found:
     name : str
     value : object
         As `AttributeReader` reads values, or the error that prevented it.
+    plain : object
+        The value as JSON, once `json` was asked for it.
     """
 
     name: str
     value: Any
-    _json: Any = _UNKNOWN
+    plain: Any = _UNKNOWN
 
     def json(self) -> Any:
         """Return the value as JSON; `_UNKNOWN` if it has no such form, which warns."""
-        if type(self.value) is bytes:  # the most frequent, and often the only of its kind
-            try:
-                return self.value.rstrip(b"\0").decode("utf-8")
-            except UnicodeDecodeError:
-                pass
-        if self._json is _UNKNOWN:
-            self._json = json_attributes({self.name: self.value}).get(self.name, _UNKNOWN)
-        return _copy(self._json)
+        if self.plain is _UNKNOWN:
+            if type(self.value) is bytes:  # the most frequent
+                try:
+                    self.plain = self.value.rstrip(b"\0").decode("utf-8")
+                except UnicodeDecodeError:
+                    pass
+                else:
+                    return self.plain
+            self.plain = json_attributes({self.name: self.value}).get(self.name, _UNKNOWN)
+        return _copy(self.plain)
 
 
 def _copy(value: Any) -> Any:
@@ -334,27 +308,21 @@ def _attribute(
             datatype = yield from shared(superblock, datatype, TYPE, 0)
         if head.flags & 2:
             extents = yield from shared(superblock, extents, SPACE, 0)
-        element, inner, width = _plan(datatype)
-        shape = space(extents, superblock.length_size).shape
+        element, shape, count, width = count_elements(datatype, extents, superblock.length_size)
         if shape is None:  # a null dataspace
             value = "" if kind(element) == STRING or is_text(element) else []
         else:
-            data, shape = message[start:], shape + inner
-            count = math.prod(shape)
-            if not count:
-                _refuse_large(shape, 1)
+            data = message[start:]
             if count * width > len(data):
                 raise SourceError(f"{count * width} bytes are needed, {len(data)} are stored")
-            # netCDF keeps every single value as a list of one.
-            shape = () if shape == (1,) else shape
             if kind(element) in (SEQUENCE, REFERENCE):
-                value = None if shape else _text(heap, element, width, data)
+                value = None if shape else find_text(heap, element, width, data)
                 if value is None:
-                    value = _nested((yield from _pointed(heap, element, data, count)), shape)
+                    value = nest((yield from follow(heap, element, data, count)), shape)
             elif not shape and kind(element) == STRING and not element[1] & 15:
                 value = data[:width].split(b"\0")[0]  # the most frequent, and ended by a NUL
             else:
-                value = _flat(element, data, count).reshape(shape)
+                value = as_array(element, data, count).reshape(shape)
     except VirtualZarrError as error:
         value = error
     return head.name, Found(head.shown, value)
@@ -397,100 +365,3 @@ def _head(message: bytes) -> _Head:
     name = parts[0].split(b"\0")[0]
     shown = name.decode("utf-8", "backslashreplace")
     return _Head(name, shown, flags if version > 1 else 0, parts[1], parts[2])
-
-
-@lru_cache(4096)
-def _plan(datatype: bytes) -> tuple[bytes, tuple[int, ...], int]:
-    """Return the datatype of the elements of an array type, its dimensions, and their bytes."""
-    message = checked(datatype)
-    inner: tuple[int, ...] = ()
-    while kind(message) == ARRAY:
-        inner += dimensions(message)
-        message = base(message)
-    return message, inner, size(message)
-
-
-def _flat(message: bytes, data: bytes, count: int) -> NDArray[Any]:
-    try:
-        _refuse(message)
-        return memory(message).values(data, count)
-    except VirtualZarrError:
-        raise
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UnsupportedError(f"h5py cannot read it: {error}") from error
-
-
-@lru_cache(1024)
-def _refuse(message: bytes) -> None:
-    _refuse_unreadable(decoded(message))
-
-
-def _nested(values: list[Any], shape: tuple[int, ...]) -> Any:
-    if not shape:
-        return values[0]
-    if len(shape) == 1 or not values:
-        return values
-    step = math.prod(shape[1:])
-    return [_nested(values[k * step : (k + 1) * step], shape[1:]) for k in range(shape[0])]
-
-
-def _pointed(
-    heap: GlobalHeap, message: bytes, data: bytes, count: int, depth: int = 0
-) -> Generator[Any, Any, list[Any]]:
-    """Return elements that are references or lie in the global heap."""
-    superblock, width = heap.superblock, size(message)
-    wide = superblock.address_size
-    if kind(message) == REFERENCE:
-        if message[1] & 15 == 1:
-            raise UnsupportedError("region references are not supported")
-        if message[1] & 15 or width != wide:
-            raise Unknown("references of another kind")
-        addresses = [superblock.address(data, k * width) for k in range(count)]
-        return [Address(a if a and a != superblock.undefined else -1) for a in addresses]
-    if depth > _MAX_DEPTH:
-        raise UnsupportedError(f"its sequences are nested more than {_MAX_DEPTH} deep")
-    if width != 8 + wide:
-        raise SourceError(f"a sequence has {width} bytes")
-    values: list[Any] = []
-    inner, text = base(message), is_text(message)
-    for at in range(0, count * width, width):
-        length = int.from_bytes(data[at : at + 4], "little")
-        address = superblock.address(data, at + 4)
-        stored = b""
-        if length and address and address != superblock.undefined:
-            index = int.from_bytes(data[at + 4 + wide : at + width], "little")
-            known = heap.known(address, index)
-            stored = (yield from heap.get(address, index)) if known is None else known
-            superblock.spend(len(stored))
-        else:
-            length = 0
-        if text:
-            values.append(stored[:length].split(b"\0")[0])
-        else:
-            values.append((yield from _sequence(heap, inner, length, stored, depth)))
-    return values
-
-
-def _text(heap: GlobalHeap, message: bytes, width: int, data: bytes) -> bytes | None:
-    """Return one text whose collection was read already: most are such. None for all else."""
-    if width != _POINTER.size or heap.superblock.address_size != 8 or not is_text(message):
-        return None
-    length, address, index = _POINTER.unpack_from(data)
-    stored = heap.known(address, index) if length else None
-    if stored is None:
-        return None
-    heap.superblock.spend(len(stored))
-    return stored[:length].split(b"\0")[0]
-
-
-def _sequence(
-    heap: GlobalHeap, message: bytes, length: int, data: bytes, depth: int
-) -> Generator[Any, Any, Any]:
-    element, dims, width = _plan(message)
-    shape = (length, *dims)
-    count = math.prod(shape)
-    if count * width > len(data):
-        raise SourceError(f"{count * width} bytes are needed, {len(data)} are stored")
-    if kind(element) not in (SEQUENCE, REFERENCE):
-        return _flat(element, data, count).reshape(shape)
-    return _nested((yield from _pointed(heap, element, data, count, depth + 1)), shape)

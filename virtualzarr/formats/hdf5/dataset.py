@@ -28,7 +28,7 @@ from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.types import ElementType
 from virtualzarr.limits import check_count
-from virtualzarr.manifest import Decoder, Manifest, Sources
+from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata import STRING, ArrayMetadata
 from virtualzarr.stores.files import is_url
 
@@ -248,7 +248,7 @@ def _chunked(dataset: Dataset) -> _Stored:
     pipeline, decoders, decoder = _decoders(index, mask, decoding)
     manifest = Manifest(
         grid.grid_shape,
-        Sources([dataset.near.file.source]),
+        dataset.near.file.sources,
         index.source,
         index.offset,
         index.length,
@@ -404,16 +404,14 @@ def fill_value(dataset: Dataset, manifest: Manifest | None) -> Any:
 
     described, element = dataset.described, dataset.element
     check_count("element_bytes", element.dtype.itemsize, "bytes of an element")
-    zero = np.zeros((), element.dtype)[()]
-    if described.never_filled:
-        return zero
-    try:
-        value = _given_fill(described, element)
-    except UnsupportedError:
-        if needed():
-            raise
-        return zero
-    return zero if value is None else value
+    value = None
+    if not described.never_filled:
+        try:
+            value = _given_fill(described, element)
+        except UnsupportedError:
+            if needed():
+                raise
+    return np.zeros((), element.dtype)[()] if value is None else value
 
 
 def _given_fill(described: Described, element: ElementType) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -101,15 +101,15 @@ def describe(
 
 def _by_messages(found: Object, base: int, size: int, open_: Callable[[str], Remote]) -> Described:
     headers, space, layout = found.header, found.space, found.layout
-    for part in (headers, space, layout):
+    for part in (headers, space, layout, found.external):
         if isinstance(part, VirtualZarrError):
             raise part
-    assert isinstance(headers, ObjectHeader)
-    assert isinstance(space, Space)
-    assert isinstance(layout, Layout)
+    if TYPE_CHECKING:
+        assert isinstance(headers, ObjectHeader)
+        assert isinstance(space, Space)
+        assert isinstance(layout, Layout)
+        assert isinstance(found.external, tuple)
     messages = headers.messages
-    if isinstance(found.external, VirtualZarrError):
-        raise found.external
     filters = messages.get(header.FILTERS) if layout.kind == "chunked" else None
     # What is not known must be noticed now.
     given = fill(messages.get(header.FILL), messages.get(header.OLD_FILL))

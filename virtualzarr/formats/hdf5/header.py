@@ -125,14 +125,14 @@ def _parse_v1(superblock: Superblock, block: Buffer, found: list[_Message]) -> l
     unpack = _HEAD_V1.unpack_from
     while at + 8 <= size:
         kind, length, flags = unpack(block, at)
-        at += 8
-        if at + length > size:
+        start = at + 8
+        at = start + length
+        if at > size:
             raise SourceError("a message reaches over the end of its object header")
         if kind == _CONTINUATION:
-            more.append(_continuation(superblock, block[at : at + length]))
+            more.append(_continuation(superblock, block[start:at]))
         elif kind:
-            found.append((kind, flags, block[at : at + length]))
-        at += length
+            found.append((kind, flags, block[start:at]))
     return more
 
 
@@ -175,14 +175,14 @@ def _parse_v2(superblock: Superblock, block: Buffer, head: int, found: list[_Mes
     unpack = _HEAD_V2.unpack_from
     while at + head <= size:
         kind, length, flags = unpack(block, at)
-        at += head
-        if at + length > size:
+        start = at + head
+        at = start + length
+        if at > size:
             raise SourceError("a message reaches over the end of its object header")
         if kind == _CONTINUATION:
-            more.append(_continuation(superblock, block[at : at + length]))
+            more.append(_continuation(superblock, block[start:at]))
         elif kind:
-            found.append((kind, flags, block[at : at + length]))
-        at += length
+            found.append((kind, flags, block[start:at]))
     return more
 
 

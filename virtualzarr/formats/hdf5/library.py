@@ -190,7 +190,7 @@ _CLASSES = {
     "virtualzarr.formats.hdf5.external_files": ("Slot",),
     "virtualzarr.formats.hdf5.links": ("Link",),
     "virtualzarr.formats.hdf5.indexes.columns": ("ChunkIndex",),
-    "virtualzarr.formats.hdf5.attributes": ("Address",),
+    "virtualzarr.formats.hdf5.attribute_values": ("Address",),
     "virtualzarr.formats.hdf5.source": ("Unknown",),
     "virtualzarr.errors": tuple(vars(errors)),
     "numpy": ("ndarray", "dtype"),

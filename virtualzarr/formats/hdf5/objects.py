@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
@@ -54,8 +54,8 @@ class Object:
     address: int
     header: ObjectHeader | VirtualZarrError
     kind: str = ""
-    links: list[Link] | VirtualZarrError = field(default_factory=list)
-    attributes: list[attributes.Found] | VirtualZarrError = field(default_factory=list)
+    links: Sequence[Link] | VirtualZarrError = ()
+    attributes: Sequence[attributes.Found] | VirtualZarrError = ()
     space: Space | VirtualZarrError | None = None
     layout: Layout | VirtualZarrError | None = None
     index: ChunkIndex | VirtualZarrError | None = None

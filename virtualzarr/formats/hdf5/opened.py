@@ -17,7 +17,7 @@ from virtualzarr.formats.hdf5.source import ByteSource, LocalPages, Unknown
 from virtualzarr.formats.hdf5.space import Space
 from virtualzarr.formats.hdf5.walk import Outside, Walker
 from virtualzarr.formats.paging import pages_of
-from virtualzarr.manifest import Source
+from virtualzarr.manifest import Source, Sources
 from virtualzarr.stores.files import is_url
 
 
@@ -40,6 +40,11 @@ class OpenFile:
     objects: Objects | None
     library: Library
     _copies: dict[int, Copied | Exception] = field(default_factory=dict)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The table that the references into this file alone point to."""
+        return Sources([self.source])
 
     def object(self, address: int) -> Object | None:
         """Return an object; None where only the library knows the file."""

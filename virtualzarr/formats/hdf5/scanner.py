@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
+
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
+from virtualzarr.array.recheck import Caching
 from virtualzarr.errors import (
     RefusedWarning,
     SourceError,
@@ -35,6 +37,10 @@ from virtualzarr.group import Group
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import is_url
+
+# Kinds of dtypes whose scalars are told apart by their type and bytes.
+_PLAIN = frozenset("biufcSU")
+_MOST_ALIKE = 4096
 
 
 def scan(
@@ -113,6 +119,8 @@ class _Scan:
         self.on_error = on_error
         self.refused: dict[str, str] = {}
         self.growth = Growth()
+        self.caching = Caching()
+        self.alike: dict[Any, ArrayMetadata] = {}
         self.parts = Parts(access, lambda file: partial(self._refuse, file))
 
     def run(self) -> Group:
@@ -174,8 +182,9 @@ class _Scan:
         """Read everything about a group and what is in it."""
         contents = _Contents(node.path, self._attributes(part, node).shown, {})
         members: dict[str, _Variable | _Contents] = {}
+        inside = (*above, (part.key, node.address))
         for child in node.children or ():
-            member = self._member(part, child, (*above, (part.key, node.address)))
+            member = self._member(part, child, inside)
             if member is not None:
                 members[child.name] = member
         for name, member in members.items():
@@ -247,20 +256,37 @@ class _Scan:
         }
         return Group(contents.attributes, members, contents.path, refused)
 
+    def _metadata(self, values: Values, names: tuple[str, ...]) -> ArrayMetadata:
+        """Return metadata without attributes; those of datasets that are alike are checked once."""
+        metadata, key, fill = None, None, values.fill_value
+        if values.dtype.kind in _PLAIN and isinstance(fill, np.generic):
+            # What is held by an entry keeps its number. Fill values are compared by their bits:
+            # zeros have signs, and NaNs are many.
+            parts = id(values.dtype), id(values.grid), id(values.pipeline)
+            key = values.shape, parts, names, type(fill), fill.tobytes()
+            metadata = self.alike.get(key)
+        if metadata is None:
+            metadata = ArrayMetadata(
+                shape=values.shape,
+                dtype=values.dtype,
+                grid=values.grid,
+                pipeline=values.pipeline,
+                fill_value=fill,
+                dimension_names=names,
+            )
+            if key is not None and len(self.alike) < _MOST_ALIKE:
+                self.alike[key] = metadata
+        return metadata
+
     def _array(
         self, variable: _Variable, path: str, lengths: tuple[int, ...], names: tuple[str, ...]
     ) -> Array:
         values = variable.values
-        metadata = ArrayMetadata(
-            shape=values.shape,
-            dtype=values.dtype,
-            grid=values.grid,
-            pipeline=values.pipeline,
-            fill_value=values.fill_value,
-            dimension_names=names,
-            attributes=_flags(values.labels) | variable.attributes.shown,
-        )
-        array = Array.virtual(metadata, values.manifest, path)
+        attributes = variable.attributes.shown
+        if values.labels:
+            attributes = _flags(values.labels) | attributes
+        metadata = self._metadata(values, names).with_attributes(attributes)
+        array = Array.virtual(metadata, values.manifest, path, self.caching)
         if lengths != values.shape:
             described = variable.described or variable.file.describe(
                 variable.node.address, variable.node.path, variable.node.target
@@ -280,9 +306,10 @@ def _file_layout(part: Part, node: Node, described: Described, values: Values) -
     chunks = pipeline = None
     if described.layout.kind == "chunked":
         chunks = described.layout.chunk + described.element.inner
-        # A filter that is not there is no reason to refuse chunks that skip it.
-        with suppress(UnsupportedError):
+        try:
             pipeline = described.decoding().pipeline
+        except UnsupportedError:  # a filter that is not there: chunks may skip it
+            pipeline = None
     unlimited = None in limits and tuple([limit is None for limit in limits])
     if not values.labels:
         return _plain_layout(chunks, pipeline, unlimited or ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
@@ -46,7 +46,7 @@ class Limits:
     repeats: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """One dataset or group under one of its names.
 
@@ -201,7 +201,7 @@ class Walker:
         if address not in self._listed:
             found = None if self.objects is None else self.objects[address]
             if found is None or isinstance(found.header, Unknown):
-                links: list[Link] | VirtualZarrError = self.library.links(target)
+                links: Sequence[Link] | VirtualZarrError = self.library.links(target)
             else:
                 links = found.links
             if isinstance(links, Unknown):
