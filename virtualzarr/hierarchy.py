@@ -7,6 +7,7 @@ reads those sees what no longer is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from virtualzarr.errors import (
@@ -25,6 +26,7 @@ from virtualzarr.metadata import (
 )
 from virtualzarr.metadata.documents import same_json
 from virtualzarr.metadata.new import plain_json
+from virtualzarr.metadata.transformers import change_attributes
 from virtualzarr.metadata.v2 import DIMENSIONS
 from virtualzarr.models.group import GroupSpecBase
 from virtualzarr.models.known import from_documents, spec_of
@@ -339,8 +341,7 @@ def update_attributes(
         elif old is None:
             raise NodeNotFoundError(f"no Zarr array or group at {path!r} any more", file=store.uri)
         else:
-            result.update(_changed_attributes(change, dict(document.get("attributes") or {})))
-            document["attributes"] = result
+            result.update(change_attributes(document, partial(_changed_attributes, change)))
         written[name] = document
         return dumps_json(document)
 

@@ -18,7 +18,7 @@ from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import NodeExistsError, PublishError, RefusedWarning
 from virtualzarr.manifest import Affine, Source, Sources
-from virtualzarr.metadata import ArrayMetadata, TypedFloat
+from virtualzarr.metadata import ArrayMetadata, TypedFloat, json_attributes, numpy_attributes
 from virtualzarr.native import columns
 from virtualzarr.native.columns import chunk_shape
 from virtualzarr.publish import publish
@@ -160,6 +160,93 @@ def test_the_dtype_of_packing_attributes_is_kept(tmp_path):
     assert not isinstance(found["add_offset"], TypedFloat)
     vz.open(store, mode="r+").attrs["scale_factor"] = 0.1
     assert not isinstance(vz.open(store).attrs["scale_factor"], TypedFloat)
+
+
+NUMBERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
+NUMBERS += [np.dtype(name) for name in ("f2", "f4", "f8")]
+
+
+def values_of(dtype):
+    if dtype.kind == "f":
+        return st.floats(width=8 * dtype.itemsize, allow_nan=False, allow_infinity=False)
+    return st.integers(np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
+def attributes_of(dtype):
+    value = values_of(dtype)
+    return value.map(dtype.type) | st.lists(value, min_size=2, max_size=4).map(
+        lambda items: np.array(items, dtype)
+    )
+
+
+def empty_array(attributes):
+    metadata = ArrayMetadata((3,), "i2", RegularGrid((3,), (3,)), RAW, 0, attributes=attributes)
+    return Array.virtual(metadata, Manifest.missing((1,)))
+
+
+def assert_same_numbers(found, expected):
+    found, expected = numpy_attributes(found), numpy_attributes(expected)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert type(found[name]) is type(value)
+        assert np.asarray(found[name]).dtype == np.asarray(value).dtype
+        assert np.asarray(found[name]).tobytes() == np.asarray(value).tobytes()
+
+
+NAMES = st.sampled_from(["scale_factor", "add_offset", "missing_value", "valid_range", "other"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(NAMES, st.sampled_from(NUMBERS).flatmap(attributes_of)))
+def test_the_dtype_of_any_number_of_attributes_is_kept(numbers):
+    attributes = json_attributes(numbers) | {"plain": 2.5, "whole": 7, "list": [1, 2], "yes": True}
+    store = {}
+    save(empty_array(attributes), store)
+    assert_same_numbers(vz.open(store).attrs, attributes)
+    # A change of one says nothing of the others, in memory as stored.
+    changed = vz.open(store, mode="r+")
+    changed.attrs["other"] = 1
+    assert_same_numbers(changed.attrs, attributes | {"other": 1})
+    assert_same_numbers(vz.open(store).attrs, attributes | {"other": 1})
+
+
+@pytest.mark.parametrize("stored", [2, 2.0])
+def test_the_dtype_of_older_documents_and_other_writers(stored):
+    store = {}
+    save(empty_array({"scale_factor": stored, "add_offset": 0.1}), store)
+    document = json.loads(store["zarr.json"])
+    configuration = document["storage_transformers"][0]["configuration"]
+    assert "dtypes" not in configuration
+    configuration["floats"] = {"scale_factor": "float32", "add_offset": "float32", "no": "float16"}
+    store["zarr.json"] = json.dumps(document).encode()
+    found = vz.open(store, mode="r+").attrs
+    expected = {"scale_factor": TypedFloat.of(np.float32(2)), "add_offset": 0.1}
+    assert_same_numbers(found, expected)
+    found["title"] = "t"
+    assert_same_numbers(vz.open(store).attrs, expected | {"title": "t"})
+    document = json.loads(store["zarr.json"])
+    configuration = document["storage_transformers"][0]["configuration"]
+    assert configuration["dtypes"] == {"scale_factor": "float32"}
+    assert "floats" not in configuration
+
+
+@pytest.mark.parametrize("scale", [np.int8(3), np.int32(3), np.uint64(3), np.float64(0.1)])
+@pytest.mark.parametrize("offset", [None, np.int16(4), np.float16(0.5)])
+def test_packed_data_decode_as_before_they_were_stored(tmp_path, scale, offset):
+    xr = pytest.importorskip("xarray")
+    h5py = pytest.importorskip("h5py")
+    for k in range(2):
+        with h5py.File(tmp_path / f"{k}.h5", "w") as file:
+            x = file.create_dataset("x", data=np.arange(4, dtype="i1"))
+            x.attrs["scale_factor"] = scale
+            if offset is not None:
+                x.attrs["add_offset"] = offset
+    both = vz.virtualize([tmp_path / "0.h5", tmp_path / "1.h5"], concat_dim="phony_dim_0")
+    save(both, tmp_path / "n.zarr")
+    again = vz.open(tmp_path / "n.zarr")
+    before, after = (xr.open_dataset(each, engine="virtualzarr")["x"] for each in (both, again))
+    assert before.dtype == after.dtype
+    np.testing.assert_array_equal(before, after)
 
 
 def test_arrays_of_a_store_become_references(tmp_path):

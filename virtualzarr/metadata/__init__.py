@@ -1,12 +1,15 @@
 """Zarr v2 and v3 metadata documents and the one model both are read into."""
 
 from virtualzarr.metadata.attributes import (
+    DTYPE_NAMES,
     TypedFloat,
     TypedInt,
+    attribute_dtypes,
     decode_fill_attribute,
     encode_fill_attribute,
     json_attributes,
     numpy_attributes,
+    with_dtypes,
 )
 from virtualzarr.metadata.documents import dumps_json, loads_json
 from virtualzarr.metadata.dtypes import BYTES, STRING
@@ -33,6 +36,7 @@ from virtualzarr.metadata.v3 import array_to_v3, parse_array_v3
 
 __all__ = [
     "BYTES",
+    "DTYPE_NAMES",
     "STRING",
     "ArrayMetadata",
     "Consolidated",
@@ -43,6 +47,7 @@ __all__ = [
     "TypedInt",
     "array_to_v2",
     "array_to_v3",
+    "attribute_dtypes",
     "check_name",
     "consolidated_to_v2",
     "consolidated_to_v3",
@@ -70,5 +75,6 @@ __all__ = [
     "parse_group_v3",
     "register_data_type",
     "to_scalar",
+    "with_dtypes",
     "zero_of",
 ]

@@ -114,6 +114,62 @@ class _Float64(TypedFloat):
 _TYPED = {2: _Float16, 4: _Float32, 8: _Float64}
 
 
+_KINDS: list[type[TypedFloat | TypedInt]] = [*_TYPED.values(), *_TYPED_INTS.values()]
+_BY_NAME = {kind.dtype.name: kind for kind in _KINDS}
+DTYPE_NAMES = frozenset(_BY_NAME)
+"""Names of the dtypes that numbers of attributes remember."""
+
+_EXACT = 1 << 53  # integers up to this are floats, too
+
+
+def attribute_dtypes(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the dtypes that attributes remember and JSON does not, by name of the attribute.
+
+    Examples
+    --------
+    >>> attribute_dtypes(json_attributes({"flags": np.array([1, 2], "u1"), "level": 2}))
+    {'flags': 'uint8'}
+    """
+    found = {}
+    for name, value in attributes.items():
+        kinds = set(map(type, value)) if isinstance(value, list) else {type(value)}
+        if len(kinds) == 1 and issubclass(kind := kinds.pop(), TypedFloat | TypedInt):
+            found[name] = kind.dtype.name
+    return found
+
+
+def with_dtypes(attributes: Mapping[str, Any], dtypes: Mapping[str, str]) -> dict[str, Any]:
+    """Return attributes whose numbers remember the dtypes named, where those represent them.
+
+    Examples
+    --------
+    >>> found = with_dtypes({"flags": [1, 2], "level": 300}, {"flags": "uint8", "level": "int8"})
+    >>> numpy_attributes(found)
+    {'flags': array([1, 2], dtype=uint8), 'level': 300}
+    """
+    result = dict(attributes)
+    for name in attributes.keys() & dtypes.keys():
+        value, kind = attributes[name], _BY_NAME[dtypes[name]]
+        items = value if isinstance(value, list) else [value]
+        if all(_represents(kind, item) for item in items):
+            typed = list(map(kind, items))
+            result[name] = typed if isinstance(value, list) else typed[0]
+    return result
+
+
+def _represents(kind: type[TypedFloat | TypedInt], number: Any) -> bool:
+    """Tell whether a number of a document is exactly one of a dtype."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return False
+    if issubclass(kind, TypedInt):
+        limits = np.iinfo(kind.dtype)
+        return isinstance(number, int) and limits.min <= number <= limits.max
+    if isinstance(number, int) and abs(number) > _EXACT:
+        return False
+    with np.errstate(over="ignore"):
+        return number != number or float(kind.dtype.type(number)) == number
+
+
 class _NoJson(Exception):
     """A value has no JSON form."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +26,15 @@ class Transformer(Protocol):
 
     def fit(self, metadata: ArrayMetadata) -> dict[str, Any]:
         """Return the transformer's object as it must be after the array's shape has changed."""
+        ...
+
+    def change_attributes(
+        self,
+        configuration: Mapping[str, Any],
+        attributes: Mapping[str, Any],
+        change: Callable[[dict[str, Any]], dict[str, Any]],
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the configuration, and the attributes, after a change of attributes."""
         ...
 
     def chunks(self, metadata: ArrayMetadata, store: Any, path: str, access: Any = None) -> Any:
@@ -90,3 +99,19 @@ def fitted(metadata: ArrayMetadata) -> ArrayMetadata:
     if not metadata.storage_transformers:
         return metadata
     return metadata.replace(storage_transformers=(transformer(metadata).fit(metadata),))
+
+
+def change_attributes(
+    document: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Change the attributes in a v3 document and what transformers say of them; return them."""
+    old = dict(document.get("attributes") or {})
+    entries = transformers_from_v3(document.get("storage_transformers", []))
+    if not entries:
+        document["attributes"] = change(old)
+        return document["attributes"]
+    name, configuration = entries[0]["name"], entries[0]["configuration"]
+    configuration, attributes = _known(name).change_attributes(configuration, old, change)
+    document["storage_transformers"] = [{"name": name, "configuration": configuration}]
+    document["attributes"] = attributes
+    return attributes

@@ -17,14 +17,14 @@ from virtualzarr.combine.attributes import differing_meaning
 from virtualzarr.combine.times import TimeUnit
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.manifest import Manifest
-from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata import ArrayMetadata, attribute_dtypes, zero_of
 from virtualzarr.metadata.dimensions import differing_names
 from virtualzarr.metadata.fill import same_fill
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.native.chunks import NativeChunks
 from virtualzarr.native.columns import CELLS
 from virtualzarr.native.parts import save_part
-from virtualzarr.native.transformer import Configuration, Stretch, floats_of
+from virtualzarr.native.transformer import Configuration, Stretch
 from virtualzarr.stores import Store
 
 FEW = 16
@@ -37,7 +37,7 @@ def saved(
     """Store the manifest of a new array, and return the metadata to write for it."""
     name = save_part(store, path, manifest, relative_uris=relative)
     configuration = Configuration(
-        0, (Stretch(name, manifest.shape),), None, relative, floats_of(metadata.attributes)
+        0, (Stretch(name, manifest.shape),), None, relative, attribute_dtypes(metadata.attributes)
     )
     return metadata.replace(storage_transformers=(configuration.to_json(),))
 

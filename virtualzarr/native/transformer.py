@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata import ArrayMetadata, TypedFloat
+from virtualzarr.metadata import DTYPE_NAMES, ArrayMetadata, attribute_dtypes, with_dtypes
 from virtualzarr.metadata.documents import as_lengths, as_list, as_object, member, require, short
 from virtualzarr.stores import Store
 from virtualzarr.stores.access import Access
@@ -31,7 +29,10 @@ FOLDER = "__manifest"
 _MOST_MARKS = 1 << 26
 """A chunk of the record of natively stored cells has no more elements."""
 
-_FLOATS: dict[str, Any] = {"float16": np.float16, "float32": np.float32}
+_MEMBERS = {"version", "axis", "parts", "native", "relative", "dtypes", "floats"}
+_DTYPES = {"dtypes": DTYPE_NAMES, "floats": frozenset({"float16", "float32"})}
+"""Members that say which data types attributes have; the second is that of older documents."""
+
 _PART = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 
 
@@ -65,16 +66,16 @@ class Configuration:
         Chunk shape of the record of cells that are stored natively; None if none ever was.
     relative : bool
         Whether new parts name their sources relative to the array.
-    floats : dict of str to str
-        The data type of attributes that are numbers with less than 64 bits where they come from:
-        by which packed data are decoded depends on that.
+    dtypes : dict of str to str
+        The data type of attributes that are numbers, or lists of such, where they come from: by
+        which packed data are decoded, and what is masked, depends on that.
     """
 
     axis: int = 0
     parts: tuple[Stretch, ...] = ()
     native: tuple[int, ...] | None = None
     relative: bool = False
-    floats: Mapping[str, str] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, metadata: ArrayMetadata) -> Configuration:
@@ -92,7 +93,7 @@ class Configuration:
         require(value, "version", "axis", "parts")
         if type(value["version"]) is not int or value["version"] != VERSION:
             raise UnsupportedError(f"version: {short(value['version'])}; known is {VERSION}")
-        if unknown := set(value) - {"version", "axis", "parts", "native", "relative", "floats"}:
+        if unknown := set(value) - _MEMBERS:
             raise MetadataError(f"unknown members {', '.join(map(short, sorted(unknown)))}")
         axis = value["axis"]
         if type(axis) is not int or not 0 <= axis < max(1, len(grid_shape)):
@@ -116,12 +117,7 @@ class Configuration:
         relative = value.get("relative", False)
         if not isinstance(relative, bool):
             raise MetadataError(f"relative: must be true or false, not {short(relative)}")
-        with member("floats"):
-            floats = as_object(value.get("floats", {}))
-            for name, dtype in floats.items():
-                if dtype not in _FLOATS:
-                    raise MetadataError(f"{short(name)}: {short(dtype)} is not float16 or float32")
-        return cls(axis, parts, native, relative, floats)
+        return cls(axis, parts, native, relative, _recorded_dtypes(value))
 
     def to_json(self) -> dict[str, Any]:
         """Return the transformer's object."""
@@ -131,8 +127,8 @@ class Configuration:
             value["native"] = list(self.native)
         if self.relative:
             value["relative"] = True
-        if self.floats:
-            value["floats"] = dict(self.floats)
+        if self.dtypes:
+            value["dtypes"] = dict(self.dtypes)
         return {"name": NAME, "configuration": value}
 
     @property
@@ -171,22 +167,46 @@ def _stretch(entry: Any, place: str, grid_shape: tuple[int, ...]) -> Stretch:
         return Stretch(name, shape)
 
 
+def _recorded_dtypes(configuration: Mapping[str, Any]) -> dict[str, str]:
+    """Return the data types of attributes that a configuration says.
+
+    Raises
+    ------
+    MetadataError
+        There is no such data type.
+    """
+    found: dict[str, str] = {}
+    for place, names in _DTYPES.items():
+        with member(place):
+            recorded = as_object(configuration.get(place, {}))
+            for name, dtype in recorded.items():
+                if not isinstance(dtype, str) or dtype not in names:
+                    raise MetadataError(
+                        f"{short(name)}: {short(dtype)} is none of {', '.join(sorted(names))}"
+                    )
+        found |= recorded
+    return found
+
+
 def check(metadata: ArrayMetadata) -> None:
     """Raise for a configuration that is wrong, and take over what it says of attributes."""
-    for name, dtype in Configuration.of(metadata).floats.items():
-        value = metadata.attributes.get(name)
-        # It may have been changed since.
-        if isinstance(value, float) and float(_FLOATS[dtype](value)) == value:
-            metadata.attributes[name] = TypedFloat.of(_FLOATS[dtype](value))
+    dtypes = Configuration.of(metadata).dtypes
+    metadata.attributes.update(with_dtypes(metadata.attributes, dtypes))
 
 
-def floats_of(attributes: Mapping[str, Any]) -> dict[str, str]:
-    """Return the data types of attributes that JSON would not keep."""
-    return {
-        name: value.dtype.name
-        for name, value in attributes.items()
-        if isinstance(value, TypedFloat) and value.dtype.name in _FLOATS
-    }
+def change_attributes(
+    configuration: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a configuration, and attributes, after a change of attributes.
+
+    Those that are not changed keep their data types; of the others, nothing is said any more.
+    """
+    new = change(with_dtypes(attributes, _recorded_dtypes(configuration)))
+    dtypes = attribute_dtypes(new)
+    others = {name: value for name, value in configuration.items() if name not in _DTYPES}
+    return others | ({"dtypes": dtypes} if dtypes else {}), new
 
 
 def fit(metadata: ArrayMetadata) -> dict[str, Any]:
