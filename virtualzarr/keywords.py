@@ -78,9 +78,11 @@ def strict_keywords(*more: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def parameters_of(thing: Any) -> set[str]:
+@functools.cache
+def parameters_of(thing: Any) -> frozenset[str]:
     """Return the names by which a function takes arguments, or the keys of a typed dictionary."""
     if isinstance(thing, type):
-        return {name for each in thing.__mro__ for name in inspect.get_annotations(each)}
+        return frozenset(name for each in thing.__mro__ for name in inspect.get_annotations(each))
     parameters = inspect.signature(thing).parameters
-    return {name for name, each in parameters.items() if each.kind in NAMED} - {"self", "cls"}
+    named = {name for name, each in parameters.items() if each.kind in NAMED}
+    return frozenset(named - {"self", "cls"})

@@ -171,7 +171,12 @@ class Codec:
 
 def jsonable(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as plain JSON values, sure not to be shared."""
+    if all(type(value) in _ATOMS for value in configuration.values()):  # most are
+        return dict(configuration)
     return json.loads(json.dumps(configuration))
+
+
+_ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
 class ArrayArray(Codec):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virtualzarr.errors import MetadataError
+from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
 from virtualzarr.metadata.documents import short
 
@@ -27,7 +27,10 @@ def normalize_path(path: str) -> str:
     steps = [step for step in path.replace("\\", "/").split("/") if step]
     if "." in steps or ".." in steps:
         raise MetadataError(f"the path {short(path)} contains the step '.' or '..'")
-    check_count("depth", len(steps), "groups in one another", short(path))
+    try:
+        check_count("depth", len(steps), "groups in one another")
+    except UnsupportedError as error:
+        raise error.at(variable=short(path)) from None
     return "/".join(steps)
 
 

@@ -87,6 +87,7 @@ def zero_for_text(value: Any, dtype: np.dtype) -> Any:
 
 
 _WITH_CODECS = ("sharding_indexed", "n5_default")
+_CHANGED = ("blosc", *_WITH_CODECS)
 
 
 def missing_typesize(codecs: Any, itemsize: int) -> Any:
@@ -101,9 +102,11 @@ def missing_typesize(codecs: Any, itemsize: int) -> Any:
 
 def _with_typesize(codec: Any, itemsize: int) -> Any:
     name = codec.get("name") if isinstance(codec, Mapping) else codec
+    if name not in _CHANGED:
+        return codec
     members = codec if isinstance(codec, Mapping) else {"name": codec}
     given = members.get("configuration") or {}
-    if name not in ("blosc", *_WITH_CODECS) or not isinstance(given, Mapping):
+    if not isinstance(given, Mapping):
         return codec
     if name in _WITH_CODECS:
         if "codecs" not in given:
