@@ -294,6 +294,39 @@ def an_npy_element_of_gigabytes(folder, secret):
     return folder / "a.npy"
 
 
+def fits_header(**cards):
+    def shown(value):
+        return f"'{value}'" if isinstance(value, str) else "T" if value is True else str(value)
+
+    lines = [f"{key:<8}= {shown(value):>20}".ljust(80) for key, value in cards.items()]
+    text = "".join([*lines, "END".ljust(80)])
+    return text.ljust(-(-len(text) // 2880) * 2880).encode()
+
+
+def fits_table(path, kind, width, columns, rows=0):
+    """Write a FITS table of columns that all begin at the same byte."""
+    cards = {"XTENSION": kind, "BITPIX": 8, "NAXIS": 2, "NAXIS1": width, "NAXIS2": rows,
+             "PCOUNT": 0, "GCOUNT": 1, "TFIELDS": len(columns)}  # fmt: skip
+    for number, form in enumerate(columns, 1):
+        cards |= {f"TFORM{number}": form, f"TBCOL{number}": 1}
+    first = fits_header(SIMPLE=True, BITPIX=8, NAXIS=0)
+    path.write_bytes(first + fits_header(**cards) + bytes(2880))
+    return path
+
+
+@attacks("UnsupportedError", r"limits\.element_bytes.*variable 1")
+def elements_of_fits_tables():
+    tables = {
+        "overlapping": ("TABLE", 99_999, ["A99999"] * 999),
+        "text-rows": ("TABLE", 2**31 - 1, ["A9"]),
+        "wider-text-rows": ("TABLE", 2**40, ["A9"]),
+        "binary-rows": ("BINTABLE", 2**31 - 1, ["9A"]),
+        "wider-binary-rows": ("BINTABLE", 2**40, ["9A"]),
+    }
+    for name, table in tables.items():
+        yield name, lambda folder, secret, table=table: fits_table(folder / "a.fits", *table)
+
+
 @attack("UnsupportedError", r"limits\.document_bytes.*zarr\.json")
 def a_zip_file_of_compressed_metadata(folder, secret):
     with (

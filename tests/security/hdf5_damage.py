@@ -84,3 +84,31 @@ def mappings_that_lie_nowhere(folder, secret):
     raw[at : at + 4] = b"XXXX"
     path.write_bytes(raw)
     return path
+
+
+_LARGE = 2**31 - 8
+
+
+def large_types():
+    opaque = h5py.h5t.create(h5py.h5t.OPAQUE, _LARGE)
+    opaque.set_tag(b"")
+    text = h5py.h5t.C_S1.copy()
+    text.set_size(_LARGE)
+    pointing = h5py.h5t.create(h5py.h5t.COMPOUND, _LARGE)
+    pointing.insert(b"text", 0, h5py.h5t.py_create(h5py.string_dtype()))
+    return {"opaque": opaque, "text": text, "pointing": pointing}
+
+
+@attacks("UnsupportedError", r"limits\.element_bytes.*variable x")
+def elements_of_gigabytes():
+    for name in ("opaque", "text", "pointing"):
+        for shape in (None, (), (0,), (3,)):
+
+            def build(folder, secret, name=name, shape=shape):
+                null = shape is None
+                space = h5py.h5s.create(h5py.h5s.NULL) if null else h5py.h5s.create_simple(shape)
+                with h5py.File(folder / "a.h5", "w") as file:
+                    h5py.h5d.create(file.id, b"x", large_types()[name], space)
+                return folder / "a.h5"
+
+            yield f"{name}-{'null' if shape is None else shape}", build

@@ -11,6 +11,7 @@ import numpy as np
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.fits.header import Cards, integer
+from virtualzarr.limits import check_count
 
 TYPES = {"L": "S1", "X": "u1", "B": "u1", "A": "S1", "I": ">i2", "J": ">i4", "K": ">i8",
          "E": ">f4", "D": ">f8", "C": ">c8", "M": ">c16"}  # fmt: skip
@@ -85,10 +86,14 @@ def table_size(cards: Cards) -> tuple[int, int]:
     ------
     SourceError
         The header is not that of a table.
+    UnsupportedError
+        Rows have more bytes than `config.limits.element_bytes`.
     """
     if cards.get("NAXIS") != 2:
         raise SourceError(f"the FITS header says {cards.get('NAXIS')!r} for NAXIS of a table")
-    return integer(cards, "NAXIS1"), integer(cards, "NAXIS2")
+    width, rows = integer(cards, "NAXIS1"), integer(cards, "NAXIS2")
+    check_count("element_bytes", width, "bytes of a row")
+    return width, rows
 
 
 def row_dtype(found: list[Column], itemsize: int) -> np.dtype[Any]:

@@ -19,6 +19,7 @@ from virtualzarr.formats.fits.header import Cards, integer
 from virtualzarr.formats.fits.images import item_dtype, lengths
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.plain import check_place, plain_array
+from virtualzarr.limits import check_count
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
 from virtualzarr.metadata import STRING, ArrayMetadata, check_name, json_attributes
 
@@ -152,6 +153,8 @@ def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
         raise SourceError("a FITS table without columns")
     check_place(source, offset, (rows,), np.dtype((np.void, width)))
     dtype = np.dtype(list(zip([field[0] for field in fields], formats, strict=True)))
+    # More than a row has, where columns lie over one another.
+    check_count("element_bytes", dtype.itemsize, "bytes of an element")
     step = max(1, min(rows, _TEXT_BYTES // width))
     grid: SeparableGrid = RegularGrid((rows,), (step,))
     if rows % step:

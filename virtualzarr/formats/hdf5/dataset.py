@@ -111,6 +111,8 @@ def read_values(described: Described, near: Surroundings) -> Values:
         If the file contradicts itself.
     """
     element, extents = described.element, described.shape
+    width = max(element.itemsize, element.dtype.itemsize)
+    check_count("element_bytes", width, "bytes of an element")
     if extents is None:  # a null dataspace: no axes, and no values
         return _no_values(element)
     if described.layout.kind == "virtual":
@@ -355,6 +357,7 @@ def as_stored_elements(described: Described, near: Surroundings, width: int) -> 
     shape = described.shape
     if shape is None:
         raise Unknown("a dataset without a dataspace")
+    check_count("element_bytes", width, "bytes of an element")
     dtype = np.dtype((np.void, width))
     element = ElementType(dtype, width, (make("bytes"),))
     grid, manifest, pipeline = _stored(Dataset(described, near, element, shape))
