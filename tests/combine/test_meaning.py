@@ -474,3 +474,43 @@ def test_fill_values_that_are_no_times() -> None:
         codec.decode(stored - 1, Spec(stored.shape, np.dtype("i8")))
     near = make("virtualzarr.time", data_type="int64", factor=1, shift=1)
     assert near.decode(stored, Spec(stored.shape, np.dtype("i8"))).tolist() == (stored + 1).tolist()
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day"])
+def test_missing_times_of_other_calendars_are_as_in_each_file(tmp_path: Any, calendar: str) -> None:
+    """xarray has no missing date there: an integer is an error, a float the date of the units."""
+    netCDF4, xr = pytest.importorskip("netCDF4"), pytest.importorskip("xarray")
+    engine = pytest.importorskip("virtualzarr.integrations.xarray").VirtualzarrBackend
+
+    def write(name: str, start: int, year: int, dtype: str, fill: float) -> Any:
+        path = tmp_path / name
+        with netCDF4.Dataset(path, "w") as file:
+            file.createDimension("time", 3)
+            time = file.createVariable("time", dtype, "time", fill_value=fill)
+            time.setncatts({"units": f"days since {year}-01-01", "calendar": calendar})
+            time[:] = np.ma.masked_array(np.arange(start, start + 3), [0, 1, 0])
+        return path
+
+    def dates(path: Any) -> Any:
+        with xr.open_dataset(path, engine=engine) as found:
+            return found.time.values.tolist()
+
+    for dtype, fill in (("f8", np.nan), ("f8", -999.0), ("i4", -999)):
+        paths = [write(f"{dtype}{n}.nc", 3 * n, 2000, dtype, fill) for n in range(2)]
+        vz.virtualize(paths, "time").publish(tmp_path / "same.json", overwrite=True)
+        if dtype == "f8":
+            files = [xr.open_dataset(path, engine="netcdf4").time.values for path in paths]
+            assert dates(tmp_path / "same.json") == [*files[0], *files[1]]
+        else:
+            for path, reader in ((paths[0], "netcdf4"), (tmp_path / "same.json", engine)):
+                with pytest.raises(OverflowError):
+                    xr.open_dataset(path, engine=reader)
+    mixed = [write("a.nc", 0, 2000, "f8", np.nan), write("b.nc", 0, 2001, "f8", np.nan)]
+    vz.virtualize(mixed, "time", harmonize=True).publish(tmp_path / "mixed.json", copy=True)
+    with pytest.raises(OverflowError):
+        dates(tmp_path / "mixed.json")
+    with xr.open_dataset(tmp_path / "mixed.json", engine=engine, decode_times=False) as found:
+        year = 365 if calendar == "noleap" else 360
+        days = found.time.values
+        assert np.isnan(days).tolist() == [False, True, False] * 2
+        assert days[~np.isnan(days)].tolist() == [0, 2, year, year + 2]

@@ -180,6 +180,31 @@ def test_rectilinear_grids(tmp_path, codecs):
         assert_read_alike(group, tmp_path / "refs.json")
 
 
+@pytest.mark.parametrize("case", ["v2", "v3", "several shapes"])
+def test_notes_say_who_opens_what(tmp_path, case):
+    """The engine kerchunk reads Zarr v2 only, and zarr-python no rectilinear grids unasked."""
+    xr = pytest.importorskip("xarray")
+    pytest.importorskip("kerchunk")
+    grid = [[1, 3, 1], [4, 3]] if case == "several shapes" else (2, 3)
+    x = virtual(tmp_path / "x", VALUES, grid, [LITTLE], dimension_names=("y", "x"))
+    refs = tmp_path / "refs.json"
+    report = publish(Group({}, {"x": x}), refs, zarr_format=3 if case == "v3" else None)
+    text = " ".join(report.notes)
+    assert ("engine kerchunk reads Zarr v2 only" in text) == (case != "v2")
+    assert ("rectilinear_chunks" in text) == (case == "several shapes")
+    if case == "v2":
+        with xr.open_dataset(str(refs), engine="kerchunk") as found:
+            np.testing.assert_array_equal(found.x.values, VALUES)
+    else:
+        with pytest.raises(FileNotFoundError, match="No group found"):
+            xr.open_dataset(str(refs), engine="kerchunk")
+    if case == "several shapes":
+        with pytest.raises(ValueError, match="ectilinear"):
+            xarray_open(refs)
+    else:
+        np.testing.assert_array_equal(xarray_open(refs).x.values, VALUES)
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_copied_chunks(tmp_path, decoder, zarr_format):

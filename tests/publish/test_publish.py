@@ -32,8 +32,8 @@ from virtualzarr.formats.kerchunk import scan
 from virtualzarr.group import Group
 from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
-from virtualzarr.publish import publish
-from virtualzarr.stores import MemoryStore, open_store
+from virtualzarr.publish import preview, publish
+from virtualzarr.stores import open_store
 
 
 @pytest.fixture
@@ -406,16 +406,6 @@ def test_stored_arrays_are_referred_to_object_by_object(
     ]
 
 
-def test_arrays_in_memory_cannot_be_referred_to(target):
-    x = virtual_metadata()
-    with pytest.raises(PublishError, match="memory"):
-        publish(Group({}, {"x": Array.stored(x, MemoryStore({}), "x")}), target)
-
-
-def virtual_metadata():
-    return ArrayMetadata((4,), "i2", RectilinearGrid((4,), [[4]]), Pipeline([LITTLE]), 0)
-
-
 def test_group_method_and_progress(file, target, capsys):
     pytest.importorskip("tqdm")
     report = Group({}, {"x": virtual(file, VALUES, (2, 3))}).publish(target, progress=True)
@@ -524,6 +514,50 @@ def test_what_copies_in_v2_cannot_say_is_said_in_v3(tmp_path):
     np.testing.assert_array_equal(vz.open(tmp_path / "a.json")["0"][...], data)
     with pytest.raises(PublishError, match="chunks of one shape"):
         group.publish(tmp_path / "a.json", copy=True, zarr_format=2)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parq", "a.icechunk", "a.zarr"])
+@pytest.mark.parametrize("compressors", ["auto", None])
+def test_arrays_in_memory_are_published_with_their_chunks(tmp_path, name, compressors):
+    values = np.arange(35, dtype="f4").reshape(5, 7)
+    group = vz.create_group({}, attributes={"title": "mine"})
+    options = {"chunks": (2, 3), "compressors": compressors, "fill_value": -1}
+    group.create_array("x", data=values, dimension_names=("y", "x"), **options)
+    group.create_array("empty", shape=(5,), dtype="i2", chunks=(5,), dimension_names=("y",))
+    if name != "a.zarr":
+        assert preview(group, tmp_path / name).copied == 0
+    report = group.publish(tmp_path / name)
+    assert report.references >= 9
+    assert report.copied == 0
+    if name.endswith("icechunk"):
+        icechunk = pytest.importorskip("icechunk")
+        store = icechunk.Repository.open(
+            icechunk.local_filesystem_storage(str(tmp_path / name))
+        ).readonly_session("main").store  # fmt: skip
+        found = pytest.importorskip("zarr").open_group(store, mode="r")
+    else:
+        found = vz.open(tmp_path / name)
+    np.testing.assert_array_equal(found["x"][...], values)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parq", "a.icechunk"])
+@pytest.mark.parametrize("compressors", ["auto", None])
+def test_large_arrays_in_memory_are_copied_if_that_is_asked(
+    tmp_path, name, compressors, monkeypatch
+):
+    monkeypatch.setattr(vz.config, "inline_bytes", 100)
+    values = np.random.default_rng(0).integers(0, 1 << 30, 100)
+    x = vz.create_array({}, data=values, chunks=(30,), compressors=compressors)
+    group = Group({}, {"x": x, "small": vz.create_array({}, data=np.arange(3), chunks=(3,))})
+    if name == "a.icechunk":  # which stores chunks as any store does
+        assert group.publish(tmp_path / name).arrays == 2
+        return
+    with pytest.raises(PublishError, match=r"x: .* bytes; .* at most 100 .*copy=True"):
+        group.publish(tmp_path / name)
+    report = group.publish(tmp_path / name, copy=True)
+    assert (report.copied, report.inlined) == (4, 1)
+    assert vz.open(tmp_path / name)["x"][...].tolist() == values.tolist()
+    assert vz.open(tmp_path / name)["small"][...].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["a.parq", "a.icechunk", "a.json"])

@@ -15,6 +15,7 @@ from grids import RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.array.pieces import Pieces
 from virtualzarr.array.recut import recut
+from virtualzarr.config import config
 from virtualzarr.errors import (
     CodecError,
     MetadataError,
@@ -38,7 +39,7 @@ from virtualzarr.publish.copying import (
     with_copies,
 )
 from virtualzarr.publish.report import many
-from virtualzarr.publish.stored import manifest_of
+from virtualzarr.publish.stored import bytes_in_memory, manifest_of
 
 INLINE_FILL_BYTES = 1 << 16
 """Missing chunks of an array are written out, inline, where that takes at most so many bytes."""
@@ -61,6 +62,8 @@ class Form:
     keeps_missing : bool
         Whether readers tell missing chunks from others. Where not, a chunk of fill values is
         written out for all of them.
+    holds_chunks : bool
+        Whether chunks are stored in it as they are in any store: then there is no limit to them.
     plugins : bool
         Whether readers find codecs of this package by its entry points.
     """
@@ -69,6 +72,7 @@ class Form:
     zarr_formats: tuple[int, ...]
     any_grid: bool = True
     keeps_missing: bool = True
+    holds_chunks: bool = False
     plugins: bool = False
 
     def refuses(self, metadata: ArrayMetadata) -> str | None:
@@ -87,8 +91,8 @@ FORMS = {
     "json": Form("json", (2, 3)),
     # pandas gives NaN for a missing URL, and fsspec takes it for one.
     "parquet": Form("parquet", (2,), any_grid=False, keeps_missing=False),
-    "icechunk": Form("icechunk", (3,), any_grid=False),
-    "native": Form("native", (3,)),
+    "icechunk": Form("icechunk", (3,), any_grid=False, holds_chunks=True),
+    "native": Form("native", (3,), holds_chunks=True),
 }
 
 _SHOWN = 10
@@ -219,6 +223,15 @@ def _array_plan(path: str, array: Array, copy: bool, form: Form) -> ArrayPlan:
     why = form.refuses(array.metadata)
     if why is not None:
         raise PublishError(why)
+    nbytes = 0 if form.holds_chunks else bytes_in_memory(array)
+    if nbytes > config.inline_bytes:
+        if not copy:
+            raise PublishError(
+                f"its chunks lie in memory and have {nbytes:,} bytes; within references there are "
+                f"at most {config.inline_bytes:,} (virtualzarr.config.inline_bytes); copy=True "
+                "stores them in a file beside the references"
+            )
+        made = _without_inline(made, "in memory, and too large to be inline")
     if len(made.odd) and not copy:
         total = many(made.manifest.nrefs, "chunk")
         why = "; ".join(f"{count} of {total}: {reason}" for reason, count in made.reasons.items())
@@ -253,6 +266,15 @@ def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
         return array, made
     other = make_canonical(shorter.metadata, shorter.manifest, form.plugins)
     return (shorter, other) if len(other.odd) <= len(made.odd) else (array, made)
+
+
+def _without_inline(made: Canonical, why: str) -> Canonical:
+    """Have all chunks that would be within the references copied."""
+    is_inline = np.array([source.is_inline for source in made.manifest.sources] + [False], bool)
+    inline = np.flatnonzero(is_inline[np.asarray(made.manifest.source).reshape(-1)])
+    more = np.setdiff1d(inline, made.odd)
+    reasons = made.reasons | ({why: len(more)} if len(more) else {})
+    return replace(made, odd=np.union1d(made.odd, more), reasons=reasons)
 
 
 def _with_regular_cells(array: Array) -> Array:

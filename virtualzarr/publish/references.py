@@ -250,6 +250,7 @@ def write(
             nbytes = write_parquet(uri, plan, documents, counts, advance, **details)
         else:
             ours = {"relative": True} if relative else {}
+            notes += _notes_on_v3(plan)
             nbytes = _write_json(uri, plan, documents, counts, advance, storage_options, ours)
     _log.info("wrote %d references to %s", counts.references, uri)
     return PublishReport(
@@ -415,6 +416,25 @@ def _notes_on_sources(plan: Plan, uri: str) -> list[str]:
         notes.append(f"the sources are {names}: fsspec needs a file system for each, as fs=")
     if "local files" in protocols and is_url(uri):
         notes.append("sources are local files: the references work on this machine only")
+    return notes
+
+
+def _notes_on_v3(plan: Plan) -> list[str]:
+    """What readers of JSON need that were written for Zarr v2."""
+    if plan.zarr_format == 2:
+        return []
+    notes = [
+        "the documents are of Zarr v3: zarr-python and xarray's engine zarr open them through "
+        "fsspec; the engine kerchunk reads Zarr v2 only, and finds no group"
+    ]
+    several = [path for path, one in plan.arrays.items() if not rules.is_regular(one.metadata)]
+    if several:
+        notes.append(
+            f"chunks of {', '.join(path or '/' for path in several)} have several shapes: "
+            "zarr-python reads them from version 3.2 on, with "
+            'zarr.config.set({"array.rectilinear_chunks": True}), else it refuses the group; '
+            "virtualzarr.copy writes chunks of one shape"
+        )
     return notes
 
 

@@ -11,21 +11,22 @@ from virtualzarr.stores.views import unwrapped
 
 
 def manifest_of(array: Array) -> Manifest:
-    """Return the manifest of an array, virtual or stored.
+    """Return the manifest of an array, virtual or stored; chunks in memory become inline bytes.
 
     Raises
     ------
     PublishError
         If other readers could not reach the store's objects by URL.
     """
-    chunks = array.chunk_source
-    if isinstance(chunks, StoreChunks) and isinstance(unwrapped(chunks.store), MemoryStore):
-        raise PublishError(
-            "the chunks lie in memory, where references cannot point; write the array to a "
-            "folder or an object store first",
-            variable=array.path,
-        )
     try:
         return references.manifest_of(array)
     except UnsupportedError as error:
         raise PublishError(error.message, variable=array.path) from error
+
+
+def bytes_in_memory(array: Array) -> int:
+    """Return how many bytes the chunks of an array have that a store keeps in memory."""
+    chunks = array.chunk_source
+    if not isinstance(chunks, StoreChunks) or not isinstance(unwrapped(chunks.store), MemoryStore):
+        return 0
+    return int(chunks.stored_within(array.grid.grid_shape)[1].sum())
