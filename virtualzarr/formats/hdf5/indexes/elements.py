@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -82,6 +83,34 @@ def chunks(elements: NDArray[Any], superblock: Superblock, size: int) -> Chunks:
     return Chunks(
         address, (_wide(lengths) if wide else lengths.astype(np.int64)).reshape(-1), masks
     )
+
+
+def join_chunks(parts: Sequence[NDArray[Any]], superblock: Superblock, size: int) -> Chunks:
+    """Return the columns of elements that lie in several places, one after the other.
+
+    They are copied once: joining the columns of each part would copy them twice.
+    """
+    if len(parts) == 1:
+        return chunks(parts[0], superblock, size)
+    address = _join([part["address"] for part in parts], np.dtype(np.int64))
+    if superblock.address_size < 8:
+        address[address == superblock.undefined] = -1
+    if "size" not in (parts[0].dtype.names or ()):
+        return Chunks(address, size, 0)
+    masks = [part["mask"] for part in parts]
+    lengths = [part["size"] for part in parts]
+    if lengths[0].ndim > parts[0].ndim:
+        lengths = [_wide(column) for column in lengths]
+    mask = _join(masks, np.dtype(np.uint32)) if any(map(np.any, masks)) else 0
+    return Chunks(address, _join(lengths, np.dtype(np.int64)), mask)
+
+
+def _join(columns: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
+    whole, done = np.empty(sum(column.size for column in columns), dtype), 0
+    for column in columns:
+        whole[done : done + column.size].reshape(column.shape)[...] = column
+        done += column.size
+    return whole
 
 
 def _wide(column: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
-from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, chunks, element
+from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, chunks, element, join_chunks
 from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
 from virtualzarr.formats.hdf5.layouts import Layout
 from virtualzarr.formats.hdf5.source import exactly
@@ -60,10 +60,9 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     written = np.unpackbits(np.frombuffer(data, np.uint8, bitmap, prefix))[:pages]
     full = count // per_page
     step = per_page * width + _CHECKSUM
-    runs = [(0, np.ndarray((full, per_page), dtype, data, start, (step, width)))]
+    parts = [np.ndarray((full, per_page), dtype, data, start, (step, width))]
     if count % per_page:
-        last = np.ndarray((1, count % per_page), dtype, data, start + full * step)
-        runs.append((full * per_page, last))
+        parts.append(np.ndarray((1, count % per_page), dtype, data, start + full * step))
     if count * width <= CHECKED_BYTES:
         pages_at = np.ndarray((full, step), np.uint8, data, start)
         written_at = np.flatnonzero(written[:full])
@@ -73,11 +72,10 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
             superblock.check_rows(pages_at[written_at], ends, "page of a fixed array", addresses)
         if pages > full and written[full]:
             superblock.check(data[start + full * step :], "page of a fixed array", address)
-    size = chunk_bytes(layout)
-    done = [(first, chunks(part, superblock, size)) for first, part in runs]
+    joined = join_chunks(parts, superblock, chunk_bytes(layout))
     for page in np.flatnonzero(written == 0).tolist():
-        _blank(done[page == full][1], 0 if page == full else page * per_page, per_page)
-    return Numbered([_one(done, count)] if len(done) > 1 else done)
+        _blank(joined, page * per_page, per_page)
+    return Numbered([(0, joined)])
 
 
 def _blank(part: Chunks, start: int, count: int) -> None:
@@ -86,17 +84,3 @@ def _blank(part: Chunks, start: int, count: int) -> None:
     for column in (part.size, part.mask):
         if not isinstance(column, int):
             column[start : start + count] = 0
-
-
-def _one(runs: list[tuple[int, Chunks]], count: int) -> tuple[int, Chunks]:
-    """Join the full pages and the last."""
-    parts = [part for _, part in runs]
-
-    def joined(columns: list[Any]) -> Any:
-        if all(isinstance(column, int) for column in columns):
-            return columns[0]
-        full = [np.broadcast_to(c, p.address.shape) for c, p in zip(columns, parts, strict=True)]
-        return np.concatenate(full)
-
-    address = np.concatenate([part.address for part in parts])
-    return 0, Chunks(address, joined([p.size for p in parts]), joined([p.mask for p in parts]))
