@@ -238,4 +238,9 @@ def _elements(array: _Array, block: _DataBlock, data: Buffer, size: int) -> Chun
 
 def _merged(runs: list[tuple[int, Chunks]]) -> list[tuple[int, Chunks]]:
     """Leave out blocks that hold nothing, so that sparse arrays stay small."""
-    return [run for run in runs if (run[1].address >= 0).any()]
+    return [run for run in runs if _is_any_stored(run[1].address)]
+
+
+def _is_any_stored(address: NDArray[np.int64]) -> bool:
+    # Mostly the first is, which spares the others.
+    return bool(len(address)) and bool(address[0] >= 0 or (address >= 0).any())
