@@ -11,9 +11,9 @@ import pytest
 from virtualzarr.cli.samples import FULL, PARTIAL, write_archive, write_stacks
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```python(?: [^\n]*)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _RESULT = re.compile(r"#\s*->\s*(.*)$")
 
 
@@ -57,7 +57,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.usefixtures("folder")
 def test_python_blocks(page):
     namespace = {"__name__": "docs"}
@@ -77,7 +77,7 @@ def test_a_wrong_result_is_found():
         run("1 + 1  # -> 3", "page", {})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):

@@ -52,15 +52,15 @@ def add_copy(commands: Any, common: argparse.ArgumentParser) -> None:
     add("--name", default="", metavar="PATH", help="where in DST (default: the root)")
     what = parser.add_argument_group("what is otherwise in the copy")
     add = what.add_argument
-    add("--chunks", type=edges, default="keep", metavar="EDGES")
-    add("--shards", type=edges, default="keep", metavar="EDGES")
+    add("--chunks", type=edges, default="keep", metavar="EDGES", help="lengths of chunks")
+    add("--shards", type=edges, default="keep", metavar="EDGES", help="lengths of shards")
     add("--filters", type=codecs, default="keep", metavar="CODECS", help="from array to array")
     add("--serializer", type=codecs, default="keep", metavar="CODEC", help="from array to bytes")
     add("--compressors", type=codecs, default="keep", metavar="CODECS", help="from bytes to bytes")
     add("--codecs", type=codecs, default="keep", metavar="CODECS", help="all of them at once")
     add("--zarr-format", type=int, choices=(2, 3), help="default: that of SRC")
     add("--fill-value", type=_json, metavar="JSON", help="of elements that are not stored")
-    add("--chunk-key-encoding", choices=("default", "v2"))
+    add("--chunk-key-encoding", choices=("default", "v2"), help="how keys of chunks are spelled")
     add("--dimension-separator", choices=("/", "."), help="in the keys of chunks")
     add("--write-empty-chunks", action=argparse.BooleanOptionalAction,
         help="store chunks of nothing but the fill value that SRC has (default: those that need "

@@ -215,4 +215,4 @@ What next:
   virtualzarr info FILE                                     what is in one of your files
   virtualzarr scan FILES --concat-dim time -o refs.json     join yours
   virtualzarr demo --keep DIR                               leave the files of this run in DIR
-  docs/guide.md                                             the same from Python"""
+  docs/getting-started.md                                   the same from Python"""

@@ -144,7 +144,9 @@ def _add_completion(commands: Any, common: argparse.ArgumentParser) -> None:
         "~/.local/share/bash-completion/completions/virtualzarr",
     )  # fmt: skip
     completion.set_defaults(run=_completion)
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    completion.add_argument(
+        "shell", choices=("bash", "zsh", "tcsh"), help="the shell that completes"
+    )
 
 
 def _completion(options: argparse.Namespace) -> int:
