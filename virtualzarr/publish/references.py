@@ -24,6 +24,7 @@ from virtualzarr.publish.copying import copy_chunks, with_copies
 from virtualzarr.publish.digests import add_digests
 from virtualzarr.publish.icechunk import write_icechunk
 from virtualzarr.publish.native import save
+from virtualzarr.publish.packing import packing_note
 from virtualzarr.publish.parquet import write_parquet
 from virtualzarr.publish.plan import FORMS, ArrayPlan, Form, Plan, make_plan
 from virtualzarr.publish.preview import Preview, planned
@@ -282,7 +283,10 @@ def _documents(plan: Plan, notes: list[str]) -> dict[str, bytes]:
             published = rules.documents_v2(array.metadata, array.shows_missing)
         else:
             published = rules.documents_v3(plan.arrays[path].metadata)
-        notes += [f"{path or '/'}: {note}" for note in published.notes]
+        remarks = list(published.notes)
+        if path in plan.arrays and (remark := packing_note(plan.arrays[path].array)) is not None:
+            remarks.append(remark)
+        notes += [f"{path or '/'}: {note}" for note in remarks]
         nodes.append((path, published.documents))
     try:
         return rules.consolidate(nodes, plan.zarr_format)
