@@ -13,6 +13,7 @@ import zarr
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import SourceChangedError
+from virtualzarr.stores.facts import differences
 from virtualzarr.stores.files import FileFacts, RemoteFile, file_facts
 
 pytest.importorskip("aiohttp")
@@ -221,3 +222,16 @@ def test_file_systems_whose_answers_say_nothing(tmp_path):
     with pytest.raises(SourceChangedError, match="size in bytes 100 is now 101"):
         file.read(5, 10)
     assert file_facts(place).size == 101
+
+
+def test_dates_of_local_files_are_those_of_their_urls(tmp_path):
+    path = tmp_path / "a.h5"
+    write_hdf5(path, 7, OLD)
+    os.utime(path, ns=(1_795_374_505_302_606_434,) * 2)
+    by_path, by_url = file_facts(str(path)), file_facts(path.as_uri())
+    assert differences(by_path, by_url) == differences(by_url, by_path) == ""
+    scanned = RemoteFile(path.as_uri(), facts=by_path)
+    assert len(scanned.read(0, 8)) == 8
+    os.utime(path, ns=(1_795_374_505_302_608_434,) * 2)  # two microseconds later
+    with pytest.raises(SourceChangedError, match="modification time"):
+        scanned.read(0, 8)
