@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from virtualzarr.errors import NodeExistsError, PublishError, VirtualZarrError, WriteError
@@ -129,7 +128,24 @@ def _mode_of(place: str) -> int | None:
         return None
 
 
-class AtomicFile:
+class _Atomic:
+    """What is written beside its place, and put there when all of it is on the disk."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, Any] | None) -> None:
+        self.uri = uri
+        self.nbytes = 0
+        self._storage_options = storage_options
+
+    def _send(self, files: Mapping[str, str], uri: str) -> None:
+        """Put files at paths below a URL, "" for the URL itself, one after the other."""
+        fs, root = filesystem(uri, self._storage_options)
+        for name, part in files.items():
+            path = f"{root.rstrip('/')}/{name}" if name else root
+            fs.makedirs(fs._parent(path), exist_ok=True)
+            fs.put_file(part, path)
+
+
+class AtomicFile(_Atomic):
     """A file written beside its place and put there when all of it is on the disk.
 
     Parameters
@@ -162,9 +178,7 @@ class AtomicFile:
         *,
         digest: bool = False,
     ) -> None:
-        self.uri = uri
-        self.nbytes = 0
-        self._storage_options = storage_options
+        super().__init__(uri, storage_options)
         self._digest = hashlib.sha256() if digest else None
         self._file: BinaryIO | None = None
 
@@ -203,21 +217,11 @@ class AtomicFile:
             self._file.close()
             self._file = None
             if is_url(self.uri):
-                self._upload()
+                self._send({"": self.part}, self.uri)
             else:
                 replace_file(self.part, self.uri)
 
-    def _upload(self) -> None:
-        fs, path = filesystem(self.uri, self._storage_options)
-        fs.makedirs(fs._parent(path), exist_ok=True)
-        fs.put_file(self.part, path)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._file is not None:
             with suppress(OSError):  # what cannot be written any more is not wanted any more
                 self._file.close()
@@ -246,7 +250,7 @@ def _sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-class AtomicFolder:
+class AtomicFolder(_Atomic):
     """A folder written beside its place and put there when all of it is on the disk.
 
     Parameters
@@ -271,9 +275,7 @@ class AtomicFolder:
         *,
         growing: bool = False,
     ) -> None:
-        self.uri = uri.rstrip("/")
-        self.nbytes = 0
-        self._storage_options = storage_options
+        super().__init__(uri.rstrip("/"), storage_options)
         self._growing = growing
 
     def __enter__(self) -> Self:
@@ -326,24 +328,15 @@ class AtomicFolder:
             replace_file(self.file(name), place)
 
     def _upload(self, files: list[str]) -> None:
-        fs, root = filesystem(self.uri, self._storage_options)
-        root = root.rstrip("/")
         if not self._growing and is_file(f"{self.uri}/{files[-1]}", self._storage_options):
             raise PublishError(
                 "there are references already, and they cannot be replaced all at once: "
                 "write to another place, or delete them before",
                 file=self.uri,
             )
-        for name in files:
-            fs.makedirs(fs._parent(f"{root}/{name}"), exist_ok=True)
-            fs.put_file(self.file(name), f"{root}/{name}")
+        self._send({name: self.file(name) for name in files}, self.uri)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         shutil.rmtree(self._part, ignore_errors=True)
 
 

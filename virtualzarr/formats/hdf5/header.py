@@ -117,15 +117,25 @@ def _messages(superblock: Superblock, address: int) -> Generator[Any, Any, list[
     return found
 
 
-def _parse_v1(superblock: Superblock, block: Buffer, found: list[_Message]) -> list[Any]:
-    """Collect the messages of a block; return where the header goes on."""
+def _parse(
+    superblock: Superblock, block: Buffer, head: struct.Struct, width: int, found: list[_Message]
+) -> list[Any]:
+    """Collect the messages of a block; return where the header goes on.
+
+    Parameters
+    ----------
+    head : struct.Struct
+        What a message begins with: kind, length, flags.
+    width : int
+        Bytes from the beginning of a message to its body, which may be more.
+    """
     block = bytes(block)
     size, at, more = len(block), 0, []
     superblock.spend(size)
-    unpack = _HEAD_V1.unpack_from
-    while at + 8 <= size:
+    unpack = head.unpack_from
+    while at + width <= size:
         kind, length, flags = unpack(block, at)
-        start = at + 8
+        start = at + width
         at = start + length
         if at > size:
             raise SourceError("a message reaches over the end of its object header")
@@ -134,6 +144,10 @@ def _parse_v1(superblock: Superblock, block: Buffer, found: list[_Message]) -> l
         elif kind:
             found.append((kind, flags, block[start:at]))
     return more
+
+
+def _parse_v1(superblock: Superblock, block: Buffer, found: list[_Message]) -> list[Any]:
+    return _parse(superblock, block, _HEAD_V1, 8, found)
 
 
 _SIZE_V1 = struct.Struct("<I")
@@ -155,7 +169,7 @@ def _first_v2(
         data = yield from exactly(address, start + size + 4, "object header")
     superblock.check(data[: start + size + 4], "object header", address)
     head = 6 if flags & 4 else 4
-    return head, _parse_v2(superblock, data[start : start + size], head, found)
+    return head, _parse(superblock, data[start : start + size], _HEAD_V2, head, found)
 
 
 def _continued_v2(
@@ -164,26 +178,7 @@ def _continued_v2(
     if block[:4] != b"OCHK" or len(block) < 8:
         raise SourceError(f"no object header goes on at {place}")
     superblock.check(block, "block of an object header", place)
-    return _parse_v2(superblock, block[4:-4], head, found)
-
-
-def _parse_v2(superblock: Superblock, block: Buffer, head: int, found: list[_Message]) -> list[Any]:
-    """Collect the messages of a block; return where the header goes on."""
-    block = bytes(block)
-    size, at, more = len(block), 0, []
-    superblock.spend(size)
-    unpack = _HEAD_V2.unpack_from
-    while at + head <= size:
-        kind, length, flags = unpack(block, at)
-        start = at + head
-        at = start + length
-        if at > size:
-            raise SourceError("a message reaches over the end of its object header")
-        if kind == _CONTINUATION:
-            more.append(_continuation(superblock, block[start:at]))
-        elif kind:
-            found.append((kind, flags, block[start:at]))
-    return more
+    return _parse(superblock, block[4:-4], _HEAD_V2, head, found)
 
 
 def _continuation(superblock: Superblock, body: bytes) -> tuple[int, int]:

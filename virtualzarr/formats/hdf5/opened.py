@@ -15,7 +15,7 @@ from virtualzarr.formats.hdf5.library import H5PY_ERRORS, Library, Remote
 from virtualzarr.formats.hdf5.objects import Object, Objects
 from virtualzarr.formats.hdf5.source import ByteSource, LocalPages, Unknown
 from virtualzarr.formats.hdf5.space import Space
-from virtualzarr.formats.hdf5.walk import Outside, Walker
+from virtualzarr.formats.hdf5.walk import Walker
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.stores.files import is_url
@@ -114,24 +114,9 @@ class OpenFile:
 
         self.data.run([keep(*pair) for pair in parsers.items()])
 
-    def find(self, path: bytes) -> tuple[bytes, int] | Outside | None:
-        """Find a dataset, through soft links too, without leaving the file.
-
-        Returns
-        -------
-        (bytes, int), Outside or None
-            Its path through hard links, and its address; where it is if that is another file; None
-            where there is none.
-
-        Raises
-        ------
-        VirtualZarrError
-            If a group on the way cannot be listed, or a link is of an unknown kind.
-        """
-        return self._walker.find(path)
-
     @cached_property
-    def _walker(self) -> Walker:
+    def walker(self) -> Walker:
+        """What finds datasets by their paths."""
         return Walker(self.objects, self.library, lambda path, error: None)
 
 

@@ -32,23 +32,7 @@ Where = tuple[NDArray[np.int64], ...] | NDArray[np.bool_]
 
 
 def read(described: Described, near: Surroundings) -> Values:
-    """Find out how the values of a virtual dataset lie, or copy them.
-
-    Parameters
-    ----------
-    described : Described
-    near : Surroundings
-        The file it is in.
-
-    Raises
-    ------
-    AccessError
-        If a source is in a file that may not be reached.
-    UnsupportedError
-        If references cannot stand for it, and it is too large to be copied.
-    SourceError
-        If a file contradicts itself.
-    """
+    """Find out how the values of a virtual dataset lie, or copy them: see `dataset.read_values`."""
     sources = VirtualSources(near, datasets.read_values)
     described, mappings = _present(described, near, sources)
     shape, element = described.shape, described.element

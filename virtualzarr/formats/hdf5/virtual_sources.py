@@ -68,7 +68,7 @@ def _find(
         target: Any = Outside(file, dataset)
         while place is not None and isinstance(target, Outside):
             inside, path = place, target.path
-            target = inside.file.find(path)
+            target = inside.file.walker.find(path)
             if isinstance(target, Outside):
                 place = _enter(inside, target.file, "HDF5_EXT_PREFIX", stack)
         if place is None or target is None:

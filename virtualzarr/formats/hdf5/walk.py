@@ -159,7 +159,7 @@ class Walker:
         return node
 
     def find(self, path: bytes) -> tuple[bytes, int] | Outside | None:
-        """Find a dataset by a path from the root.
+        """Find a dataset by a path from the root, through soft links too, within the file.
 
         Returns
         -------
