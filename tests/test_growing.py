@@ -267,6 +267,7 @@ def test_names_that_no_source_has_are_an_error(tmp_path, files, form, dry_run):
     assert rename(refs, {}, dry_run=dry_run) == {}
     assert rename(refs, {str(files[0]): str(files[0])}, dry_run=dry_run) == {}
     assert rename(refs, lambda name: name, dry_run=dry_run) == {}
+    assert rename(refs, {"/old": str(tmp_path)}, dry_run=dry_run) == {}  # as it is already
 
 
 @pytest.mark.parametrize("old", ["", "/"])

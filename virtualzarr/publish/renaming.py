@@ -28,7 +28,7 @@ def new_names(names: Names, uris: Iterable[str], references: str) -> dict[str, s
     Raises
     ------
     MismatchError
-        None of the files is, or lies below, any that is to be renamed.
+        None of the files is, or lies below, any that is to be renamed, or has its new name.
 
     Examples
     --------
@@ -44,7 +44,9 @@ def new_names(names: Names, uris: Iterable[str], references: str) -> dict[str, s
             for uri in uris
             if (old := _longest_prefix(names, uri)) is not None
         }
-        if names and not renamed:
+        # Who does it again, after a process died, finds all of them renamed.
+        again = any(_longest_prefix(names.values(), uri) is not None for uri in uris)
+        if names and not renamed and not again:
             raise MismatchError(_no_source(names, uris), file=references)
     return {old: new for old, new in renamed.items() if new != old}
 
