@@ -13,15 +13,30 @@ from virtualzarr.cli.samples import FULL, PARTIAL, write_archive, write_stacks
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-_BLOCK = re.compile(r"^```python(?: [^\n]*)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```python(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TITLE = re.compile(r'title="([^"]*)"')
 _RESULT = re.compile(r"#\s*->\s*(.*)$")
 
+OURS = "virtualzarr"
+OTHERS = {
+    "VirtualiZarr": {"virtualizarr": "2.8", "icechunk": "2.3"},
+    "kerchunk": {"kerchunk": None},
+    "zarr-python": {"zarr": "3.2"},
+    "xarray": {"xarray": None, "dask": None, "h5netcdf": None},
+}
+"""Titles of blocks that show how others do it, and the versions they need."""
 
-def blocks(page):
-    """Yield the code of each block, moved down to the line where the page has it."""
+
+def blocks(page, tool=OURS):
+    """Yield the code of each block, moved down to the line where the page has it.
+
+    Blocks with the title of another tool are left out; those without a title are for all.
+    """
     text = page.read_text(encoding="utf-8")
     for match in _BLOCK.finditer(text):
-        yield "\n" * text.count("\n", 0, match.start(1)) + match[1]
+        title = _TITLE.search(match[1] or "")
+        if title is None or title[1] == tool:
+            yield "\n" * text.count("\n", 0, match.start(2)) + match[2]
 
 
 def run(code, name, namespace):
@@ -70,6 +85,24 @@ def test_python_blocks(page):
         pytest.importorskip("zarr")
     for code in found:
         run(code, str(page), namespace)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("tool", OTHERS)
+@pytest.mark.usefixtures("folder")
+def test_how_others_do_it(tool):
+    for module, version in OTHERS[tool].items():
+        pytest.importorskip(module, version)
+    page = ROOT / "docs" / "coming-from.md"
+    namespace = {"__name__": "docs"}
+    for code in blocks(page, tool):
+        run(code, str(page), namespace)
+
+
+def test_titles_of_blocks_are_names_of_tools():
+    for page in PAGES:
+        options = " ".join(match[1] or "" for match in _BLOCK.finditer(page.read_text("utf-8")))
+        assert set(_TITLE.findall(options)) <= {OURS, *OTHERS}, page
 
 
 def test_a_wrong_result_is_found():
