@@ -14,7 +14,6 @@ from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundEr
 _LABELS = {"size": "size in bytes", "mtime_ns": "modification time in ns", "etag": "entity tag"}
 _DATES = ("LastModified", "last_modified", "updated", "mtime", "created")
 _SECOND = 10**9
-_MICROSECOND = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -138,8 +137,6 @@ def _is_same(name: str, a: Any, b: Any) -> bool:
     if name == "mtime_ns" and (a % _SECOND == 0 or b % _SECOND == 0):
         # HTTP tells whole seconds of a date that a directory has in full.
         return bool(a // _SECOND == b // _SECOND)
-    if name == "mtime_ns":  # which file systems of fsspec have in microseconds, or as a float
-        return bool(abs(a - b) < _MICROSECOND)
     return bool(a == b)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -45,6 +46,8 @@ class Transport(Protocol):
 def transport_of(fs: Any, url: str, options: Mapping[str, Any] | None) -> Transport:
     """Return how files of a file system of fsspec are read."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(fs).__mro__}
+    if "fsspec.implementations.local.LocalFileSystem" in kinds:
+        return LocalTransport(fs)
     if "fsspec.implementations.http.HTTPFileSystem" in kinds:
         return HttpTransport(fs, url, options)
     if "s3fs.core.S3FileSystem" in kinds:
@@ -80,3 +83,12 @@ class FsspecTransport(Listings):
         if info.get("type") == "directory":
             raise IsADirectoryError(21, "it is a folder, not a file")
         return facts_of_info(info)
+
+
+class LocalTransport(FsspecTransport):
+    """Local files behind URLs of fsspec, which has their dates as floats: too coarse to compare."""
+
+    def facts(self, path: str) -> FileFacts:
+        """Return what the system tells of a file, its date in whole nanoseconds."""
+        facts = super().facts(path)
+        return FileFacts(facts.size, os.stat(path).st_mtime_ns)
