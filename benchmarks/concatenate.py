@@ -16,7 +16,7 @@ from benchmarks._table import Row, alternate, row
 from grids import RegularGrid
 from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.formats import scan
+from virtualzarr.ingest.detect import scan
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 

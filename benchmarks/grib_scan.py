@@ -49,7 +49,7 @@ def cfgrib(path: Path) -> None:
 def decode_ours(message: bytes, size: int) -> None:
     """Decode one field."""
     from virtualzarr.codecs import make
-    from virtualzarr.codecs.base import Spec
+    from virtualzarr.codecs.core.base import Spec
 
     make("virtualzarr.grib").decode(message, Spec((size,), np.dtype("f8")))
 

@@ -31,7 +31,7 @@ def run(quick: bool = False) -> list[Row]:
     """Import each tool in fresh processes and take the best of them."""
     tools = [name for name in TOOLS if importlib.util.find_spec(name.split(".")[0])]
     figures = {name: _probe(name, 2 if quick else 5) for name in ("virtualzarr", *tools)}
-    opened = _probe("virtualzarr.opening", 2 if quick else 5)
+    opened = _probe("virtualzarr.ingest.open_target", 2 if quick else 5)
     rows = []
     for column, (label, unit, target) in enumerate(
         [("import", "s", "<= 0.25 s"), ("memory", "MB", ""), ("modules", "modules", "")]

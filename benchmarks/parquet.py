@@ -16,7 +16,7 @@ import virtualzarr
 from benchmarks._table import Row, alternate, best, row
 from benchmarks.references import _group, _Nothing
 from virtualzarr import Array
-from virtualzarr.publish import publish
+from virtualzarr.references.publish import publish
 
 
 def run(quick: bool = False) -> list[Row]:

@@ -15,10 +15,10 @@ from benchmarks._table import Row, alternate, row
 from grids import RegularGrid
 from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.formats.kerchunk import scan
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.publish import publish
+from virtualzarr.references.kerchunk import scan
+from virtualzarr.references.publish import publish
 
 FILES = 1000
 

@@ -10,7 +10,8 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr.errors import MismatchError, NodeNotFoundError
-from virtualzarr.publish import native, preview, publish
+from virtualzarr.references.native import write as native
+from virtualzarr.references.publish import preview, publish
 
 
 @pytest.fixture

@@ -30,11 +30,11 @@ def test_rooms_have_loggers_of_their_own(tmp_path, files, caplog):
     found = {(record.name, record.levelname) for record in caplog.records}
     assert {
         ("virtualzarr.formats.hdf5", "DEBUG"),
-        ("virtualzarr.scanning", "INFO"),
-        ("virtualzarr.publish.references", "INFO"),
+        ("virtualzarr.ingest.scan_files", "INFO"),
+        ("virtualzarr.references.publish", "INFO"),
         ("virtualzarr.stores.locks", "DEBUG"),
-        ("virtualzarr.growing.appending", "INFO"),
-        ("virtualzarr.copying.api", "INFO"),
+        ("virtualzarr.references.append", "INFO"),
+        ("virtualzarr.rechunk.copy", "INFO"),
     } <= found
     assert {level for _, level in found} == {"DEBUG", "INFO"}
     assert all(name.startswith("virtualzarr.") for name, _ in found)

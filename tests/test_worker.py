@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from virtualzarr.errors import CodecError, SourceError
-from virtualzarr.formats.hdf5 import library, links, scan
-from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5 import h5py_fallback as library
+from virtualzarr.formats.hdf5 import links, scan
+from virtualzarr.formats.hdf5.unsupported import Unknown
 from virtualzarr.worker import Worker, WorkerCrashError, WorkerRefusalError, serve
 
 

@@ -22,7 +22,7 @@ from virtualzarr.config import config  # noqa: E402
 if TYPE_CHECKING:
     from grids import ChunkLayout
     from virtualzarr import models
-    from virtualzarr.array import Array, ChunkCache, missing_like, split_chunks
+    from virtualzarr.array import Array, ChunkCache
     from virtualzarr.combine import (
         combine_by_coords,
         concat,
@@ -32,16 +32,20 @@ if TYPE_CHECKING:
         merge,
         stack,
     )
-    from virtualzarr.copying import copy
-    from virtualzarr.creation import create_array, open_array
     from virtualzarr.formats.raw import virtualize_raw
-    from virtualzarr.group import Group
-    from virtualzarr.growing import append, check, convert, rename
-    from virtualzarr.integrations.xarray_virtual import open_virtual_dataset
+    from virtualzarr.hierarchy.create import create_array, open_array
+    from virtualzarr.hierarchy.group import Group
+    from virtualzarr.hierarchy.open_node import create_group, open_group
+    from virtualzarr.ingest.open_target import open
+    from virtualzarr.ingest.virtualize import virtualize
+    from virtualzarr.integrations.xarray_datasets import open_virtual_dataset
     from virtualzarr.manifest import Manifest
-    from virtualzarr.nodes import create_group, open_group
-    from virtualzarr.opening import open
-    from virtualzarr.virtualizing import virtualize
+    from virtualzarr.rechunk.copy import copy
+    from virtualzarr.references.append import append
+    from virtualzarr.references.check import check
+    from virtualzarr.references.publish import preview, publish
+    from virtualzarr.references.rename import convert, rename
+    from virtualzarr.virtual.derived import missing_like, split_chunks
 
 __version__ = "0.1.0"
 
@@ -49,30 +53,32 @@ _HOMES = {
     "Array": "virtualzarr.array",
     "ChunkCache": "virtualzarr.array",
     "ChunkLayout": "grids",
-    "Group": "virtualzarr.group",
+    "Group": "virtualzarr.hierarchy.group",
     "Manifest": "virtualzarr.manifest",
-    "append": "virtualzarr.growing",
-    "check": "virtualzarr.growing",
+    "append": "virtualzarr.references.append",
+    "check": "virtualzarr.references.check",
     "combine_by_coords": "virtualzarr.combine",
     "from_attribute": "virtualzarr.combine",
     "from_filename": "virtualzarr.combine",
     "from_variable": "virtualzarr.combine",
     "merge": "virtualzarr.combine",
     "concat": "virtualzarr.combine",
-    "convert": "virtualzarr.growing",
-    "copy": "virtualzarr.copying",
-    "create_array": "virtualzarr.creation",
-    "create_group": "virtualzarr.nodes",
-    "missing_like": "virtualzarr.array",
+    "convert": "virtualzarr.references.rename",
+    "copy": "virtualzarr.rechunk.copy",
+    "create_array": "virtualzarr.hierarchy.create",
+    "create_group": "virtualzarr.hierarchy.open_node",
+    "missing_like": "virtualzarr.virtual.derived",
     "models": "virtualzarr.models",
-    "open": "virtualzarr.opening",
-    "open_array": "virtualzarr.creation",
-    "open_group": "virtualzarr.nodes",
-    "open_virtual_dataset": "virtualzarr.integrations.xarray_virtual",
-    "rename": "virtualzarr.growing",
-    "split_chunks": "virtualzarr.array",
+    "open": "virtualzarr.ingest.open_target",
+    "open_array": "virtualzarr.hierarchy.create",
+    "open_group": "virtualzarr.hierarchy.open_node",
+    "open_virtual_dataset": "virtualzarr.integrations.xarray_datasets",
+    "preview": "virtualzarr.references.publish",
+    "publish": "virtualzarr.references.publish",
+    "rename": "virtualzarr.references.rename",
+    "split_chunks": "virtualzarr.virtual.derived",
     "stack": "virtualzarr.combine",
-    "virtualize": "virtualzarr.virtualizing",
+    "virtualize": "virtualzarr.ingest.virtualize",
     "virtualize_raw": "virtualzarr.formats.raw",
 }
 
@@ -101,6 +107,8 @@ __all__ = [
     "open_array",
     "open_group",
     "open_virtual_dataset",
+    "preview",
+    "publish",
     "rename",
     "split_chunks",
     "stack",

@@ -17,10 +17,11 @@ import virtualzarr as vz
 from tests.array.test_writing_machine import KINDS as KINDS_OF_WRITING
 from tests.array.test_writing_machine import Writing
 from virtualzarr import ChunkCache
-from virtualzarr.array import cache as caches
-from virtualzarr.array import kept, shards
-from virtualzarr.array.recheck import Caching, valid_since
-from virtualzarr.codecs.block import BlockCodec
+from virtualzarr.array.read import cached_blocks as kept
+from virtualzarr.array.read import chunk_cache as caches
+from virtualzarr.array.read import shards
+from virtualzarr.array.read.cache_policy import Caching, valid_since
+from virtualzarr.codecs.core.block import BlockCodec
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores import LocalStore, ZipStore
 from virtualzarr.stores import local as local_stores

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from tests.combine.helpers import RAW, ZLIB, numbers, virtual_array
-from virtualzarr.array.recheck import Caching
+from virtualzarr.array.read.cache_policy import Caching
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.publish.canonical import make_canonical
+from virtualzarr.references.canonical import make_canonical
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,7 +12,7 @@ from grids import RectilinearGrid, RegularGrid
 from tests.array.stored import create
 from tests.array.test_writing import filled, grids, sharded
 from virtualzarr import Array
-from virtualzarr.array.shards import ShardedChunks
+from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources

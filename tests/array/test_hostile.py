@@ -15,7 +15,8 @@ import pytest
 import virtualzarr as vz
 from grids import RegularGrid
 from virtualzarr import Array
-from virtualzarr.array import pools, reader
+from virtualzarr.array import thread_pools as pools
+from virtualzarr.array.read import engine as reader
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import ChunkNotFoundError, CodecError, OutOfMemoryError, SourceError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
@@ -195,7 +196,7 @@ def test_other_errors_of_codecs_say_where_they_happened(tmp_path, monkeypatch):
     def fail(*args):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("virtualzarr.codecs.block.BlockCodec.decode_into", fail)
+    monkeypatch.setattr("virtualzarr.codecs.core.block.BlockCodec.decode_into", fail)
     with pytest.raises(ZeroDivisionError) as caught:
         array[:]
     assert caught.value.__notes__ == [f"while reading {tmp_path}/c/1, variable , chunk 1"]
@@ -416,7 +417,7 @@ def test_files_are_closed(tmp_path, threads):
 
 
 def test_few_files_are_kept_ready(monkeypatch):
-    monkeypatch.setattr("virtualzarr.array.chunks.FILES", 3)
+    monkeypatch.setattr("virtualzarr.array.chunk_source.FILES", 3)
     data = np.arange(10, dtype="<f4")
     sources = Sources(Source.inline(value.tobytes()) for value in data)
     array = plain((10,), (1,), Manifest((10,), sources, np.arange(10), 0, 4))

@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 import virtualzarr as vz
-from virtualzarr.array import reader
+from virtualzarr.array.read import engine as reader
 from virtualzarr.metadata import dtype_to_v2, dtype_to_v3
 
 RECORD = np.dtype([("a", "<i2"), ("b", ">f8"), ("c", "S3"), ("d", "<u2", (2, 3))])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.codecs.numbers import NARROW, number_of
+from virtualzarr.codecs.core.numbers import NARROW, number_of
 from virtualzarr.stores import MemoryStore
 
 pytest.importorskip("ml_dtypes")

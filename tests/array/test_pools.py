@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 import virtualzarr
-from virtualzarr.array.pools import pool, run, share
+from virtualzarr.array.thread_pools import pool, run, share
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

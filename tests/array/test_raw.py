@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtualzarr.array.raw import RawBlock, split_box, split_points
+from virtualzarr.array.read.partial import RawBlock, split_box, split_points
 from virtualzarr.stores.files import InlineFile
 
 PAD = 13

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from virtualzarr import Array
-from virtualzarr.array import reader
+from virtualzarr.array.read import engine as reader
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import ChunkNotFoundError, CodecError, SourceError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources

@@ -14,11 +14,11 @@ import grids
 import virtualzarr as vz
 from grids import Axis
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_array
-from virtualzarr.array.recut import Pieces, recut
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import LocalFile
+from virtualzarr.virtual.rechunk import Pieces, recut
 
 FORTRAN = Pipeline([make("transpose", order="F"), make("bytes", endian="little")])
 SHARDED = Pipeline(
@@ -267,7 +267,7 @@ def test_each_stored_block_is_decoded_once_a_request(data):
     with (
         mock.patch.object(vz.config, "local_read", data.draw(lengths)),
         mock.patch.object(vz.config, "local_gap", data.draw(lengths)),
-        mock.patch("virtualzarr.array.reader.BATCH_BYTES", data.draw(lengths)),
+        mock.patch("virtualzarr.array.read.engine.BATCH_BYTES", data.draw(lengths)),
     ):
         if data.draw(st.booleans()):
             found = cut[box]

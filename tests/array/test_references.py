@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.array.references import as_virtual, manifest_of, unsharded
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
 from virtualzarr.errors import CodecError, SourceChangedError, SourceError, UnsupportedError
 from virtualzarr.stores import ZipStore
+from virtualzarr.virtual.from_store import as_virtual, manifest_of, unsharded
 
 
 @pytest.mark.parametrize("memory", [True, False])

@@ -19,8 +19,10 @@ import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from tests.array.test_reading import basic, write_chunks
 from virtualzarr import Array
-from virtualzarr.array import cache, reader, shards
-from virtualzarr.array.shards import ShardedChunks, indexes
+from virtualzarr.array.read import chunk_cache as cache
+from virtualzarr.array.read import engine as reader
+from virtualzarr.array.read import shards
+from virtualzarr.array.read.shards import ShardedChunks, indexes
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import ChunkNotFoundError, CodecError, MetadataError, SourceError
@@ -627,7 +629,7 @@ def test_a_corrupt_shard_is_not_written_over_in_part(nested):
 
 ROWS = """
 import sys
-from virtualzarr.nodes import open_hierarchy
+from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.stores import open_store
 array = open_hierarchy(open_store(sys.argv[1]))
 sys.stdin.read(1)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.array import ahead, reader
+from virtualzarr.array.read import engine as reader
+from virtualzarr.array.read import prefetch as ahead
 from virtualzarr.errors import ChunkNotFoundError, CodecError, SourceError
 from virtualzarr.stores import LocalStore, MemoryStore
 

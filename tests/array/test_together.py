@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import grids
 import virtualzarr as vz
-from virtualzarr.array import together
-from virtualzarr.array.recheck import Caching
+from virtualzarr.array.read import strided as together
+from virtualzarr.array.read.cache_policy import Caching
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, VirtualZarrError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import virtualzarr as vz
 from tests.combine.helpers import RAW, SHUFFLED, ZLIB, numbers, virtual_array
 from tests.combine.makers import MAKERS
-from virtualzarr.array import reader
+from virtualzarr.array.read import engine as reader
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import ChunkNotFoundError, CodecError, UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
@@ -231,7 +231,7 @@ class TestReferences:
         assert array.lazy[::150].nchunks == 7
 
     def test_scattered_indices_that_would_take_too_many_cells(self, monkeypatch):
-        from virtualzarr.array import views
+        from virtualzarr.virtual import transforms as views
 
         monkeypatch.setattr(views, "CELLS", 20)
         array = virtual_array(numbers((8, 8)))

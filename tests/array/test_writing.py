@@ -12,7 +12,7 @@ import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from tests.array.stored import ZSTD, chunk_keys, create, reopen
 from virtualzarr import Array
-from virtualzarr.array import writer
+from virtualzarr.array import write as writer
 from virtualzarr.codecs import make
 from virtualzarr.errors import AccessError, CodecError, UnsupportedError
 from virtualzarr.manifest import Manifest

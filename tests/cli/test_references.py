@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import virtualzarr as vz
-from tests.test_growing import write
+from tests.references.test_append import write
 from virtualzarr.cli import main
 
 pytest.importorskip("pyarrow")
@@ -164,7 +164,7 @@ def test_what_is_done_is_said_if_asked(tmp_path, files, capsys):
     assert capsys.readouterr() == ("", "")
     assert main(["scan", files[0], "-o", refs, "-q", "-v"]) == 0
     err = capsys.readouterr().err
-    assert "virtualzarr.scanning: scanned 1 files" in err
+    assert "virtualzarr.ingest.scan_files: scanned 1 files" in err
     assert "virtualzarr.formats.hdf5" not in err
     assert main(["scan", files[0], "-o", refs, "-q", "-vv"]) == 0
     assert f"virtualzarr.formats.hdf5: scanned {files[0]}" in capsys.readouterr().err

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.numbers import NARROW, narrow
-from virtualzarr.codecs.rounding import float_format
+from virtualzarr.codecs.core.numbers import NARROW, narrow
+from virtualzarr.codecs.core.rounding import float_format
 from virtualzarr.errors import CodecError, UnsupportedError
 
 pytest.importorskip("ml_dtypes")

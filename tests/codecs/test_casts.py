@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.metadata.helpers import zarr_json
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.numbers import narrow
+from virtualzarr.codecs.core.numbers import narrow
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.metadata import parse_array_v3
 

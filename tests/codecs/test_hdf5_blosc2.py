@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virtualzarr.codecs import make
-from virtualzarr.codecs.hdf5_blosc2 import Blosc2
-from virtualzarr.codecs.hdf5_chunk import Filters
+from virtualzarr.codecs.hdf5.blosc2 import Blosc2
+from virtualzarr.codecs.hdf5.library_chunk import Filters
 from virtualzarr.errors import CodecError
 
 h5py = pytest.importorskip("h5py")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.codecs.blocks import block_of, same
 from virtualzarr.codecs import Pipeline, Spec, make
-from virtualzarr.codecs.imagecodecs_bridge import BYTES, IMAGES
+from virtualzarr.codecs.bridges.imagecodecs import BYTES, IMAGES
 from virtualzarr.errors import CodecError, UnsupportedError
 
 imagecodecs = pytest.importorskip("imagecodecs")

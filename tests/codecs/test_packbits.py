@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.codecs.blocks import same
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.numbers import NARROW, component, narrow, number_of
+from virtualzarr.codecs.core.numbers import NARROW, component, narrow, number_of
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 
 pytest.importorskip("ml_dtypes")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.codecs.blocks import block_of, same
 from virtualzarr.codecs import Pipeline, codec_from_v2, codec_from_v3, make, register
-from virtualzarr.codecs.base import BytesBytes
+from virtualzarr.codecs.core.base import BytesBytes
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 
 LITTLE, BIG = make("bytes", endian="little"), make("bytes", endian="big")

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from virtualzarr.codecs import BytesBytes, Pipeline, make, register, registry
-from virtualzarr.codecs.base import as_u1
+from virtualzarr.codecs import BytesBytes, Pipeline, make, register
+from virtualzarr.codecs.core import registry
+from virtualzarr.codecs.core.base import as_u1
 from virtualzarr.errors import UnsupportedError
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virtualzarr.codecs.numbers import NARROW, limits, narrow, number_of
-from virtualzarr.codecs.rounding import ROUNDINGS, cast, float_format
+from virtualzarr.codecs.core.numbers import NARROW, limits, narrow, number_of
+from virtualzarr.codecs.core.rounding import ROUNDINGS, cast, float_format
 from virtualzarr.errors import CodecError
 
 ml_dtypes = pytest.importorskip("ml_dtypes")

@@ -121,7 +121,7 @@ def test_large_blocks_by_vector_instructions(data):
 
 
 def test_large_blocks_without_imagecodecs(monkeypatch):
-    monkeypatch.setattr("virtualzarr.codecs.block.unshuffler", lambda: None)
+    monkeypatch.setattr("virtualzarr.codecs.core.block.unshuffler", lambda: None)
     block = np.arange(9000, dtype="f4")
     chain = [make("bytes", endian="little"), make("numcodecs.shuffle", elementsize=4), make("zstd")]
     codec = Pipeline(chain).for_block(block.shape, "f4")

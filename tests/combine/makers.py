@@ -17,7 +17,7 @@ import virtualzarr as vz
 from grids import RegularGrid
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, virtual_array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.formats import scan
+from virtualzarr.ingest.detect import scan
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 
@@ -157,7 +157,7 @@ def stored(draw, values, fill):
 
 def manifest_of(array):
     """The manifest of a stored array."""
-    from virtualzarr.array.references import manifest_of
+    from virtualzarr.virtual.from_store import manifest_of
 
     return manifest_of(array)
 

@@ -11,7 +11,7 @@ from grids import RegularGrid
 from tests.combine.writers import WRITERS
 from tests.interop.test_references import ZARR, zarr, zarr_open
 from virtualzarr.errors import MismatchError, PublishError
-from virtualzarr.metadata.dimensions import real_name
+from virtualzarr.metadata.dimension_names import real_name
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -18,7 +18,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import MismatchError, SourceChangedError, UnsupportedError
 from virtualzarr.manifest import Decoder, Source, Sources
 from virtualzarr.metadata import STRING
-from virtualzarr.publish.canonical import make_canonical
+from virtualzarr.references.canonical import make_canonical
 
 FORTRAN = Pipeline([make("transpose", order="F"), make("bytes", endian="little")])
 

@@ -10,9 +10,9 @@ import xarray as xr
 import virtualzarr as vz
 from tests.combine.helpers import numbers, virtual_array
 from virtualzarr.errors import MismatchError
-from virtualzarr.formats import scan
-from virtualzarr.integrations.xarray import VirtualzarrBackend
-from virtualzarr.metadata.dimensions import differing_names, joined_names
+from virtualzarr.ingest.detect import scan
+from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+from virtualzarr.metadata.dimension_names import differing_names, joined_names
 
 
 def named(*dims, start=1):

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import virtualzarr as vz
 from tests.combine.helpers import numbers
 from tests.combine.makers import MAKERS
-from virtualzarr.array.references import as_virtual, unsharded
-from virtualzarr.combine.agree import has_missing
+from virtualzarr.combine.compatibility import has_missing
 from virtualzarr.combine.dtypes import common_dtype
 from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.virtual.from_store import as_virtual, unsharded
 
 DTYPES = ["i2", "i4", "u2", "f4", "f8", "i8", "u8", "c8", "?", "S3", "M8[s]"]
 NUMBERS = ["i2", "u2", "i4", "f4", "f8"]

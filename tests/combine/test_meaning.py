@@ -15,18 +15,18 @@ from grids import RegularGrid
 from tests.combine.helpers import ZLIB, numbers, virtual_array
 from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.base import Spec
+from virtualzarr.codecs.core.base import Spec
 from virtualzarr.combine.attributes import POLICIES, combined_attributes
-from virtualzarr.combine.meaning import harmonized
+from virtualzarr.combine.cf_time import TimeUnit, day_number
+from virtualzarr.combine.error_report import Labels, Problems
+from virtualzarr.combine.harmonize import harmonized
 from virtualzarr.combine.options import Options
-from virtualzarr.combine.problems import Labels, Problems
-from virtualzarr.combine.times import TimeUnit, day_number
 from virtualzarr.errors import CodecError, MismatchError
 from virtualzarr.metadata import ArrayMetadata, TypedFloat, json_attributes
 
 xr = pytest.importorskip("xarray")
 merge_attrs = pytest.importorskip("xarray.structure.merge").merge_attrs
-to_dataset = pytest.importorskip("virtualzarr.integrations.xarray").to_dataset
+to_dataset = pytest.importorskip("virtualzarr.integrations.xarray_engine").to_dataset
 RULES = Options.of(True).harmonize
 
 
@@ -272,7 +272,7 @@ def test_unknown_rules_are_refused() -> None:
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_packed_netcdf_is_unpacked_in_the_precision_of_its_file(kind: Any, tmp_path: Any) -> None:
     netCDF4 = pytest.importorskip("netCDF4")
-    backend = pytest.importorskip("virtualzarr.integrations.xarray").VirtualzarrBackend
+    backend = pytest.importorskip("virtualzarr.integrations.xarray_engine").VirtualzarrBackend
     path = tmp_path / "packed.nc"
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("x", 3)
@@ -480,7 +480,7 @@ def test_fill_values_that_are_no_times() -> None:
 def test_missing_times_of_other_calendars_are_as_in_each_file(tmp_path: Any, calendar: str) -> None:
     """xarray has no missing date there: an integer is an error, a float the date of the units."""
     netCDF4, xr = pytest.importorskip("netCDF4"), pytest.importorskip("xarray")
-    engine = pytest.importorskip("virtualzarr.integrations.xarray").VirtualzarrBackend
+    engine = pytest.importorskip("virtualzarr.integrations.xarray_engine").VirtualzarrBackend
 
     def write(name: str, start: int, year: int, dtype: str, fill: float) -> Any:
         path = tmp_path / name

@@ -15,7 +15,7 @@ from tests.realdata import real_files
 from virtualzarr.combine.dtypes import common_dtype
 from virtualzarr.combine.values import same_values
 from virtualzarr.errors import MismatchError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats import scan
+from virtualzarr.ingest.detect import scan
 
 
 def small_arrays(folder):

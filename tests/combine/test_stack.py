@@ -12,7 +12,7 @@ from grids import RectilinearGrid, RegularGrid
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_array
 from tests.combine.test_concat import edges
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.widen import widened_pipeline
+from virtualzarr.codecs.core.widen import widened_pipeline
 from virtualzarr.errors import MismatchError
 from virtualzarr.manifest import Decoder
 

@@ -14,7 +14,7 @@ import tifffile
 import xarray as xr
 
 import virtualzarr as vz
-from tests.kerchunked import hdf5_references
+from tests.references.kerchunk_files import hdf5_references
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("zarr.storage", reason="zarr-python 3")

@@ -57,7 +57,7 @@ def register_engine():
     """Make the engine known by name where the tests run without installing the package."""
     from xarray.backends import list_engines
 
-    from virtualzarr.integrations.xarray import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
 
     list_engines().setdefault("virtualzarr", VirtualzarrBackend())
 

@@ -18,7 +18,7 @@ MODULES = {"virtualzarr.models"}
 """Public names that are modules: their own public names are in the reference instead."""
 
 PUBLIC = ("virtualzarr", "grids", "virtualzarr.codecs", "virtualzarr.formats",
-          "virtualzarr.manifest", "virtualzarr.publish", "virtualzarr.stores")  # fmt: skip
+          "virtualzarr.manifest", "virtualzarr.stores")  # fmt: skip
 
 
 def listed(entry):

@@ -13,7 +13,7 @@ from tests.fidelity.compare import Row, difference
 from virtualzarr.array import Array
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.formats.fits import scan
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 
 
 def files(directory: Path) -> list[Path]:

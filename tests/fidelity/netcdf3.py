@@ -15,7 +15,7 @@ from tests.fidelity.compare import Row, difference
 from virtualzarr.array import Array
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.formats.netcdf3 import scan
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import TypedFloat, json_attributes
 
 _OPEN = """

@@ -12,8 +12,8 @@ import numpy as np
 from tests.fidelity.compare import Row, difference
 from virtualzarr.array import Array
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.group import Group
-from virtualzarr.metadata.dimensions import real_name
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.metadata.dimension_names import real_name
 
 # Values of larger variables are compared at their ends only.
 _LIMIT = 1 << 22

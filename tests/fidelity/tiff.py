@@ -18,7 +18,7 @@ from tests.fidelity.compare import Row, difference
 from virtualzarr.array import Array
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.formats.tiff import scan
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 
 PAGES = 64
 """Pages of a series that are also compared one by one, read anew."""

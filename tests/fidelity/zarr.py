@@ -16,7 +16,7 @@ from tests.fidelity.compare import Row, difference, slabs
 from virtualzarr.array import Array
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.formats.zarr import scan
-from virtualzarr.opening import open as open_node
+from virtualzarr.ingest.open_target import open as open_node
 
 MARKERS = ("zarr.json", ".zarray", ".zgroup")
 

@@ -23,8 +23,8 @@ from virtualzarr.errors import (
     UnsupportedError,
     VirtualZarrError,
 )
-from virtualzarr.formats import detect
 from virtualzarr.formats.dmrpp import document, scan
+from virtualzarr.ingest.detect import detect
 
 
 @pytest.fixture

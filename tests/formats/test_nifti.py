@@ -75,7 +75,7 @@ def test_scaling(tmp_path, version, slope, inter):
 
 def test_xarray_decodes_as_nibabel_does(tmp_path):
     xarray = pytest.importorskip("xarray")
-    from virtualzarr.integrations.xarray import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
 
     path = tmp_path / "a.nii"
     save(path, np.linspace(0, 1, 24).reshape(2, 3, 4).astype("f8"))

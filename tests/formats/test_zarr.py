@@ -12,7 +12,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.formats.damage import flip_everywhere, truncate_everywhere
-from virtualzarr.array import chunks
+from virtualzarr.array import chunk_source as chunks
 from virtualzarr.errors import (
     AccessError,
     MetadataError,

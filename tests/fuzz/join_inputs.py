@@ -89,7 +89,7 @@ class Input:
         """Return what xarray decodes of it alone, by another engine where there is one."""
         import xarray as xr
 
-        from virtualzarr.integrations.xarray import VirtualzarrBackend
+        from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
 
         engine: Any = {"netcdf3": "scipy", "netcdf4": "netcdf4", "zarr2": "zarr", "zarr3": "zarr"}
         options = {"consolidated": False} if self.form.startswith("zarr") else {}

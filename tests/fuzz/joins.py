@@ -467,7 +467,7 @@ def decoded(group: vz.Group) -> Any:
     """Return what xarray decodes of a group."""
     import xarray as xr
 
-    from virtualzarr.integrations.xarray import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
 
     with xr.open_dataset(group, engine=VirtualzarrBackend) as dataset:
         return dataset.load()

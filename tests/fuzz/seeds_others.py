@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.formats.kerchunk.documents import GROUP, zarr_json, zarray
+from tests.references.kerchunk.documents import GROUP, zarr_json, zarray
 
 Seeds = Iterator[tuple[str, bytes]]
 

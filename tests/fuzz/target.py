@@ -132,7 +132,7 @@ def limits(seconds: float = SECONDS, nbytes: int = NBYTES) -> Iterator[None]:
 @contextlib.contextmanager
 def _unasked(library: bool) -> Iterator[None]:
     """Keep the HDF5 library away from damaged files, unless it may be asked."""
-    from virtualzarr.formats.hdf5.library import Library
+    from virtualzarr.formats.hdf5.h5py_fallback import Library
 
     def refuse(self: Any, *args: Any) -> Any:
         raise SourceError("the HDF5 library is not asked")

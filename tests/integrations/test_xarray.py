@@ -13,7 +13,7 @@ import pytest
 import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from tests.integrations.helpers import metadata
-from tests.kerchunked import hdf5_references
+from tests.references.kerchunk_files import hdf5_references
 from virtualzarr.array import Array
 from virtualzarr.errors import (
     NodeNotFoundError,
@@ -21,11 +21,11 @@ from virtualzarr.errors import (
     UnsupportedError,
     VirtualZarrError,
 )
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source, Sources
 
 xr = pytest.importorskip("xarray")
-from virtualzarr.integrations.xarray import (  # noqa: E402
+from virtualzarr.integrations.xarray_engine import (  # noqa: E402
     LazyArray,
     VirtualzarrBackend,
     to_dataset,

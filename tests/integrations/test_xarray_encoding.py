@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 
 xr = pytest.importorskip("xarray")
 netCDF4 = pytest.importorskip("netCDF4")
 h5netcdf = pytest.importorskip("h5netcdf")
 zarr = pytest.importorskip("zarr")
-from virtualzarr.integrations.xarray import VirtualzarrBackend  # noqa: E402
-from virtualzarr.integrations.xarray_virtual import open_virtual_dataset  # noqa: E402
+from virtualzarr.integrations.xarray_datasets import open_virtual_dataset  # noqa: E402
+from virtualzarr.integrations.xarray_engine import VirtualzarrBackend  # noqa: E402
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 FILTERS = ("zlib", "zstd", "bzip2", "szip", "blosc_lz4", "blosc_zstd")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.array.inline import inline_array
 from virtualzarr.errors import UnsupportedError
+from virtualzarr.virtual.inline import inline_array
 
 xr = pytest.importorskip("xarray")
-from virtualzarr.integrations.xarray_duck import DuckArray  # noqa: E402
-from virtualzarr.integrations.xarray_virtual import open_virtual_dataset  # noqa: E402
+from virtualzarr.integrations.xarray_datasets import open_virtual_dataset  # noqa: E402
+from virtualzarr.integrations.xarray_duck_array import DuckArray  # noqa: E402
 
 pytestmark = pytest.mark.interop
 KINDS = ("U", "S", "str", "bytes")

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_array
 from tests.combine.test_meaning import packed
 from virtualzarr import Group
-from virtualzarr.array import reader
+from virtualzarr.array.read import engine as reader
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.metadata import json_attributes
 
 xr = pytest.importorskip("xarray")
-duck = pytest.importorskip("virtualzarr.integrations.xarray_duck")
-from virtualzarr.integrations.xarray import VirtualzarrBackend  # noqa: E402
-from virtualzarr.integrations.xarray_virtual import open_virtual_dataset, to_group  # noqa: E402
+duck = pytest.importorskip("virtualzarr.integrations.xarray_duck_array")
+from virtualzarr.integrations.xarray_datasets import open_virtual_dataset, to_group  # noqa: E402
+from virtualzarr.integrations.xarray_engine import VirtualzarrBackend  # noqa: E402
 
 pytestmark = pytest.mark.interop
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,12 +9,12 @@ import pytest
 
 import virtualzarr as vz
 from tests.interop.test_references import bits, collection
-from tests.publish.arrays import DECODERS, VALUES, odd_array, virtual
-from tests.test_growing import same, write
+from tests.references.arrays import DECODERS, VALUES, odd_array, virtual
+from tests.references.test_append import same, write
 from virtualzarr.errors import MismatchError, PublishError, UnsupportedError
-from virtualzarr.group import Group
-from virtualzarr.publish import publish
-from virtualzarr.stores.icechunks import container_of, major_version
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.references.icechunk.repository import container_of, major_version
+from virtualzarr.references.publish import publish
 
 icechunk = pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")

@@ -16,11 +16,11 @@ import pytest
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import BadReferenceError, PublishError, SourceChangedError, VirtualZarrError
-from virtualzarr.formats.icechunk import NATIVE, VIRTUAL, _source
+from virtualzarr.references.icechunk.manifests import read_checksums
+from virtualzarr.references.icechunk.read import NATIVE, VIRTUAL, _source
+from virtualzarr.references.icechunk.repository import container_of, major_version
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import file_facts
-from virtualzarr.stores.icechunk_manifests import read_checksums
-from virtualzarr.stores.icechunks import container_of, major_version
 
 icechunk = pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from tests.native.helpers import contiguous
+from tests.references.native.helpers import contiguous
 from virtualzarr import Group
-from virtualzarr.publish.native import save
+from virtualzarr.references.native.write import save
 
 pytestmark = pytest.mark.interop
 
@@ -50,7 +50,7 @@ def test_tensorstore_refuses_the_array(path):
 def test_columns_are_arrays_that_others_read(tmp_path):
     zarr = pytest.importorskip("zarr")
     from grids import RegularGrid
-    from tests.native.helpers import RAW
+    from tests.references.native.helpers import RAW
     from virtualzarr import Array, Manifest
     from virtualzarr.manifest import Source, Sources
     from virtualzarr.metadata import ArrayMetadata

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.interop.test_references import assert_read_alike, bits, collection
-from tests.publish.arrays import LITTLE, VALUES, ZLIB, virtual
+from tests.references.arrays import LITTLE, VALUES, ZLIB, virtual
 from virtualzarr.errors import PublishError
-from virtualzarr.formats.kerchunk import scan
-from virtualzarr.group import Group
-from virtualzarr.opening import open as vz_open
-from virtualzarr.publish import publish
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.open_target import open as vz_open
+from virtualzarr.references.kerchunk import scan
+from virtualzarr.references.publish import publish
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("zarr.storage", reason="zarr-python 3")

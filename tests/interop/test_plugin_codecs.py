@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from tests.publish.arrays import BIG, LITTLE, SHUFFLE4, VALUES, ZLIB, virtual
+from tests.references.arrays import BIG, LITTLE, SHUFFLE4, VALUES, ZLIB, virtual
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import PublishError
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Decoder
-from virtualzarr.publish import preview, publish
+from virtualzarr.references.publish import preview, publish
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("fsspec")
@@ -36,7 +36,7 @@ fs = fsspec.filesystem("reference", fo=sys.argv[1], asynchronous=True)
 store = zarr.storage.FsspecStore(fs, read_only=True, path="")
 group = zarr.open(store, mode="r")
 numpy.savez(sys.argv[2], **{name: array[...] for name, array in group.arrays()})
-assert "virtualzarr.group" not in sys.modules
+assert "virtualzarr.hierarchy.group" not in sys.modules
 """
 
 
@@ -132,7 +132,7 @@ def test_files_of_several_lengths(tmp_path):
 def test_too_short_a_block_is_an_error():
     from virtualzarr.codecs import make
     from virtualzarr.errors import CodecError
-    from virtualzarr.integrations.truncate import NumcodecsTruncate
+    from virtualzarr.integrations.truncate_codec import NumcodecsTruncate
 
     with pytest.raises(ValueError, match="needs 3"):
         NumcodecsTruncate(3).decode(b"ab")

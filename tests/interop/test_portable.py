@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.array.references import as_virtual
+from virtualzarr.virtual.from_store import as_virtual
 
 xr = pytest.importorskip("xarray")
 zarr = pytest.importorskip("zarr", minversion="3.0")
@@ -429,7 +429,7 @@ def test_notes_name_what_became_text(tmp_path):
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_gaps_are_missing(tmp_path, zarr_format):
     """Booleans and integers with gaps are floats, as in memory, and not True and 0."""
-    from virtualzarr.integrations.xarray_virtual import open_virtual_dataset
+    from virtualzarr.integrations.xarray_datasets import open_virtual_dataset
 
     numbers = {
         "flag": ("x", np.array([True, False, True])),

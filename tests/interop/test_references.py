@@ -11,18 +11,27 @@ import pytest
 
 import virtualzarr as vz
 from grids import RectilinearGrid
-from tests.formats.kerchunk.documents import zarray
-from tests.formats.kerchunk.test_vectors import CASES, SCHEMA
-from tests.kerchunked import hdf5_references
-from tests.publish.arrays import BIG, DECODERS, LITTLE, SHUFFLE4, VALUES, ZLIB, odd_array, virtual
+from tests.references.arrays import (
+    BIG,
+    DECODERS,
+    LITTLE,
+    SHUFFLE4,
+    VALUES,
+    ZLIB,
+    odd_array,
+    virtual,
+)
+from tests.references.kerchunk.documents import zarray
+from tests.references.kerchunk.test_vectors import CASES, SCHEMA
+from tests.references.kerchunk_files import hdf5_references
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
-from virtualzarr.formats import scan as scan_any
-from virtualzarr.formats.kerchunk import scan
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.detect import scan as scan_any
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import BYTES, ArrayMetadata
-from virtualzarr.publish import publish
+from virtualzarr.references.kerchunk import scan
+from virtualzarr.references.publish import publish
 
 zarr = pytest.importorskip("zarr")
 fsspec = pytest.importorskip("fsspec")

@@ -14,8 +14,8 @@ from tests.array.test_shards import BIG, FILL, LITTLE, sharding
 from tests.codecs.blocks import block_of
 from virtualzarr import Array
 from virtualzarr.codecs import Pipeline
+from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.metadata import ArrayMetadata, array_to_v3
-from virtualzarr.nodes import open_hierarchy
 from virtualzarr.stores import open_store
 
 zarr = pytest.importorskip("zarr")

@@ -24,7 +24,7 @@ conftest = pytest.importorskip("xarray.tests.conftest")
 
 from xarray.backends import plugins  # noqa: E402
 
-from virtualzarr.integrations.xarray import VirtualzarrBackend  # noqa: E402
+from virtualzarr.integrations.xarray_engine import VirtualzarrBackend  # noqa: E402
 
 pytestmark = [
     pytest.mark.interop,

@@ -15,7 +15,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
-from virtualzarr.stores.views import read_only
+from virtualzarr.stores.read_only import read_only
 
 pytestmark = pytest.mark.interop
 zarr = pytest.importorskip("zarr", minversion="3.1.6")
@@ -26,7 +26,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype  # noqa: E402
 from zarr.core.sync import sync  # noqa: E402
 from zarr.testing.store import StoreTests  # noqa: E402
 
-from virtualzarr.integrations.zarr import ZarrStore  # noqa: E402
+from virtualzarr.integrations.zarr_python import ZarrStore  # noqa: E402
 
 
 class AdapterTests(StoreTests):

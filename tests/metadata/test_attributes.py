@@ -18,7 +18,7 @@ from virtualzarr.metadata import (
     json_attributes,
     loads_json,
 )
-from virtualzarr.metadata.documents import same_json
+from virtualzarr.metadata.json_documents import same_json
 
 
 def converted(value):

@@ -8,7 +8,7 @@ import pytest
 
 from virtualzarr.errors import MetadataError
 from virtualzarr.metadata import dumps_json, loads_json
-from virtualzarr.metadata.documents import same_json, short
+from virtualzarr.metadata.json_documents import same_json, short
 
 
 def test_bare_tokens_are_read_and_written_as_zarr_python_does():

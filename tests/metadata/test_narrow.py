@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import grids
 from tests.metadata.helpers import zarr_json, zarray
 from virtualzarr.codecs import Pipeline
-from virtualzarr.codecs.numbers import NARROW, number_of
+from virtualzarr.codecs.core.numbers import NARROW, number_of
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import (
     array_to_v2,

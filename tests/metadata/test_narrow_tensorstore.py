@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from virtualzarr.codecs.numbers import NARROW, number_of
+from virtualzarr.codecs.core.numbers import NARROW, number_of
 from virtualzarr.metadata import (
     array_to_v2,
     array_to_v3,

@@ -9,7 +9,7 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr.errors import MetadataError, MismatchError
-from virtualzarr.metadata.units import unit_text
+from virtualzarr.metadata.dimension_units import unit_text
 
 UNITS = ["nm", "4nm", [4, "nm"], " 4  nm", "1e3nm", "0.5", "", [1, ""], "-2 s", [0.1, "nm/px"], 3]
 UNITS += [None, [1e30, "m"], [1000000.0, "m"], [np.float32(0.5), "m"]]

@@ -9,10 +9,10 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr.errors import MetadataError, NodeExistsError
-from virtualzarr.hierarchy import read_node
 from virtualzarr.metadata import GroupMetadata
 from virtualzarr.models import node, v2, v3
 from virtualzarr.models.known import from_documents, spec_of
+from virtualzarr.nodes.documents import read_node
 from virtualzarr.stores import open_store
 
 MODELS = {2: v2, 3: v3}

@@ -11,8 +11,9 @@ import pytest
 import virtualzarr as vz
 from tests.models import zep6
 from virtualzarr.errors import MetadataError, NodeExistsError, UnsupportedError
-from virtualzarr.hierarchy import read_node
-from virtualzarr.models import read, v2, v3
+from virtualzarr.models import v2, v3
+from virtualzarr.models.hierarchy import read
+from virtualzarr.nodes.documents import read_node
 from virtualzarr.stores import open_store
 
 MODELS = {2: v2, 3: v3}

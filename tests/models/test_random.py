@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.metadata.documents import same_json
-from virtualzarr.models import read, v2, v3
+from virtualzarr.metadata.json_documents import same_json
+from virtualzarr.models import v2, v3
+from virtualzarr.models.hierarchy import read
 
 MODELS = {2: v2, 3: v3}
 NAMES = st.sampled_from(["a", "b", "x.y", "members", "attributes", "shape"])

@@ -12,7 +12,8 @@ import pytest
 
 from tests.models import zep6
 from tests.models.test_models import hierarchy
-from virtualzarr.models import read, v2, v3
+from virtualzarr.models import v2, v3
+from virtualzarr.models.hierarchy import read
 from virtualzarr.models.schema import schema
 
 SPECS = Path(__file__).parents[2] / "specs"

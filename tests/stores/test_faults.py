@@ -10,7 +10,7 @@ from tests.stores.webserver import FAULTS, web_server
 from virtualzarr.errors import SourceError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.stores import retry as retries
 from virtualzarr.stores.files import FileFacts, RemoteFile, file_facts
-from virtualzarr.stores.views import unwrapped
+from virtualzarr.stores.read_only import unwrapped
 
 pytest.importorskip("aiohttp")
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")

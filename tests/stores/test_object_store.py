@@ -24,7 +24,7 @@ from virtualzarr.errors import (
     SourceError,
     SourceNotFoundError,
 )
-from virtualzarr.integrations.xarray import VirtualzarrBackend
+from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores.s3 import S3Transport
 
@@ -249,7 +249,7 @@ def test_files_that_do_not_fit(bucket, options, put):
 @pytest.mark.parametrize("form", ["json", "parq"])
 def test_a_second_writer_of_references_is_noticed(bucket, options, put, form, monkeypatch):
     """Its entity tag is another, though name and size need not be."""
-    from virtualzarr.growing import appending
+    from virtualzarr.references import append as appending
 
     urls = [put(f"{bucket}/{i}.h5", hdf5(6 * i)) for i in range(3)]
     refs, how = f"{bucket}/refs.{form}", {"storage_options": options}

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtualzarr.stores.planning import plan_reads
+from virtualzarr.stores.coalesce import plan_reads
 
 ranges = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 500), st.integers(-1, 60)), max_size=30

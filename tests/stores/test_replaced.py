@@ -13,8 +13,8 @@ import zarr
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import SourceChangedError
-from virtualzarr.stores.facts import differences
 from virtualzarr.stores.files import FileFacts, RemoteFile, file_facts
+from virtualzarr.stores.fingerprints import differences
 
 pytest.importorskip("aiohttp")
 NAMES = {"json": "json", "parquet": "parquet", "native": "zarr"}

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 import virtualzarr as vz
-from virtualzarr.models import read, v2, v3
+from virtualzarr.models import v2, v3
+from virtualzarr.models.hierarchy import read
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Arrays, how they are read and written, and what of them is kept in memory."""
 
 from virtualzarr.array.array import Array
-from virtualzarr.array.cache import ChunkCache
-from virtualzarr.array.derived import missing_like, split_chunks
+from virtualzarr.array.read.chunk_cache import ChunkCache
 
-__all__ = ["Array", "ChunkCache", "missing_like", "split_chunks"]
+__all__ = ["Array", "ChunkCache"]

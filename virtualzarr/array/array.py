@@ -14,32 +14,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids.selection import Mode
-from virtualzarr.array import existing
-from virtualzarr.array.cache import chunk_cache
-from virtualzarr.array.chunks import Chunks, ManifestChunks, StoreChunks, check_cells
-from virtualzarr.array.documents import Known, change, load
+from virtualzarr.array import chunk_inventory as existing
+from virtualzarr.array.chunk_source import Chunks, ManifestChunks, StoreChunks, check_cells
 from virtualzarr.array.fields import FieldIndexer, Fields, FieldView, fields_of
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.indexing import Indexer
-from virtualzarr.array.kept import Kept
 from virtualzarr.array.properties import ArrayProperties
-from virtualzarr.array.reader import read
-from virtualzarr.array.recheck import Caching
-from virtualzarr.array.resizing import alone, append, check_direction, resize
-from virtualzarr.array.shards import elements_of_blocks, readable
-from virtualzarr.array.writer import write, writing_grid
+from virtualzarr.array.read.cache_policy import Caching
+from virtualzarr.array.read.cached_blocks import Kept
+from virtualzarr.array.read.chunk_cache import chunk_cache
+from virtualzarr.array.read.engine import read
+from virtualzarr.array.read.shards import elements_of_blocks, readable
+from virtualzarr.array.resize import alone, append, check_direction, resize
+from virtualzarr.array.write import write, writing_grid
 from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.limits import out_of_memory
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.transformers import transformer
+from virtualzarr.metadata.storage_transformers import transformer
+from virtualzarr.nodes.array_document import Known, change, load
 from virtualzarr.stores import Store
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.stores.store import read_only
 
 if TYPE_CHECKING:
-    from virtualzarr.array.lazy import Lazy
+    from virtualzarr.virtual.lazy import Lazy
 
 
 class Array(ArrayProperties):
@@ -464,7 +464,7 @@ class Array(ArrayProperties):
     @property
     def lazy(self) -> Lazy:
         """Operations that read nothing, such as ``a.lazy[2:, 0]``; each returns an `Array`."""
-        from virtualzarr.array.lazy import Lazy
+        from virtualzarr.virtual.lazy import Lazy
 
         return Lazy(self)
 
@@ -495,6 +495,6 @@ class Array(ArrayProperties):
         return (item for row in range(self.grid.grid_shape[0]) for item in self.blocks[row])
 
     def _repr_html_(self) -> str:
-        from virtualzarr.html import array_html
+        from virtualzarr.display.html import array_html
 
         return array_html(self)

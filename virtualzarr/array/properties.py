@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid
-from virtualzarr.array import existing
-from virtualzarr.array.chunks import Chunks, ManifestChunks
+from virtualzarr.array import chunk_inventory as existing
+from virtualzarr.array.chunk_source import Chunks, ManifestChunks
 from virtualzarr.array.unusual import unusual_chunks
-from virtualzarr.attributes import Attributes
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import MissingPropertyError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.units import dimension_units
+from virtualzarr.metadata.dimension_units import dimension_units
+from virtualzarr.nodes.attributes import Attributes
 from virtualzarr.stores import Store
 
 

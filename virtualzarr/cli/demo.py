@@ -24,10 +24,10 @@ from virtualzarr.cli.samples import (
     write_archive,
     write_stacks,
 )
+from virtualzarr.display.summaries import chunk_lengths
 from virtualzarr.errors import PublishError
-from virtualzarr.formats import scan
-from virtualzarr.group import Group
-from virtualzarr.summaries import chunk_lengths
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.detect import scan
 
 
 class Checks:
@@ -177,7 +177,7 @@ def _compare_xarray(checks: Checks, path: Path, truth: dict[str, NDArray[Any]]) 
         return
     import xarray
 
-    from virtualzarr.integrations.xarray import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
 
     dataset = xarray.open_dataset(path, engine=VirtualzarrBackend, decode_cf=False)
     checks.compare(what, truth, lambda name: dataset[name].values)

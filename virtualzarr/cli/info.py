@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.array import Array, existing
+from virtualzarr.array import Array
+from virtualzarr.array import chunk_inventory as existing
+from virtualzarr.display.summaries import axes_text, chunk_lengths
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.group import Group
-from virtualzarr.metadata.new import plain_json
-from virtualzarr.summaries import axes_text, chunk_lengths
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.metadata.create import plain_json
 
 
 def describe(node: Array | Group) -> str:

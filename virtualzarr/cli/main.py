@@ -164,7 +164,7 @@ def _completion(options: argparse.Namespace) -> int:
 
 def _opened(options: argparse.Namespace) -> Any:
     """Open what can be shown."""
-    from virtualzarr.opening import open
+    from virtualzarr.ingest.open_target import open
 
     with warnings.catch_warnings():
         # What is refused is in the group.

@@ -176,7 +176,7 @@ def as_json(value: Any) -> Any:
 
     Examples
     --------
-    >>> from virtualzarr.growing import CheckReport
+    >>> from virtualzarr.references.check import CheckReport
     >>> as_json(CheckReport(("a.nc",), {}, (), ()))
     {'ok': ['a.nc'], 'changed': {}, 'missing': [], 'unknown': []}
     """

@@ -122,7 +122,7 @@ def _placing(options: argparse.Namespace) -> dict[str, Any]:
 
 def _make(options: argparse.Namespace) -> int:
     import virtualzarr
-    from virtualzarr.publish import preview, publish
+    from virtualzarr.references.publish import preview, publish
 
     group = virtualzarr.virtualize(options.files, options.dim, **_scanning(options))
     if options.dry_run:
@@ -178,7 +178,7 @@ def _check(options: argparse.Namespace) -> int:
 def _asked_for(options: argparse.Namespace) -> dict[str, tuple[int, int]]:
     """Return how many files a check asks for in each folder, and of how many nothing is noted."""
     import virtualzarr
-    from virtualzarr.growing.published import sources_of
+    from virtualzarr.references.reopen import sources_of
 
     folders: dict[str, list[bool]] = {}
     for source in sources_of(virtualzarr.open(options.path, **_opening(options))):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Endian, Spec
-from virtualzarr.codecs.numbers import component, is_narrow, number_of
-from virtualzarr.codecs.rounding import float_format
+from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Endian, Spec
+from virtualzarr.codecs.core.numbers import component, is_narrow, number_of
+from virtualzarr.codecs.core.rounding import float_format
 from virtualzarr.errors import UnsupportedError
 
 _NARROW = ("bfloat16", "complex32", "bcomplex32")

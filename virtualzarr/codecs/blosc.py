@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
-from virtualzarr.codecs.base import (
+from virtualzarr.codecs.core.base import (
     Block,
     Buffer,
     BytesBytes,
@@ -17,7 +17,7 @@ from virtualzarr.codecs.base import (
     nbytes_of,
     view_of,
 )
-from virtualzarr.codecs.scratch import allocate
+from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import MissingDependencyError, UnsupportedError
 
 _NAMES = ("lz4", "lz4hc", "blosclz", "snappy", "zlib", "zstd")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virtualzarr.codecs.base import Block, Buffer, BytesBytes, as_u1, nbytes_of
+from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, as_u1, nbytes_of
 
 _LIMIT = 1 << 62
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Endian, Spec, as_u1, nbytes_of
-from virtualzarr.codecs.numbers import component, has_narrow_complex, used_bits
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Endian, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.core.numbers import component, has_narrow_complex, used_bits
 from virtualzarr.errors import CodecError, UnsupportedError
 
 _ORDERS: dict[str, Endian] = {"little": "<", "big": ">"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
-from virtualzarr.codecs.numbers import NARROW, narrow, number_of
-from virtualzarr.codecs.rounding import OUT_OF_RANGE, ROUNDINGS, cast
-from virtualzarr.codecs.scalars import number_from_json
+from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.core.numbers import NARROW, narrow, number_of
+from virtualzarr.codecs.core.rounding import OUT_OF_RANGE, ROUNDINGS, cast
+from virtualzarr.codecs.core.scalars import number_from_json
 from virtualzarr.errors import CodecError, MetadataError
 
 _PLAIN = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]

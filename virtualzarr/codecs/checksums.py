@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import Buffer, BytesBytes, as_u1, view_of
+from virtualzarr.codecs.core.base import Buffer, BytesBytes, as_u1, view_of
 
 
 class Checksum(BytesBytes):

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1, nbytes_of
 from virtualzarr.codecs.byteorder import native
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Spec, as_u1, nbytes_of
 from virtualzarr.errors import UnsupportedError
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
 
-from virtualzarr.codecs.base import Block, Buffer, BytesBytes, nbytes_of, view_of
+from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, nbytes_of, view_of
 
 _LIMIT = 1 << 62  # more than there can be, and less than zlib's integers
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import U1, Block
-from virtualzarr.codecs.scratch import allocate
+from virtualzarr.codecs.core.base import U1, Block
+from virtualzarr.codecs.core.scratch import allocate
 
 
 def full(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Block:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, nbytes_of, view_of
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Spec, nbytes_of, view_of
+from virtualzarr.codecs.core.pipeline import Pipeline
 from virtualzarr.codecs.filled import full
-from virtualzarr.codecs.pipeline import Pipeline
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import VirtualZarrError
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Codec, Endian, Spec, as_u1
-from virtualzarr.codecs.numbers import component, is_narrow, number_of
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Codec, Endian, Spec, as_u1
+from virtualzarr.codecs.core.numbers import component, is_narrow, number_of
 from virtualzarr.errors import UnsupportedError
 
 _PADDINGS = ("none", "first_byte", "last_byte")

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayArray, Block, Codec, Spec
-from virtualzarr.codecs.numbers import is_narrow, limits, number_of, plain_integers
-from virtualzarr.codecs.rounding import cast
-from virtualzarr.codecs.scalars import number_from_json
+from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.core.numbers import is_narrow, limits, number_of, plain_integers
+from virtualzarr.codecs.core.rounding import cast
+from virtualzarr.codecs.core.scalars import number_from_json
 from virtualzarr.errors import CodecError, MetadataError
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from virtualzarr.codecs.base import (
+from virtualzarr.codecs.core.base import (
     ArrayBytes,
     Block,
     Buffer,
@@ -21,9 +21,9 @@ from virtualzarr.codecs.base import (
     nbytes_of,
     view_of,
 )
+from virtualzarr.codecs.core.pipeline import Pipeline
+from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.codecs.filled import full, is_filled
-from virtualzarr.codecs.pipeline import Pipeline
-from virtualzarr.codecs.scratch import allocate
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
 

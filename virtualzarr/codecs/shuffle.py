@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import U1, Block, Buffer, BytesBytes, Codec, Spec, as_u1
+from virtualzarr.codecs.core.base import U1, Block, Buffer, BytesBytes, Codec, Spec, as_u1
 
 _LOOPED = 64  # up to this element size, one strided copy per byte is the fastest
 HEAD = 24

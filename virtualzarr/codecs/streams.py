@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.base import Buffer, BytesBytes, as_u1, frozen, nbytes_of, view_of
+from virtualzarr.codecs.core.base import Buffer, BytesBytes, as_u1, frozen, nbytes_of, view_of
 
 _LIMIT = 1 << 62  # more than there can be, and less than the libraries' integers
 _MEMORY = 1 << 28  # what an LZMA dictionary may take

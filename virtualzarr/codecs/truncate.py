@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from virtualzarr.codecs.base import (
+from virtualzarr.codecs.core.base import (
     UNSIZED_LIMIT,
     Block,
     Buffer,

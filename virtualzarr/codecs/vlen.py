@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Spec, as_u1
-from virtualzarr.codecs.scratch import allocate
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Spec, as_u1
+from virtualzarr.codecs.core.scratch import allocate
 
 
 class _Vlen(ArrayBytes):

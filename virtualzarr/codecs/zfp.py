@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from virtualzarr.codecs.base import ArrayBytes, Block, Buffer, Codec, Spec, as_u1, nbytes_of
-from virtualzarr.codecs.imagecodecs_bridge import library
-from virtualzarr.codecs.scratch import allocate
+from virtualzarr.codecs.bridges.imagecodecs import library
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Codec, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import UnsupportedError
 
 TYPES = ("<i4", "<i8", "<f4", "<f8")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from virtualzarr.codecs.base import Block, Buffer, BytesBytes, Endian, Spec, view_of
+from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, Endian, Spec, view_of
 from virtualzarr.errors import MissingDependencyError
 
 _UNKNOWN = -1

@@ -7,10 +7,10 @@ from typing import Any, Unpack, overload
 
 from virtualzarr.array import Array
 from virtualzarr.combine.arrays import alike, concat_arrays, find_axis, stack_arrays
+from virtualzarr.combine.error_report import Labels, Problems
 from virtualzarr.combine.groups import Concat, Stack, coordinate_names, join_groups
 from virtualzarr.combine.options import JoinOptions, Options
-from virtualzarr.combine.problems import Labels, Problems
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 
 

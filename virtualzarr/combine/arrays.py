@@ -11,14 +11,13 @@ import numpy as np
 import grids
 from grids import Axis
 from virtualzarr.array import Array
-from virtualzarr.array.recheck import common_caching
-from virtualzarr.array.recut import decoded_by, without_shards
-from virtualzarr.array.references import as_virtual, unsharded
-from virtualzarr.array.views import with_manifest
+from virtualzarr.array.read.cache_policy import common_caching
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
-from virtualzarr.codecs.widen import widened_pipeline
-from virtualzarr.combine.agree import (
+from virtualzarr.codecs.core.widen import widened_pipeline
+from virtualzarr.combine.attributes import combined_attributes
+from virtualzarr.combine.common_chunks import common_axes, fitted, joined, unwritten_as
+from virtualzarr.combine.compatibility import (
     axes_of,
     can_be_filled,
     check_agree,
@@ -28,17 +27,18 @@ from virtualzarr.combine.agree import (
     same_fill_value,
     v2_mask_text,
 )
-from virtualzarr.combine.attributes import combined_attributes
-from virtualzarr.combine.cells import common_axes, fitted, joined, unwritten_as
 from virtualzarr.combine.dtypes import cast_array, common_dtype, inexact_masks, resolve_dtype
-from virtualzarr.combine.meaning import harmonized
+from virtualzarr.combine.error_report import Problems
+from virtualzarr.combine.harmonize import harmonized
 from virtualzarr.combine.options import DEFAULT, Options
-from virtualzarr.combine.problems import Problems
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import zero_of
-from virtualzarr.metadata.dimensions import joined_names
-from virtualzarr.metadata.units import axis_members
+from virtualzarr.metadata.dimension_names import joined_names
+from virtualzarr.metadata.dimension_units import axis_members
+from virtualzarr.virtual.from_store import as_virtual, unsharded
+from virtualzarr.virtual.rechunk import decoded_by, without_shards
+from virtualzarr.virtual.transforms import with_manifest
 
 
 def concat_arrays(

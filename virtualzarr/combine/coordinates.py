@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.array.inline import inline_array
-from virtualzarr.combine.times import LENGTHS
+from virtualzarr.combine.cf_time import LENGTHS
 from virtualzarr.errors import MismatchError, VirtualZarrError
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.virtual.inline import inline_array
 
 ValueOf = Callable[[str, Group], Any]
 """Gives the coordinate of an input: called with its file, and what was found in it."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from virtualzarr.array import Array
-from virtualzarr.array.recheck import common_caching
-from virtualzarr.combine.absent import absent_node, lengths_of
+from virtualzarr.array.read.cache_policy import common_caching
 from virtualzarr.combine.arrays import alike, concat_arrays, stack_arrays
 from virtualzarr.combine.attributes import combined_attributes
-from virtualzarr.combine.meaning import with_units_of_bounds
+from virtualzarr.combine.error_report import Problems
+from virtualzarr.combine.harmonize import with_units_of_bounds
+from virtualzarr.combine.missing import absent_node, lengths_of
 from virtualzarr.combine.options import Options
-from virtualzarr.combine.problems import Problems
 from virtualzarr.combine.values import check_equal, check_order, differing_values
 from virtualzarr.errors import RefusedWarning, VirtualZarrError
-from virtualzarr.group import Group
-from virtualzarr.metadata.dimensions import joined_names
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.metadata.dimension_names import joined_names
 from virtualzarr.metadata.ome_axes import joined_attributes
 from virtualzarr.metadata.portable import with_typed_mask
 

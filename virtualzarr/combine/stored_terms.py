@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.array.inline import inline_like
 from virtualzarr.codecs.netcdf_fill import NETCDF_FILL, netcdf_fill
 from virtualzarr.combine.attributes import MEANING
-from virtualzarr.combine.meaning import LARGEST, is_missing, masks_of, timed
+from virtualzarr.combine.cf_time import TimeUnit, exact_times
+from virtualzarr.combine.harmonize import LARGEST, is_missing, masks_of, timed
 from virtualzarr.combine.options import Options
-from virtualzarr.combine.times import TimeUnit, exact_times
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import json_attributes
 from virtualzarr.metadata.portable import mask_of, with_typed_mask
+from virtualzarr.virtual.inline import inline_like
 
 Node = TypeVar("Node", Array, Group)
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.combine.agree import check_names, differences
 from virtualzarr.combine.attributes import same_value
-from virtualzarr.combine.meaning import is_missing, unsigned_view
-from virtualzarr.combine.problems import Problems
+from virtualzarr.combine.compatibility import check_names, differences
+from virtualzarr.combine.error_report import Problems
+from virtualzarr.combine.harmonize import is_missing, unsigned_view
 from virtualzarr.config import config
 from virtualzarr.stores.files import is_url
 

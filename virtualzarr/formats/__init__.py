@@ -1,6 +1,5 @@
 """One module per foreign format; each scans a file's own index into a group of virtual arrays."""
 
-from virtualzarr.formats.detect import detect, scan
 from virtualzarr.formats.registry import FORMATS, Format, begins, register
 
-__all__ = ["FORMATS", "Format", "begins", "detect", "register", "scan"]
+__all__ = ["FORMATS", "Format", "begins", "register"]

@@ -12,7 +12,7 @@ from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.plain import plain_array
 from virtualzarr.formats.siblings import first_there, split_name
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 
 _TYPES = {1: "u1", 2: "i2", 3: "i4", 4: "f4", 5: "f8", 6: "c8", 9: "c16", 12: "u2", 13: "u4",
@@ -40,7 +40,7 @@ def scan(
     attributes, a data ignore value as `_FillValue`.
 
     Either the header is named or the image; the other one is looked for beside it. Compressed
-    images are refused. For the arguments and errors, see `virtualzarr.formats.scan`; there is only
+    images are refused. For the arguments and errors, see `virtualzarr.virtualize`; there is only
     one array: if it cannot be virtualized, that is an error, whatever `on_error` says.
 
     """

@@ -15,7 +15,7 @@ from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.plain import fortran, plain_array
 from virtualzarr.formats.siblings import first_there, split_name
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import json_attributes
 
@@ -72,7 +72,7 @@ def scan(
 
     A header ``.hdr`` has an ``.img`` beside it. A file ``.nii.gz`` is one chunk: whatever is read,
     all of it is unpacked. Types that Zarr has not are refused. For the arguments and errors, see
-    `virtualzarr.formats.scan`; there is only one array: if it cannot be virtualized, that is an
+    `virtualzarr.virtualize`; there is only one array: if it cannot be virtualized, that is an
     error, whatever `on_error` says.
     """
     source = Source.of_file(path_or_url, storage_options)

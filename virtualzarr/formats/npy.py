@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.array.chunks import open_source
+from virtualzarr.array.chunk_source import open_source
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader, byte_file
+from virtualzarr.formats.on_error import Refusals
 from virtualzarr.formats.plain import check_place, fortran, plain_array
-from virtualzarr.formats.refusals import Refusals
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import check_name
 from virtualzarr.stores.archive import Checksums
@@ -42,7 +42,7 @@ def scan(
     """Scan an NPY file into a group with the array ``data``, or an NPZ file into one of all arrays.
 
     Arrays that are compressed, or hold Python objects, are refused. For the arguments and errors,
-    see `virtualzarr.formats.scan`.
+    see `virtualzarr.virtualize`.
 
     """
     source = Source.of_file(path_or_url, storage_options)

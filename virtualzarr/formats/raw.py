@@ -11,7 +11,7 @@ import numpy as np
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.plain import check_dtype, fortran, plain_array
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 

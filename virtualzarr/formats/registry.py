@@ -17,7 +17,7 @@ ENTRY_POINTS = "virtualzarr.formats"
 
 
 class Scanner(Protocol):
-    """Makes a group of virtual arrays of a file; see `virtualzarr.formats.scan`."""
+    """Makes a group of virtual arrays of a file; see `virtualzarr.virtualize`."""
 
     def __call__(
         self, path_or_url: Any, *, on_error: str, storage_options: Mapping[str, Any] | None
@@ -139,11 +139,11 @@ FORMATS: dict[str, Format] = {
     "fits": Format(f"{_HERE}.fits", begins(b"SIMPLE  ="), (".fits", ".fit", ".fts")),
     "envi": Format(f"{_HERE}.envi", begins(b"ENVI"), (".hdr",)),
     "dmrpp": Format(f"{_HERE}.dmrpp", _is_dmrpp, (".dmrpp",)),
-    "kerchunk": Format(f"{_HERE}.kerchunk", _is_json, _REFERENCES),
+    "kerchunk": Format("virtualzarr.references.kerchunk", _is_json, _REFERENCES),
     "grib": Format(
         f"{_HERE}.grib", _is_grib, (".grib", ".grib1", ".grib2", ".grb", ".grb1", ".grb2", ".gb2")
     ),
-    "icechunk": Format(f"{_HERE}.icechunk"),
+    "icechunk": Format("virtualzarr.references.icechunk.read"),
     "zarr": Format(f"{_HERE}.zarr"),
 }
 """The formats of this package, and those that were registered."""

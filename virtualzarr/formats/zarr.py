@@ -8,11 +8,11 @@ from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.errors import RefusedWarning, VirtualZarrError
-from virtualzarr.group import Group
-from virtualzarr.hierarchy import MARKERS
-from virtualzarr.nodes import open_hierarchy
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.open_node import open_hierarchy
+from virtualzarr.nodes.documents import MARKERS
 from virtualzarr.stores import Store, open_store
-from virtualzarr.stores.views import read_only
+from virtualzarr.stores.read_only import read_only
 
 
 def is_hierarchy(store: Store) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Container
 
 import numpy as np
 
-from virtualzarr.codecs.numbers import NARROW
+from virtualzarr.codecs.core.numbers import NARROW
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata.documents import short
+from virtualzarr.metadata.json_documents import short
 
 STRING = np.dtype(object, metadata={"vlen": str})
 BYTES = np.dtype(object, metadata={"vlen": bytes})

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.byteorder import has_order
-from virtualzarr.codecs.numbers import NARROW, is_narrow, narrow
+from virtualzarr.codecs.core.numbers import NARROW, is_narrow, narrow
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
 from virtualzarr.metadata import dtypes_plugins as plugins
-from virtualzarr.metadata.documents import as_lengths, as_list, member, short
 from virtualzarr.metadata.dtypes import (
     MAX_ITEMSIZE,
     NARROW_NAMES,
@@ -20,6 +19,7 @@ from virtualzarr.metadata.dtypes import (
     struct_fields,
     time_dtype,
 )
+from virtualzarr.metadata.json_documents import as_lengths, as_list, member, short
 
 _LATER = re.compile(r"float[468]_\w+|complex_\w+|complex32")
 _V2_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}

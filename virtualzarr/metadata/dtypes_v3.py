@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.numbers import is_narrow, narrow
+from virtualzarr.codecs.core.numbers import is_narrow, narrow
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
 from virtualzarr.metadata import dtypes_plugins as plugins
-from virtualzarr.metadata.documents import as_list, as_object, member, short
 from virtualzarr.metadata.dtypes import (
     BYTES,
     MAX_ITEMSIZE,
@@ -24,6 +23,7 @@ from virtualzarr.metadata.dtypes import (
     time_dtype,
     vlen_kind,
 )
+from virtualzarr.metadata.json_documents import as_list, as_object, member, short
 
 _CORE = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.numbers import is_narrow, number_of
-from virtualzarr.codecs.scalars import native, number_from_json, number_to_json
+from virtualzarr.codecs.core.numbers import is_narrow, number_of
+from virtualzarr.codecs.core.scalars import native, number_from_json, number_to_json
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
 from virtualzarr.metadata import dtypes_plugins as plugins
 from virtualzarr.metadata import repair
-from virtualzarr.metadata.documents import member, short
 from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.metadata.json_documents import member, short
 
 _NAT = -(2**63)
 _V2_BASE64 = ("float4_e2m1fn",)  # numbers whose fill value TensorStore writes as raw bytes in v2

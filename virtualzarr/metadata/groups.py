@@ -7,7 +7,7 @@ from typing import Any
 
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import repair
-from virtualzarr.metadata.documents import as_object, member, require_format, short
+from virtualzarr.metadata.json_documents import as_object, member, require_format, short
 from virtualzarr.metadata.model import ArrayMetadata, Consolidated, GroupMetadata
 from virtualzarr.metadata.paths import normalize_path
 from virtualzarr.metadata.v2 import array_to_v2, parse_array_v2, parse_attributes

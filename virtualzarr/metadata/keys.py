@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virtualzarr.errors import BadReferenceError, MetadataError, UnsupportedError
-from virtualzarr.metadata.documents import as_object, member, short
+from virtualzarr.metadata.json_documents import as_object, member, short
 
 _DEFAULT_SEPARATOR = {"default": "/", "v2": "."}
 

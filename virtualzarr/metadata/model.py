@@ -14,8 +14,8 @@ import numpy as np
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import fill
-from virtualzarr.metadata.documents import MAX_EXTENT, MAX_NDIM, member, same_json, short
 from virtualzarr.metadata.dtypes import BYTES, STRING, vlen_kind
+from virtualzarr.metadata.json_documents import MAX_EXTENT, MAX_NDIM, member, same_json, short
 from virtualzarr.metadata.keys import KeyEncoding
 
 if TYPE_CHECKING:

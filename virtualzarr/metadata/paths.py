@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
-from virtualzarr.metadata.documents import short
+from virtualzarr.metadata.json_documents import short
 
 
 def normalize_path(path: str) -> str:

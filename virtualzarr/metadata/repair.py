@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.numbers import number_of
+from virtualzarr.codecs.core.numbers import number_of
 
 
 def zero_chunks(chunks: Any, shape: Sequence[int], units: Any = ()) -> Any:

@@ -11,7 +11,9 @@ import grids
 from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
-from virtualzarr.metadata.documents import (
+from virtualzarr.metadata.dtypes import BYTES, STRING
+from virtualzarr.metadata.dtypes_v2 import dtype_from_v2, dtype_to_v2
+from virtualzarr.metadata.json_documents import (
     as_lengths,
     as_list,
     as_object,
@@ -20,8 +22,6 @@ from virtualzarr.metadata.documents import (
     require_format,
     short,
 )
-from virtualzarr.metadata.dtypes import BYTES, STRING
-from virtualzarr.metadata.dtypes_v2 import dtype_from_v2, dtype_to_v2
 from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata, has_codec
 

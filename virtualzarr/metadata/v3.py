@@ -9,11 +9,13 @@ import numpy as np
 
 import grids
 from virtualzarr.codecs import Pipeline, codec_from_v3
-from virtualzarr.codecs.base import ArrayArray
 from virtualzarr.codecs.byteorder import has_order
+from virtualzarr.codecs.core.base import ArrayArray
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
-from virtualzarr.metadata.documents import (
+from virtualzarr.metadata.dtypes import leaves
+from virtualzarr.metadata.dtypes_v3 import dtype_from_v3, dtype_to_v3
+from virtualzarr.metadata.json_documents import (
     as_lengths,
     as_list,
     as_object,
@@ -22,11 +24,9 @@ from virtualzarr.metadata.documents import (
     require_format,
     short,
 )
-from virtualzarr.metadata.dtypes import leaves
-from virtualzarr.metadata.dtypes_v3 import dtype_from_v3, dtype_to_v3
 from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata
-from virtualzarr.metadata.transformers import check_transformers, transformers_from_v3
+from virtualzarr.metadata.storage_transformers import check_transformers, transformers_from_v3
 
 _ARRAY_MEMBERS = (
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),

@@ -11,7 +11,7 @@ from virtualzarr.models import v2, v3
 from virtualzarr.models.node import NodeSpec
 
 if TYPE_CHECKING:
-    from virtualzarr.modelling import read
+    from virtualzarr.models.hierarchy import read
 
 __all__ = ["NodeSpec", "read", "v2", "v3"]
 
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     # What opens is above the models, which it is made of: it is imported when first used.
     if name != "read":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from virtualzarr.modelling import read
+    from virtualzarr.models.hierarchy import read
 
     globals()[name] = read
     return read

@@ -13,8 +13,8 @@ import numpy as np
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.documents import as_object, member, require, require_format
-from virtualzarr.metadata.new import ArrayWishes, Wishes, new_array
+from virtualzarr.metadata.create import ArrayWishes, Wishes, new_array
+from virtualzarr.metadata.json_documents import as_object, member, require, require_format
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.models.typed import attributes_json, typed
 

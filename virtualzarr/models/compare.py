@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from virtualzarr.errors import short
-from virtualzarr.metadata.documents import same_json
+from virtualzarr.metadata.json_documents import same_json
 
 Document = Mapping[str, Any]
 

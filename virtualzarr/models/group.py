@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, check_name
-from virtualzarr.metadata.documents import as_object, member, require_format
+from virtualzarr.metadata.json_documents import as_object, member, require_format
 from virtualzarr.models.array import NOTHING, A, ArraySpecBase
 from virtualzarr.models.flat import nested
 from virtualzarr.models.node import NodeSpec
@@ -18,7 +18,7 @@ from virtualzarr.models.typed import attributes_json, typed
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from virtualzarr.group import Group
+    from virtualzarr.hierarchy.group import Group
 
     _Node = NodeSpec[Group]
     M = TypeVar("M", bound=Mapping[str, object] | None, default=Any, covariant=True)

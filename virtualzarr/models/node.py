@@ -10,14 +10,14 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast, get_args, get_origin
 
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata
-from virtualzarr.metadata.documents import same_json
+from virtualzarr.metadata.json_documents import same_json
 from virtualzarr.models.compare import documents_differ
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from virtualzarr.array import Array
-    from virtualzarr.group import Group
+    from virtualzarr.hierarchy.group import Group
 
     N = TypeVar("N", default=Array | Group, covariant=True)
 else:
@@ -137,7 +137,7 @@ class NodeSpec(ABC, Generic[N]):
     def read(cls, node: Any, path: str = "", *, depth: int | None = None, **options: Any) -> Self:
         """Return the model of a hierarchy, checked to be one of this class.
 
-        The parameters are those of `virtualzarr.models.read`.
+        The parameters are those of `virtualzarr.models.hierarchy.read`.
 
         Examples
         --------
@@ -154,7 +154,7 @@ class NodeSpec(ABC, Generic[N]):
         Traceback (most recent call last):
         virtualzarr.errors.MetadataError: attributes: title: this mandatory member is missing
         """
-        from virtualzarr.modelling import read
+        from virtualzarr.models.hierarchy import read
 
         return cls.cast(read(node, path, depth=depth, **options))
 
@@ -189,7 +189,7 @@ class NodeSpec(ABC, Generic[N]):
         /: shape: [4, 6] here, [5, 6] there
         """
         if not isinstance(other, NodeSpec):
-            from virtualzarr.modelling import read
+            from virtualzarr.models.hierarchy import read
 
             other = read(other)
         return list(documents_differ(self.to_json(), other.to_json(), include, exclude))
@@ -270,7 +270,7 @@ class NodeSpec(ABC, Generic[N]):
         >>> model.create({})
         <Group: 1 member>
         """
-        from virtualzarr.modelling import create
+        from virtualzarr.models.hierarchy import create
 
         options = {"overwrite": overwrite, "consolidate": consolidate}
         return cast(N, create(self, store, path, storage_options=storage_options, **options))

@@ -18,8 +18,8 @@ from typing import (
 )
 
 from virtualzarr.errors import MetadataError, UnsupportedError, short
-from virtualzarr.metadata.documents import as_object, dumps_json, loads_json, member, same_json
-from virtualzarr.metadata.new import plain_json
+from virtualzarr.metadata.create import plain_json
+from virtualzarr.metadata.json_documents import as_object, dumps_json, loads_json, member, same_json
 from virtualzarr.models.node import NodeSpec
 
 

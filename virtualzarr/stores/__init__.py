@@ -3,7 +3,7 @@
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.memory import MemoryStore
-from virtualzarr.stores.opening import open_store
+from virtualzarr.stores.open_store import open_store
 from virtualzarr.stores.store import Store
 from virtualzarr.stores.zip import ZipStore
 

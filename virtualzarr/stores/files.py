@@ -14,16 +14,16 @@ import numpy as np
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
-from virtualzarr.stores.connection import Connection as Connection
-from virtualzarr.stores.connection import filesystem as filesystem
-from virtualzarr.stores.facts import FileFacts as FileFacts
-from virtualzarr.stores.facts import check_most as check_most
-from virtualzarr.stores.facts import (
+from virtualzarr.stores.fingerprints import FileFacts as FileFacts
+from virtualzarr.stores.fingerprints import check_most as check_most
+from virtualzarr.stores.fingerprints import (
     check_unchanged,
     failure,
     is_comparable,
     too_short,
 )
+from virtualzarr.stores.fsspec_connection import Connection as Connection
+from virtualzarr.stores.fsspec_connection import filesystem as filesystem
 from virtualzarr.stores.uris import is_url as is_url
 from virtualzarr.stores.uris import resolve_uri as resolve_uri
 

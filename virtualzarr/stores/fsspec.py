@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
-from virtualzarr.stores.changes import changed, changed_below
 from virtualzarr.stores.files import Buffer, ByteFile, Connection, FileFacts, RemoteFile
 from virtualzarr.stores.http import StatusError
+from virtualzarr.stores.invalidation import changed, changed_below
 from virtualzarr.stores.listing import Entry
 from virtualzarr.stores.store import ByteRange, Change, check_key, inside, key_lock
 from virtualzarr.stores.transport import Answer

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urldefrag, urljoin
 
 from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
-from virtualzarr.stores.facts import (
+from virtualzarr.stores.fingerprints import (
     FileFacts,
     check_most,
     facts_of_headers,

@@ -23,8 +23,8 @@ from typing import Any, Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
-from virtualzarr.stores.changes import changed, changed_below
 from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, read_small, resolve_uri
+from virtualzarr.stores.invalidation import changed, changed_below
 from virtualzarr.stores.store import (
     LOCK_SUFFIX,
     ByteRange,

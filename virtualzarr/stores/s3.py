@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from virtualzarr.errors import SourceError
-from virtualzarr.stores.facts import FileFacts, check_most, to_nanoseconds
+from virtualzarr.stores.fingerprints import FileFacts, check_most, to_nanoseconds
 from virtualzarr.stores.listing import Listings
 from virtualzarr.stores.retry import TransientError, gather_ranges, retry
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from virtualzarr.stores.facts import FileFacts, check_most, facts_of_info
+from virtualzarr.stores.fingerprints import FileFacts, check_most, facts_of_info
 from virtualzarr.stores.http import HttpTransport
 from virtualzarr.stores.listing import Entry, Listings
 from virtualzarr.stores.s3 import S3Transport

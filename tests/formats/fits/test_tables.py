@@ -230,7 +230,7 @@ def shortened(path, size):
 
 def test_xarray_opens_tables(tmp_path):
     xarray = pytest.importorskip("xarray")
-    from virtualzarr.integrations.xarray import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
 
     path = tmp_path / "a.fits"
     columns = [fits.Column("v", "PJ()", array=objects([[1], [2, 3]], "i4"))]

@@ -13,13 +13,14 @@ import pytest
 import virtualzarr as vz
 from tests.formats.damage import flip_everywhere, truncate_everywhere
 from tests.formats.grib.helpers import message, outcomes, small
-from virtualzarr.codecs import grib_message as messages
-from virtualzarr.codecs import grib_worker, make
-from virtualzarr.codecs.base import Spec
+from virtualzarr.codecs import make
+from virtualzarr.codecs.core.base import Spec
+from virtualzarr.codecs.grib import message as messages
+from virtualzarr.codecs.grib import worker as grib_worker
 from virtualzarr.errors import CodecError, SourceError, VirtualZarrError
-from virtualzarr.formats import detect
 from virtualzarr.formats.grib import scan
 from virtualzarr.formats.paging import PageCache
+from virtualzarr.ingest.detect import detect
 
 HEADING = b"\r\r\n001\r\r\nHTXA85 ECMF 011200\r\r\n"
 

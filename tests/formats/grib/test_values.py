@@ -12,7 +12,7 @@ import virtualzarr as vz
 from tests.fidelity.runner import report, run
 from tests.formats.grib.helpers import eccodes, message, outcomes
 from tests.realdata import real_files
-from virtualzarr.codecs import grib_message as messages
+from virtualzarr.codecs.grib import message as messages
 from virtualzarr.errors import RefusedWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.grib import grids
 from virtualzarr.formats.grib.grids import regular_lines
@@ -220,7 +220,7 @@ def test_real_files():
 def test_cfgrib_sees_the_same(tmp_path):
     """Names, dimensions, coordinates and attributes are those that xarray gets from cfgrib."""
     xarray, cfgrib = pytest.importorskip("xarray"), pytest.importorskip("cfgrib")
-    from virtualzarr.integrations.xarray import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
 
     path = tmp_path / "a.grib"
     path.write_bytes(

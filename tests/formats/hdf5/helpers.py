@@ -11,7 +11,7 @@ from tests.fidelity.compare import difference
 from virtualzarr.array import Array
 from virtualzarr.formats.hdf5 import scan
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.source import LocalPages, PageCache
+from virtualzarr.formats.hdf5.unsupported import LocalPages, PageCache
 
 
 def scan_all(path):

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import assert_same, scan_all
-from virtualzarr.codecs import Pipeline, codec_from_v2, codec_from_v3, hdf5_chunk, make
-from virtualzarr.codecs.hdf5_chunk import filters_message
+from virtualzarr.codecs import Pipeline, codec_from_v2, codec_from_v3, make
+from virtualzarr.codecs.hdf5 import library_chunk as hdf5_chunk
+from virtualzarr.codecs.hdf5.library_chunk import filters_message
 from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
 from virtualzarr.formats.hdf5 import describe, filters
 

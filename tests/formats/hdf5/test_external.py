@@ -10,9 +10,9 @@ from tests.fidelity.compare import difference
 from tests.formats.hdf5.helpers import assert_same, scan_all
 from virtualzarr import config
 from virtualzarr.errors import AccessError, SourceError, UnsupportedError
-from virtualzarr.formats import scan as scan_any
 from virtualzarr.formats.hdf5 import scan
 from virtualzarr.formats.hdf5.external import lay
+from virtualzarr.ingest.detect import scan as scan_any
 from virtualzarr.manifest import Source
 
 DATA = np.arange(24, dtype=">i4").reshape(6, 4)

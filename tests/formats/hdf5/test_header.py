@@ -12,8 +12,8 @@ from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.header import Filter
 from virtualzarr.formats.hdf5.layouts import layout
-from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 
 def read(raw):

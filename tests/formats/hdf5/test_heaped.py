@@ -17,8 +17,8 @@ from virtualzarr import config
 from virtualzarr.array import Array
 from virtualzarr.errors import RefusedWarning, SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import heaps, inlined, scan
-from virtualzarr.formats.hdf5.opened import opened
-from virtualzarr.formats.hdf5.source import FIRST
+from virtualzarr.formats.hdf5.open_file import opened
+from virtualzarr.formats.hdf5.unsupported import FIRST
 
 TEXT = h5py.string_dtype()
 PADDINGS = (h5py.h5t.STR_NULLTERM, h5py.h5t.STR_NULLPAD, h5py.h5t.STR_SPACEPAD)
@@ -32,7 +32,7 @@ def path(tmp_path):
 @pytest.fixture
 def asked(caplog):
     """Return what tells for which objects h5py was asked since the last time."""
-    caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.library")
+    caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.h5py_fallback")
 
     def names():
         found = {record.getMessage().split(": ")[1].split()[0] for record in caplog.records}
@@ -256,7 +256,7 @@ def test_over_a_link(path, http_server, asked):
     rounds = []
 
     with pytest.MonkeyPatch.context() as patch:
-        from virtualzarr.formats.hdf5.source import PageCache
+        from virtualzarr.formats.hdf5.unsupported import PageCache
 
         load = PageCache.load
 

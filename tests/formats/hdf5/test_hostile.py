@@ -18,7 +18,7 @@ from virtualzarr.formats.hdf5 import scan
 from virtualzarr.formats.hdf5.checksum import checksums
 from virtualzarr.formats.hdf5.header import SYMBOL_TABLE
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.source import LocalPages
+from virtualzarr.formats.hdf5.unsupported import LocalPages
 
 
 def write(path, libver):

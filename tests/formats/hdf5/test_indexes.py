@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import assert_same, low_level, objects_of, scan_all, source_of
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import btree
+from virtualzarr.formats.hdf5 import btree_v2 as btree
 from virtualzarr.formats.hdf5.checksum import checksums
 from virtualzarr.formats.hdf5.indexes import btree1, columns
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered, Placing, dense

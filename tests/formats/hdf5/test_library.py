@@ -10,7 +10,7 @@ import pytest
 
 from tests.formats.hdf5.helpers import assert_same
 from virtualzarr.formats.hdf5 import attributes, header, indexes, links, superblock
-from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def unknown(*args):
     ],
 )
 def test_h5py_is_asked(path, monkeypatch, caplog, place, name):
-    caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.library")
+    caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.h5py_fallback")
     assert_same(path)
     assert not caplog.records
     monkeypatch.setattr(place, name, unknown)
@@ -58,7 +58,7 @@ def test_h5py_is_asked(path, monkeypatch, caplog, place, name):
 
 
 def test_other_objects_are_not_affected(path, monkeypatch, caplog):
-    caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.library")
+    caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.h5py_fallback")
 
     def pipeline(body):
         raise Unknown("filter message version 9")

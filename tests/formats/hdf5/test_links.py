@@ -9,7 +9,8 @@ import pytest
 import virtualzarr
 from tests.formats.hdf5.helpers import assert_same, scan_all
 from virtualzarr.errors import NodeNotFoundError, RefusedWarning, SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import parts, scan, walk
+from virtualzarr.formats.hdf5 import linked_files as parts
+from virtualzarr.formats.hdf5 import scan, walk
 
 
 @pytest.fixture(params=["earliest", "latest"])

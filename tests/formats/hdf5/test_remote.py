@@ -9,8 +9,8 @@ import pytest
 from tests.formats.hdf5.helpers import assert_same, scan_all, source_of
 from virtualzarr.array import Array
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.opened import opened
-from virtualzarr.formats.hdf5.source import FIRST
+from virtualzarr.formats.hdf5.open_file import opened
+from virtualzarr.formats.hdf5.unsupported import FIRST
 
 VARIABLES, STEPS = 20, 250
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import source_of
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.source import FIRST, GAP, PAGE, Gather, LocalPages, exactly
+from virtualzarr.formats.hdf5.unsupported import FIRST, GAP, PAGE, Gather, LocalPages, exactly
 
 RAW = np.random.default_rng(0).bytes(3 * FIRST + 77)
 

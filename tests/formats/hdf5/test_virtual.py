@@ -17,8 +17,8 @@ from tests.fidelity.compare import difference
 from tests.formats.hdf5.helpers import assert_same, scan_all
 from virtualzarr import config, virtualize
 from virtualzarr.errors import AccessError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats import scan as scan_any
 from virtualzarr.formats.hdf5 import scan
+from virtualzarr.ingest.detect import scan as scan_any
 
 UNLIMITED = h5py.h5s.UNLIMITED
 

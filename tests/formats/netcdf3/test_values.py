@@ -124,7 +124,7 @@ def test_xarray_decodes_alike(tmp_path):
 
 
 def vz_engine():
-    from virtualzarr.integrations.xarray import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
 
     return VirtualzarrBackend
 

@@ -14,7 +14,9 @@ from virtualzarr import open as vz_open
 from virtualzarr.formats.tiff import scan
 
 xr = pytest.importorskip("xarray")
-VirtualzarrBackend = pytest.importorskip("virtualzarr.integrations.xarray").VirtualzarrBackend
+VirtualzarrBackend = pytest.importorskip(
+    "virtualzarr.integrations.xarray_engine"
+).VirtualzarrBackend
 
 
 def write_slide(path, tags=()):

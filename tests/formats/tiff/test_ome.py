@@ -16,7 +16,9 @@ from tests.formats.tiff.helpers import check_file, ramp, same
 from virtualzarr import Group
 from virtualzarr.formats.tiff import scan
 
-ZarrStore = pytest.importorskip("virtualzarr.integrations.zarr", exc_type=Exception).ZarrStore
+ZarrStore = pytest.importorskip(
+    "virtualzarr.integrations.zarr_python", exc_type=Exception
+).ZarrStore
 
 xr = pytest.importorskip("xarray")
 zarr = pytest.importorskip("zarr", exc_type=Exception)
@@ -206,7 +208,7 @@ def test_resolutions_open_in_xarray_and_grow(tmp_path, form):
     target = tmp_path / {"json": "a.json", "icechunk": "a.icechunk", "native": "a.zarr"}[form]
     scan(paths[0]).publish(target)
     vz.append(target, paths[1], "t")
-    engine = pytest.importorskip("virtualzarr.integrations.xarray").VirtualzarrBackend
+    engine = pytest.importorskip("virtualzarr.integrations.xarray_engine").VirtualzarrBackend
     with xr.open_dataset(target, engine=engine, group="0") as found:
         assert found["1"].dims == ("t", "c", "y_1", "x_1")
         assert same(found["2"].values, np.concatenate([DATA[..., ::4, ::4]] * 2))

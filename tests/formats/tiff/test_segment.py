@@ -14,7 +14,8 @@ import tifffile
 
 from tests.formats.tiff.helpers import check_file, patch_tag, ramp, same
 from tests.formats.tiff.rawtiff import Page, image, write
-from virtualzarr.codecs import Pipeline, codec_from_v3, make, tiff_segment
+from virtualzarr.codecs import Pipeline, codec_from_v3, make
+from virtualzarr.codecs.tiff import segment as tiff_segment
 from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
 from virtualzarr.formats.tiff import pipeline, scan
 

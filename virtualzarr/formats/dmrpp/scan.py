@@ -34,9 +34,9 @@ from virtualzarr.formats.dmrpp.types import (
     whole,
 )
 from virtualzarr.formats.headers import byte_file
+from virtualzarr.formats.on_error import Refusals
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
-from virtualzarr.formats.refusals import Refusals
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import STRING, ArrayMetadata, check_name, json_attributes
 from virtualzarr.stores.access import Access

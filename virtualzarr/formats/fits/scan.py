@@ -14,8 +14,8 @@ from virtualzarr.formats.fits.images import image, item_dtype, lengths
 from virtualzarr.formats.fits.tables import binary_table, random_groups, text_table
 from virtualzarr.formats.fits.tiles import compressed_image
 from virtualzarr.formats.headers import HeaderReader
-from virtualzarr.formats.refusals import Refusals
-from virtualzarr.group import Group
+from virtualzarr.formats.on_error import Refusals
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import check_name, json_attributes
 

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from grids import RegularGrid
 from virtualzarr.array import Array
-from virtualzarr.array.inline import inline_array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.grib import COORDINATES, coordinates_of, grid_message, in_rows
+from virtualzarr.codecs.grib.decode import COORDINATES, coordinates_of, grid_message, in_rows
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.index import Fields, Note, Steps
 from virtualzarr.formats.grib.keys import grid_keys, prefixed
 from virtualzarr.formats.paging import Gather
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.virtual.inline import inline_array
 
 _REGULAR = ("regular_ll", "regular_gg")
 _ROTATED = ("rotated_ll", "rotated_gg")
@@ -58,7 +58,7 @@ class Grid:
     dims : tuple of str
     shape : tuple of int
     order : str
-        Of values, as `virtualzarr.codecs.grib` has it.
+        Of values, as `virtualzarr.codecs.grib.decode` has it.
     located : str
         Order of the latitudes and longitudes that ecCodes gives; nothing where it gives none, or
         others than those of the points.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.grib_message import END, LEAST1, NO_BITMAP, SAME_BITMAP
+from virtualzarr.codecs.grib.message import END, LEAST1, NO_BITMAP, SAME_BITMAP
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.paging import Buffer, Gather
 

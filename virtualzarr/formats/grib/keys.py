@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from virtualzarr.codecs.grib import library, opened
-from virtualzarr.codecs.grib_message import MAX_POINTS
+from virtualzarr.codecs.grib.decode import library, opened
+from virtualzarr.codecs.grib.message import MAX_POINTS
 from virtualzarr.errors import SourceError, UnsupportedError
 
 UNKNOWN = ("unknown", "undef", "", "~")

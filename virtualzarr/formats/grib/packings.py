@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from virtualzarr.codecs.grib_check import unpackable
+from virtualzarr.codecs.grib.check_message import unpackable
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.grib.index import Fields, Ints, Note, Steps
 from virtualzarr.formats.paging import Gather

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs import grib_message as messages
+from virtualzarr.codecs.grib import message as messages
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.index import Fields, Ints, Note, Steps
 from virtualzarr.formats.grib.keys import Kind, ask

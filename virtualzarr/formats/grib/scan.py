@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.array.inline import inline_array
-from virtualzarr.codecs.grib import library
+from virtualzarr.codecs.grib.decode import library
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.cubes import DECREASING, Variable, find_variables, make_array
 from virtualzarr.formats.grib.grids import Grid, read_grids
@@ -21,11 +20,12 @@ from virtualzarr.formats.grib.products import Products, read_products
 from virtualzarr.formats.grib.references import Places, read_places
 from virtualzarr.formats.grib.repeats import find_repeats
 from virtualzarr.formats.local_pages import LocalPages
+from virtualzarr.formats.on_error import Refusals
 from virtualzarr.formats.paging import pages_of
-from virtualzarr.formats.refusals import Refusals
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import is_url
+from virtualzarr.virtual.inline import inline_array
 
 _MOST_NOTES = 1000
 

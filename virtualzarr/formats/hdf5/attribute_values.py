@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.hdf5_datatype import ARRAY, REFERENCE, SEQUENCE
+from virtualzarr.codecs.hdf5.check_datatype import ARRAY, REFERENCE, SEQUENCE
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5.datatype import (
     base,
@@ -23,8 +23,8 @@ from virtualzarr.formats.hdf5.datatype import (
     size,
 )
 from virtualzarr.formats.hdf5.heaps import GlobalHeap
-from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.space import space
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 _MAX_BYTES = 1 << 26
 # Lists without elements, which an attribute of any size has room for.

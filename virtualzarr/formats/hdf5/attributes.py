@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.hdf5_datatype import REFERENCE, SEQUENCE, STRING
+from virtualzarr.codecs.hdf5.check_datatype import REFERENCE, SEQUENCE, STRING
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5.attribute_values import (
     Address,
@@ -24,12 +24,12 @@ from virtualzarr.formats.hdf5.attribute_values import (
     refuse_unreadable,
 )
 from virtualzarr.formats.hdf5.datatype import is_text, kind, memory_type
+from virtualzarr.formats.hdf5.h5py_fallback import Remote
 from virtualzarr.formats.hdf5.header import ATTRIBUTE_INFO, SPACE, TYPE, ObjectHeader, shared
 from virtualzarr.formats.hdf5.heaps import GlobalHeap
-from virtualzarr.formats.hdf5.library import Remote
 from virtualzarr.formats.hdf5.links import dense
-from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Unknown
 from virtualzarr.metadata import json_attributes
 
 # Bookkeeping of the HDF5 dimension scales and of netCDF4, no part of what users wrote.

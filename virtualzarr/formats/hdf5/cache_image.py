@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.source import Buffer, ByteSource, Gather, Parser, Unknown, exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import (
+    Buffer,
+    ByteSource,
+    Gather,
+    Parser,
+    Unknown,
+    exactly,
+)
 
 MESSAGE = 0x18
 """Kind of the message of the superblock extension that says where the image lies."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.formats.hdf5.source import Buffer
+from virtualzarr.formats.hdf5.unsupported import Buffer
 
 # Fewer blocks than this are done one after the other.
 _FEW = 8

@@ -15,18 +15,19 @@ from grids import RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.base import BytesBytes
+from virtualzarr.codecs.core.base import BytesBytes
 from virtualzarr.codecs.netcdf_fill import netcdf_fill
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5 import external, header, heaped, inlined, space
+from virtualzarr.formats.hdf5 import external, header, inlined, space
+from virtualzarr.formats.hdf5 import vlen as heaped
+from virtualzarr.formats.hdf5.context import Surroundings
 from virtualzarr.formats.hdf5.datatype import checked, decoded, size
 from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
-from virtualzarr.formats.hdf5.opened import OpenFile
-from virtualzarr.formats.hdf5.source import Unknown
-from virtualzarr.formats.hdf5.surroundings import Surroundings
+from virtualzarr.formats.hdf5.open_file import OpenFile
 from virtualzarr.formats.hdf5.types import ElementType
+from virtualzarr.formats.hdf5.unsupported import Unknown
 from virtualzarr.limits import check_count
 from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata import STRING, ArrayMetadata

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs import hdf5_datatype
-from virtualzarr.codecs.hdf5_chunk import is_flat
-from virtualzarr.codecs.hdf5_datatype import ARRAY, SEQUENCE, array_head, name_end, type_end
+from virtualzarr.codecs.hdf5 import check_datatype as hdf5_datatype
+from virtualzarr.codecs.hdf5.check_datatype import ARRAY, SEQUENCE, array_head, name_end, type_end
+from virtualzarr.codecs.hdf5.library_chunk import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 _H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, MemoryError)
 

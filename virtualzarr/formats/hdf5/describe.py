@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.hdf5_chunk import type_of
+from virtualzarr.codecs.hdf5.library_chunk import type_of
 from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.datatype import Memory, checked, decoded, memory
 from virtualzarr.formats.hdf5.external_files import Slot
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
+from virtualzarr.formats.hdf5.h5py_fallback import Remote
 from virtualzarr.formats.hdf5.header import ObjectHeader
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
 from virtualzarr.formats.hdf5.layouts import Layout
-from virtualzarr.formats.hdf5.library import Remote
 from virtualzarr.formats.hdf5.objects import Object
-from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.space import Fill, Space, fill
 from virtualzarr.formats.hdf5.types import ElementType, element_type
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ import numpy as np
 from grids import RectilinearGrid, RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.context import Surroundings
 from virtualzarr.formats.hdf5.external_files import Slot
 from virtualzarr.formats.hdf5.inlined import check_size
-from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores.files import LocalFile, RemoteFile, is_url
 

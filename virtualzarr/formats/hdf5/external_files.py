@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import heaps
-from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 
 class Slot(NamedTuple):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from virtualzarr.codecs import Codec, Pipeline, make
-from virtualzarr.codecs.base import BytesBytes
-from virtualzarr.codecs.hdf5_chunk import PLUGINS, available, filters_message
+from virtualzarr.codecs.core.base import BytesBytes
+from virtualzarr.codecs.hdf5.library_chunk import PLUGINS, available, filters_message
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.formats.hdf5.header import Filter
 from virtualzarr.formats.hdf5.types import ElementType

@@ -8,9 +8,9 @@ from collections.abc import Generator
 from typing import Any
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.btree import records
-from virtualzarr.formats.hdf5.source import Buffer, Unknown, exactly
+from virtualzarr.formats.hdf5.btree_v2 import records
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Buffer, Unknown, exactly
 
 _MAX_BLOCKS = 1 << 20
 _MAX_ROWS = 64

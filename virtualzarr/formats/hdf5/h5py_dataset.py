@@ -1,6 +1,6 @@
 """Datasets, groups and attributes as h5py has them, for files that this package does not know.
 
-Runs in a worker: see `virtualzarr.formats.hdf5.library`.
+Runs in a worker: see `virtualzarr.formats.hdf5.h5py_fallback`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.hdf5_chunk import type_message, type_of
+from virtualzarr.codecs.hdf5.library_chunk import type_message, type_of
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import inlined
 from virtualzarr.formats.hdf5.attributes import AttributeReader
 from virtualzarr.formats.hdf5.external_files import Slot
+from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS, Facts
 from virtualzarr.formats.hdf5.header import Filter
 from virtualzarr.formats.hdf5.index import read_chunk_index
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
 from virtualzarr.formats.hdf5.layouts import Layout
-from virtualzarr.formats.hdf5.library import H5PY_ERRORS, Facts
 from virtualzarr.formats.hdf5.links import Link
 from virtualzarr.formats.hdf5.space import Space, h5py_space
 from virtualzarr.formats.hdf5.types import element_type

@@ -10,8 +10,8 @@ from typing import Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.fractal_heap import FractalHeap
-from virtualzarr.formats.hdf5.source import Buffer, Unknown, exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Buffer, Unknown, exactly
 
 SPACE, LINK_INFO, TYPE, OLD_FILL, FILL, LINK, EXTERNAL, LAYOUT = 1, 2, 3, 4, 5, 6, 7, 8
 FILTERS, ATTRIBUTE, SYMBOL_TABLE, ATTRIBUTE_INFO = 0x0B, 0x0C, 0x11, 0x15

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.source import Buffer, Gather, exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Buffer, Gather, exactly
 
 _GLOBAL_GUESS = 4096
 _SIGNATURE = b"GCOL\x01"

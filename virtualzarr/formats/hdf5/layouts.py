@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.source import Unknown
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 _CLASSES = ("compact", "contiguous", "chunked", "virtual")
 _INDEXES = {1: "single chunk", 2: "implicit", 3: "fixed array", 4: "extensible array",

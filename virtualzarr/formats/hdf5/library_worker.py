@@ -10,7 +10,7 @@ from typing import Any
 
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import h5py_dataset
-from virtualzarr.formats.hdf5.library import H5PY_ERRORS
+from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS
 from virtualzarr.worker import Read, serve
 
 _MEMORY = 8 << 30

@@ -9,11 +9,11 @@ from typing import Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import heaps
-from virtualzarr.formats.hdf5.btree import records
+from virtualzarr.formats.hdf5.btree_v2 import records
 from virtualzarr.formats.hdf5.fractal_heap import FractalHeap
 from virtualzarr.formats.hdf5.header import LINK_INFO, SYMBOL_TABLE, ObjectHeader
-from virtualzarr.formats.hdf5.source import Buffer, Unknown
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Buffer, Unknown
 
 # Bytes to ask for when a node's length is not known yet.
 _NODE = 1024

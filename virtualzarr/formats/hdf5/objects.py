@@ -22,8 +22,8 @@ from virtualzarr.formats.hdf5.heaps import GlobalHeap
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
 from virtualzarr.formats.hdf5.layouts import Layout, layout
 from virtualzarr.formats.hdf5.links import Link
-from virtualzarr.formats.hdf5.source import ByteSource, PageCache, Unknown
 from virtualzarr.formats.hdf5.space import Space, space
+from virtualzarr.formats.hdf5.unsupported import ByteSource, PageCache, Unknown
 
 _MAX_OBJECTS = 1_000_000
 _DRIVER = 0x14

@@ -6,8 +6,8 @@ import struct
 from typing import Any
 
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5.library import H5PY_ERRORS
-from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 NONE, POINTS, BLOCKS, ALL = range(4)
 MOST = 10_000

@@ -13,7 +13,7 @@ import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
-from virtualzarr.array.recheck import Caching
+from virtualzarr.array.read.cache_policy import Caching
 from virtualzarr.errors import (
     RefusedWarning,
     SourceError,
@@ -25,15 +25,15 @@ from virtualzarr.formats.hdf5.attributes import Attributes, Found
 from virtualzarr.formats.hdf5.dataset import Values, fill_past_end, read_values
 from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.dimensions import Naming
+from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS
 from virtualzarr.formats.hdf5.header import TYPE
-from virtualzarr.formats.hdf5.library import H5PY_ERRORS
-from virtualzarr.formats.hdf5.opened import OpenFile, opened
-from virtualzarr.formats.hdf5.parts import Part, Parts, Place
-from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.linked_files import Part, Parts, Place
+from virtualzarr.formats.hdf5.open_file import OpenFile, opened
 from virtualzarr.formats.hdf5.space import Space
 from virtualzarr.formats.hdf5.unlimited import Growth
+from virtualzarr.formats.hdf5.unsupported import Unknown
 from virtualzarr.formats.hdf5.walk import Node
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import is_url

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 _MAX_RANK = 32
 _NULL = 2

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.checksum import checksums, wrong_rows
-from virtualzarr.formats.hdf5.source import Buffer, Unknown, exactly
+from virtualzarr.formats.hdf5.unsupported import Buffer, Unknown, exactly
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _BTREE_K, _SHARED_TABLE, _FILE_SPACE = 0x13, 0x0F, 0x17

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.array.pieces import Pieces
-from virtualzarr.array.recut import axes_of
-from virtualzarr.array.views import CELLS, filled
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
+from virtualzarr.virtual.axis_slices import Pieces
+from virtualzarr.virtual.rechunk import axes_of
+from virtualzarr.virtual.transforms import CELLS, filled
 
 
 class Growth:

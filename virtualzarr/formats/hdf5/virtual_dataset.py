@@ -17,12 +17,12 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import dataset as datasets
 from virtualzarr.formats.hdf5 import header, inlined, virtual
+from virtualzarr.formats.hdf5.context import Surroundings
 from virtualzarr.formats.hdf5.dataset import Values
 from virtualzarr.formats.hdf5.datatype import checked, convert, decoded, is_text, size
 from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.mappings import UNLIMITED, Mapping, Part, Selection, read_mappings
-from virtualzarr.formats.hdf5.source import Unknown
-from virtualzarr.formats.hdf5.surroundings import Surroundings
+from virtualzarr.formats.hdf5.unsupported import Unknown
 from virtualzarr.formats.hdf5.virtual_sources import VirtualSources, expand_mappings
 
 _POINTER = 16  # bytes of an element that points to a heap

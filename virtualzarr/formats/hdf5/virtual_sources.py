@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.context import Surroundings
 from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.mappings import UNLIMITED, Mapping, Part
-from virtualzarr.formats.hdf5.surroundings import Surroundings
 from virtualzarr.formats.hdf5.walk import Outside
 from virtualzarr.limits import check_count
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5.library import Library
+from virtualzarr.formats.hdf5.h5py_fallback import Library
 from virtualzarr.formats.hdf5.links import Link
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.source import Unknown
+from virtualzarr.formats.hdf5.unsupported import Unknown
 
 _MAX_DEPTH = 64
 _MAX_NODES = 1_000_000

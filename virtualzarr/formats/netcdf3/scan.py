@@ -13,9 +13,9 @@ from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.netcdf3.header import Header, Variable, read_header, row_bytes
+from virtualzarr.formats.on_error import Refusals
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
-from virtualzarr.formats.refusals import Refusals
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, check_name, json_attributes
 
@@ -31,7 +31,7 @@ def scan(
     A variable without records is one chunk; so is one whose records follow one another, because
     no other variable has any. Otherwise each record is a chunk.
 
-    For the arguments and errors, see `virtualzarr.formats.scan`.
+    For the arguments and errors, see `virtualzarr.virtualize`.
 
     """
     source = Source.of_file(path_or_url, storage_options)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.array.inline import inline_array
 from virtualzarr.formats.tiff.attributes import geo_keys, tag_value
+from virtualzarr.virtual.inline import inline_array
 
 _SCALE, _TIEPOINT, _TRANSFORMATION = 33550, 33922, 34264
 _GEOGRAPHIC, _POINT = 2, 2

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline, make
-from virtualzarr.codecs.base import Spec
-from virtualzarr.codecs.tiff_segment import CODECS, JPEG, TiffSegment, jpeg_frame
+from virtualzarr.codecs.core.base import Spec
+from virtualzarr.codecs.tiff.segment import CODECS, JPEG, TiffSegment, jpeg_frame
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.tiff.layout import Segments
 

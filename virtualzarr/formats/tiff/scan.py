@@ -22,9 +22,9 @@ from virtualzarr.formats.tiff.files import Files, opened, parsing
 from virtualzarr.formats.tiff.multiscales import image_attributes, is_valid
 from virtualzarr.formats.tiff.ome import ImageMetadata, images_of
 from virtualzarr.formats.tiff.series import axes_and_shape, series_array
-from virtualzarr.group import Group
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
-from virtualzarr.metadata.dimensions import Dimensions
+from virtualzarr.metadata.dimension_names import Dimensions
 
 
 def scan(

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 import grids
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.base import ArrayArray, Spec
-from virtualzarr.codecs.imagecodecs_bridge import library
-from virtualzarr.codecs.tiff_segment import JPEG, PACKBITS
+from virtualzarr.codecs.bridges.imagecodecs import library
+from virtualzarr.codecs.core.base import ArrayArray, Spec
+from virtualzarr.codecs.tiff.segment import JPEG, PACKBITS
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
 from virtualzarr.formats.tiff.directories import check_alike, odd_jpeg

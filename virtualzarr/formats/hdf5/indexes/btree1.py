@@ -21,8 +21,8 @@ from virtualzarr.formats.hdf5.indexes.columns import (
     cells_of,
 )
 from virtualzarr.formats.hdf5.layouts import Layout
-from virtualzarr.formats.hdf5.source import Buffer, Gather
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Buffer, Gather
 
 _SIGNATURE = int.from_bytes(b"TREE", "little")
 _CHUNKS = 1

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.btree import Tree
+from virtualzarr.formats.hdf5.btree_v2 import Tree
 from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, Grids, Placing
 from virtualzarr.formats.hdf5.indexes.elements import chunks, element
 from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes

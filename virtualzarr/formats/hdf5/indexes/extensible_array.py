@@ -14,8 +14,8 @@ from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
 from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, chunks, element
 from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
 from virtualzarr.formats.hdf5.layouts import Layout
-from virtualzarr.formats.hdf5.source import Buffer, exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import Buffer, exactly
 
 _CHECKSUM = 4
 # Of every block: signature, version, client; then the header's address.

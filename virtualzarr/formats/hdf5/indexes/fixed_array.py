@@ -12,8 +12,8 @@ from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
 from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, chunks, element, join_chunks
 from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
 from virtualzarr.formats.hdf5.layouts import Layout
-from virtualzarr.formats.hdf5.source import exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.unsupported import exactly
 
 _CHECKSUM = 4
 # Of a data block before its elements: signature, version, client; then the header's address.

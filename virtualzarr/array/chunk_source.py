@@ -1,0 +1,286 @@
+"""Where an array's chunks are found: in a manifest, or under keys of a store."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import ChunkGrid, Projection
+from virtualzarr.array.thread_pools import share
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.manifest import Decoder, Manifest, Source
+from virtualzarr.manifest.decoders import picked
+from virtualzarr.metadata import ArrayMetadata, KeyEncoding
+from virtualzarr.stores import Store
+from virtualzarr.stores.archive import ArchiveFile
+from virtualzarr.stores.files import (
+    AbsentFile,
+    ByteFile,
+    InlineFile,
+    LocalFile,
+    RemoteFile,
+    is_url,
+)
+
+ASKED = 10_000
+"""No more chunks are asked for one by one, where a server does not list them."""
+
+_NOTHING = -2
+
+FILES = 4096
+"""So many files of a manifest are kept ready; each takes far more memory than its references."""
+
+
+@dataclass(slots=True, eq=False)
+class Located:
+    """The chunks that one request needs, as columns with one entry for each chunk.
+
+    Attributes
+    ----------
+    cell : int64 array
+        Which of the projection's touched cells.
+    file : int64 array
+        Which of `files`.
+    offset, length : int64 arrays
+        Which bytes of the file; a length of -1 means all the rest.
+    files : callable
+        Gives the file of a number in `file`.
+    decoder : int32 array, optional
+        Which of `decoders`; -1 for chunks that decode as the array declares.
+    origin : int32 array, shape (chunks, ndim), optional
+        Where in its decoded block each cell starts.
+    may_be_absent : bool
+        Whether a file that is not there is a chunk never written.
+    again : callable, optional
+        Locates some of the projection's cells anew, when a file was replaced in the meantime.
+    small : callable, optional
+        Reads the files of several numbers, faster than one by one; it gives None for those that
+        are large or have to be looked at more closely.
+    """
+
+    cell: NDArray[np.int64]
+    file: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    files: Callable[[int], ByteFile]
+    decoders: Sequence[Decoder] = ()
+    decoder: NDArray[np.int32] | None = None
+    origin: NDArray[np.int32] | None = None
+    may_be_absent: bool = False
+    again: Callable[[NDArray[np.int64]], Located] | None = None
+    small: Callable[[NDArray[np.int64]], Iterator[bytes | None]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+
+class Chunks(Protocol):
+    """What an array needs to know of its chunks."""
+
+    def locate(self, projection: Projection) -> Located:
+        """Find the chunks of the cells that a projection touches; missing ones are left out."""
+        ...
+
+
+class ManifestChunks:
+    """Chunks that lie where a manifest says."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._files: dict[int, ByteFile] = {}
+
+    def locate(self, projection: Projection) -> Located:
+        """Find the chunks of the cells that a projection touches; missing ones are left out."""
+        refs = self.manifest.take(projection.grid_index)
+        there = refs.source >= 0
+        cell = np.flatnonzero(there)
+        decoders, decoder = picked(self.manifest.decoders, refs.decoder)
+        if len(cell) == len(there):
+            source = refs.source.astype(np.int64)
+            columns = refs.offset, refs.length, self._file, decoders
+            return Located(cell, source, *columns, decoder, refs.origin)
+        return Located(
+            cell,
+            refs.source[cell].astype(np.int64),
+            refs.offset[cell],
+            refs.length[cell],
+            self._file,
+            decoders,
+            None if decoder is None else decoder[cell],
+            None if refs.origin is None else refs.origin[cell],
+        )
+
+    def __str__(self) -> str:
+        return str(self.manifest)
+
+    @property
+    def apart(self) -> bool:
+        """Whether some chunks may decode otherwise than the array declares."""
+        return self.manifest.decoder is not None or self.manifest.origin is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Opened files stay behind.
+        return ManifestChunks, (self.manifest,)
+
+    def _file(self, row: int) -> ByteFile:
+        file = self._files.get(row)
+        if file is None:
+            if len(self._files) >= FILES:
+                self._files.clear()
+            file = self._files[row] = open_source(self.manifest.sources[row])
+        return file
+
+
+def check_cells(metadata: ArrayMetadata, manifest: Manifest) -> None:
+    """Refuse a manifest that has other cells than the grid."""
+    if manifest.shape != metadata.grid.grid_shape:
+        raise ValueError(
+            f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
+        )
+
+
+def open_source(source: Source) -> ByteFile:
+    """Return the file that a source names, guarded by its fingerprint."""
+    if source.data is not None:
+        return InlineFile(source.data)
+    facts = source.facts
+    if is_url(source.uri):
+        return RemoteFile(source.uri, source.storage_options, facts)
+    if source.checksums is not None:
+        return ArchiveFile(source.uri, facts, source.checksums)
+    return LocalFile(source.uri, facts)
+
+
+class StoreChunks:
+    """Chunks that lie under the keys of a store, one object each."""
+
+    def __init__(self, store: Store, path: str, encoding: KeyEncoding) -> None:
+        self.store = store
+        self.path = path
+        self.encoding = encoding
+
+    def keys(self, cells: NDArray[np.int64]) -> list[str]:
+        """Return the keys of the chunks of some cells, which have shape (cells, ndim)."""
+        keys = self.encoding.keys(cells)
+        return [f"{self.path}/{key}" for key in keys] if self.path else keys
+
+    def stored(self, ndim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """List the cells that have a chunk, also those outside of the array.
+
+        Returns
+        -------
+        cells : int64 array, shape (chunks, ndim)
+        sizes : int64 array
+            Bytes of each chunk.
+
+        Raises
+        ------
+        UnsupportedError
+            The store cannot be listed.
+        """
+        # Nothing but chunk keys begins with "c" or a digit and has so many numbers.
+        # Greater numbers than these may not fit into int64, and no grid has them.
+        number = "(0|[1-9][0-9]{0,17}|[1-8][0-9]{18})"
+        separator = re.escape(self.encoding.separator)
+        parts = [number] * ndim
+        if self.encoding.name == "default":
+            parts.insert(0, "c")
+        pattern = re.compile(separator.join(parts) or "0")
+        start = len(self.path) + 1 if self.path else 0
+        prefix = f"{self.path}/c" if self.path else "c"
+        nested = self.encoding.name == "default" and self.encoding.separator == "/" and ndim
+        found = [
+            (key[start:], size)
+            for key, size in self.store.list(prefix if nested else self.path)
+            if pattern.fullmatch(key, start)
+        ]
+        if not found and getattr(self.store, "remote", False) and not self.lists:
+            raise UnsupportedError(
+                "the server does not list which chunks there are", file=self.store.uri
+            ).at(variable=self.path)
+        cells = self.encoding.parse([key for key, _ in found], ndim)
+        return cells, np.array([size for _, size in found], np.int64)
+
+    @property
+    def lists(self) -> bool:
+        """Whether the store can be listed: if so, the array's own document is there."""
+        try:
+            return bool({"zarr.json", ".zarray"} & {*self.store.list_dir(self.path)})
+        except UnsupportedError:
+            return False
+
+    def stored_within(self, shape: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the cells within a grid that have a chunk, and the bytes of each (-1: not known).
+
+        Where a server does not list, each chunk is asked for, if they are not too many.
+
+        Raises
+        ------
+        UnsupportedError
+            They are.
+        """
+        try:
+            cells, sizes = self.stored(len(shape))
+        except UnsupportedError as error:
+            ask: Any = getattr(self.store, "size", None)
+            if ask is None or math.prod(shape) > ASKED:
+                raise
+            cells = np.array([*np.ndindex(*shape)], np.int64).reshape(math.prod(shape), len(shape))
+            sizes, keys = np.full(len(cells), _NOTHING), self.keys(cells)
+
+            def note(i: int) -> None:
+                found = ask(keys[i])
+                sizes[i] = _NOTHING if found is None else found
+
+            share([partial(note, i) for i in range(len(keys))], remote=True)
+            inside = sizes != _NOTHING
+            if len(keys) and not inside.any():
+                # Whoever says that nothing is there would say so of anything, for all we know.
+                raise error.at(variable=self.path) from None
+            return cells[inside], sizes[inside]
+        inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
+        return cells[inside], sizes[inside]
+
+    def clipped(self, grid: ChunkGrid, axes: Sequence[int]) -> NDArray[np.int64]:
+        """Return cells not listed by `stored` that reach past the end of a grid along some axes."""
+        return np.empty((0, grid.ndim), np.int64)
+
+    def locate(self, projection: Projection) -> Located:
+        """Find the chunks of the cells that a projection touches, without looking for them yet."""
+        cells = projection.cells()
+        every = np.arange(len(cells))
+        nothing = np.zeros(len(cells), np.int64)
+        first: list[ByteFile] = []
+
+        def file(row: int) -> ByteFile:
+            # One by one when they are needed: keys take far more memory than cells.
+            if not row and first:
+                return first[0]
+            key = self.keys(cells[row : row + 1])[0]
+            found = self.store.file(key) or AbsentFile(key)
+            if not row:
+                first.append(found)  # it is asked for more than once
+            return found
+
+        read_small: Any = getattr(self.store, "small", None)
+
+        def small(rows: NDArray[np.int64]) -> Iterator[bytes | None]:
+            found: Iterator[bytes | None] = read_small(self.keys(cells[rows]))
+            return found
+
+        return Located(
+            every,
+            every,
+            nothing,
+            nothing - 1,
+            file,
+            may_be_absent=True,
+            small=small if read_small else None,
+        )

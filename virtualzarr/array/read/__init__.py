@@ -1,0 +1,1 @@
+"""The read engine: planning, fetching, decoding into the output, and the chunk cache."""

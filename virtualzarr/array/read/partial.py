@@ -1,0 +1,201 @@
+"""Reading parts of uncompressed blocks: only the bytes needed, in bounded pieces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.stores.coalesce import plan_reads
+from virtualzarr.stores.files import ByteFile
+
+Index = slice | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RawBlock:
+    """Elements that lie in a file as they are, in C order of `shape`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        In the order the axes are stored.
+    dtype : numpy dtype
+        As stored, in either byte order.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        counts = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        return tuple(count * self.dtype.itemsize for count in counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One read: bytes ``start:stop`` of the block hold the elements that go to ``out[target]``.
+
+    `lattice` gives shape and strides of the elements in the bytes; or `gather` their positions.
+    """
+
+    start: int
+    stop: int
+    target: Any
+    lattice: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    gather: NDArray[np.int64] | None = None
+
+    def run(
+        self,
+        file: ByteFile,
+        offset: int,
+        dtype: np.dtype[Any],
+        out: NDArray[Any],
+        undo: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+    ) -> None:
+        """Read bytes of a block that begins at `offset`, and place what `undo` makes of them."""
+        start, stop = offset + self.start, offset + self.stop
+        if self.lattice is None:
+            data = file.read(start, stop)
+            elements = np.frombuffer(data, dtype)[self.gather]
+            out[self.target] = elements if undo is None else undo(elements)
+            return
+        view = out[self.target] if self.target else out
+        verbatim = undo is None and view.dtype == dtype
+        if verbatim and view.flags.c_contiguous and view.nbytes == stop - start:
+            # As many bytes as elements: they lie in the file as they do in memory.
+            file.read_into(start, view.reshape(-1).view(np.uint8).data)
+            return
+        shape, strides = self.lattice
+        data = file.read(start, stop)
+        elements = np.ndarray(shape, dtype, buffer=data, strides=strides)
+        view[...] = elements if undo is None else undo(elements)
+
+
+def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) -> list[Piece]:
+    """Cut an orthogonal selection of a block into pieces.
+
+    Parameters
+    ----------
+    select : sequence of slice or 1-D int array, one for each stored axis
+        Slices have non-negative bounds and positive steps.
+    gap : int
+        Unneeded runs of at most this many bytes are read along.
+    limit : int
+        No piece is longer than about twice as many bytes.
+    """
+    indices = [
+        np.arange(s.start, s.stop, s.step or 1) if isinstance(s, slice) else s for s in select
+    ]
+    if any(len(index) == 0 for index in indices):
+        return []
+    plain = all(isinstance(s, slice) for s in select)
+    strides, size = block.strides, block.dtype.itemsize
+    # The leading axes are cut into single indices, one axis into runs, the rest is left whole.
+    axis = 0
+    while axis < len(indices) and (
+        _span(block, indices, axis + 1) > limit or _has_gaps(block, indices, axis + 1, gap)
+    ):
+        axis += 1
+    if axis == len(indices):
+        # Nothing but single elements.
+        lead, runs = indices, [slice(None)]
+        inner: list[NDArray[np.int64]] = []
+    else:
+        lead, inner = indices[:axis], indices[axis + 1 :]
+        runs = _runs(indices[axis], strides[axis], _span(block, indices, axis + 1), gap, limit)
+    corners = _corners(lead, strides[:axis]).reshape(-1)
+    places = [
+        tuple(slice(i, i + 1) for i in place)
+        for place in np.ndindex(*(len(index) for index in lead))
+    ]
+    pieces = []
+    for run in runs:
+        parts = [indices[axis][run], *inner] if axis < len(indices) else []
+        low = [int(part.min()) for part in parts]
+        first = _dot(low, strides[axis:])
+        last = _dot([int(part.max()) for part in parts], strides[axis:]) + size
+        rest = (run, *(slice(0, len(part)) for part in inner)) if parts else ()
+        if plain:
+            shape = (1,) * len(lead) + tuple(len(part) for part in parts)
+            steps = [int(part[1] - part[0]) if len(part) > 1 else 1 for part in parts]
+            by = [step * stride for step, stride in zip(steps, strides[axis:], strict=True)]
+            lattice = (shape, (size,) * len(lead) + tuple(by))
+            pieces += [
+                Piece(corner + first, corner + last, place + rest, lattice)
+                for corner, place in zip(corners.tolist(), places, strict=True)
+            ]
+        else:
+            offsets = [part - least for part, least in zip(parts, low, strict=True)]
+            gather = _corners(offsets, strides[axis:]) // size
+            gather = gather.reshape((1,) * len(lead) + gather.shape)
+            pieces += [
+                Piece(
+                    corner + first, corner + last, _open_mesh(place + rest, indices), None, gather
+                )
+                for corner, place in zip(corners.tolist(), places, strict=True)
+            ]
+    return pieces
+
+
+def _runs(index: NDArray, stride: int, within: int, gap: int, limit: int) -> list[Any]:
+    """Cut the indices along one axis where long gaps are, and where reads grow too long."""
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    new = np.diff(ordered) * stride - within > gap
+    new |= np.diff((ordered - ordered[0]) * stride // limit) > 0
+    edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(index)]
+    if (order[1:] > order[:-1]).all():
+        return [slice(first, last) for first, last in pairwise(edges)]
+    return [order[first:last] for first, last in pairwise(edges)]
+
+
+def _corners(indices: Sequence[NDArray], strides: Sequence[int]) -> NDArray[np.int64]:
+    """Return the distance in bytes of every combination of indices."""
+    return np.asarray(_dot(np.ix_(*indices), strides) if indices else 0, dtype=np.int64)
+
+
+def _open_mesh(target: tuple[Any, ...], indices: list[NDArray]) -> tuple[Any, ...]:
+    return np.ix_(*(np.arange(len(i))[t] for i, t in zip(indices, target, strict=True)))
+
+
+def _span(block: RawBlock, indices: list[NDArray], axis: int) -> int:
+    """Bytes from the first to the last selected element along the axes from `axis` on."""
+    reach = [int(index.max() - index.min()) for index in indices[axis:]]
+    return block.dtype.itemsize + _dot(reach, block.strides[axis:])
+
+
+def _has_gaps(block: RawBlock, indices: list[NDArray], axis: int, gap: int) -> bool:
+    """Tell whether the selection along the axes from `axis` on leaves out long runs of bytes."""
+    return any(
+        len(indices[d]) > 1
+        and int(np.diff(np.sort(indices[d])).max()) * block.strides[d]
+        - _span(block, indices, d + 1) > gap
+        for d in range(axis, len(indices))
+    )  # fmt: skip
+
+
+def split_points(block: RawBlock, points: Sequence[NDArray], gap: int, limit: int) -> list[Piece]:
+    """Cut a coordinate selection of a block (one index array for each stored axis) into pieces."""
+    size = block.dtype.itemsize
+    where = np.asarray(_dot(points, block.strides)).reshape(-1)
+    plan = plan_reads(np.zeros_like(where), where, np.full_like(where, size), gap=gap, limit=limit)
+    pieces = []
+    for i in range(len(plan)):
+        chosen = plan.order[plan.first[i] : plan.first[i + 1]]
+        start, stop = int(plan.start[i]), int(plan.stop[i])
+        gather = (where[chosen] - start) // size
+        pieces.append(Piece(start, stop, chosen, None, gather))
+    return pieces
+
+
+def _dot(numbers: Sequence[Any], strides: Sequence[int]) -> Any:
+    return sum(number * stride for number, stride in zip(numbers, strides, strict=True))

@@ -1,0 +1,404 @@
+"""Sharded arrays read through their inner grid: where the sub-chunks of shards lie."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import BoxProjection, ChunkGrid, Projection, RegularGrid, SeparableGrid
+from grids.grouping import grouped, rank
+from grids.selection import Box, Strided, resolve
+from virtualzarr.array.chunk_source import Chunks, Located
+from virtualzarr.array.read.cache_policy import ALWAYS, Caching
+from virtualzarr.array.read.chunk_cache import (
+    FileCache,
+    Origin,
+    PinnedFile,
+    is_settled,
+    local_version,
+)
+from virtualzarr.array.thread_pools import pool
+from virtualzarr.codecs.core.base import Buffer, view_of
+from virtualzarr.codecs.sharding import Index, Shard, Sharding, only_sharding
+from virtualzarr.config import config
+from virtualzarr.errors import SourceChangedError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores import invalidation as changes
+from virtualzarr.stores.files import ByteFile, FileFacts, InlineFile, LocalFile, RemoteFile
+
+TRIES = 100
+"""How often an index is read again that is replaced faster than it can be read."""
+
+Int64 = NDArray[np.int64]
+
+
+def readable(
+    metadata: ArrayMetadata, chunks: Chunks, caching: Caching = ALWAYS
+) -> tuple[ArrayMetadata, Chunks]:
+    """Return an array as it is best read: a sharded one as the array of its sub-chunks.
+
+    That needs sharding to be the only codec, but for transposes before it: others would have to
+    decode the whole shard first.
+    """
+    while True:
+        codec, grid = only_sharding(metadata.pipeline), metadata.grid
+        if codec is None or not isinstance(grid, SeparableGrid) or _decodes_apart(chunks):
+            return metadata, chunks
+        chunks = ShardedChunks(chunks, grid, codec, caching)
+        inner = RegularGrid(metadata.shape, codec.chunk_shape)
+        metadata = metadata.replace(grid=inner, pipeline=codec.pipeline)
+
+
+def elements_of_blocks(grid: ChunkGrid, selection: Any) -> tuple[slice, ...]:
+    """Return the elements that a selection of blocks selects, to be read by another grid."""
+    assert isinstance(grid, SeparableGrid)
+    box = resolve(selection, grid.axes, "block")
+    assert isinstance(box, Box)
+    ranges = [item for item in box.items if isinstance(item, Strided)]
+    return tuple(slice(item.start, item.start + item.count) for item in ranges)
+
+
+def _decodes_apart(chunks: Chunks) -> bool:
+    """Tell whether some chunks are not shards as the array declares them."""
+    return bool(getattr(chunks, "apart", False))
+
+
+class Touched(NamedTuple):
+    """Some sub-chunks, grouped by the shards that they are in.
+
+    Attributes
+    ----------
+    shards : int64 array, shape (shards, ndim)
+        The cells of the shards, in C order.
+    entry : int64 array
+        For each sub-chunk, its place in the index of its shard.
+    order, bounds : int64 arrays
+        Sub-chunks ``order[bounds[i]:bounds[i + 1]]`` are in shard `i`.
+    """
+
+    shards: Int64
+    entry: Int64
+    order: Int64
+    bounds: Int64
+
+    def members(self, shard: int) -> Int64:
+        """Return which sub-chunks are in a shard."""
+        return self.order[self.bounds[shard] : self.bounds[shard + 1]]
+
+
+class ShardedChunks:
+    """The sub-chunks of the shards that other chunks are.
+
+    Parameters
+    ----------
+    shards : Chunks
+        Where the shards are found.
+    grid : SeparableGrid
+        How the array is cut into shards; all edges are multiples of the sub-chunks'.
+    codec : Sharding
+    caching : Caching
+        How old indexes may be that are kept in memory.
+    """
+
+    def __init__(
+        self,
+        shards: Chunks,
+        grid: SeparableGrid,
+        codec: Sharding,
+        caching: Caching = ALWAYS,
+    ) -> None:
+        self.shards = shards
+        self.grid = grid
+        self.codec = codec
+        self.caching = caching
+        self._place = lru_cache(maxsize=256)(partial(_place, grid, codec))
+
+    def locate(self, projection: Projection) -> Located:
+        """Find the sub-chunks that a projection touches, by the indexes of their shards."""
+        return self._locate_now(projection, None, self.caching.data_since())
+
+    def _locate_now(self, projection: Projection, positions: Int64 | None, since: float) -> Located:
+        """Find sub-chunks, again if shards of shards are replaced meanwhile."""
+        for tries in range(TRIES):
+            try:
+                return self._locate(projection, positions, since)
+            except SourceChangedError:
+                if not isinstance(self.shards, ShardedChunks) or tries == TRIES - 1:
+                    raise
+                since = math.inf
+        raise AssertionError
+
+    def _locate_again(self, projection: Projection, positions: Int64) -> Located:
+        """Find sub-chunks whose file is not what it was thought to be."""
+        return self._locate_now(projection, positions, math.inf)
+
+    def _shards(self, projection: Projection, since: float) -> Located:
+        """Find the shards that a projection on their grid touches."""
+        if isinstance(self.shards, ShardedChunks):
+            return self.shards._locate(projection, None, since)
+        return self.shards.locate(projection)
+
+    def touched(self, cells: Int64) -> Touched:
+        """Group sub-chunks, given by their cells, by the shards that they are in."""
+        shard = np.empty_like(cells)
+        entry = np.zeros(len(cells), np.int64)
+        for i in self.codec.order:
+            axis, edge = self.grid.axes[i], self.codec.chunk_shape[i]
+            start = cells[:, i] * edge
+            shard[:, i] = found = axis.cell_of(start)
+            entry *= axis.edge(found) // edge
+            entry += (start - axis.start(found)) // edge
+        order, bounds, _ = grouped(_rank(shard, self.grid.grid_shape))
+        return Touched(shard[order[bounds[:-1]]], entry, order, bounds)
+
+    def _locate(self, projection: Projection, positions: Int64 | None, since: float) -> Located:
+        cells = projection.cells(positions)
+        where = np.arange(len(cells)) if positions is None else positions
+        if len(cells) == 1:
+            return self._locate_one(projection, cells[0].tolist(), where, since)
+        touched = self.touched(cells)
+        located = self._shards(_projection(self.grid, touched.shards), since)
+        shapes = self.grid.cell_shapes(touched.shards[located.cell]).tolist()
+        reader = _Reader(located, [self.codec.shard(shape) for shape in shapes], since)
+        indexes = reader.indexes(alone=positions is not None)
+        offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
+        row = np.zeros(len(cells), np.int64)
+        for j, (group, index) in enumerate(zip(located.cell.tolist(), indexes, strict=True)):
+            if index is None:
+                continue
+            members = touched.members(group)
+            entry = touched.entry[members]
+            offset[members] = index.offset[entry]
+            length[members] = index.length[entry]
+            row[members] = j
+        found = np.flatnonzero(offset >= 0)
+        return self._located(
+            projection, reader, where[found], row[found], Index(offset[found], length[found])
+        )
+
+    def _locate_one(
+        self, projection: Projection, cell: list[int], where: Int64, since: float
+    ) -> Located:
+        """Do the same for one sub-chunk: the commonest request, where every microsecond shows."""
+        cuts = zip(self.grid.axes, cell, self.codec.chunk_shape, strict=True)
+        place = self._place(*[axis.cell_of(i * edge) for axis, i, edge in cuts])
+        entry = 0
+        for i in self.codec.order:
+            entry = entry * place.counts[i] + cell[i] - place.first[i]
+        located = self._shards(place.projection, since)
+        reader = _Reader(located, [place.shard] * len(located), since)
+        index = reader.index(0) if len(located) else None
+        if index is None or index.offset[entry] < 0:
+            nothing = where[:0]
+            return self._located(projection, reader, nothing, nothing, Index(nothing, nothing))
+        one = slice(entry, entry + 1)
+        here = Index(index.offset[one], index.length[one])
+        return self._located(projection, reader, where, np.zeros(1, np.int64), here)
+
+    def _located(
+        self, projection: Projection, reader: _Reader, where: Int64, row: Int64, place: Index
+    ) -> Located:
+        shards = reader.located
+        return Located(
+            where,
+            shards.file[row],
+            shards.offset[row] + place.offset,
+            place.length,
+            reader.file,
+            may_be_absent=shards.may_be_absent,
+            again=partial(self._locate_again, projection) if shards.may_be_absent else None,
+        )
+
+
+def _rank(cells: Int64, grid_shape: tuple[int, ...]) -> Int64:
+    if not grid_shape:
+        return np.zeros(len(cells), np.int64)
+    return rank(list(cells.T), list(grid_shape))
+
+
+def _projection(grid: SeparableGrid, cells: Int64) -> Projection:
+    """Return a projection that touches some cells, which are distinct and in C order."""
+    origins = grid.cell_origins(cells)
+    if len(cells) == 1:
+        return _lone(grid, origins[0].tolist())
+    return grid.project(tuple(origins.T), "coordinate")
+
+
+def _lone(grid: SeparableGrid, origin: Sequence[int]) -> Projection:
+    """Return a projection that touches the cell with some origin."""
+    items = tuple([Strided(start, 1, 1) for start in origin])
+    return BoxProjection(grid.axes, Box(items, (1,) * len(items), None))
+
+
+class _Place(NamedTuple):
+    """Where the sub-chunks of one shard are: how many along each axis, and the first of them."""
+
+    projection: Projection
+    shard: Shard
+    counts: list[int]
+    first: list[int]
+
+
+def _place(grid: SeparableGrid, codec: Sharding, *cell: int) -> _Place:
+    shape, origin, edges = grid.cell_shape(cell), grid.cell_origin(cell), codec.chunk_shape
+    return _Place(
+        _lone(grid, origin),
+        codec.shard(shape),
+        [length // edge for length, edge in zip(shape, edges, strict=True)],
+        [start // edge for start, edge in zip(origin, edges, strict=True)],
+    )
+
+
+@dataclass
+class _Reader:
+    """Reads the indexes of some located shards."""
+
+    located: Located
+    shards: list[Shard]
+    since: float
+
+    def __post_init__(self) -> None:
+        self._files: dict[int, ByteFile] = {}
+        self._moment = changes.moment()
+
+    def file(self, row: int) -> ByteFile:
+        """Return a file that is sure to be the one whose indexes were read."""
+        file = self._files.get(row)
+        if file is None:
+            file = self._files[row] = _pinned(self.located.files(row), self.since)
+        return file
+
+    def indexes(self, alone: bool) -> list[Index | None]:
+        """Return the index of each shard, None for those not there.
+
+        Parameters
+        ----------
+        alone : bool
+            Whether only this thread may read: it is one of those that would be waited for.
+        """
+        count = len(self.shards)
+        if count > 1 and not alone and self.located.files(int(self.located.file[0])).remote:
+            return list(pool(remote=True).map(self.index, range(count)))
+        return [self.index(j) for j in range(count)]
+
+    def index(self, j: int, tries: int = TRIES) -> Index | None:
+        """Return the index of one of the shards, None if that is not there."""
+        located, shard = self.located, self.shards[j]
+        row = int(located.file[j])
+        try:
+            place = int(located.offset[j]), int(located.length[j])
+            return _read_index(self.file(row), *place, shard, self.since, self._moment)
+        except SourceChangedError as error:
+            # A shard within a shard is found again with that one.
+            if not located.may_be_absent or not tries or located.again is not None:
+                error.at(file=located.files(row).uri)
+                raise
+            self._files.pop(row, None)
+            self.since, self._moment = math.inf, changes.moment()
+            return self.index(j, tries - 1)
+        except SourceNotFoundError as error:
+            if located.may_be_absent:
+                return None
+            error.at(file=located.files(row).uri)
+            raise
+        except VirtualZarrError as error:
+            error.at(file=located.files(row).uri)
+            raise
+
+
+def _pinned(file: ByteFile, since: float) -> ByteFile:
+    """Return a local file as it is now, or was seen to be lately enough."""
+    if not isinstance(file, LocalFile) or file.facts is not None:
+        return file
+    known = indexes.seen(file.uri, None, since)
+    if known is None:
+        checked = time.monotonic()
+        try:
+            version = local_version(file.uri)
+        except FileNotFoundError as error:
+            file.read(0, 0)  # it knows better what is wrong, if anything is
+            raise SourceNotFoundError("there was no such file", file=file.uri) from error
+        indexes.check(file.uri, None, version, checked)
+        known = version, checked
+    return PinnedFile(file.uri, *known)
+
+
+def _read_index(
+    file: ByteFile, offset: int, length: int, shard: Shard, since: float, moment: int
+) -> Index:
+    """Return the index of the shard in some bytes of a file; a length of -1 is all the rest."""
+    origin = _origin(file, since)
+    key = offset, length, shard
+    index = None if origin is None else indexes.get(key, origin)
+    if index is not None:
+        return index
+    size = _size(file, offset) if length < 0 else length
+    if size is not None and size < shard.index_size:
+        raise shard.too_short(size)
+    if shard.codec.at_start:
+        data = file.read(offset, offset + shard.index_size)
+    elif size is not None:
+        data = file.read(offset + size - shard.index_size, offset + size)
+    else:
+        data = _tail(file, offset, shard)
+    index = shard.read_index(data, size)
+    if origin is not None:
+        if indexes.limit != config.shard_index_bytes:
+            indexes.limit = config.shard_index_bytes
+        indexes.put(key, index, index.offset.nbytes + index.length.nbytes, origin, moment)
+    return index
+
+
+def _origin(file: ByteFile, since: float) -> Origin | None:
+    """Return what the indexes in a file are kept with, or None if they are not."""
+    if not isinstance(file, LocalFile | RemoteFile):
+        return None
+    checked, facts = time.monotonic(), file.facts
+    if isinstance(file, PinnedFile):
+        usable = file.version.settled or since < math.inf
+        kept = Origin(file.uri, None, file.version, file.checked)
+        return kept if usable and config.verify_sources else None
+    owner: Hashable = (file.connection._fs, facts) if isinstance(file, RemoteFile) else facts
+    if facts is not None and config.verify_sources and _is_distinct(facts):
+        # What is read by the index is read from this very version, or not at all.
+        indexes.check(file.uri, owner, facts, checked)
+        return Origin(file.uri, owner, facts, checked)
+    if since == math.inf:
+        return None
+    known = indexes.seen(file.uri, owner, since)
+    if known is None:
+        indexes.check(file.uri, owner, None, checked)
+    return Origin(file.uri, owner, *(known or (None, checked)))
+
+
+def _is_distinct(facts: FileFacts) -> bool:
+    """Tell whether no other version of a file has the same facts."""
+    return facts.etag is not None if facts.mtime_ns is None else is_settled(facts.mtime_ns)
+
+
+def _size(file: ByteFile, offset: int) -> int | None:
+    """Return how many bytes there are from an offset on, if that is known without asking."""
+    if isinstance(file, InlineFile):
+        return file.data.nbytes - offset
+    facts = getattr(file, "facts", None)
+    return None if facts is None or facts.size is None else int(facts.size) - offset
+
+
+def _tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
+    """Return the index at the end of a file of unknown size."""
+    tail = None if offset else getattr(file, "tail", None)
+    data = view_of(tail(shard.index_size) if tail else file.read(offset, None))
+    if len(data) < shard.index_size:
+        raise shard.too_short(len(data))
+    return data[len(data) - shard.index_size :]
+
+
+indexes: FileCache[Index] = FileCache(config.shard_index_bytes)
+"""Indexes of shards read lately, by all arrays, up to `config.shard_index_bytes`."""

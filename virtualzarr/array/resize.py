@@ -1,0 +1,189 @@
+"""Arrays that grow and shrink: chunks that fall out are removed, and stay out of sight.
+
+An array that shrinks changes its metadata first, and then loses its chunks; one that grows first
+clears what is about to come into sight again, and then changes its metadata. So no reader sees
+anything but what the array holds, and what a crash leaves behind is cleared by whoever grows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import ChunkGrid, SeparableGrid
+from grids.axis import Axis
+from grids.grid import axis_number
+from virtualzarr.array.chunk_source import StoreChunks
+from virtualzarr.array.thread_pools import run
+from virtualzarr.array.write import write, writing_grid
+from virtualzarr.codecs.filled import full, is_filled
+from virtualzarr.codecs.sharding import only_sharding
+from virtualzarr.errors import MismatchError, VirtualZarrError
+from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.stores.store import Store, exclusive
+
+if TYPE_CHECKING:
+    from virtualzarr.array.array import Array
+
+Int64 = NDArray[np.int64]
+
+
+def alone(store: Store, path: str) -> AbstractContextManager[Any]:
+    """Keep others from appending to an array or resizing it, as far as its store can do that."""
+    return exclusive(store, f"{path}/.resizing" if path else ".resizing")
+
+
+def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
+    """Give a stored array another shape; elements in both keep their values."""
+    old = array.metadata
+    smaller = tuple(min(pair) for pair in zip(old.shape, shape, strict=True))
+    if smaller != old.shape:
+        grid = old.grid.resize(smaller)
+        array.update_metadata(shape=smaller, grid=grid)
+        _clear(array, chunks, grid)
+    if tuple(shape) != smaller:
+        grid = _whole_shards(array.metadata, array.grid.resize(shape))
+        grown = [i for i, n in enumerate(smaller) if shape[i] > n]
+        _clear(array, chunks, array.grid, grown)
+        array.update_metadata(shape=tuple(shape), grid=grid)
+
+
+def check_direction(
+    array: Array, shape: Sequence[int], expand_only: bool, shrink_only: bool
+) -> None:
+    """Refuse a shape in which an axis is shorter or longer than it may become."""
+    for axis, (old, new) in enumerate(zip(array.shape, shape, strict=True)):
+        asked = "expand_only" if expand_only and new < old else "shrink_only"
+        if (expand_only and new < old) or (shrink_only and new > old):
+            raise MismatchError(
+                f"{asked}: axis {axis} would change from {old} to {new}",
+                variable=array.path or "/",
+            )
+
+
+def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid, grown: Sequence[int] = ()) -> None:
+    """Remove all that is stored past the extents of a grid, which then grows along some axes."""
+    metadata = array.metadata
+    cells, _ = chunks.stored(grid.ndim)
+    if len(more := chunks.clipped(grid, grown)):
+        cells = np.unique(np.concatenate([cells, more]), axis=0)
+    outside = (cells >= np.array(grid.grid_shape, np.int64)).any(axis=1)
+    inside = cells[~outside]
+    shapes, extents = _shapes(grid, inside)
+    cut = (shapes > extents).any(axis=1)
+    tasks: list[Callable[[], None]] = [
+        partial(chunks.store.delete, key) for key in chunks.keys(cells[outside])
+    ]
+    entries = zip(
+        chunks.keys(inside[cut]), shapes[cut].tolist(), extents[cut].tolist(), strict=True
+    )
+    for key, block, extent in entries:
+        tasks.append(partial(_clear_chunk, array, chunks, metadata, key, tuple(block), extent))
+    run(tasks, bool(getattr(chunks.store, "remote", False)), True)
+
+
+def _shapes(grid: ChunkGrid, cells: Int64) -> tuple[Int64, Int64]:
+    """Return the declared shapes of cells, and the parts of them inside of the array."""
+    if isinstance(grid, SeparableGrid):
+        return grid.cell_shapes(cells), grid.cell_extents(cells)
+    each = cells.tolist()
+    shapes = np.array([grid.cell_shape(cell) for cell in each], np.int64)
+    extents = np.array([grid.cell_extent(cell) for cell in each], np.int64)
+    return shapes.reshape(cells.shape), extents.reshape(cells.shape)
+
+
+def _clear_chunk(
+    array: Array,
+    chunks: StoreChunks,
+    metadata: ArrayMetadata,
+    key: str,
+    shape: tuple[int, ...],
+    extent: list[int],
+) -> None:
+    """Set the elements of a chunk past the extents to the fill value, if they are not that."""
+    fill = metadata.fill_value
+    value = zero_of(metadata.dtype) if fill is None else fill
+    codec = metadata.pipeline.for_block(shape, metadata.dtype, value)
+
+    def change(old: bytes | None) -> bytes | None:
+        if old is None:
+            return None
+        block = codec.decode(old)
+        cleared = full(shape, value, metadata.dtype)
+        kept = tuple(slice(0, n) for n in extent)
+        cleared[kept] = block[kept]
+        if fill is not None and not array.write_empty_chunks and is_filled(cleared, fill):
+            return None
+        past = [(*kept[:i], slice(n, None)) for i, n in enumerate(extent)]
+        if all(is_filled(block[part], value) for part in past):
+            return old
+        return codec.encode(cleared)
+
+    try:
+        chunks.store.update(key, change)
+    except VirtualZarrError as error:
+        uri = f"{chunks.store.uri}/{key}"
+        error.at(file=uri, variable=array.path)
+        raise
+
+
+def append(array: Array, chunks: StoreChunks, data: Any, axis: int) -> tuple[int, ...]:
+    """Write data behind an array's last elements along an axis, and return the new shape."""
+    metadata = array.metadata
+    data = np.asarray(data)
+    axis = axis_number(axis, metadata.ndim)
+    others = [(n, m) for i, (n, m) in enumerate(zip(metadata.shape, data.shape, strict=False))
+              if i != axis]  # fmt: skip
+    if data.ndim != metadata.ndim or any(n != m for n, m in others):
+        raise ValueError(
+            f"data of shape {data.shape} cannot be appended to {metadata.shape} along axis {axis}: "
+            "all other axes must have the array's lengths"
+        )
+    before, length = metadata.shape[axis], data.shape[axis]
+    if not length:
+        return metadata.shape
+    shape = tuple(before + length if i == axis else n for i, n in enumerate(metadata.shape))
+    grid = _grown(metadata, axis, length, shape)
+    new = metadata.replace(shape=shape, grid=grid)
+    place = tuple(slice(before if i == axis else 0, n) for i, n in enumerate(shape))
+    write(
+        new,
+        chunks,
+        writing_grid(new).project(place),
+        data,
+        variable=array.path,
+        write_empty_chunks=array.write_empty_chunks,
+    )
+    array.update_metadata(shape=shape, grid=grid)
+    return shape
+
+
+def _grown(metadata: ArrayMetadata, axis: int, length: int, shape: tuple[int, ...]) -> ChunkGrid:
+    """Return the grid that an append gives: one more cell where edges are listed."""
+    grid = metadata.grid
+    if not isinstance(grid, SeparableGrid):
+        return grid.resize(shape)
+    return _whole_shards(metadata, grid.append(axis, length))
+
+
+def _whole_shards(metadata: ArrayMetadata, grid: ChunkGrid) -> ChunkGrid:
+    """Lengthen edges that were added to a grid of shards, so that they hold whole sub-chunks."""
+    codec = only_sharding(metadata.pipeline)
+    if codec is None or not isinstance(grid, SeparableGrid):
+        return grid
+    axes = list(grid.axes)
+    for i, (axis, edge) in enumerate(zip(grid.axes, codec.chunk_shape, strict=True)):
+        rest = -axis.end % edge
+        if axis.regular or not rest:
+            continue
+        counts = axis.counts.copy()
+        counts[-1] -= 1
+        runs = counts > 0
+        edges = np.append(axis.edges[runs], axis.edges[-1] + rest)
+        axes[i] = Axis(axis.extent, edges, np.append(counts[runs], 1))
+    return grid.with_axes(axes)

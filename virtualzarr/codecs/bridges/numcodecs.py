@@ -1,0 +1,223 @@
+"""The array filters of numcodecs, each with the dtypes of its place in the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from virtualzarr.codecs.byteorder import native
+from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Endian, Spec, frozen
+from virtualzarr.codecs.core.scratch import allocate
+from virtualzarr.errors import MissingDependencyError
+
+
+class Filter(ArrayArray):
+    """A filter that numcodecs computes, element by element or over the flattened block.
+
+    The dtypes in the configuration are kept native: the byte order of what is stored belongs to
+    the `bytes` codec.
+    """
+
+    outer: ClassVar[str | None] = "dtype"  # the member that names the decoded dtype
+    inner: ClassVar[str | None] = "astype"  # the member that names the encoded dtype
+
+    def validate(self) -> None:
+        """Make the dtypes plain native strings."""
+        for key in (self.outer, self.inner):
+            if key is None:
+                continue
+            value = self.configuration.get(key)
+            if value is None:
+                self.configuration.pop(key, None)
+                continue
+            try:
+                dtype = np.dtype(value)
+            except TypeError as error:
+                raise self.bad(f"{key} {value!r} is no dtype") from error
+            if dtype.hasobject or dtype.names is not None:
+                raise self.bad(f"{key} {value!r} is not a plain dtype")
+            self.configuration[key] = native(dtype).str
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Return the codec with the array's dtype where none is given."""
+        if self.outer is None:
+            return self
+        declared = self.configuration.get(self.outer)
+        if declared is None:
+            return type(self)(self.name, {**self.configuration, self.outer: spec.dtype.str})
+        if np.dtype(declared) != spec.dtype:
+            raise self.bad(f"decodes to {declared}, but the array there is {spec.dtype}")
+        return self
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec with the encoded dtype."""
+        dtype = self.configuration.get(self.inner) if self.inner else None
+        return Spec(spec.shape, spec.dtype if dtype is None else np.dtype(dtype))
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return the configuration with all dtypes filled in."""
+        codec = self.resolved(Spec((1,), dtype))
+        fields = dict(codec.configuration)
+        if self.inner is not None:
+            fields[self.inner] = self.encoded(Spec((1,), dtype)).dtype.str
+        return (type(self).__name__, frozen(fields))
+
+    @cached_property
+    def _codec(self) -> Any:
+        try:
+            import numcodecs
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"codec {self.name} needs the package numcodecs: install it"
+            ) from error
+        try:
+            return numcodecs.get_codec({"id": self.v2_id, **self.configuration})
+        except (TypeError, ValueError, KeyError) as error:
+            raise self.bad(f"wrong configuration: {error}") from error
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the decoded array."""
+        flat = np.ascontiguousarray(block).reshape(-1)
+        try:
+            result = np.asarray(self._codec.decode(flat))
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self.failed(f"cannot decode ({error})") from error
+        if result.size != spec.size:
+            raise self.failed(f"decoded {result.size} elements, the block needs {spec.size}")
+        return result.reshape(spec.shape)
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Return the encoded array."""
+        inner = self.encoded(spec)
+        if not spec.size:
+            return allocate(inner.shape, inner.dtype)
+        try:
+            result = np.asarray(self._codec.encode(np.ascontiguousarray(block).reshape(-1)))
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self.failed(f"cannot encode ({error})") from error
+        return result.view(inner.dtype).reshape(inner.shape)
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Return the v2 configuration: its dtypes carry the byte order of what is stored."""
+        fields = dict(self.configuration)
+        inner = self.encoded(spec).dtype
+        if self.outer is not None:
+            fields[self.outer] = spec.dtype.newbyteorder(endian).str
+        if self.inner is not None:
+            fields[self.inner] = inner.newbyteorder(endian).str
+        return {"id": self.v2_id, **fields}
+
+
+class Delta(Filter):
+    """Differences between neighbours (numcodecs ``delta``)."""
+
+
+class FixedScaleOffset(Filter):
+    """``(x - offset) * scale``, rounded (numcodecs ``fixedscaleoffset``)."""
+
+
+class Quantize(Filter):
+    """Fewer decimal digits (numcodecs ``quantize``); decoding only casts."""
+
+    def identity(self, spec: Spec) -> bool:
+        """Whether there is nothing to cast."""
+        return self.encoded(spec).dtype == spec.dtype
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return the encoded dtype, None when it is the array's."""
+        inner = self.encoded(Spec((1,), dtype)).dtype
+        return None if inner == dtype else ("AsType", inner.str)
+
+
+class AsType(Filter):
+    """A cast (numcodecs ``astype``)."""
+
+    outer = "decode_dtype"
+    inner = "encode_dtype"
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return the encoded dtype."""
+        inner = self.encoded(Spec((1,), dtype)).dtype
+        return None if inner == dtype else ("AsType", inner.str)
+
+    def identity(self, spec: Spec) -> bool:
+        """Whether there is nothing to cast."""
+        return self.encoded(spec).dtype == spec.dtype
+
+
+class BitRound(Filter):
+    """Fewer mantissa bits (numcodecs ``bitround``); decoding changes nothing."""
+
+    outer = inner = None
+
+    def identity(self, spec: Spec) -> bool:
+        """Return True."""
+        return True
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return None."""
+        return None
+
+
+class PackBits(Filter):
+    """Eight booleans to a byte, first most significant, after a byte that counts the padding."""
+
+    outer = inner = None
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec of the packed bytes."""
+        if spec.dtype != np.dtype(bool):
+            raise self.bad(f"packs booleans, the array is {spec.dtype}")
+        return Spec((1 + -(-spec.size // 8),), np.dtype("u1"))
+
+
+class Categorize(ArrayArray):
+    """Text as numbers of labels, from 1; 0 is text that is no label, and reads as none at all."""
+
+    elementwise = True
+
+    def validate(self) -> None:
+        """Check labels and dtypes."""
+        labels, stored = self.configuration.get("labels"), self.configuration.get("astype", "u1")
+        if not isinstance(labels, list | tuple) or not all(isinstance(x, str) for x in labels):
+            raise self.bad("labels must be a list of text")
+        try:
+            dtype = native(np.dtype(stored))
+        except TypeError as error:
+            raise self.bad(f"astype {stored!r} is no dtype") from error
+        if dtype.kind not in "iu" or len(labels) > np.iinfo(dtype).max:
+            raise self.bad(f"astype {stored!r} cannot hold the numbers of {len(labels)} labels")
+        self.configuration["astype"] = dtype.str
+
+    def portable(self, zarr_format: int) -> bool:
+        """Return False for v3, in which nobody else has a codec of this name."""
+        return zarr_format == 2
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec of the numbers."""
+        if spec.dtype.kind not in "UO":
+            raise self.bad(f"is for text, the array is {spec.dtype}")
+        return Spec(spec.shape, np.dtype(self.configuration["astype"]))
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the labels."""
+        labels = np.array(["", *self.configuration["labels"]], spec.dtype)
+        known = (block >= 0) & (block < len(labels))
+        return labels[np.where(known, block, 0)]
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Return the numbers; of labels that are the same the last, as numcodecs does."""
+        result = np.zeros(spec.shape, self.encoded(spec).dtype)
+        for number, label in enumerate(self.configuration["labels"], 1):
+            result[block == label] = number
+        return result
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Return the v2 configuration."""
+        stored = np.dtype(self.configuration["astype"]).newbyteorder(endian).str
+        dtype = "|O" if spec.dtype.hasobject else spec.dtype.newbyteorder(endian).str
+        labels = list(self.configuration["labels"])
+        return {"id": self.v2_id, "labels": labels, "dtype": dtype, "astype": stored}

@@ -1,0 +1,96 @@
+"""Packed numbers as what they mean: masks, scale and offset of the CF conventions undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+
+_MEMBERS = {
+    *("data_type", "view", "masks", "calculated", "scale_factor", "add_offset", "factors", "fill")
+}
+
+
+class Unpack(ArrayArray):
+    """Decodes ``stored * scale_factor + add_offset``, and NaN where `masks` has the stored number.
+
+    Source: CF conventions 1.11, sections 2.5.1 and 8.1. Members are `data_type`, the dtype of what
+    is stored; `view`, the dtype it is looked at as (``_Unsigned``); `masks`; `calculated`, the
+    dtype of the results; `factors`, that of the scale and offset, if it is another, in which each
+    step is calculated before it is rounded; and `fill`, the stored fill value. For reading only.
+    """
+
+    in_v2 = False
+
+    elementwise = True
+
+    def validate(self) -> None:
+        """Check the members."""
+        fields = self.configuration
+        unknown = set(fields) - _MEMBERS
+        if unknown or not {"data_type", "calculated"} <= set(fields):
+            raise self.bad(f"needs data_type and calculated, and knows {sorted(_MEMBERS)}")
+        for name in ("data_type", "view", "calculated", "factors"):
+            if name in fields and self._dtype(name).kind not in "iufc":
+                raise self.bad(f"{name} must be a dtype of numbers, not {fields[name]!r}")
+        if "view" in fields and self._dtype("view").itemsize != self._dtype("data_type").itemsize:
+            raise self.bad("view must be as wide as data_type")
+        if not isinstance(fields.get("masks", []), list | tuple):
+            raise self.bad(f"masks must be a list, not {fields['masks']!r}")
+        if fields.get("masks") and self._dtype("calculated").kind not in "fc":
+            raise self.bad("masked numbers become NaN, for which calculated must be a float")
+
+    def _dtype(self, name: str) -> np.dtype[Any]:
+        try:
+            return np.dtype(self.configuration[name])
+        except TypeError as error:
+            raise self.bad(f"{name}: {error}") from error
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec of what is stored."""
+        return Spec(spec.shape, self._dtype("data_type"))
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Check that the array's dtype holds what is calculated."""
+        if not np.can_cast(self._dtype("calculated"), spec.dtype, "same_kind"):
+            raise self.bad(f"calculates {self._dtype('calculated')}, the array is {spec.dtype}")
+        return self
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the unpacked numbers."""
+        fields = self.configuration
+        if "view" in fields:
+            block = block.view(self._dtype("view"))
+        calculated = self._dtype("calculated")
+        factors = self._dtype("factors") if "factors" in fields else calculated
+        masked = [block == mask for mask in equal_scalars(fields.get("masks", ()), block.dtype)]
+        with np.errstate(all="ignore"):
+            values = block.astype(calculated)
+            if "scale_factor" in fields:
+                values *= factors.type(fields["scale_factor"])
+            if "add_offset" in fields:
+                values += factors.type(fields["add_offset"])
+            if masked:
+                values[np.logical_or.reduce(masked)] = np.nan
+            return values.astype(spec.dtype, copy=False)
+
+    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+        """Return the fill value of what is stored."""
+        return self.configuration.get("fill", 0)
+
+
+def equal_scalars(numbers: Iterable[float], dtype: np.dtype[Any]) -> list[Any]:
+    """Return those numbers that a dtype of numbers represents, as scalars of it."""
+    found = []
+    for number in numbers:
+        with np.errstate(all="ignore"):
+            try:
+                scalar = dtype.type(number)
+            except (OverflowError, ValueError):  # an integer out of range, or NaN as one
+                continue
+        if scalar == number:
+            found.append(scalar)
+    return found

@@ -1,0 +1,301 @@
+"""What a codec is: three kinds, each with one way down (decode) and one way up (encode)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from virtualzarr.codecs.core.scratch import allocate
+from virtualzarr.errors import CodecError, UnsupportedError
+
+Block: TypeAlias = npt.NDArray[Any]
+Buffer: TypeAlias = Any  # bytes, memoryview or a flat uint8 array
+Endian: TypeAlias = Literal["<", ">"]
+U1 = np.dtype("u1")
+
+# What an inner stage of unknown size may grow to: streams that do not compress stay well below.
+SLACK = 1 << 16
+UNSIZED_LIMIT = 1 << 30
+
+
+class Spec(NamedTuple):
+    """Shape and dtype of a block at one place in the chain.
+
+    The fill value there is told only to codecs of arrays to bytes that need it.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fill: Any = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+
+def frozen(value: Any) -> Hashable:
+    """Return a hashable form of a JSON-like value."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, frozen(item)) for key, item in value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(item) for item in value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    return value
+
+
+class Codec:
+    """One step of a chain: a name, a configuration, and what they do.
+
+    Codecs are immutable, hashable, and equal when name and configuration are.
+
+    Attributes
+    ----------
+    name : str
+        The name Zarr v3 documents use.
+    kind : str
+        ``"array_array"``, ``"array_bytes"`` or ``"bytes_bytes"``.
+    configuration : dict
+        Members of the configuration; not to be changed.
+    """
+
+    kind: ClassVar[str]
+    # What decoding depends on; None: on everything in the configuration.
+    decoding_fields: ClassVar[tuple[str, ...] | None] = None
+    # A v2 document names it as its compressor when it comes last.
+    compressor: ClassVar[bool] = False
+    # v2 documents can name it.
+    in_v2: ClassVar[bool] = True
+
+    def __init__(self, name: str, configuration: Mapping[str, Any] | None = None) -> None:
+        self.name = name
+        self.configuration: dict[str, Any] = {
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in (configuration or {}).items()
+        }
+        self.validate()
+
+    def validate(self) -> None:
+        """Check the configuration; raise `CodecError` when it is wrong."""
+
+    def with_members(self, members: Mapping[str, Any]) -> Codec:
+        """Return the codec with other values of some members, which are not checked."""
+        made = object.__new__(type(self))
+        made.name = self.name
+        made.configuration = {**self.configuration, **members}
+        return made
+
+    def bad(self, problem: str) -> CodecError:
+        """Return the error for a wrong configuration."""
+        return CodecError(f"codec {self.name}: {problem}")
+
+    def failed(self, problem: object) -> CodecError:
+        """Return the error for bytes that do not decode."""
+        return CodecError(f"{self.name}: {problem}")
+
+    def wrong_size(self, got: int, need: int) -> CodecError:
+        """Return the error for a decoded size that does not fit the block."""
+        return self.failed(f"decoded {got} bytes, the block needs {need}")
+
+    def read_only(self) -> UnsupportedError:
+        """Return the error for encoding by a codec that only decodes."""
+        return UnsupportedError(f"the codec {self.name} is for reading only")
+
+    @cached_property
+    def _identity(self) -> Hashable:
+        return (self.kind, self.name, frozen(self.configuration))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Codec) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.configuration.items())
+        return f"{self.name}({arguments})"
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Return the codec with what it takes from the array at its place filled in."""
+        return self
+
+    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
+        """Return what decoding depends on; None when decoding changes nothing."""
+        fields = self.configuration
+        if self.decoding_fields is not None:
+            fields = {key: fields[key] for key in self.decoding_fields if key in fields}
+        return (type(self).__name__, frozen(fields))
+
+    def portable(self, zarr_format: int) -> bool:
+        """Whether other packages that know codecs of this name decode what this one decodes.
+
+        Only of the codec itself; `to_v2` and `to_v3` refuse what has no form at all.
+        """
+        return True
+
+    @property
+    def v2_id(self) -> str:
+        """The id Zarr v2 documents use."""
+        return self.name.removeprefix("numcodecs.")
+
+    def to_v3(self) -> dict[str, Any]:
+        """Return the member of a v3 document's ``codecs`` list."""
+        if not self.configuration and not self.name.startswith("numcodecs."):
+            return {"name": self.name}
+        return {"name": self.name, "configuration": jsonable(self.configuration)}
+
+    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+        """Return the v2 configuration at a place where the array is as `spec` says.
+
+        Raises
+        ------
+        UnsupportedError
+            There is none.
+        """
+        if not self.in_v2:
+            raise UnsupportedError(f"codec {self.name} has no v2 form")
+        return {"id": self.v2_id, **jsonable(self.configuration)}
+
+
+def jsonable(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as plain JSON values, sure not to be shared."""
+    if all(type(value) in _ATOMS for value in configuration.values()):  # most are
+        return dict(configuration)
+    return json.loads(json.dumps(configuration))
+
+
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+
+
+class ArrayArray(Codec):
+    """A codec from array to array."""
+
+    kind = "array_array"
+    # Each element is decoded on its own, wherever it is in the block.
+    elementwise: ClassVar[bool] = False
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec of the encoded array."""
+        return spec
+
+    def encoded_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the encoded array, whatever its shape."""
+        return self.encoded(Spec((1,), dtype)).dtype
+
+    def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the fill value as the encoded array has it, None where that is not defined.
+
+        Raises `CodecError` where the specification of the codec refuses such a fill value.
+        """
+        return fill if self.identity(Spec((1,), dtype)) else None
+
+    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+        """Return the fill value of the encoded array."""
+        return self.encode(np.full(spec.shape, fill, spec.dtype), spec).flat[0]
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the array whose encoded form is `block`; `spec` is what comes out."""
+        raise NotImplementedError
+
+    def encode(self, block: Block, spec: Spec) -> Block:
+        """Return the encoded form of `block`, which is as `spec` says."""
+        raise self.read_only()
+
+    def identity(self, spec: Spec) -> bool:
+        """Whether decoding returns its input."""
+        return False
+
+
+class ArrayBytes(Codec):
+    """A codec from array to bytes."""
+
+    kind = "array_bytes"
+    # Decoding depends on the array's fill value.
+    needs_fill: ClassVar[bool] = False
+
+    def check_edges(self, edges: Sequence[Sequence[int] | npt.NDArray[np.int64]]) -> None:
+        """Raise `CodecError` unless blocks with any of these edges, by axis, can be encoded."""
+
+    def encoded_size(self, spec: Spec) -> int | None:
+        """Return the number of bytes of an encoded array, if that is always the same."""
+        return None
+
+    def decode(self, data: Buffer, spec: Spec) -> Block:
+        """Return the array (shape and native dtype as `spec`)."""
+        raise NotImplementedError
+
+    def encode(self, block: Block, spec: Spec) -> Buffer:
+        """Return the bytes of `block`."""
+        raise self.read_only()
+
+
+class BytesBytes(Codec):
+    """A codec from bytes to bytes.
+
+    Subclasses write `decode_into`, or `decode`, or both.
+    """
+
+    kind = "bytes_bytes"
+
+    @property
+    def longest(self) -> int:
+        """Bytes that it may be given more than a block has, if it says so."""
+        return 0
+
+    def encoded_size(self, size: int | None) -> int | None:
+        """Return the encoded size of `size` bytes, if that is always the same."""
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Return the decoded bytes: exactly `size`, or at most `limit` when it is not known."""
+        if size is None:
+            raise self.failed("the decoded size must be known, and what follows does not tell it")
+        out = allocate((size,), U1)
+        self.decode_into(data, out)
+        return out
+
+    def decode_into(self, data: Buffer, out: Block) -> None:
+        """Decode into `out`, a flat uint8 array that the result must fill exactly."""
+        result = self.decode(data, out.size, out.size)
+        got = nbytes_of(result)
+        if got != out.size:
+            raise self.wrong_size(got, out.size)
+        out[:] = as_u1(result)
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Return the encoded bytes."""
+        raise self.read_only()
+
+
+def nbytes_of(data: Buffer) -> int:
+    """Return the number of bytes in a buffer."""
+    if type(data) is bytes:
+        return len(data)
+    return data.nbytes if hasattr(data, "nbytes") else len(data)
+
+
+def view_of(data: Buffer) -> memoryview:
+    """Return a buffer as a flat view of bytes without copying."""
+    if type(data) is memoryview and data.ndim == 1 and data.itemsize == 1:
+        return data
+    flat: Any = as_u1(data)
+    return memoryview(flat)
+
+
+def as_u1(data: Buffer) -> Block:
+    """Return a buffer as a flat uint8 array without copying."""
+    if isinstance(data, np.ndarray):
+        return data.reshape(-1).view(U1)
+    return np.frombuffer(data, U1)

@@ -1,0 +1,131 @@
+"""Blocks whose elements lie in their bytes at even distances, so that parts of them can be read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.codecs.core.base import ArrayArray, Block, Spec
+from virtualzarr.codecs.pick import Pick
+from virtualzarr.codecs.transpose import Transpose
+
+Index = slice | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Where the elements of a block are among those that are stored, uncompressed.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        As stored, in either byte order.
+    shape : tuple of int
+        Of what is stored, in the order of its axes.
+    axes : tuple of (axis or None, start, step)
+        For each stored axis, the axis of the block that runs along it, from which index and by
+        which step; or None for an axis of which the block has just the index `start`.
+    undo : tuple of (codec, dtype)
+        What is done to each element after it is read, first things first, and the dtype it gives.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    axes: tuple[tuple[int | None, int, int], ...]
+    undo: tuple[tuple[ArrayArray, np.dtype[Any]], ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is stored."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def stored(self, select: Sequence[Index]) -> list[Index]:
+        """Return which stored elements a selection of the block is, along each stored axis.
+
+        Slices have positive steps and stay slices with positive steps: where elements are stored
+        in reverse, what `arranged` returns is reversed, too.
+        """
+        return [
+            slice(start, start + 1) if axis is None else _moved(select[axis], start, step)
+            for axis, start, step in self.axes
+        ]
+
+    def arranged(self, out: Block, select: Sequence[Index]) -> Block:
+        """Return a view of the output for a selection, with the axes of what is stored."""
+        kept = [axis for axis, _, _ in self.axes if axis is not None]
+        view = out.transpose(kept)
+        for place, (axis, _, step) in enumerate(self.axes):
+            if axis is None:
+                view = np.expand_dims(view, place)
+            elif step < 0 and isinstance(select[axis], slice):
+                view = np.flip(view, place)
+        return view
+
+    def taken(self, elements: Block, select: Sequence[slice]) -> Block:
+        """Return the selected part of each of many blocks, stored along a first axis."""
+        part = self.decoded(elements[(slice(None), *self.stored(select))])
+        forward, backward = slice(None), slice(None, None, -1)
+        along = (0 if axis is None else backward if step < 0 else forward
+                 for axis, _, step in self.axes)  # fmt: skip
+        kept = [axis for axis, _, _ in self.axes if axis is not None]
+        return part[(forward, *along)].transpose(0, *(1 + kept.index(i) for i in range(len(kept))))
+
+    def decoded(self, elements: Block) -> Block:
+        """Return elements as those of the block, which may have any shape."""
+        if not self.undo:
+            return elements
+        elements = elements.astype(elements.dtype.newbyteorder("="))
+        for codec, dtype in self.undo:
+            elements = codec.decode(elements, Spec(elements.shape, dtype))
+        return elements
+
+
+def _moved(select: Index, start: int, step: int) -> Index:
+    if not isinstance(select, slice):
+        return start + step * select
+    first, by = select.start, select.step or 1
+    last = first + (select.stop - 1 - first) // by * by
+    ends = sorted((start + step * first, start + step * last))
+    return slice(ends[0], ends[1] + 1, abs(step) * by)
+
+
+def lattice_of(
+    filters: Sequence[tuple[ArrayArray, Spec]], dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Lattice | None:
+    """Return the lattice of blocks that go through some codecs before they are stored as they are.
+
+    Parameters
+    ----------
+    filters : sequence of (codec, spec)
+        With the spec of what goes in.
+    dtype, shape
+        Of what is stored.
+
+    Returns
+    -------
+    Lattice or None
+        None if a codec does more than choose, order or convert single elements.
+    """
+    ndim = len(filters[0][1].shape) if filters else len(shape)
+    axes: list[tuple[int | None, int, int]] = [(axis, 0, 1) for axis in range(ndim)]
+    undo = []
+    for codec, spec in filters:
+        if isinstance(codec, Transpose):
+            axes = [axes[axis] for axis in codec.axes(len(spec.shape))]
+        elif isinstance(codec, Pick):
+            place, index = codec.configuration["axis"], codec.configuration["index"]
+            if codec.step is None:
+                axes.insert(place, (None, index, 1))
+            else:
+                axis, start, step = axes[place]
+                axes[place] = (axis, index + codec.step * start, codec.step * step)
+        elif codec.elementwise:
+            undo.append((codec, spec.dtype))
+        else:
+            return None
+    return Lattice(dtype, shape, tuple(axes), tuple(undo[::-1]))

@@ -1,0 +1,1 @@
+"""Tiles and tables of FITS files."""

@@ -1,0 +1,1 @@
+"""Fields and grids of GRIB messages."""

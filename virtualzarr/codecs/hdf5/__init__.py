@@ -1,0 +1,1 @@
+"""Filters and types of HDF5."""

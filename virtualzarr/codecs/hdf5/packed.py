@@ -1,0 +1,211 @@
+"""HDF5 filters that pack elements in a way of their own: n-bit, ZFP, and JPEG-LS.
+
+They take the filter's own parameters as HDF5 keeps them, and cannot be encoded.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from virtualzarr.codecs.bridges.imagecodecs import library
+from virtualzarr.codecs.core.base import U1, Block, Buffer, as_u1, nbytes_of
+from virtualzarr.codecs.hdf5.bitshuffle_scaleoffset import Filter
+from virtualzarr.codecs.zfp import decode_without_header, read_header
+from virtualzarr.errors import CodecError
+
+_AT_ONCE = 1 << 14
+_MOST_PARTS = 4096
+# Of a JPEG-LS frame: bits of a sample, lines, samples in a line, components.
+_FRAME = struct.Struct(">BHHB")
+_ATOMIC, _ARRAY, _COMPOUND, _BYTES = 1, 2, 3, 4
+
+
+class _Part(NamedTuple):
+    """Bits of an element: `precision` of them at bit `offset` of `size` bytes at `at`."""
+
+    at: int
+    size: int
+    big: bool
+    precision: int
+    offset: int
+
+
+class NBit(Filter):
+    """HDF5 filter 5 (``virtualzarr.hdf5_nbit``): only the bits that elements use.
+
+    Parameters, as HDF5's `H5Znbit.c` keeps them: their number, whether nothing was packed, number
+    of elements, and the type: class (1 number, 2 array, 3 compound, 4 bytes), size, and for
+    numbers byte order (0 little), precision and offset; for arrays the type of an element; for
+    compounds the number of members, and the offset and type of each.
+    Elements follow each other bit by bit, the most significant first.
+    """
+
+    needed = 5
+    compressor = True
+
+    def check(self, values: list[int]) -> None:
+        """Check that the type is one HDF5 packs."""
+        size, parts = self._parsed()
+        if any(not 0 <= p.at <= p.at + p.size <= size for p in parts):
+            raise self.bad("a part does not lie inside its element")
+        if values[2] * max(size, 1) > 1 << 32:
+            raise self.bad("the parameters contradict each other")
+
+    def _parsed(self) -> tuple[int, list[_Part]]:
+        """Return the bytes of an element and what is packed of it."""
+        values = self.configuration["parameters"]
+        parts: list[_Part] = []
+        try:
+            self._parse(values, 3, 0, parts, 0)
+        except CodecError:
+            raise
+        except (IndexError, ValueError) as error:
+            raise self.bad("the parameters end early") from error
+        return values[4], parts
+
+    def _parse(self, values: list[int], k: int, at: int, parts: list[_Part], depth: int) -> int:
+        """Add the parts of the type at parameter `k`; return where the next begins."""
+        kind, size = values[k], values[k + 1]
+        if len(parts) >= _MOST_PARTS or depth > 16:
+            raise self.bad("the type has too many parts")
+        if kind == _ATOMIC:
+            big, precision, offset = values[k + 2 : k + 5]
+            if big > 1 or size not in (1, 2, 4, 8) or not 0 < precision <= 8 * size - offset:
+                raise self.bad(f"{precision} bits at bit {offset} of {size} bytes")
+            parts.append(_Part(at, size, bool(big), precision, offset))
+            return k + 5
+        if kind == _BYTES:
+            if len(parts) + size > _MOST_PARTS:
+                raise self.bad("the type has too many parts")
+            parts += [_Part(at + i, 1, False, 8, 0) for i in range(size)]
+            return k + 2
+        if kind == _ARRAY:
+            width = values[k + 3]
+            if not width or size % width:
+                raise self.bad(f"an array of {size} bytes, its elements of {width}")
+            for start in range(0, size, width):
+                after = self._parse(values, k + 2, at + start, parts, depth + 1)
+            return after if size else k + 4
+        if kind != _COMPOUND:
+            raise self.bad(f"class {kind} is not known")
+        after = k + 3
+        for _ in range(values[k + 2]):
+            after = self._parse(values, after + 1, at + values[after], parts, depth + 1)
+        return after
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Return the elements' bytes; bits that were not kept are 0."""
+        count = self.configuration["parameters"][2]
+        width, parts = self._parsed()
+        room = limit if size is None else size
+        if count * width > room:
+            raise self.wrong_size(count * width, room)
+        bits = sum(part.precision for part in parts)
+        raw = as_u1(data)
+        if raw.size < -(-count * bits // 8):
+            raise self.failed(f"{count} elements of {bits} bits do not fit {raw.size} bytes")
+        out = np.zeros((count, width), U1)
+        # A bit takes a byte while it is moved: not all at once. Any 8 elements end on a byte.
+        step = max(8, _AT_ONCE // max(bits, 1) & ~7)
+        for start in range(0, count if bits else 0, step):
+            block = out[start : start + step]
+            flat = np.unpackbits(raw[start * bits // 8 :], count=len(block) * bits)
+            _place(flat.reshape(-1, bits), parts, block)
+        return out.reshape(-1)
+
+
+def _place(bits: Block, parts: list[_Part], out: Block) -> None:
+    """Put the bits of elements, one row each, where they belong."""
+    at = 0
+    for part in parts:
+        spread = np.zeros((len(bits), 8 * part.size), U1)
+        stop = 8 * part.size - part.offset
+        spread[:, stop - part.precision : stop] = bits[:, at : at + part.precision]
+        number = np.packbits(spread, axis=1)
+        out[:, part.at : part.at + part.size] = number if part.big else number[:, ::-1]
+        at += part.precision
+
+
+class Zfp(Filter):
+    """HDF5 filter 32013 (``virtualzarr.hdf5_zfp``): ZFP without its header.
+
+    Parameters, as H5Z-ZFP keeps them: its version, and the header of the stream, four bytes in
+    each. The header has 32 bits of magic, 52 bits of type and shape, and the mode: 12 bits, with
+    52 more if they are all set.
+    """
+
+    needed = 4
+    compressor = True
+
+    def check(self, values: list[int]) -> None:
+        """Check that the header is one."""
+        if read_header(self._header) is None:
+            raise self.bad("the parameters hold no header of ZFP")
+
+    @property
+    def _header(self) -> bytes:
+        return np.array(self.configuration["parameters"][1:], "<u4").tobytes()
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Return the elements' bytes, little-endian."""
+        header = read_header(self._header)
+        assert header is not None
+        bits = int.from_bytes(self._header, "little") & (1 << header.length) - 1
+        out = decode_without_header(self, data, bits, limit if size is None else size)
+        return out.reshape(-1).view(U1)
+
+
+class JpegLs(Filter):
+    """HDF5 filter 32018 (``virtualzarr.hdf5_jpegls``): JPEG-LS, as fcidecomp has it.
+
+    Each chunk is an image with all that is needed to decode it; the parameters are not used.
+    Components that are scans of their own, as the filter writes them, become planes; those of an
+    image whose scan holds all of them stay side by side in each pixel.
+    """
+
+    compressor = True
+    decoding_fields = ()
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Return the samples' bytes."""
+        raw = bytes(as_u1(data))
+        frame = self._frame(raw)
+        need, room = frame.nbytes, limit if size is None else size
+        if need > room:
+            raise self.wrong_size(need, room)
+        try:
+            out = library(self.name).jpegls_decode(raw)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise self.failed(error) from error
+        if nbytes_of(out) != need:
+            raise self.wrong_size(nbytes_of(out), need)
+        if frame.planes:  # imagecodecs puts components last in any case
+            out = np.moveaxis(out, -1, 0)
+        return np.ascontiguousarray(out).reshape(-1).view(U1)
+
+    def _frame(self, raw: bytes) -> _Frame:
+        """Return what the headers say (ISO/IEC 14495-1, C.2.2 and C.2.3)."""
+        at, nbytes, components = 2, None, 0
+        while raw[:2] == b"\xff\xd8" and at + 10 <= len(raw) and raw[at] == 0xFF:
+            if raw[at + 1] == 0xF7:
+                bits, height, width, components = _FRAME.unpack_from(raw, at + 4)
+                nbytes = height * width * components * (2 if bits > 8 else 1)
+            if raw[at + 1] == 0xDA and nbytes is not None:
+                mode = raw[at + 6 + 2 * raw[at + 4] :][:1]
+                if components > 1 and mode not in (b"\0", b"\2"):
+                    raise self.failed("its components take turns line by line")
+                return _Frame(nbytes, components > 1 and mode == b"\0")
+            at += 2 + int.from_bytes(raw[at + 2 : at + 4], "big")
+        if nbytes is None:
+            raise self.failed("the data are no JPEG-LS image")
+        return _Frame(nbytes, False)
+
+
+class _Frame(NamedTuple):
+    """Of a JPEG-LS image: bytes of all samples, and whether each component is a scan of its own."""
+
+    nbytes: int
+    planes: bool

@@ -1,0 +1,70 @@
+"""The intensities that scanners of gels store as smaller integers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+
+
+class TiffGel(ArrayArray):
+    """Integers that stand for floats of 32 bits (MD Gel, tags 33445 and 33446 of TIFF).
+
+    Members of the configuration:
+
+    * ``data_type``: numpy's name of the type of what is stored;
+    * ``scale``: the number that each element, as a float of 32 bits, is multiplied by;
+    * ``square``: whether it is squared before.
+
+    Examples
+    --------
+    >>> from virtualzarr.codecs import Pipeline, make
+    >>> gel = make("virtualzarr.tiff_gel", data_type="uint8", scale=0.5, square=True)
+    >>> Pipeline([gel, "bytes"]).for_block((3,), np.dtype("f4")).decode(bytes([1, 2, 3]))
+    array([0.5, 2. , 4.5], dtype=float32)
+    """
+
+    in_v2 = False
+    elementwise = True
+
+    def validate(self) -> None:
+        """Check the members."""
+        if set(self.configuration) != {"data_type", "scale", "square"}:
+            raise self.bad("the members are data_type, scale and square")
+        scale, square = self.configuration["scale"], self.configuration["square"]
+        if not isinstance(scale, int | float) or not math.isfinite(scale) or square not in (0, 1):
+            raise self.bad("scale is a number, square is true or false")
+        if self.dtype.kind not in "iu":
+            raise self.bad(f"{self.dtype} is no type of integers")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of what is stored."""
+        try:
+            return np.dtype(self.configuration["data_type"])
+        except TypeError as error:
+            raise self.bad(f"data_type: {error}") from error
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Check the type of what comes out."""
+        if spec.dtype != np.float32:
+            raise self.bad(f"gives float32, not {spec.dtype}")
+        return self
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec with the stored dtype."""
+        return Spec(spec.shape, self.dtype)
+
+    def portable(self, zarr_format: int) -> bool:
+        """Return False: no other package knows this codec."""
+        return False
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Compute what tifffile does, operation by operation."""
+        values = block.astype(np.float32)
+        if self.configuration["square"]:
+            values = values**2
+        return values * float(self.configuration["scale"])

@@ -1,0 +1,126 @@
+"""Times counted in one unit from one date, as times counted in another from another."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.cf_packing import equal_scalars
+from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.netcdf_fill import NETCDF_FILL
+from virtualzarr.errors import CodecError
+
+_MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}
+# Those of all data types: blocks may have been widened.
+_NETCDF_FILL = tuple(NETCDF_FILL.values())
+NAT = np.iinfo(np.int64).min
+"""What a missing time is."""
+
+
+class TimeUnits(ArrayArray):
+    """Decodes ``stored * factor + shift`` to int64, exactly or with an error.
+
+    Members are `data_type`, the dtype of what is stored; the integers `factor` and `shift`;
+    `masks`, stored numbers that mean no time, as NaN does; `least`, the first result for which
+    calendars agree; and `fill`, the stored fill value, which means no time if it has no place in
+    the other unit. Floats are multiplied as such, and the
+    product cut to an integer, as xarray decodes times to nanoseconds. For reading only.
+    """
+
+    in_v2 = False
+
+    elementwise = True
+
+    def validate(self) -> None:
+        """Check the members."""
+        fields = self.configuration
+        if set(fields) - _MEMBERS or not {"data_type", "factor", "shift"} <= set(fields):
+            raise self.bad(f"needs data_type, factor and shift, and knows {sorted(_MEMBERS)}")
+        for name in ("factor", "shift", "least"):
+            value = fields.get(name, 1)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise self.bad(f"{name} must be an integer, not {value!r}")
+        if fields["factor"] < 1:
+            raise self.bad(f"factor must be positive, not {fields['factor']}")
+        if not isinstance(fields.get("masks", []), list | tuple):
+            raise self.bad(f"masks must be a list, not {fields['masks']!r}")
+        if self._dtype.kind not in "iuf":
+            raise self.bad(f"data_type must be a dtype of numbers, not {fields['data_type']!r}")
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        try:
+            return np.dtype(self.configuration["data_type"])
+        except TypeError as error:
+            raise self.bad(f"data_type: {error}") from error
+
+    def encoded(self, spec: Spec) -> Spec:
+        """Return the spec of what is stored."""
+        return Spec(spec.shape, self._dtype)
+
+    def resolved(self, spec: Spec) -> Codec:
+        """Check that the array is one of int64."""
+        if spec.dtype != np.int64:
+            raise self.bad(f"decodes to int64, the array is {spec.dtype}")
+        return self
+
+    def decode(self, block: Block, spec: Spec) -> Block:
+        """Return the times in the other unit."""
+        fields = self.configuration
+        absent = np.zeros(block.shape, bool) if block.dtype.kind != "f" else np.isnan(block)
+        if block.dtype == np.int64:
+            absent |= block == NAT
+        for mask in equal_scalars(fields.get("masks", ()), block.dtype):
+            absent |= block == mask
+        for fill in self._no_times:
+            absent |= block == fill
+        there = ~absent
+        result = np.full(block.shape, NAT, np.int64)
+        result[there] = self._converted(block[there])
+        return result
+
+    @property
+    def fill_is_no_time(self) -> bool:
+        """Whether the stored fill value has no place in the other unit."""
+        return self.configuration.get("fill", 0) in self._no_times
+
+    @cached_property
+    def _no_times(self) -> list[Any]:
+        """Fill values, of the array and of netCDF, that have no place in the other unit.
+
+        Blocks hold them where nothing was ever written, also past the ends of arrays.
+        """
+        dtype, found = self._dtype, []
+        for fill in equal_scalars((self.configuration.get("fill", 0), *_NETCDF_FILL), dtype):
+            try:
+                self._converted(np.array([fill]))
+            except CodecError:
+                found.append(fill)
+        return found
+
+    def _converted(self, values: Block) -> Block:
+        if not values.size:
+            return values.astype(np.int64)
+        factor, shift = self.configuration["factor"], self.configuration["shift"]
+        if values.dtype.kind == "f":
+            product = values.astype(np.float64) * np.int64(factor)
+            if not (np.abs(product) < 2.0**63).all():
+                raise self.failed("a time does not fit into 64 bits")
+            values, factor = product.astype(np.int64), 1
+        ends = [int(end) * factor + shift for end in (values.min(), values.max())]
+        if min(ends) <= NAT or max(ends) > np.iinfo(np.int64).max:
+            raise self.failed("a time does not fit into 64 bits")
+        # Whatever overflows on the way comes back: the result fits.
+        words = values.astype(np.int64).view(np.uint64)
+        words = words * np.uint64(factor % 2**64) + np.uint64(shift % 2**64)
+        result = words.view(np.int64)
+        least = self.configuration.get("least")
+        if least is not None and (result < least).any():
+            raise self.failed("a time before 1582-10-15, where the calendars differ")
+        return result
+
+    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+        """Return the fill value of what is stored."""
+        return self.configuration.get("fill", 0)

@@ -1,0 +1,485 @@
+"""Groups put in their places by their coordinates, along one dimension or several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.combine.api import concat_labelled
+from virtualzarr.combine.arrays import alike
+from virtualzarr.combine.attributes import differing_meaning
+from virtualzarr.combine.error_report import Labels, Problems
+from virtualzarr.combine.harmonize import is_missing
+from virtualzarr.combine.merge import merge_labelled
+from virtualzarr.combine.missing import absent_node
+from virtualzarr.combine.options import JoinOptions, Options
+from virtualzarr.combine.values import meant
+from virtualzarr.errors import MismatchError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.virtual.inline import inline_array
+from virtualzarr.virtual.rechunk import Pieces, axes_of, recut
+
+OVERLAPS = ("raise", "first", "last")
+GAPS = ("allow", "raise", "fill")
+NOWHERE = -1
+"""The rank of what has no coordinates, where others have some."""
+
+FILLED = 1_000_000
+"""At most so many coordinates are put into gaps."""
+
+
+@strict_keywords(JoinOptions)
+def combine_by_coords(
+    groups: Sequence[Group],
+    dims: Sequence[str] | None = None,
+    *,
+    overlap: str = "raise",
+    gaps: str = "allow",
+    **options: Unpack[JoinOptions],
+) -> Group:
+    """Join groups in the order of their coordinates, along one dimension or several at once.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+        In any order. Groups with the same coordinates are merged.
+    dims : sequence of str, optional
+        The dimensions along which groups are joined, each with a coordinate of its own name. By
+        default, all those whose coordinates are not the same everywhere.
+    overlap : {"raise", "first", "last"}
+        Coordinates that are in several groups are an error; are taken from the first group, in the
+        order of coordinates; or from the last.
+    gaps : {"allow", "raise", "fill"}
+        Whether a step between groups may be longer than those within them, is an error, or is
+        filled with coordinates in between and missing values; that needs coordinates that are
+        integers or times, evenly spaced.
+    **options
+        As in `virtualzarr.concat`. With ``missing="fill"``, groups may also be lacking at
+        places in a grid of several dimensions.
+
+    Raises
+    ------
+    MismatchError
+        Coordinates overlap, are not sorted, or leave gaps; or what `virtualzarr.concat` raises.
+
+    Examples
+    --------
+    >>> tiles = [scan(name) for name in names]  # doctest: +SKIP
+    >>> combine_by_coords(tiles, ["y", "x"])  # doctest: +SKIP
+    <Group: 3 members>
+    """
+    if not groups:
+        raise ValueError("there is nothing to combine")
+    return combine_labelled(
+        groups, dims, Labels(groups), Options.of(**options), overlap=overlap, gaps=gaps
+    )
+
+
+def combine_labelled(
+    groups: Sequence[Group],
+    dims: Sequence[str] | None,
+    labels: Labels,
+    options: Options,
+    *,
+    overlap: str = "raise",
+    gaps: str = "allow",
+) -> Group:
+    """Do what `combine_by_coords` does, with names for the inputs."""
+    for name, value, known in (("overlap", overlap, OVERLAPS), ("gaps", gaps, GAPS)):
+        if value not in known:
+            raise ValueError(f"{name} is one of {known}, not {value!r}")
+    places = [_Places.along(dim, groups, labels, options) for dim in dims or _shared(groups)]
+    if dims is None:
+        places = [place for place in places if len(set(place.rank)) > 1]
+        if not places:
+            if len(groups) == 1:
+                return groups[0]
+            problems = Problems(labels)
+            merged = merge_labelled(groups, problems, options)
+            problems.check("merge groups that have the same coordinates", options)
+            return merged
+    groups = list(groups)
+    for place in places:
+        place.resolve_overlaps(overlap)
+        groups = [place.trimmed(group, index) for index, group in enumerate(groups)]
+        place.find_gaps(gaps)
+    return _joined(_laid_out(groups, places, labels, options), places, options)
+
+
+def _shared(groups: Sequence[Group]) -> list[str]:
+    """Return the dimensions that have a coordinate in every group."""
+    names = [
+        name
+        for name in groups[0]
+        if all(name in group and _is_coordinate(group[name], name) for group in groups)
+    ]
+    if not names:
+        raise MismatchError(
+            "there is no dimension with coordinates in every group by which they could be ordered"
+        )
+    return names
+
+
+def _is_coordinate(node: Array | Group, name: str) -> bool:
+    return isinstance(node, Array) and node.dims == (name,) and node.dtype.kind in "iufmM"
+
+
+@dataclass
+class _Places:
+    """Where each group lies along one dimension.
+
+    Attributes
+    ----------
+    dim : str
+    coordinates : list of arrays
+        The different coordinates, in their order.
+    rank : list of int
+        Which of them each group has.
+    model : Array
+        A coordinate variable, for its attributes.
+    kept : list of (start, stop)
+        Which part of each is kept.
+    before : list of arrays
+        What is put before each to fill a gap.
+    """
+
+    dim: str
+    coordinates: list[NDArray[Any]]
+    rank: list[int]
+    model: Array
+    labels: Labels
+    kept: list[tuple[int, int]] = field(default_factory=list)
+    before: list[NDArray[Any]] = field(default_factory=list)
+
+    @classmethod
+    def along(cls, dim: str, groups: Sequence[Group], labels: Labels, options: Options) -> _Places:
+        """Read the coordinates of groups along a dimension, and order them."""
+        nodes = [group.get(dim) for group in groups]
+        for index, node in enumerate(nodes):
+            if node is None or not _is_coordinate(node, dim):
+                raise MismatchError(
+                    f"{labels[index]} has no coordinate {dim} of numbers or times",
+                    file=labels.file(index),
+                    variable=dim,
+                )
+        problems = Problems(labels)
+        arrays = alike([node for node in nodes if isinstance(node, Array)], problems, dim, options)
+        for index, array in enumerate(arrays):
+            for what, mine, its in differing_meaning(array.attrs, arrays[0].attrs):
+                problems.differ(dim, index, 0, f"attribute {what}", repr(mine), repr(its))
+        problems.check(f"order by {dim}")
+        values = [meant(array.read(), array) for array in arrays]
+        distinct: dict[tuple[Any, ...], int] = {}
+        keys = [(len(own), own.dtype.str, own.tobytes()) for own in values]
+        for index, key in enumerate(keys):
+            distinct.setdefault(key, index)
+        for index in distinct.values():
+            _check_sorted(values[index], arrays[index], labels, index)
+        owners = [index for index in distinct.values() if len(values[index])] or [0]
+        made = cls(dim, [values[index] for index in owners], [], arrays[0], labels)
+        if made.falling and any(_direction(values[index]) > 0 for index in owners):
+            odd = next(index for index in owners if _direction(values[index]) < 0)
+            raise MismatchError(
+                f"{dim} falls in {labels[odd]}, but rises in others",
+                file=labels.file(odd),
+                variable=dim,
+            )
+        if len(owners) > 1:
+            owners.sort(key=lambda index: values[index][0], reverse=made.falling)
+        order = {keys[index]: rank for rank, index in enumerate(owners)}
+        made.coordinates = [values[index] for index in owners]
+        made.rank = [order.get(key, NOWHERE) for key in keys]
+        made.kept = [(0, len(own)) for own in made.coordinates]
+        made.before = [own[:0] for own in made.coordinates]
+        return made
+
+    def label(self, rank: int) -> str:
+        """Return the name of the first group with some coordinates."""
+        return self.labels[self.rank.index(rank)]
+
+    def error(self, rank: int, text: str) -> MismatchError:
+        """Return an error about the coordinates of a group."""
+        file = self.labels.file(self.rank.index(rank))
+        return MismatchError(text, file=file, variable=self.dim)
+
+    @cached_property
+    def falling(self) -> bool:
+        """Whether coordinates go down."""
+        return any(_direction(own) < 0 for own in self.coordinates)
+
+    def _beyond(self, values: Any, bound: Any) -> Any:
+        """Tell which values come after another."""
+        return values < bound if self.falling else values > bound
+
+    def part(self, rank: int) -> NDArray[Any]:
+        """Return those of some coordinates that are kept."""
+        return self.coordinates[rank][slice(*self.kept[rank])]
+
+    def resolve_overlaps(self, how: str) -> None:
+        """Decide which part of each is kept, so that none overlaps the next."""
+        last = 0
+        for rank in range(1, len(self.coordinates)):
+            own, end = self.coordinates[rank], self.part(last)[-1]
+            if not self._beyond(own[0], end):
+                if how == "raise":
+                    raise self.error(
+                        rank,
+                        f"{self.dim} {own[0]} to {own[-1]} in {self.label(rank)} overlaps that in "
+                        f'{self.label(last)}, which goes to {end}; overlap="first" or "last" takes '
+                        "what is in both from one of them",
+                    )
+                self._cut(last, rank, how)
+            if len(self.part(rank)):
+                last = rank
+
+    def _cut(self, first: int, second: int, how: str) -> None:
+        """Keep what two have in common in one of them only."""
+        a, b = self.part(first), self.part(second)
+        common_a, common_b = a[~self._beyond(b[0], a)], b[~self._beyond(b, a[-1])]
+        lost, kept = (common_b, common_a) if how == "first" else (common_a, common_b)
+        if not np.isin(lost, kept).all():
+            raise self.error(
+                second,
+                f"{self.dim} in {self.label(second)} lies between that in {self.label(first)}: "
+                "leaving out what overlaps would lose coordinates that only one of them has",
+            )
+        (start_a, stop_a), (start_b, stop_b) = self.kept[first], self.kept[second]
+        if how == "first":
+            self.kept[second] = (start_b + len(common_b), stop_b)
+        else:
+            self.kept[first] = (start_a, stop_a - len(common_a))
+
+    def trimmed(self, group: Group, index: int) -> Group:
+        """Return a group with the part of it that is kept."""
+        rank = self.rank[index]
+        if rank == NOWHERE:
+            return group
+        start, stop = self.kept[rank]
+        if (start, stop) == (0, len(self.coordinates[rank])):
+            return group
+        return along(group, self.dim, lambda axis: Pieces.slice(axis, start, stop))
+
+    def find_gaps(self, how: str) -> None:
+        """Find out what has to be put before each to fill a gap."""
+        if how == "allow" or not any(map(len, self.coordinates)):
+            return
+        parts = [_wide(self.part(rank)) for rank in range(len(self.coordinates))]
+        steps = [np.unique(np.diff(part)) for part in parts if len(part) > 1]
+        inner = np.unique(np.concatenate(steps)) if steps else None
+        if inner is None:
+            present = [part for part in parts if len(part)]
+            inner = np.unique(np.diff(np.concatenate(present)))[:1]
+        previous: Any = None
+        for rank, part in enumerate(parts):
+            if not len(part):
+                continue
+            if previous is not None and abs(part[0] - previous) > np.abs(inner).max(initial=0):
+                if how == "raise":
+                    raise self.error(
+                        rank,
+                        f"{self.dim} goes from {previous} to {part[0]} before {self.label(rank)}, "
+                        f"in steps of {inner[-1]}",
+                    )
+                self.before[rank] = self._between(previous, part[0], inner, rank)
+            previous = part[-1]
+
+    def _between(self, first: Any, last: Any, steps: NDArray[Any], rank: int) -> NDArray[Any]:
+        exact = len(steps) == 1 and (last - first) % steps[0] == steps[0] * 0
+        if not exact or steps.dtype.kind == "f":
+            raise self.error(
+                rank,
+                f"the gap in {self.dim} from {first} to {last} cannot be filled: coordinates are "
+                "not integers or times in even steps",
+            )
+        count = int((last - first) // steps[0]) - 1
+        if count > FILLED:
+            raise self.error(rank, f"the gap in {self.dim} has {count:,} coordinates, too many")
+        between = first + steps[0] * np.arange(1, count + 1)
+        return between.astype(self.coordinates[rank].dtype).view(self.model.dtype)
+
+
+def _wide(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values whose differences are of their own kind."""
+    return values.astype(np.int64) if values.dtype.kind in "iu" else values
+
+
+def _direction(values: NDArray[Any]) -> int:
+    return 0 if len(values) < 2 else 1 if values[1] > values[0] else -1
+
+
+def _check_sorted(values: NDArray[Any], array: Array, labels: Labels, index: int) -> None:
+    falling = _direction(values) < 0
+    steps = values[:-1] > values[1:] if falling else values[1:] > values[:-1]
+    if not steps.all() or is_missing(values.view(array.dtype), array).any():
+        raise MismatchError(
+            f"{array.name} in {labels[index]} is not sorted, repeats, or is missing somewhere",
+            file=labels.file(index),
+            variable=array.name,
+        )
+
+
+def along(group: Group, dim: str, cut: Any) -> Group:
+    """Return a group whose arrays are cut anew along a dimension.
+
+    Parameters
+    ----------
+    cut : callable
+        Gives the pieces that an axis is to have.
+    """
+
+    def cut_array(array: Array) -> Array:
+        if dim not in array.dims:
+            return array
+        axes = zip(array.dims, axes_of(array), strict=True)
+        return recut(array, [cut(axis) if own == dim else Pieces.whole(axis) for own, axis in axes])
+
+    return group.map_arrays(cut_array)
+
+
+Position = tuple[int, ...]
+
+
+def _laid_out(
+    groups: Sequence[Group], places: Sequence[_Places], labels: Labels, options: Options
+) -> dict[Position, Group]:
+    """Return the group at each position of the grid that the coordinates make."""
+    found: dict[Position, list[int]] = {}
+    for index in range(len(groups)):
+        found.setdefault(tuple(place.rank[index] for place in places), []).append(index)
+    groups = _with_empty(groups, found, places, labels, options)
+    laid: dict[Position, Group] = {}
+    shape = [len(place.coordinates) for place in places]
+    for position in product(*map(range, shape)):
+        indices = found.get(position, [])
+        if len(indices) > 1:
+            problems = Problems(labels.of(indices))
+            laid[position] = merge_labelled([groups[i] for i in indices], problems, options)
+            problems.check("merge groups that have the same coordinates", options)
+        elif indices:
+            laid[position] = groups[indices[0]]
+        elif options.missing != "fill":
+            where = ", ".join(
+                f"{place.dim} {place.coordinates[rank][0]} to {place.coordinates[rank][-1]}"
+                for place, rank in zip(places, position, strict=True)
+            )
+            raise MismatchError(
+                f'there is no input with {where}; missing="fill" puts missing values there'
+            )
+    model = groups[0]
+    for position in product(*map(range, shape)):
+        if position not in laid:
+            laid[position] = _empty(model, places, position)
+        for place, rank in zip(places, position, strict=True):
+            laid[position] = _after_gap(laid[position], place, rank)
+    return laid
+
+
+def _with_empty(
+    groups: Sequence[Group],
+    found: dict[Position, list[int]],
+    places: Sequence[_Places],
+    labels: Labels,
+    options: Options,
+) -> Sequence[Group]:
+    """Put groups without coordinates along a dimension behind others, which hold their values.
+
+    They add none, but what else is in them must agree.
+    """
+    made = list(groups)
+    for position in [position for position in found if NOWHERE in position]:
+        empty = found.pop(position)
+        dims = [place.dim for place, rank in zip(places, position, strict=True) if rank == NOWHERE]
+        beside = (
+            other
+            for other in found
+            if NOWHERE not in other
+            and all(a in (b, NOWHERE) for a, b in zip(position, other, strict=True))
+        )
+        other = next(beside, None)
+        if len(dims) > 1 or other is None:
+            raise MismatchError(
+                f"{labels[empty[0]]} has no coordinates along {' and '.join(dims)}, and there is "
+                "no input beside it",
+                file=labels.file(empty[0]),
+                variable=dims[0],
+            )
+        first = found[other][0]
+        problems = Problems(labels.of([first, *empty]))
+        parts = [groups[i] for i in empty]
+        joined = concat_labelled([made[first], *parts], None, dims[0], problems, options)
+        assert isinstance(joined, Group)
+        made[first] = joined
+    return made
+
+
+def _empty(model: Group, places: Sequence[_Places], position: Position) -> Group:
+    """Return a group of missing values at a position that no input has."""
+    parts = {place.dim: place.part(rank) for place, rank in zip(places, position, strict=True)}
+    lengths = {dim: len(part) for dim, part in parts.items()}
+    members: dict[str, Array | Group] = {}
+    for name in model:
+        node = model[name]
+        if name in parts and isinstance(node, Array):
+            place = next(place for place in places if place.dim == name)
+            stored = parts[name].view(place.model.dtype)
+            members[name] = inline_array(stored, (name,), place.model.attrs, name)
+        elif _has_any(node, lengths):
+            members[name] = absent_node(node, lengths)
+        else:
+            members[name] = node
+    return model.replace(members=members)
+
+
+def _has_any(node: Array | Group, dims: Mapping[str, int]) -> bool:
+    if isinstance(node, Array):
+        return any(dim in dims for dim in node.dims)
+    return any(_has_any(inner, dims) for _, inner in node.members(None))
+
+
+def _after_gap(group: Group, place: _Places, rank: int) -> Group:
+    """Return a group with coordinates and missing values put before it, if a gap is there."""
+    between = place.before[rank]
+    if not len(between):
+        return group
+    lengths = {place.dim: len(between)}
+    members: dict[str, Array | Group] = {}
+    for name in group:
+        node = group[name]
+        if name == place.dim and isinstance(node, Array):
+            members[name] = inline_array(between, (name,), place.model.attrs, name)
+        elif _has_any(node, lengths):
+            members[name] = absent_node(node, lengths)
+        else:
+            members[name] = node
+    gap = group.replace(members=members)
+    options = Options.of(harmonize=["fill", "time"])
+    joined = concat_labelled([gap, group], None, place.dim, Problems(Labels([gap, group])), options)
+    assert isinstance(joined, Group)
+    return joined
+
+
+def _joined(laid: dict[Position, Group], places: Sequence[_Places], options: Options) -> Group:
+    """Join the groups along one dimension after another, the last one first."""
+    for place in reversed(places):
+        rows: dict[Position, list[Group]] = {}
+        for position in sorted(laid):
+            rows.setdefault(position[:-1], []).append(laid[position])
+        laid = {
+            position: row[0] if len(row) == 1 else _concatenated(row, place.dim, options)
+            for position, row in rows.items()
+        }
+    return laid[()]
+
+
+def _concatenated(groups: list[Group], dim: str, options: Options) -> Group:
+    joined = concat_labelled(groups, None, dim, Problems(Labels(groups)), options)
+    assert isinstance(joined, Group)
+    return joined

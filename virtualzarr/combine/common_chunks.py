@@ -1,0 +1,174 @@
+"""Arrays cut into the same cells, so that they can be joined: what refines the grids of all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+import grids
+from grids import Axis, GridError
+from virtualzarr.array import Array
+from virtualzarr.combine.compatibility import axis_name, same_cells
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.manifest import Manifest
+from virtualzarr.virtual.rechunk import Pieces, axes_of, recut, with_planes
+
+CELLS = 10_000_000
+"""Grids are refined to no more cells than this."""
+
+Axes = tuple[Axis, ...]
+
+
+def common_axes(arrays: Sequence[Array], axis: int | None) -> Axes:
+    """Return axes into whose cells those of all arrays can be cut; `axis` may be any of them.
+
+    Arrays that were never written can be cut in any way, and have no say.
+
+    Raises
+    ------
+    UnsupportedError
+        There would be too many cells.
+    """
+    first = arrays[0]
+    if all(same_cells(array.grid, first.grid, axis) for array in arrays[1:]):
+        return axes_of(first)
+    first = next((array for array in arrays if array.manifest.nrefs), first)
+    ours = axes_of(first)
+    distinct: dict[Axes, None] = {}
+    for array in arrays:
+        if not same_cells(array.grid, first.grid, axis) and array.manifest.nrefs:
+            distinct.setdefault(axes_of(array))
+    if not distinct:
+        return ours
+    common = list(ours)
+    for i, own in enumerate(ours):
+        if i == axis:
+            continue
+        try:
+            parts = dict.fromkeys([own, *(axes[i] for axes in distinct)])
+            common[i] = grids.refine([grids.from_axes([part]) for part in parts]).axes[0]
+        except GridError as error:
+            raise UnsupportedError(
+                f"chunks along {axis_name(first.metadata, i)} are too different: {error}"
+            ) from error
+    along = len(arrays) if axis is None else sum(axes_of(array)[axis].ncells for array in arrays)
+    cells = along * math.prod(own.ncells for i, own in enumerate(common) if i != axis)
+    if cells > CELLS:
+        raise UnsupportedError(
+            f"the chunks are cut so differently that common cells of all would be {cells:,}, with "
+            f"at most {CELLS:,} allowed; copy the arrays that differ most to other chunks first"
+        )
+    return tuple(common)
+
+
+def fitted(array: Array, axes: Axes) -> Array:
+    """Return an array cut into the cells of some axes."""
+    if _same(array, axes, None):
+        return array
+    if not array.manifest.nrefs:
+        return unwritten_as(array, axes, None)
+    return recut(array, _pieces(axes_of(array), axes, None))
+
+
+def unwritten_as(array: Array, axes: Axes, axis: int | None) -> Array:
+    """Return an array that was never written with the cells of some axes; others as they are."""
+    if _same(array, axes, axis) or array.manifest.nrefs:
+        return array
+    own = axes_of(array)
+    grid = grids.simplest(
+        [a if i == axis else b for i, (a, b) in enumerate(zip(own, axes, strict=True))]
+    )
+    metadata = array.metadata.replace(grid=grid)
+    return array.replace(metadata, Manifest.missing(grid.grid_shape))
+
+
+def _same(array: Array, axes: Axes, axis: int | None) -> bool:
+    pairs = zip(axes_of(array), axes, strict=True)
+    return all(i == axis or a is b or a.same_cells(b) for i, (a, b) in enumerate(pairs))
+
+
+def _pieces(own: Axes, axes: Axes, axis: int | None) -> list[Pieces]:
+    return [
+        Pieces.whole(a) if i == axis or a.same_cells(b) else Pieces.refined(a, b)
+        for i, (a, b) in enumerate(zip(own, axes, strict=True))
+    ]
+
+
+def joined(arrays: Sequence[Array], axes: Axes, axis: int) -> tuple[grids.ChunkGrid, Manifest]:
+    """Join arrays that decode alike along one axis.
+
+    Parameters
+    ----------
+    arrays : sequence of Array
+        None of them empty, unless it is the only one.
+    axes : tuple of Axis
+        Into whose cells all are cut, apart from `axis`.
+
+    Returns
+    -------
+    grid : ChunkGrid
+    manifest : Manifest
+    """
+    runs: list[list[Array]] = []
+    for array in arrays:
+        if runs and same_cells(array.grid, runs[-1][0].grid, axis):
+            runs[-1].append(array)
+        else:
+            runs.append([array])
+    parts = [_run(run, axes, axis, last=run is runs[-1]) for run in runs]
+    grid = grids.concatenate([part.grid for part in parts], axis)
+    manifests = [part.manifest for part in parts]
+    return grid, manifests[0] if len(parts) == 1 else Manifest.concatenate(manifests, axis)
+
+
+def _run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Array:
+    """Join arrays with the same cells along all other axes, and cut what they make.
+
+    It is joined as it is stored: the last chunk of each may reach further than its array, and is
+    cut off where the next one begins.
+    """
+    own = axes_of(arrays[0])
+    along = [axes_of(array)[axis] for array in arrays]
+    inside = grids.concatenate([grids.from_axes([each]) for each in along]).axes[0]
+    if not last:
+        inside = Pieces.clipped(inside).axis
+    stored = _stored(along if not last else along[:-1], along, inside)
+    manifests = [array.manifest for array in arrays]
+    manifest = manifests[0] if len(arrays) == 1 else Manifest.concatenate(manifests, axis)
+    grid = grids.simplest([*own[:axis], stored, *own[axis + 1 :]])
+    metadata = arrays[0].metadata.replace(shape=grid.shape, grid=grid)
+    made = arrays[0].replace(metadata, manifest)
+    pieces = _pieces(own, axes, axis)
+    refined = any(piece.axis is not a for piece, a in zip(pieces, own, strict=True))
+    if stored is inside:
+        return recut(made, _with(pieces, axis, Pieces.whole(inside))) if refined else made
+    if refined:
+        cells = np.arange(inside.ncells)
+        return recut(made, _with(pieces, axis, Pieces(cells, np.zeros_like(cells), inside)))
+    # Only in planes where one array ends and the next begins: there are far fewer of them.
+    ends = np.cumsum([axis.ncells for axis in along]) - 1
+    ends = ends[inside.edge(ends) != stored.edge(ends)]
+    edges = inside.edge(ends)
+    cut = Pieces(ends, np.zeros_like(ends), Axis(int(edges.sum()), edges))
+    planes = recut(made, _with(pieces, axis, cut)).manifest
+    grid = grids.simplest([*own[:axis], inside, *own[axis + 1 :]])
+    metadata = metadata.replace(shape=grid.shape, grid=grid)
+    return made.replace(metadata, with_planes(manifest, planes, axis, ends))
+
+
+def _with(pieces: list[Pieces], axis: int, along: Pieces) -> list[Pieces]:
+    return [*pieces[:axis], along, *pieces[axis + 1 :]]
+
+
+def _stored(cut: list[Axis], along: list[Axis], inside: Axis) -> Axis:
+    """Return the axis on which all cells are as long as they are stored.
+
+    Only what some of the arrays have past their ends makes it another than `inside`.
+    """
+    if all(axis.end == axis.extent for axis in cut):
+        return inside
+    edges, counts = np.concatenate([np.stack(axis.runs()) for axis in along], axis=1)
+    total = int(edges @ counts)
+    return inside if total == inside.end else Axis(total, edges, counts)

@@ -1,0 +1,209 @@
+"""Whether arrays can be joined into one: what must be equal, and what may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from grids import Axis, ChunkGrid, SeparableGrid
+from virtualzarr.array import Array
+from virtualzarr.combine.attributes import PACKING, differing_meaning
+from virtualzarr.combine.cf_time import TimeUnit
+from virtualzarr.combine.error_report import Problems
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata.dimension_names import differing_names, real_name
+from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.metadata.fill import same_fill
+
+Difference = tuple[str, Any, Any]
+
+
+def choose_model(arrays: Sequence[Array]) -> int:
+    """Return the first array that has any chunk: the others are held against it.
+
+    An array that was never written says nothing of how chunks decode or how they are cut.
+    """
+    return next((i for i, array in enumerate(arrays) if array.manifest.nrefs), 0)
+
+
+def check_agree(
+    arrays: Sequence[Array], axis: int | None, model: int, problems: Problems, variable: str
+) -> None:
+    """Note how arrays differ from one of them, in more than how they are stored.
+
+    Parameters
+    ----------
+    arrays : sequence of Array
+    axis : int or None
+        The axis along which lengths may differ, if there is one.
+    model : int
+        The array that the others are held against.
+    """
+    ours = arrays[model]
+    for index, array in enumerate(arrays):
+        if array is ours:
+            continue
+        for difference in differences(array.metadata, ours.metadata, axis):
+            problems.differ(variable, index, model, *difference)
+            if rule := _resolving(difference[0], array, ours):
+                problems.ways[rule] = "harmonize"
+            if difference[0] == "attribute _FillValue":
+                _explain_mask(arrays, index, model, problems, variable)
+    if all(array.ndim == ours.ndim for array in arrays):
+        check_names(arrays, problems, variable)
+
+
+def _explain_mask(
+    arrays: Sequence[Array], index: int, model: int, problems: Problems, variable: str
+) -> None:
+    """Say why an array of Zarr v2 has a `_FillValue` that nobody set, and what can be done."""
+    for one, other in ((index, model), (model, index)):
+        fill, formats = (
+            arrays[one].fill_value,
+            [arrays[i].metadata.zarr_format for i in (one, other)],
+        )
+        if formats == [2, 3] and fill is not None:
+            problems.add(
+                variable,
+                one,
+                v2_mask_text(problems.labels[one], problems.labels[other], fill),
+            )
+
+
+def v2_mask_text(one: str, other: str, fill: Any) -> str:
+    """Say that numbers of an input in Zarr v2 are missing data, and those of one in v3 are not."""
+    kind, ways = np.asarray(fill).dtype.kind, []
+    if kind in "iuf":
+        ways.append("harmonize=True makes them NaN")
+    if kind in "biuf" and fill == 0:
+        ways.append("harmonize='unmask' takes them for numbers")
+    return (
+        f"{one} is of Zarr v2, where {fill!r} means missing data, {other} of v3, where it does not"
+        f"{'; ' if ways else ''}{', '.join(ways)}"
+    )
+
+
+def _resolving(what: str, *arrays: Array) -> str | None:
+    """Return by which rule of harmonizing a difference may be resolved; None if by none."""
+    name = what.rpartition(" ")[2]
+    if not what.startswith("attribute") or any(array.dtype.kind not in "iuf" for array in arrays):
+        return None
+    if name in ("units", "calendar"):
+        known = all(TimeUnit.of(array.attrs) is not None for array in arrays)
+        return "time" if known else None
+    return "packing" if name in PACKING else None
+
+
+def check_names(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
+    """Note that axes of arrays are called differently, and what can be done about it."""
+    first = arrays[0].metadata.dimension_names
+    if all(array.metadata.dimension_names == first for array in arrays):
+        return
+    found = differing_names([array.metadata.dimension_names for array in arrays])
+    if found is None:
+        return
+    ours, its = (arrays[index].dims for index in found)
+    names = {
+        b: a for a, b in zip(ours, its, strict=True) if real_name(a) and real_name(b) and a != b
+    }
+    if sorted(filter(None, ours)) == sorted(filter(None, its)):
+        way = f"bring them to one order: array.lazy.transpose{ours}"
+    else:
+        way = f"if they are the same, rename them: group.rename({names}), array.lazy.rename_dims()"
+    problems.add(
+        variable,
+        found[1],
+        f"{problems.labels[found[1]]} has dimensions {its}, but {problems.labels[found[0]]} has "
+        f"{ours}; {way}",
+    )
+
+
+def differences(mine: ArrayMetadata, its: ArrayMetadata, axis: int | None) -> Iterator[Difference]:
+    """Yield what differs between two arrays, and both values, apart from how they are stored."""
+    if mine.dtype is not its.dtype and (
+        mine.dtype != its.dtype or vlen_kind(mine.dtype) != vlen_kind(its.dtype)
+    ):
+        yield "data type", mine.dtype, its.dtype
+    if mine.ndim != its.ndim:
+        yield "shape", mine.shape, its.shape
+        return
+    for i, (a, b) in enumerate(zip(mine.shape, its.shape, strict=True)):
+        if a != b and i != axis:
+            yield f"length along {axis_name(its, i)}", a, b
+    for name, a, b in differing_meaning(mine.attributes, its.attributes):
+        yield f"attribute {name}", repr(a), repr(b)
+
+
+def axis_name(metadata: ArrayMetadata, axis: int) -> str:
+    """Return how messages call an axis."""
+    name = None if metadata.dimension_names is None else metadata.dimension_names[axis]
+    return f"axis {axis}" if name is None else f"axis {axis} ({name})"
+
+
+def axes_of(grid: ChunkGrid) -> tuple[Axis, ...]:
+    """Return the axes of a grid that cuts each on its own."""
+    if not isinstance(grid, SeparableGrid):
+        raise UnsupportedError(f"arrays with the chunk grid {grid!r} cannot be combined")
+    return grid.axes
+
+
+def fill_holder(
+    arrays: Sequence[Array], model: int, problems: Problems, variable: str, *, resolve: bool = False
+) -> int:
+    """Return the array whose fill value is that of all: one with missing chunks, if there is one.
+
+    Fill values that differ where they matter are noted: among arrays with missing chunks, and if
+    all are of Zarr v2, where readers take the fill value for missing data.
+
+    Parameters
+    ----------
+    resolve : bool
+        Whether missing chunks may be given their own fill value by references.
+    """
+    fill, dtype = arrays[model].fill_value, arrays[model].dtype
+    if all(same_fill_value(array.fill_value, fill, dtype) for array in arrays):
+        return model
+    holder = next((i for i, array in enumerate(arrays) if has_missing(array)), model)
+    fill = arrays[holder].fill_value
+    masks = all(array.metadata.zarr_format == 2 for array in arrays)
+    for index, array in enumerate(arrays):
+        if same_fill_value(array.fill_value, fill, dtype):
+            continue
+        matters = has_missing(array) and not (resolve and can_be_filled(array))
+        if matters or masks:
+            mine, its = repr(array.fill_value), repr(fill)
+            problems.differ(variable, index, holder, "fill value", mine, its)
+            problems.ways["packing" if masks else "fill"] = "harmonize"
+    return holder
+
+
+def same_fill_value(a: Any, b: Any, dtype: np.dtype[Any]) -> bool:
+    """Tell whether missing chunks of two arrays of one data type read as the same."""
+    if a is b or same_fill(a, b):
+        return True
+    return same_fill(*(zero_of(dtype) if fill is None else fill for fill in (a, b)))
+
+
+def has_missing(array: Array) -> bool:
+    """Tell whether any chunk, or part of a shard, may be missing."""
+    return array.manifest.nrefs < array.manifest.ncells or has_shards(array)
+
+
+def has_shards(array: Array) -> bool:
+    """Tell whether any chunk is a shard, of which only its index says what is missing."""
+    pipelines = [array.metadata.pipeline, *(d.pipeline for d in array.manifest.decoders)]
+    return any(pipeline.serializer.needs_fill for pipeline in pipelines)
+
+
+def can_be_filled(array: Array) -> bool:
+    """Tell whether missing chunks can be given a value by references."""
+    return not array.dtype.hasobject and not has_shards(array)
+
+
+def same_cells(a: ChunkGrid, b: ChunkGrid, axis: int | None) -> bool:
+    """Tell whether two grids have the same cells, apart from one axis."""
+    pairs = zip(axes_of(a), axes_of(b), strict=True)
+    return all(x is y or i == axis or x.same_cells(y) for i, (x, y) in enumerate(pairs))

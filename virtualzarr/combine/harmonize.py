@@ -1,0 +1,404 @@
+"""Arrays whose numbers mean different things, as arrays of numbers that mean the same.
+
+Nothing is read: what a chunk's numbers mean becomes the first codec of its decoder. The results are
+those of xarray when it decodes each input by the CF conventions and joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.codecs.cf_packing import equal_scalars
+from virtualzarr.codecs.core.base import ArrayArray, Spec
+from virtualzarr.codecs.time_units import NAT, TimeUnits
+from virtualzarr.combine.attributes import PACKING, same_value
+from virtualzarr.combine.cf_time import TimeUnit, common_unit, conversion, exact_steps, is_real
+from virtualzarr.combine.error_report import Problems
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Decoder
+from virtualzarr.metadata import TypedFloat, TypedInt, zero_of
+from virtualzarr.metadata.portable import mask_of
+
+LARGEST = 1 << 20
+"""So many times are read; coordinates are hardly ever more."""
+
+_RANGES = ("valid_min", "valid_max", "valid_range", "flag_values", "flag_masks")
+
+
+def harmonized(
+    arrays: Sequence[Array], rules: Collection[str], problems: Problems, variable: str
+) -> list[Array]:
+    """Return arrays that mean the same by the same numbers, where a rule covers the difference.
+
+    What rules do not cover is left as it is, to be found when arrays are compared.
+    """
+    if "unmask" in rules:
+        arrays = [_without_mask(array) for array in arrays]
+    if "time" in rules and (times := _times(arrays, problems, variable)) is not None:
+        return times
+    if "packing" in rules and (unpacked := _unpacked(arrays)) is not None:
+        return unpacked
+    return list(arrays)
+
+
+def _without_mask(array: Array) -> Array:
+    """Return an array of Zarr v2 with the fill value 0 as one of v3, where zeros are numbers.
+
+    Another fill value was chosen, and is kept as a mask.
+    """
+    metadata = array.metadata
+    if metadata.zarr_format == 3 or array.dtype.kind not in "iufb" or metadata.fill_value != 0:
+        return array
+    attributes = {k: v for k, v in metadata.attributes.items() if k != "_FillValue" or v != 0}
+    return array.replace(metadata.as_format(3).replace(attributes=attributes))
+
+
+def recoded(array: Array, codec: Codec | None, **changes: Any) -> Array:
+    """Return a virtual array whose blocks are decoded by one codec more, after all others.
+
+    Parameters
+    ----------
+    array : Array
+    codec : Codec or None
+        From array to array, for blocks of the new dtype.
+    **changes
+        Members of the metadata. A fill value is that of the array, decoded, if it is not given.
+    """
+    metadata, manifest = array.metadata, array.manifest
+    if codec is None:
+        return array.replace(metadata.replace(**changes))
+    metadata = metadata.as_format(3)  # What the fill value of v2 masks is masked already.
+    dtype = np.dtype(changes.get("dtype", metadata.dtype))
+    if "fill_value" not in changes:
+        changes["fill_value"] = _decoded_fill(array, codec, dtype)
+    pipeline = Pipeline([codec, *metadata.pipeline.codecs])
+    decoders = [Decoder(Pipeline([codec, *d.pipeline.codecs]), d.shape) for d in manifest.decoders]
+    metadata = metadata.replace(pipeline=pipeline, **changes)
+    return array.replace(metadata, manifest.replace(decoders=decoders))
+
+
+def _decoded_fill(array: Array, codec: Codec, dtype: np.dtype[Any]) -> Any:
+    assert isinstance(codec, ArrayArray)
+    block = np.array([_stored_fill(array)], array.dtype)
+    return codec.decode(block, Spec((1,), dtype))[0]
+
+
+def _stored_fill(array: Array) -> Any:
+    return zero_of(array.dtype) if array.fill_value is None else array.fill_value
+
+
+# -- masks, scale and offset ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How numbers are packed.
+
+    Attributes
+    ----------
+    masks : tuple of numbers
+        Those that mean a missing value.
+    scale_factor, add_offset : numpy scalar or None
+    view : dtype or None
+        What stored integers are looked at as.
+    calculated : dtype
+        That of the unpacked numbers.
+    """
+
+    masks: tuple[Any, ...]
+    scale_factor: Any
+    add_offset: Any
+    view: np.dtype[Any] | None
+    calculated: np.dtype[Any]
+
+    @classmethod
+    def of(cls, array: Array) -> Packing:
+        """Return how an array is packed, by its attributes.
+
+        Source: CF conventions 1.11, sections 2.5.1 and 8.1; the dtypes are those of xarray.
+        """
+        attributes, dtype = array.attrs, array.dtype
+        view = unsigned_view(attributes, dtype)
+        masks = masks_of(array, view)
+        scale, offset = (_scalar(attributes.get(name)) for name in ("scale_factor", "add_offset"))
+        seen = view or dtype
+        calculated = seen
+        if seen.kind == "f" and not masks and _has_mask(array):
+            pass  # NaN is masked anyway: xarray leaves the stored dtype, whatever the factors have
+        elif scale is not None or offset is not None:
+            calculated = _scaled_dtype(seen, scale, offset, bool(masks))
+        elif masks and seen.kind in "iu":
+            calculated = np.dtype("f4" if seen.itemsize <= 2 else "f8")
+        return cls(masks, scale, offset, view, calculated)
+
+    @property
+    def meaning(self) -> tuple[Any, ...]:
+        """What has to be equal for numbers to mean the same."""
+        numbers = (self.scale_factor, self.add_offset)
+        types = [None if number is None else number.dtype.name for number in numbers]
+        view = None if self.view is None else self.view.name
+        return (sorted(self.masks), *map(_plain, numbers), *types, view)
+
+    def codec(self, array: Array, dtype: np.dtype[Any]) -> Codec | None:
+        """Return what decodes to unpacked numbers of a dtype; None where nothing is to be done."""
+        parts: dict[str, Any] = {}
+        if self.masks:
+            parts["masks"] = [_plain(mask) for mask in self.masks]
+        for name in ("scale_factor", "add_offset"):
+            if (number := getattr(self, name)) is not None:
+                parts[name] = _plain(number)
+        if self.view is not None:
+            parts["view"] = self.view.name
+        numbers = [array.attrs.get(name) for name in ("scale_factor", "add_offset")]
+        typed = [number.dtype for number in numbers if isinstance(number, TypedFloat | TypedInt)]
+        factors = np.result_type(self.calculated, *typed)
+        if self.calculated.kind == "f" and factors != self.calculated:
+            parts["factors"] = factors.name
+        if not parts and array.dtype == dtype:
+            return None
+        fill = _plain(_stored_fill(array))
+        return make(
+            "virtualzarr.unpack",
+            data_type=array.dtype.name,
+            calculated=self.calculated.name,
+            fill=fill,
+            **parts,
+        )
+
+
+def _plain(number: Any) -> Any:
+    return number.item() if isinstance(number, np.generic) else number
+
+
+def _scalar(value: Any) -> Any:
+    """Return a number with the dtype it has in its file; documents know float64 only."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is None or isinstance(value, bool | str | list | Mapping):
+        return None
+    return value.scalar if isinstance(value, TypedFloat | TypedInt) else np.asarray(value)[()]
+
+
+def unsigned_view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return as what stored integers are looked at (``_Unsigned``); None for what they are."""
+    unsigned = attributes.get("_Unsigned")
+    if dtype.kind == "i" and unsigned == "true":
+        return np.dtype(f"u{dtype.itemsize}")
+    if dtype.kind == "u" and unsigned == "false":
+        return np.dtype(f"i{dtype.itemsize}")
+    return None
+
+
+def masks_of(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, ...]:
+    """Return the numbers of an array that mean a missing value, NaN apart."""
+    found: dict[Any, None] = {}
+    for name in ("_FillValue", "missing_value"):
+        value = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
+        for number in value if isinstance(value, list) else [value]:
+            scalar = _scalar(number)
+            if scalar is None or scalar != scalar:
+                continue
+            if name == "_FillValue" and view is not None and array.dtype.kind in "iu":
+                scalar = np.array(scalar, array.dtype).view(view)[()]
+            found[_weak(scalar, number, array.dtype)] = None
+    return tuple(found)
+
+
+def _has_mask(array: Array) -> bool:
+    """Tell whether an array says what is missing, be it NaN."""
+    return mask_of(array.metadata) is not None or "missing_value" in array.attrs
+
+
+def _weak(scalar: Any, number: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a number as numpy compares it: one without a dtype takes that of the array."""
+    if dtype.kind == "f" and not isinstance(number, TypedFloat | TypedInt | np.generic):
+        with np.errstate(all="ignore"):
+            return dtype.type(scalar).item()
+    return _plain(scalar)
+
+
+def is_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
+    """Tell which stored values of an array mean that there is none."""
+    missing = values != values
+    if values.dtype.kind in "iuf":
+        for name in ("_FillValue", "missing_value"):
+            absent = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
+            marks = absent if isinstance(absent, list) else [absent]
+            numbers: list[Any] = [n for n in marks if isinstance(n, int | float | np.number)]
+            for mark in equal_scalars(numbers, values.dtype):
+                missing |= values == mark
+    return np.asarray(missing)
+
+
+def _scaled_dtype(dtype: np.dtype[Any], scale: Any, offset: Any, masked: bool) -> np.dtype[Any]:
+    """Return the dtype in which packed numbers are unpacked."""
+    types = {number.dtype for number in (scale, offset) if number is not None}
+    if offset is not None:
+        alike = scale is not None and len(types) == 1 and types <= {np.dtype("f4"), np.dtype("f8")}
+        wide = dtype.kind in "iu" and dtype.itemsize == 4
+        return types.pop() if alike and not wide else np.dtype("f8")
+    (only,) = types
+    return np.dtype("f8") if masked and only.kind in "iu" else only
+
+
+def _unpacked(arrays: Sequence[Array]) -> list[Array] | None:
+    """Return arrays of unpacked numbers, None where all are packed alike."""
+    if any(array.dtype.kind not in "iuf" or array.dtype.names for array in arrays):
+        return None
+    packings = [Packing.of(array) for array in arrays]
+    first = packings[0]
+    scaled = any(p.scale_factor is not None or p.add_offset is not None for p in packings)
+    said = [{name: array.attrs.get(name) for name in PACKING} for array in arrays]
+    alike = all(
+        same_value(list(packing.meaning), list(first.meaning)) and same_value(words, said[0])
+        for packing, words in zip(packings, said, strict=True)
+    )
+    if alike and not (scaled and len({array.dtype for array in arrays}) > 1):
+        return None
+    dtype = np.result_type(*(packing.calculated for packing in packings))
+    gone = (*PACKING, *(_RANGES if scaled else ()))
+    return [
+        recoded(
+            array,
+            packing.codec(array, dtype),
+            dtype=dtype,
+            attributes={k: v for k, v in array.attrs.items() if k not in gone},
+        )
+        for array, packing in zip(arrays, packings, strict=True)
+    ]
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+def _times(arrays: Sequence[Array], problems: Problems, variable: str) -> list[Array] | None:
+    """Return arrays of times in one unit; None where they are none, or have one unit already."""
+    units = [TimeUnit.of(array.attrs) for array in arrays]
+    known = [unit for unit in units if unit is not None]
+    if len(known) < len(units) or any(array.dtype.kind not in "iuf" for array in arrays):
+        return None
+    if any(name in array.attrs for array in arrays for name in ("scale_factor", "add_offset")):
+        return None
+    masks = [masks_of(array) for array in arrays]
+    kinds = {array.dtype.kind == "f" for array in arrays}
+    same = all(unit.same_as(known[0]) for unit in known)
+    if same and len(set(masks)) == 1 and len(kinds) == 1:
+        return [_said(array, arrays[0]) for array in arrays]
+    target = _target(arrays, known)
+    if isinstance(target, str):
+        problems.add(variable, 0, f"times cannot be brought to one unit: {target}")
+        return None
+    said: dict[str, Any] = {"units": f"{target.name} since {target.since}"}
+    if any("calendar" in array.attrs for array in arrays):
+        said["calendar"] = target.calendar
+    codecs = [
+        make(
+            "virtualzarr.time",
+            data_type=array.dtype.name,
+            masks=[_plain(mask) for mask in absent],
+            fill=_plain(_stored_fill(array)),
+            **conversion(unit, target),
+        )
+        for array, unit, absent in zip(arrays, known, masks, strict=True)
+    ]
+    if True in kinds or any(masks) or any(_fill_is_no_time(codec) for codec in codecs):
+        said["_FillValue"] = NAT
+    return [
+        recoded(
+            array,
+            codec,
+            dtype=np.dtype(np.int64),
+            attributes={
+                **{k: v for k, v in array.attrs.items() if k not in (*PACKING, *_RANGES)},
+                **said,
+            },
+        )
+        for array, codec in zip(arrays, codecs, strict=True)
+    ]
+
+
+def _target(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> TimeUnit | str:
+    """Return a unit that counts times of all arrays by integers, or why there is none."""
+    finest = any(array.dtype.kind == "f" for array in arrays)
+    steps = _steps(arrays, units) if finest else None
+    if steps is not None:
+        target = common_unit(units, finest=False, steps=steps)
+        # Only so far are all integers floats: the product with a factor is exact.
+        if isinstance(target, str) or all(abs(s) // target.length < 2**53 for s in steps):
+            return target
+    return common_unit(units, finest=finest)
+
+
+def _steps(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> set[int] | None:
+    """Return the nanoseconds of times that are no integers, if there is a unit for all of them.
+
+    They are read where the calendar has no datetimes; for others nanoseconds serve.
+    """
+    if any(is_real(unit.calendar) for unit in units) or sum(a.size for a in arrays) > LARGEST:
+        return None
+    steps: set[int] = set()
+    for array, unit in zip(arrays, units, strict=True):
+        if array.dtype.kind != "f":
+            continue
+        values = array.read()
+        own = exact_steps(values[~is_missing(values, array)], unit)
+        if own is None:
+            return None
+        steps |= own
+    return steps
+
+
+def _fill_is_no_time(codec: Codec) -> bool:
+    return isinstance(codec, TimeUnits) and codec.fill_is_no_time
+
+
+def _said(array: Array, model: Array) -> Array:
+    """Return an array with the model's words for the unit of time it has, too."""
+    words = {name: model.attrs[name] for name in ("units", "calendar") if name in model.attrs}
+    attributes = {k: v for k, v in array.attrs.items() if k not in ("units", "calendar")} | words
+    return recoded(array, None, attributes=attributes) if attributes != array.attrs else array
+
+
+def timed(node: Array | Group, group: Group) -> Array | Group:
+    """Return the bounds of times with the unit of those times; anything else as it is.
+
+    Source: CF conventions 1.11, section 7.1: bounds need not repeat the units of what they bound.
+    """
+    if not isinstance(node, Array) or "units" in node.attrs:
+        return node
+    for name in group:
+        owner = group[name]
+        bounded = isinstance(owner, Array) and node.name in (
+            owner.attrs.get("bounds"),
+            owner.attrs.get("climatology"),
+        )
+        if bounded and TimeUnit.of(owner.attrs) is not None:
+            words = {key: owner.attrs[key] for key in ("units", "calendar") if key in owner.attrs}
+            return recoded(node, None, attributes={**node.attrs, **words})
+    return node
+
+
+def with_units_of_bounds(
+    nodes: Mapping[int, Array | Group], groups: Sequence[Group]
+) -> dict[int, Array | Group]:
+    """Return bounds of times with the units of those times, unless these are one for all anyway.
+
+    Parameters
+    ----------
+    nodes : mapping
+        Members of one name, by the number of their group.
+    groups : sequence of Group
+    """
+    said = {i: timed(node, groups[i]) for i, node in nodes.items()}
+    changed = [i for i, node in said.items() if node is not nodes[i]]
+    units = [TimeUnit.of(node.attrs) for node in said.values()]
+    first = units[0]
+    alike = first is not None and all(u is not None and u.same_as(first) for u in units)
+    return dict(nodes) if len(changed) == len(nodes) and alike else said

@@ -1,0 +1,50 @@
+"""Groups whose variables and dimensions are called otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from virtualzarr.array import Array
+from virtualzarr.combine.groups import REFERRING
+from virtualzarr.hierarchy.group import Group
+
+
+def renamed(group: Group, names: Mapping[str, str], path: str = "") -> Group:
+    """Do what `Group.rename` does."""
+    members: dict[str, Array | Group] = {}
+    for name in group:
+        node, new = group[name], names.get(name, name)
+        if new in members or (new != name and new in group and new not in names):
+            raise ValueError(f"{path}/{new}: two members would be called so")
+        if isinstance(node, Group):
+            members[new] = renamed(node, names, f"{path}/{new}")
+        else:
+            members[new] = _renamed_array(node, names).with_path(f"{path}/{new}".lstrip("/"))
+    attributes = _rewritten(group.attrs, names)
+    refused = {"/".join(names.get(part, part) for part in where.split("/")): why
+               for where, why in group.refused.items()}  # fmt: skip
+    return Group(attributes, members, group.path, refused)
+
+
+def _renamed_array(array: Array, names: Mapping[str, str]) -> Array:
+    dims = {dim: names[dim] for dim in array.dims if dim is not None and dim in names}
+    attributes = _rewritten(array.attrs, names)
+    if not dims and attributes == array.attrs:
+        return array
+    made = array.lazy.rename_dims(dims)
+    made.metadata = made.metadata.replace(attributes=attributes)
+    return made
+
+
+def _rewritten(attributes: Mapping[str, object], names: Mapping[str, str]) -> dict[str, object]:
+    """Return attributes in which those that refer to variables, as CF has them, follow."""
+    made = dict(attributes)
+    for key in REFERRING:
+        if isinstance(text := made.get(key), str):
+            made[key] = " ".join(_word(word, names) for word in text.split(" "))
+    return made
+
+
+def _word(word: str, names: Mapping[str, str]) -> str:
+    bare = word.removesuffix(":")
+    return names.get(bare, bare) + word[len(bare) :]

@@ -1,0 +1,1 @@
+"""Arrays and groups shown to people: in text, and in HTML for notebooks."""

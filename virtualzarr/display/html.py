@@ -1,0 +1,244 @@
+"""Arrays and groups as small pieces of HTML, for notebooks, with a picture of the chunk grid.
+
+Everything is in the text itself: no scripts, no style sheets, nothing to be loaded. However many
+chunks, members or attributes there are, the text stays short. No chunk is read or looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from grids import SeparableGrid
+from virtualzarr.display.summaries import axes_text, chunk_lengths, human_size, sources_text
+from virtualzarr.errors import VirtualZarrError
+
+if TYPE_CHECKING:
+    from grids.axis import Axis
+    from virtualzarr.array import Array
+    from virtualzarr.hierarchy.group import Group
+
+LINES = 32
+"""Of an axis with more cells, only about so many cuts are drawn, evenly chosen."""
+
+ROWS = 30
+"""Of a group with more members, and of longer attributes, only so many are listed."""
+
+TEXT = 120
+"""Longer texts are cut."""
+
+LONGEST, SHORTEST = 140.0, 12.0
+"""Pixels of the longest axis, and at least of any other."""
+
+DEPTH = 0.45
+"""How much shorter than the others the axis that leads into the picture is drawn."""
+
+Point = tuple[float, float]
+
+
+def array_html(array: Array) -> str:
+    """Return a table of what there is to know of an array, beside a picture of its grid.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> a = vz.create_array({}, name="<x>", shape=(4,), dtype="i4")
+    >>> "&lt;x&gt;" in array_html(a), "<x>" in array_html(a), array_html(a).count("<svg")
+    (True, False, 1)
+    """
+    shards = "" if array.shards is None else f", in shards of {array.shards}"
+    rows: list[tuple[str, Any]] = [
+        ("Array", f"/{array.path}"),
+        ("Shape", axes_text(array)),
+        ("Data type", array.dtype),
+        ("Fill value", array.fill_value),
+        ("Chunks", f"{_chunks(array)}{shards}{', virtual' if array.is_virtual else ''}"),
+        ("Codecs", " → ".join(codec.name for codec in array.metadata.pipeline.codecs)),
+        ("Size", _size(array.nbytes)),
+        ("Stored in", sources_text(array)),
+    ]
+    table = _table(rows) + _attributes(array.metadata.attributes)
+    return (
+        '<div style="display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap">'
+        f"<div>{table}</div>{picture(array)}</div>"
+    )
+
+
+def _chunks(array: Array) -> str:
+    return f"{array.nchunks:,} of {chunk_lengths(array)}"
+
+
+def _size(nbytes: int) -> str:
+    size = human_size(nbytes)
+    return size if nbytes < 1024 else f"{size} ({nbytes:,} bytes)"
+
+
+def group_html(group: Group) -> str:
+    """Return a table of the members of a group, and of what was refused.
+
+    Examples
+    --------
+    >>> from virtualzarr import Group
+    >>> "<td>a &amp; b/</td>" in group_html(Group({}, {"a & b": Group()}))
+    True
+    """
+    names: list[str] = []
+    try:
+        names = list(group)
+        members = f"{len(names):,}"
+    except VirtualZarrError as error:
+        members = error.message
+    rows = [("Group", f"/{group.path}"), ("Members", members)]
+    text = _table(rows) + _attributes(group.attributes)
+    if names:
+        heads = "".join(f'<th style="text-align:left">{head}</th>' for head in _HEADS)
+        rows_of_members = _members(group, names)
+        shown = list(islice(rows_of_members, ROWS))
+        left = len(names) - sum("/" not in str(name).rstrip("/") for name, *_ in shown)
+        more = f"<p>and {left:,} more</p>" if left else ""
+        if not left and next(rows_of_members, None) is not None:
+            more = "<p>and more in the last group</p>"
+        text += f"<table><tr>{heads}</tr>{''.join(map(_row, shown))}</table>{more}"
+    if group.refused:
+        refused = list(group.refused.items())
+        text += _details(f"{len(refused):,} refused", refused)
+    return f"<div>{text}</div>"
+
+
+_HEADS = ("Name", "Dimensions", "Data type", "Chunks", "Size")
+
+
+def _members(group: Group, names: Iterable[str], above: str = "") -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each member, and for those of inner groups, one after the other."""
+    from virtualzarr.array import Array
+
+    for name in names:
+        try:
+            node = group[name]
+            if isinstance(node, Array):
+                described = (axes_text(node), node.dtype, _chunks(node), human_size(node.nbytes))
+                yield (above + name, *described)
+                continue
+            inner = list(node)
+        except VirtualZarrError as error:
+            # One member that cannot be opened must not hide the others.
+            yield (above + name, error.message, "", "", "")
+            continue
+        yield (f"{above}{name}/", f"group of {len(inner):,}", "", "", "")
+        yield from _members(node, inner, f"{above}{name}/")
+
+
+def _row(cells: Iterable[Any]) -> str:
+    return f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
+
+
+def _text(value: Any) -> str:
+    """Return a value as text that is no markup, and not long."""
+    text = str(value)
+    return escape(text if len(text) <= TEXT else f"{text[:TEXT]}…")
+
+
+def _table(rows: Iterable[tuple[Any, Any]]) -> str:
+    body = "".join(
+        f'<tr><th style="text-align:left">{_text(name)}</th>'
+        f'<td style="text-align:left">{_text(value)}</td></tr>'
+        for name, value in rows
+    )
+    return f"<table>{body}</table>"
+
+
+def _more(count: int) -> str:
+    return f"<p>and {count - ROWS:,} more</p>" if count > ROWS else ""
+
+
+def _details(title: str, rows: list[tuple[str, Any]]) -> str:
+    table = _table(rows[:ROWS]) + _more(len(rows))
+    return f"<details><summary>{escape(title)}</summary>{table}</details>"
+
+
+def _attributes(attributes: Any) -> str:
+    rows = list(attributes.items())
+    return _details(f"Attributes ({len(rows):,})", rows) if rows else ""
+
+
+def picture(array: Array) -> str:
+    """Return a drawing of the grid of an array with 1 to 3 axes as SVG; for others, nothing.
+
+    The last axis goes to the right, the one before it down, and the first of three from the back
+    to the front. Cuts lie where they are in the array; lengths of different axes are drawn more
+    alike than they are.
+    """
+    grid = array.grid
+    if not isinstance(grid, SeparableGrid) or not 1 <= grid.ndim <= 3 or 0 in grid.shape:
+        return ""
+    sizes = _sizes(grid.shape)
+    cuts = [_cuts(axis, size) for axis, size in zip(grid.axes, sizes, strict=True)]
+    if grid.ndim == 1:
+        sizes, cuts = [2 * SHORTEST, *sizes], [[0.0, 2 * SHORTEST], *cuts]
+    height, width = sizes[-2:]
+    rows, columns = cuts[-2:]
+    if grid.ndim == 3:
+        depth = [DEPTH * cut for cut in cuts[0]]
+    else:
+        depth = [0.0]
+    back = depth[-1]
+    faces = [
+        ([(0, 0), (width, 0), (width + back, back), (back, back)], "#d8e4ee"),
+        ([(0, 0), (back, back), (back, back + height), (0, height)], "#b9cbdb"),
+    ] if back else []  # fmt: skip
+    front: list[Point] = [(back, back), (back + width, back),
+                          (back + width, back + height), (back, back + height)]  # fmt: skip
+    shapes = [_polygon(points, color) for points, color in [*faces, (front, "#eef3f7")]]
+    path = "".join(_lines(rows, columns, depth, width, height))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + back + 4:.0f}" '
+        f'height="{height + back + 4:.0f}" viewBox="-2 -2 {width + back + 4:.1f} '
+        f'{height + back + 4:.1f}" role="img">{"".join(shapes)}'
+        f'<path d="{path}" stroke="#35618b" stroke-width="1" fill="none"/></svg>'
+    )
+
+
+def _lines(
+    rows: list[float], columns: list[float], depth: list[float], width: float, height: float
+) -> Iterator[str]:
+    """Yield the cuts on the front, and on the two sides where there is depth."""
+    back = depth[-1]
+    for y in rows:
+        yield _line((back, back + y), (back + width, back + y))
+        if back:
+            yield _line((0, y), (back, back + y))
+    for x in columns:
+        yield _line((back + x, back), (back + x, back + height))
+        if back:
+            yield _line((x, 0), (back + x, back))
+    if back:
+        for z in depth:
+            yield _line((z, z), (z + width, z))
+            yield _line((z, z), (z, z + height))
+
+
+def _line(start: Point, stop: Point) -> str:
+    return f"M{start[0]:.1f} {start[1]:.1f}L{stop[0]:.1f} {stop[1]:.1f}"
+
+
+def _polygon(points: list[Point], color: str) -> str:
+    corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polygon points="{corners}" fill="{color}"/>'
+
+
+def _sizes(shape: tuple[int, ...]) -> list[float]:
+    """Return the pixels of each axis."""
+    longest = max(shape)
+    return [max(SHORTEST, LONGEST * (length / longest) ** 0.5) for length in shape]
+
+
+def _cuts(axis: Axis, size: float) -> list[float]:
+    """Return where to draw cuts along an axis, its two ends among them."""
+    count = min(axis.ncells, LINES)
+    cells = np.arange(count, dtype=object) * axis.ncells // count
+    starts = axis.start(cells.astype(np.int64)) / axis.extent * size
+    return [*starts.tolist(), size]

@@ -1,0 +1,150 @@
+"""What of an HDF5 file its datasets need beside their own header: other objects, other files."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from virtualzarr.errors import AccessError, SourceNotFoundError, UnsupportedError
+from virtualzarr.formats.hdf5.open_file import OpenFile
+from virtualzarr.limits import check_count
+from virtualzarr.manifest import Source
+from virtualzarr.stores.access import Access
+from virtualzarr.stores.files import is_url
+
+_MAX_DEPTH = 8
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The file that a dataset lies in.
+
+    Parameters
+    ----------
+    file : OpenFile
+    access : Access
+        Which other files it may reach.
+    open : callable
+        Opens another file: takes its URI.
+    names : mapping
+        Path of each object of the file by address: what references are replaced by.
+    depth : int
+        Through how many virtual datasets, and links to their sources, the file was reached.
+    visits : iterator of int
+        Counts the sources of virtual datasets that one scan looks for.
+    """
+
+    file: OpenFile
+    access: Access
+    open: Callable[[str], AbstractContextManager[OpenFile]]
+    names: Mapping[int, str] = field(default_factory=dict)
+    depth: int = 0
+    visits: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def within(self, file: OpenFile) -> Surroundings:
+        """Return the surroundings in a file that a virtual dataset of this one names.
+
+        Raises
+        ------
+        UnsupportedError
+            If virtual datasets are nested too deeply, or have too many sources.
+        """
+        if self.depth >= _MAX_DEPTH:
+            raise UnsupportedError(f"virtual datasets are nested more than {_MAX_DEPTH} deep")
+        check_count("virtual_sources", next(self.visits), "sources of virtual datasets")
+        return replace(self, file=file, names={}, depth=self.depth + 1)
+
+    def beside(self, name: str, variable: str) -> Source | None:
+        """Return a file that a virtual dataset or an external link names, None where there is none.
+
+        As HDF5 does, relative names are looked for in the folders of an environment variable,
+        beside the file, in the current folder, and beside what the file itself is a link to;
+        absolute ones that are not there in the same places.
+
+        Parameters
+        ----------
+        name : str
+        variable : str
+            ``HDF5_VDS_PREFIX`` or ``HDF5_EXT_PREFIX``.
+
+        Raises
+        ------
+        AccessError
+            If it may not be reached.
+        """
+        home = self.file.source.uri
+        if is_url(home):
+            return self._beside_url(home, name)
+        for place in self._places(variable):
+            for part in (name, os.path.basename(name)) if os.path.isabs(name) else (name,):
+                path = os.path.join(place, part)
+                if os.path.isfile(path):
+                    return self._source(_plain(path))
+        return None
+
+    def _beside_url(self, home: str, name: str) -> Source | None:
+        if is_url(name):
+            return self._source(name)
+        # An absolute path is one of the machine where the file was written.
+        absolute = posixpath.isabs(name)
+        found = self._source(_joined(home, posixpath.basename(name) if absolute else name))
+        return self._source(name) if found is None and absolute else found
+
+    def _places(self, variable: str) -> list[str]:
+        """Return the folders where HDF5 looks for files that a local file names."""
+        home = self.file.source.uri
+        folder, real = os.path.dirname(home), os.path.dirname(os.path.realpath(home))
+        return [*_prefixes(variable, folder), folder, os.getcwd(), real]
+
+    def external(self, name: str) -> Source:
+        """Return a file that holds values.
+
+        Raises
+        ------
+        AccessError
+            If it may not be reached.
+        SourceError
+            If it is not there.
+        """
+        for prefix in _prefixes("HDF5_EXTFILE_PREFIX", posixpath.dirname(self.file.source.uri)):
+            name = os.path.join(prefix, name)
+        found = self._source(name)
+        if found is None:
+            raise SourceNotFoundError(f"there is no external file {name!r}")
+        return found
+
+    def _source(self, name: str) -> Source | None:
+        uri = self.access.source_of(name)
+        try:
+            return Source.of_file(uri, self.access.options_of(uri))
+        except SourceNotFoundError:
+            return None
+
+
+def _prefixes(variable: str, origin: str) -> list[str]:
+    """Return the folders that an environment variable of HDF5 names."""
+    found = os.environ.get(variable, "").split("\0" if variable == "HDF5_EXTFILE_PREFIX" else ":")
+    if variable != "HDF5_EXT_PREFIX":
+        found = [part.replace("${ORIGIN}", origin) for part in found]
+    return [part for part in found if part not in ("", ".")]
+
+
+def _joined(home: str, name: str) -> str:
+    """Return the URL of a file that another at a URL names."""
+    scheme, _, place = home.partition("://")
+    folder = place.rpartition("/")[0]
+    host = folder.partition("/")[0]
+    found = posixpath.normpath(posixpath.join(folder, name))
+    if found.split("/")[0] in ("..", "") or (host and not found.startswith(f"{host}/")):
+        raise AccessError(f"{name!r} leads out of the host", file=home)
+    return f"{scheme}://{found}"
+
+
+def _plain(path: str) -> str:
+    """Return a path without ``..``, if it then still is the same file."""
+    plain = os.path.normpath(path)
+    return plain if os.path.exists(plain) and os.path.samefile(plain, path) else path

@@ -1,0 +1,211 @@
+"""The HDF5 library, asked by name for what the reader of this package does not know.
+
+It runs in a process of its own (`virtualzarr.formats.hdf5.library_worker`): what is unusual may as
+well be damaged, and that may end the process.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr import errors
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.config import config
+from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.formats.hdf5.external_files import Slot
+from virtualzarr.formats.hdf5.header import Filter
+from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.links import Link
+from virtualzarr.formats.hdf5.space import Space
+from virtualzarr.manifest import Source
+from virtualzarr.metadata import STRING
+from virtualzarr.stores.files import RemoteFile, is_url
+from virtualzarr.worker import Worker, WorkerCrashError, WorkerRefusalError
+
+if TYPE_CHECKING:
+    from virtualzarr.formats.hdf5.indexes import ChunkIndex
+    from virtualzarr.formats.hdf5.inlined import Copied
+
+H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, OverflowError, MemoryError)
+
+_log = logging.getLogger(__name__)
+worker = Worker("virtualzarr.formats.hdf5.library_worker")
+
+
+@dataclass
+class Facts:
+    """What the library says of a dataset.
+
+    Parameters
+    ----------
+    space : Space
+    datatype : str
+        Message of the datatype, in base64.
+    layout : Layout
+    external : tuple of Slot
+    filters : tuple of Filter or VirtualZarrError
+    fill : array or VirtualZarrError, optional
+        The fill value; None where the user gave none.
+    never_filled : bool
+    """
+
+    space: Space
+    datatype: str
+    layout: Layout
+    external: tuple[Slot, ...]
+    filters: tuple[Filter, ...] | VirtualZarrError
+    fill: NDArray[Any] | VirtualZarrError | None
+    never_filled: bool
+
+
+class Library:
+    """One file as the HDF5 library sees it.
+
+    Parameters
+    ----------
+    source : Source
+
+    Attributes
+    ----------
+    asked : list of (str, str)
+        For what it was asked: the path, and what the reader does not know.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.asked: list[tuple[str, str]] = []
+
+    def ask(self, path: str, reason: str) -> None:
+        """Note that the library is asked."""
+        self.asked.append((path, reason))
+        _log.info("%s: /%s is read with h5py: %s", self.source.uri, path, reason)
+
+    def open(self, target: bytes) -> Remote:
+        """Return an object by its path."""
+        return Remote(self, target)
+
+    def kind(self, target: bytes) -> tuple[str, int]:
+        """Return what an object is ("group", "dataset" or "type"), and its address.
+
+        Raises
+        ------
+        SourceError
+        """
+        found: tuple[str, int] = self.carry_out("kind", target)
+        return found
+
+    def links(self, target: bytes) -> list[Link]:
+        """Return the links of a group, in the order of creation if that is kept, else by name.
+
+        Raises
+        ------
+        SourceError
+        """
+        found: list[Link] = self.carry_out("links", target)
+        return found
+
+    def carry_out(self, operation: str, *arguments: Any) -> Any:
+        """Carry out an operation of `h5py_dataset` in the worker.
+
+        Raises
+        ------
+        VirtualZarrError
+            What went wrong there; `SourceError` if the library has crashed.
+        """
+        uri, remote = self.source.uri, is_url(self.source.uri)
+        file = RemoteFile(uri, self.source.storage_options, self.source.facts) if remote else None
+        size = (self.source.size or 0) if remote else 0
+        place = None if remote else uri
+        request = pickle.dumps((place, size, config.inline_bytes, operation, arguments))
+        try:
+            answer = worker.ask(
+                request, None if file is None else lambda a, n: bytes(file.read(a, a + n))
+            )
+        except WorkerRefusalError as error:
+            raise SourceError(f"HDF5 cannot read it: {error}", file=uri) from error
+        except WorkerCrashError as error:
+            raise SourceError(
+                f"the HDF5 library crashed: the file is damaged ({error})", file=uri
+            ) from error
+        found = _Answer(io.BytesIO(answer)).load()
+        if isinstance(found, VirtualZarrError):
+            raise found
+        return found
+
+
+class Remote:
+    """An object of a file, in the process that the HDF5 library runs in. All may raise errors.
+
+    Parameters
+    ----------
+    library : Library
+    target : bytes
+        Path through hard links only.
+    """
+
+    def __init__(self, library: Library, target: bytes) -> None:
+        self._library, self._target = library, target
+
+    def space(self) -> Space:
+        """Return the dataspace of a dataset."""
+        found: Space = self._library.carry_out("space", self._target)
+        return found
+
+    def facts(self, layout: Layout | None, base: int) -> Facts:
+        """Return what is to be known of a dataset."""
+        found: Facts = self._library.carry_out("facts", self._target, layout, base)
+        return found
+
+    def index(self, layout: Layout) -> ChunkIndex | None:
+        """Return the chunk index of a dataset, None where no chunk is stored."""
+        found: ChunkIndex | None = self._library.carry_out("index", self._target, layout)
+        return found
+
+    def attributes(self) -> list[tuple[str, Any]]:
+        """Return names and values of the attributes of an object, or why they cannot be read."""
+        found: list[tuple[str, Any]] = self._library.carry_out("attributes", self._target)
+        return found
+
+    def copied(self, names: Mapping[int, str]) -> Copied:
+        """Return the values of a dataset that lie in heaps; `names` are paths by address."""
+        dtype, shape, data, codecs = self._library.carry_out("copied", self._target, dict(names))
+        if isinstance(dtype, str):
+            dtype = STRING if dtype == "text" else np.dtype(object)
+        return dtype, shape, data, Pipeline([make(name, **how) for name, how in codecs])
+
+
+_CLASSES = {
+    "virtualzarr.formats.hdf5.h5py_fallback": ("Facts",),
+    "virtualzarr.formats.hdf5.space": ("Space",),
+    "virtualzarr.formats.hdf5.layouts": ("Layout",),
+    "virtualzarr.formats.hdf5.header": ("Filter",),
+    "virtualzarr.formats.hdf5.external_files": ("Slot",),
+    "virtualzarr.formats.hdf5.links": ("Link",),
+    "virtualzarr.formats.hdf5.indexes.columns": ("ChunkIndex",),
+    "virtualzarr.formats.hdf5.attribute_values": ("Address",),
+    "virtualzarr.formats.hdf5.unsupported": ("Unknown",),
+    "virtualzarr.errors": tuple(vars(errors)),
+    "numpy": ("ndarray", "dtype"),
+    "numpy._core.multiarray": ("_reconstruct", "scalar"),
+    "numpy.core.multiarray": ("_reconstruct", "scalar"),
+    "copyreg": ("_reconstructor",),
+    "_codecs": ("encode",),
+    "builtins": ("int", "object"),
+}
+
+
+class _Answer(pickle.Unpickler):
+    """Reads answers of a process that a damaged file may have got the better of: data alone."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in _CLASSES.get(module, ()):
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of an answer")
+        return super().find_class(module, name)

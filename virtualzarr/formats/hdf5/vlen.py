@@ -1,0 +1,287 @@
+"""Values that lie in the global heap, or are references, read in rounds and without h5py.
+
+Elements of variable length say how long they are, and which object of which collection they are.
+All elements of a dataset are looked at together, and so is what they hold: a round of requests for
+each level.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import RegularGrid
+from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs.hdf5.check_datatype import ARRAY, COMPOUND, REFERENCE, SEQUENCE
+from virtualzarr.codecs.hdf5.library_chunk import is_flat
+from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.hdf5 import inlined, regions
+from virtualzarr.formats.hdf5.datatype import (
+    base,
+    decoded,
+    dimensions,
+    is_text,
+    kind,
+    members,
+    memory,
+    size,
+)
+from virtualzarr.formats.hdf5.objects import Objects
+from virtualzarr.formats.hdf5.unsupported import Unknown
+from virtualzarr.manifest import Manifest
+
+_MAX_DEPTH = 16
+_TO_REGIONS = 1
+
+Values = NDArray[Any]
+
+
+def elements(
+    grid: RegularGrid, manifest: Manifest, pipeline: Pipeline, fill: bytes, start: int
+) -> Generator[Any, Any, Values]:
+    """Return the elements of a dataset as stored, of dtype V.
+
+    Parameters
+    ----------
+    grid, manifest, pipeline
+        How they lie.
+    fill : bytes
+        The element where nothing was written.
+    start : int
+        Byte of the file that address 0 is.
+
+    Raises
+    ------
+    SourceError, CodecError
+    UnsupportedError
+        If they take more than `config.inline_bytes`.
+    """
+    dtype = np.dtype((np.void, len(fill)))
+    inlined.check_size(math.prod(grid.shape) * dtype.itemsize)
+    if manifest.nrefs:
+        inlined.check_size(math.prod(grid.chunk_shape) * dtype.itemsize)
+    out = np.zeros(grid.shape, dtype)
+    out[...] = np.frombuffer(fill, dtype)[0]
+    if not manifest.nrefs:
+        return out
+    there = np.asarray(manifest.source) >= 0
+    cells = np.argwhere(there)
+    offset, length = np.asarray(manifest.offset)[there], np.asarray(manifest.length)[there]
+    first = manifest.sources[0]
+    if first.is_inline:
+        assert first.data is not None
+        parts: Any = [first.data]
+    else:
+        parts = yield list(zip((offset - start).tolist(), length.tolist(), strict=True))
+    kinds = [-1] * len(cells) if manifest.decoder is None else manifest.decoder[there].tolist()
+    for cell, part, skip, nbytes in zip(cells.tolist(), parts, kinds, length.tolist(), strict=True):
+        if len(part) < nbytes:
+            raise SourceError("the file ends inside a chunk")
+        how = pipeline if skip < 0 else manifest.decoders[skip].pipeline
+        block = how.for_block(grid.chunk_shape, dtype).decode(part)
+        begin = [k * n for k, n in zip(cell, grid.chunk_shape, strict=True)]
+        end = [min(k + n, m) for k, n, m in zip(begin, grid.chunk_shape, grid.shape, strict=True)]
+        inside = tuple(slice(b - a) for a, b in zip(begin, end, strict=True))
+        out[tuple(map(slice, begin, end))] = block[inside]
+    return out
+
+
+def copied(
+    objects: Objects, names: Mapping[int, str], message: bytes, stored: Values
+) -> Generator[Any, Any, inlined.Copied]:
+    """Return what the elements of a dataset stand for, in the form that is kept.
+
+    Parameters
+    ----------
+    objects : Objects
+        Of the file.
+    names : mapping
+        Path of each object of the file by address.
+    message : bytes
+        Datatype of the elements.
+    stored : array
+        The elements as stored, of dtype V.
+
+    Raises
+    ------
+    SourceError
+    UnsupportedError
+        If the values take more than `config.inline_bytes`, or have no such form.
+    Unknown
+        If only h5py can read them.
+    """
+    shape, rows = stored.shape, np.frombuffer(stored.tobytes(), np.uint8)
+    while kind(message) == ARRAY:
+        shape += dimensions(message)
+        message = base(message)
+    rows = rows.reshape(math.prod(shape), size(message))
+    reader = _Reader(objects, names)
+    if is_text(message):
+        return inlined.texts((yield from reader.texts(rows)), shape)
+    numbers = inlined.sequence(decoded(message))
+    if numbers is not None and memory(base(message)).same:
+        parts = yield from reader.parts(rows, numbers.itemsize)
+        return inlined.sequences(parts, shape, numbers)
+    values = yield from reader.read(message, rows, 0)
+    return inlined.encoded(decoded(message), values.reshape(shape), None, names)
+
+
+def read_texts(objects: Objects, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[bytes]]:
+    """Return strings of variable length, given as stored: one in each row of bytes."""
+    return (yield from _Reader(objects, {}).texts(rows))
+
+
+class _Reader:
+    """Makes of rows of bytes, each an element, what h5py would; references become paths."""
+
+    def __init__(self, objects: Objects, names: Mapping[int, str]) -> None:
+        self.objects = objects
+        self.heap = objects.heap
+        self.names = names
+
+    def read(
+        self, message: bytes, rows: NDArray[np.uint8], depth: int
+    ) -> Generator[Any, Any, Values]:
+        """Return the values of a datatype, one in each row of bytes."""
+        if depth > _MAX_DEPTH:
+            raise UnsupportedError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
+        if kind(message) == ARRAY:
+            inner, dims = base(message), dimensions(message)
+            rows = rows.reshape(len(rows) * math.prod(dims), size(inner))
+            values = yield from self.read(inner, rows, depth + 1)
+            return values.reshape(-1, *dims, *values.shape[1:])
+        if kind(message) == COMPOUND and not is_flat(decoded(message)):
+            return (yield from self._compound(message, rows, depth))
+        if is_text(message):
+            return _objects((yield from self.texts(rows)))
+        if kind(message) == SEQUENCE:
+            return (yield from self._sequences(base(message), rows, depth))
+        if kind(message) == REFERENCE and message[1] & 15 == _TO_REGIONS:
+            return _objects((yield from self._regions(rows)))
+        if kind(message) == REFERENCE:
+            return self._paths(message, rows)
+        return _flat(message, rows)
+
+    def parts(self, rows: NDArray[np.uint8], width: int) -> Generator[Any, Any, list[bytes]]:
+        """Return the bytes that elements of variable length point to.
+
+        Parameters
+        ----------
+        rows : array
+            Length, address of a collection and index of an object in it.
+        width : int
+            Bytes that the length counts by.
+        """
+        superblock = self.heap.superblock
+        wide = superblock.address_size
+        if rows.shape[1] != 8 + wide:
+            raise SourceError(f"elements of variable length have {rows.shape[1]} bytes")
+        length = _column(rows, 0, 4).astype(np.int64)
+        address, index = _column(rows, 4, wide), _column(rows, 4 + wide, 4)
+        there = (length > 0) & (address > 0) & (address != superblock.undefined)
+        length = np.where(there, length * width, 0)
+        # Elements may point to the same place: what is small in the file may be large here.
+        inlined.check_size(int(length.sum()) + 4 * len(rows))
+        found = yield from self.heap.get_all(
+            address[there].astype(np.uint64), index[there], length[there]
+        )
+        if len(found) == len(rows):
+            return found
+        parts = [b""] * len(rows)
+        for k, part in zip(np.flatnonzero(there).tolist(), found, strict=True):
+            parts[k] = part
+        return parts
+
+    def texts(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[bytes]]:
+        """Return strings of variable length, which end before the first NUL."""
+        parts = yield from self.parts(rows, 1)
+        if b"\0" in b"".join(parts):
+            parts = [part.split(b"\0", 1)[0] for part in parts]
+        return parts
+
+    def _sequences(
+        self, message: bytes, rows: NDArray[np.uint8], depth: int
+    ) -> Generator[Any, Any, Values]:
+        width = size(message)
+        parts = yield from self.parts(rows, width)
+        ends = np.cumsum([len(part) // width for part in parts], dtype=np.int64)
+        whole = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
+        values = yield from self.read(message, whole, depth + 1)
+        return _objects(np.split(values, ends[:-1]) if len(ends) else [])
+
+    def _compound(
+        self, message: bytes, rows: NDArray[np.uint8], depth: int
+    ) -> Generator[Any, Any, Values]:
+        fields, dtype = [], []
+        names = decoded(message).dtype.names
+        for name, (offset, member) in zip(names, members(message), strict=True):
+            raw = np.ascontiguousarray(rows[:, offset : offset + size(member)])
+            field = yield from self.read(member, raw, depth + 1)
+            fields.append((name, field))
+            dtype.append((name, field.dtype, field.shape[1:]))
+        out = np.zeros(len(rows), np.dtype(dtype))
+        for name, field in fields:
+            out[name] = field
+        return out
+
+    def _paths(self, message: bytes, rows: NDArray[np.uint8]) -> Values:
+        """Return the paths of what references point to, "" for those to nothing."""
+        if message[1] & 15 or rows.shape[1] != self.heap.superblock.address_size:
+            raise Unknown("references of another kind")
+        return _objects([self._path(at) for at in _column(rows, 0, rows.shape[1]).tolist()])
+
+    def _path(self, address: int) -> str:
+        if not address:
+            return ""
+        if address not in self.names:
+            raise Unknown("a reference to what no link leads to")
+        return f"/{self.names[address]}"
+
+    def _regions(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[str]]:
+        """Return what references to regions point to, as JSON."""
+        wide = self.heap.superblock.address_size
+        if rows.shape[1] != wide + 4:
+            raise Unknown("references of another kind")
+        distinct, which = np.unique(rows, axis=0, return_inverse=True)
+        there = _column(distinct, 0, wide) > 0
+        found = yield from self.heap.get_all(
+            _column(distinct, 0, wide)[there].astype(np.uint64), _column(distinct, wide, 4)[there]
+        )
+        texts = ["null"] * len(distinct)
+        for k, data in zip(np.flatnonzero(there).tolist(), found, strict=True):
+            texts[k] = self._region(data)
+        return [texts[k] for k in which.reshape(-1).tolist()]
+
+    def _region(self, data: bytes) -> str:
+        superblock = self.heap.superblock
+        address = superblock.address(data, 0)
+        path, extent = self._path(address), self.objects.extent(address)
+        if extent is None:
+            raise Unknown("a reference to a region of what is no dataset")
+        selection = data[superblock.address_size :]
+        space = regions.region(extent, selection, superblock.length_size)
+        return json.dumps(regions.described(path, space))
+
+
+def _flat(message: bytes, rows: NDArray[np.uint8]) -> Values:
+    how = memory(message)
+    base, inner = how.dtype.subdtype or (how.dtype, ())
+    values = how.values(rows.tobytes(), len(rows))
+    return values.view(base).reshape(len(rows), *inner)
+
+
+def _column(rows: NDArray[np.uint8], at: int, width: int) -> NDArray[Any]:
+    """Return little-endian numbers that lie in a column of bytes."""
+    return np.ascontiguousarray(rows[:, at : at + width]).view(f"<u{width}").reshape(len(rows))
+
+
+def _objects(items: list[Any]) -> Values:
+    out = np.empty(len(items), object)
+    for k, item in enumerate(items):  # at once, numpy would take sequences for axes
+        out[k] = item
+    return out

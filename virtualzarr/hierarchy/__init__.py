@@ -1,0 +1,1 @@
+"""Groups, and opening and creating the nodes of a Zarr hierarchy."""

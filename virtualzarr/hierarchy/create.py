@@ -1,0 +1,330 @@
+"""Making arrays in a store, and opening them with demands on what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Unpack
+
+import numpy as np
+
+from virtualzarr.array import Array, ChunkCache
+from virtualzarr.array.read.cache_policy import Caching, Recheck
+from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.metadata import ArrayMetadata, loads_json, normalize_path
+from virtualzarr.metadata.create import ArrayWishes, Wishes, differences, new_array
+from virtualzarr.models.known import models, spec_of
+from virtualzarr.models.node import NodeSpec
+from virtualzarr.nodes.documents import join, node_at, node_path, read_node, write_node
+from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.read_only import AssumedStore, read_only
+from virtualzarr.stores.renamed_document import RenamedDocument
+
+Mode = Literal["r", "r+", "a", "w", "w-"]
+MODES = ("r", "r+", "a", "w", "w-")
+
+
+@strict_keywords(ArrayWishes)
+def create_array(
+    store: Any,
+    *,
+    name: str | None = None,
+    data: Any = None,
+    overwrite: bool = False,
+    write_empty_chunks: bool = False,
+    fill_missing: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: ChunkCache | None = None,
+    recheck_cached_metadata: Recheck | None = None,
+    recheck_cached_data: Recheck | None = None,
+    metadata_key: str | None = None,
+    **wishes: Unpack[ArrayWishes],
+) -> Array:
+    """Make an array in a store.
+
+    Parameters
+    ----------
+    store : path, URL, mutable mapping or store
+    name : str, optional
+        Path within the store; groups above it that are not there are made. The root by default.
+    data : array-like, optional
+        What the array is filled with; it gives the shape and the data type.
+    overwrite : bool
+        Whether a node that is there already is deleted, with everything in it.
+    write_empty_chunks : bool
+        Whether the array returned stores chunks that hold nothing but the fill value.
+    fill_missing : bool
+        Whether the array returned reads missing chunks as the fill value, or fails.
+    storage_options : mapping, optional
+        For the file system of a URL.
+    cache, recheck_cached_metadata, recheck_cached_data
+        As for `open_array`, for the array returned.
+    metadata_key : str, optional
+        What the metadata document is called, instead of ``zarr.json``, or of v2's ``.zarray``. Only
+        who gives this name finds the array again: readers of Zarr, groups and consolidated
+        metadata do not.
+    shape : tuple of int, or int
+    dtype : dtype-like
+        Also a v3 data type; `str` and `bytes` have elements of any length. The byte order of a v3
+        array is little, whatever is given.
+    chunks : "auto", int, sequence, ChunkGrid
+        One edge for each axis, or for all; -1 or None is the whole axis, "auto" is chosen. A list
+        of edges along an axis makes chunks of different lengths: ``[[10, 20, 30], 512]``. False
+        is one chunk for everything. What is chosen is as in TensorStore: about 1024 * 1024
+        elements, as nearly a cube as the array allows; see `layout`.
+    shards : optional
+        The same for shards, which hold many chunks in one object; none by default. A mapping
+        with ``shape`` and ``index_location`` ("start" or "end") says both.
+    filters, serializer, compressors : codec, list of codecs, or "auto"
+        Codecs from array to array, from array to bytes, and from bytes to bytes. A codec is a
+        name, a mapping as in v2 or v3 documents, or an object of this package, zarr-python or
+        numcodecs. The default is to compress with zstd, level 0; None is no codec.
+    codecs : list of codecs, optional
+        All of them at once, instead of the three.
+    fill_value : optional
+        What elements never written are; zero by default, NaT for times. None is v2's null.
+    order : {"C", "F"}, optional
+        In which order elements are stored in chunks. For v3 "F" puts a transpose in.
+    zarr_format : {3, 2}
+    attributes : mapping, optional
+    dimension_names : sequence of str or None, optional
+    dimension_units : sequence of str, number, (number, str) or None, optional
+        What one step along each dimension is, such as ``"4 nm"``; kept as an attribute of that
+        name, as TensorStore does.
+    chunk_key_encoding : {"default", "v2"} or mapping, optional
+    dimension_separator : {"/", "."}, optional
+        What stands between the numbers in the keys of chunks.
+    layout : ChunkLayout or mapping, optional
+        Further wishes for chunks: `grids.ChunkLayout`. Different read and write chunks put a
+        sharding codec in, an inner order a transpose.
+
+    Returns
+    -------
+    Array
+
+    Raises
+    ------
+    NodeExistsError
+        There is a node already.
+    MetadataError, UnsupportedError, CodecError
+        What is asked for cannot be had; the message names the argument.
+    AccessError
+        The store can only be read.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> vz.create_array({}, name="a/b", shape=(1000, 2000, 3000), dtype="u2").chunks
+    (101, 101, 101)
+    >>> vz.create_array({}, shape=60, chunks=[[10, 20, 30]], dtype="f4").grid
+    RectilinearGrid(shape=(60,), chunk_shapes=[[10, 20, 30]])
+    """
+    target = open_store(store, storage_options)
+    if metadata_key is not None:
+        zarr_format = wishes.get("zarr_format") or 3
+        target = _renamed(target, normalize_path(name or ""), metadata_key, zarr_format)
+    caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
+    if data is not None:
+        data = _of_data(data, wishes)
+    spec = spec_of(new_array(Wishes.of(wishes)))
+    path = node_path(name or "", spec.zarr_format)
+    if not overwrite:
+        _check_shared(target, path)
+    try:
+        write_node(target, path, spec, overwrite=overwrite)
+    except (MetadataError, NodeExistsError) as error:
+        error.at(file=target.uri, variable=path or "/")
+        raise
+    # As it is read back: what is returned is what others will open.
+    array = _stored(read_node(target, path, spec.zarr_format), target, path)
+    array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
+    array.caching = caching
+    if data is not None:
+        array[...] = data
+    return array
+
+
+def _renamed(store: Store, path: str, metadata_key: str, zarr_format: int | None) -> Store:
+    """Return a store in which the metadata document of one array has its usual name."""
+    if zarr_format is None:
+        data = store.get(join(path, metadata_key))
+        document = None if data is None else loads_json(data)
+        is_v2 = isinstance(document, Mapping) and document.get("zarr_format") == 2
+        zarr_format = 2 if is_v2 else 3
+    return RenamedDocument(store, path, metadata_key, zarr_format)
+
+
+def _check_shared(store: Store, path: str) -> None:
+    """Refuse a second array in a folder, whose chunks would have the keys of the first."""
+    if isinstance(store, RenamedDocument) and node_at(store.store, path) is not None:
+        raise NodeExistsError(
+            "there is a node whose metadata have the usual name; overwrite=True replaces it",
+            file=store.uri,
+            variable=path or "/",
+        )
+
+
+def _of_data(data: Any, wishes: ArrayWishes) -> Any:
+    """Take shape and data type from the data, where they are not given."""
+    data = data if isinstance(data, Array) else np.asarray(data)
+    if wishes.get("shape") is None:
+        wishes["shape"] = data.shape
+    if wishes.get("dtype") is None:
+        wishes["dtype"] = data.dtype
+    return data
+
+
+@strict_keywords(ArrayWishes)
+def open_array(
+    store: Any,
+    path: str = "",
+    *,
+    mode: Mode | None = None,
+    data: Any = None,
+    assume: bool | ArrayMetadata | Mapping[str, Any] = False,
+    assume_cached: bool = False,
+    write_empty_chunks: bool = False,
+    fill_missing: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: ChunkCache | None = None,
+    recheck_cached_metadata: Recheck | None = None,
+    recheck_cached_data: Recheck | None = None,
+    metadata_key: str | None = None,
+    **wishes: Unpack[ArrayWishes],
+) -> Array:
+    """Open an array, or make it, and see to it that it is as asked for.
+
+    Parameters
+    ----------
+    store : path, URL, mutable mapping or store
+    path : str
+    mode : {"r", "r+", "a", "w", "w-"}, optional
+        "r" reads what is there, "r+" also writes to it, "a" makes it where there is none, "w"
+        makes it anew, deleting what is there, "w-" makes it and fails where there is a node.
+        Default: "a", or "r" for stores that can only be read.
+    data : array-like, optional
+        As in `create_array`, where the array is made.
+    assume : bool, ArrayMetadata or mapping
+        Neither read nor write metadata, but assume that they are these (or a metadata document),
+        or what `create_array` would choose. Wrong assumptions read, and write, wrong data. The
+        array cannot be resized.
+    assume_cached : bool
+        Whether what is assumed stands for what is stored only until that is read: by `append` and
+        `resize`, which need it, by `refresh`, and as `recheck_cached_metadata` says.
+    write_empty_chunks, fill_missing, storage_options
+        As for `create_array`.
+    cache : ChunkCache, optional
+        Where decoded chunks are kept in memory, which may be shared by many arrays. The default is
+        the one of `config.chunk_cache_bytes`, which keeps nothing unless that is set.
+    recheck_cached_metadata : bool, "always", "open", "never" or float, optional
+        When a read or write looks first whether the stored metadata changed, as when another
+        process has resized the array: always (True), or if those known are older than so many
+        seconds; not with "open", as opening read them, nor with False or "never". Numbers from
+        10^9 on are times, in seconds since 1970: what was known before then is looked up. The
+        default is that of `config`, "open".
+    recheck_cached_data : bool, "always", "open", "never" or float, optional
+        The same for decoded chunks and for the indexes of shards: when a read looks whether the
+        file still is what it was. "open" does so for what was kept before the array was opened.
+        The default is that of `config`, True.
+    metadata_key : str, optional
+        What the metadata document is called; see `create_array`. Attributes of v2 are in
+        ``.zattrs`` all the same.
+    **wishes
+        The parameters of `create_array`. An array that is there must be as they say.
+
+    Raises
+    ------
+    NodeNotFoundError, NodeExistsError
+        There is no array, or there is one already, as the mode has it.
+    MismatchError
+        The array is not as asked for; the message has both values of whatever differs.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> store = {}
+    >>> a = vz.open_array(store, shape=(4, 6), dtype="i4")
+    >>> vz.open_array(store, shape=(4, 6), dtype="f4")
+    Traceback (most recent call last):
+    virtualzarr.errors.MismatchError: dtype: float32 is asked for, but it is int32 [file memory, \
+variable /]
+    """
+    target = open_store(store, storage_options)
+    mode = checked_mode(mode, target)
+    if metadata_key is not None:
+        zarr_format = wishes.get("zarr_format") or (3 if mode in ("w", "w-") else None)
+        target = _renamed(target, normalize_path(path), metadata_key, zarr_format)
+    # What is assumed is never looked up.
+    lasting = assume is not False and not assume_cached
+    metadata = False if lasting else recheck_cached_metadata
+    caching = Caching(cache, metadata, recheck_cached_data)
+    if assume is not False:
+        array = _assumed(target, path, mode, assume, wishes, lasting)
+    elif mode in ("w", "w-"):
+        array = create_array(target, name=path, data=data, overwrite=mode == "w", **wishes)
+    else:
+        array = _existing(target, path, mode, data, wishes)
+    array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
+    array.caching = caching
+    return array
+
+
+def _existing(store: Store, path: str, mode: Mode, data: Any, wishes: ArrayWishes) -> Array:
+    shown = read_only(store) if mode == "r" else store
+    place = normalize_path(path)
+    # Under another name than usual there is a document of one format only.
+    only = store.zarr_format if isinstance(store, RenamedDocument) else None
+    try:
+        spec = read_node(shown, place, only or wishes.get("zarr_format"))
+    except NodeNotFoundError:
+        if mode != "a":
+            raise
+        return create_array(store, name=path, data=data, **wishes)
+    return checked(_stored(spec, shown, place), store.uri, wishes)
+
+
+def _stored(spec: NodeSpec, store: Store, path: str) -> Array:
+    """Return the array of a model that was read."""
+    if not isinstance(spec.metadata, ArrayMetadata):
+        raise NodeNotFoundError(f"there is no array at {path!r}, but a group", file=store.uri)
+    return Array.stored(spec.metadata, store, path)
+
+
+def checked(array: Array, uri: str, wishes: ArrayWishes) -> Array:
+    """Return an array, if it is as asked for."""
+    if not wishes:
+        return array
+    wrong = differences(array.metadata, Wishes.of(wishes))
+    if wrong:
+        raise MismatchError("; ".join(wrong), file=uri, variable=array.path or "/")
+    return array
+
+
+def checked_mode(mode: Mode | None, store: Any) -> Mode:
+    """Return a mode, the default for None."""
+    if mode is None:
+        return "a" if getattr(store, "writable", False) else "r"
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    return mode
+
+
+def _assumed(
+    store: Store,
+    path: str,
+    mode: Mode,
+    assume: bool | ArrayMetadata | Mapping[str, Any],
+    wishes: ArrayWishes,
+    lasting: bool,
+) -> Array:
+    if mode in ("w", "w-"):
+        raise ValueError(f"assume: with mode {mode!r} the metadata are written, not assumed")
+    if isinstance(assume, Mapping):
+        assume = models(2 if assume.get("zarr_format") == 2 else 3)[0].from_json(assume).metadata
+    if isinstance(assume, bool):
+        metadata = new_array(Wishes.of(wishes))
+    else:
+        metadata = assume
+    place = node_path(path, metadata.zarr_format)
+    shown: Any = read_only(store) if mode == "r" else AssumedStore(store) if lasting else store
+    return checked(Array.stored(metadata, shown, place), store.uri, wishes)

@@ -1,0 +1,284 @@
+"""Stored nodes as users hold them: opened where they lie, and groups that are made there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from virtualzarr.array import Array
+from virtualzarr.errors import MetadataError, NodeNotFoundError, UnsupportedError
+from virtualzarr.hierarchy.create import Mode, checked_mode
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
+from virtualzarr.models.known import models
+from virtualzarr.nodes.documents import MARKERS, node_path, read_node, write_node
+from virtualzarr.nodes.replace_documents import PENDING, settle
+from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.access import Access
+from virtualzarr.stores.read_only import read_only
+
+T = TypeVar("T")
+
+
+def open_hierarchy(
+    store: Store,
+    path: str = "",
+    *,
+    zarr_format: int | None = None,
+    access: Access | None = None,
+    use_consolidated: bool | None = None,
+) -> Array | Group:
+    """Open the array or group under a path of a store, v3 before v2 if no format is asked for.
+
+    Parameters
+    ----------
+    store : Store
+    path : str
+    zarr_format : int, optional
+    access : Access, optional
+        Which files manifests in the store may refer to.
+    use_consolidated : bool, optional
+        Whether members of a group are what its consolidated metadata say, and not what the members'
+        own documents say. By default they are in stores that are only read: where there are
+        writers, they may not be up to date.
+
+    Raises
+    ------
+    NodeNotFoundError
+        If nothing is stored there.
+    MetadataError
+        If a document breaks its specification, or consolidated metadata are asked for that a group
+        does not have.
+    """
+    path = normalize_path(path)
+    metadata = read_node(store, path, zarr_format).metadata
+    if isinstance(metadata, ArrayMetadata):
+        return Array.stored(metadata, store, path, access)
+    writable = getattr(store, "writable", False)
+    if writable and PENDING in metadata.extra:
+        settle(store, path)
+    if use_consolidated is False or (use_consolidated is None and writable):
+        metadata = metadata.replace(consolidated=None)
+    elif use_consolidated and metadata.consolidated is None:
+        raise MetadataError(
+            "use_consolidated: the group has no consolidated metadata",
+            file=store.uri,
+            variable=path or "/",
+        )
+    return group_of(metadata, store, path, access, use_consolidated)
+
+
+def group_of(
+    metadata: GroupMetadata,
+    store: Store,
+    path: str,
+    access: Access | None = None,
+    use_consolidated: bool | None = None,
+) -> Group:
+    """Return the group that metadata describe, whose members lie below a path of a store."""
+    members = StoredMembers(store, path, metadata, access, use_consolidated)
+    return Group(metadata.attributes, members, path)
+
+
+class StoredMembers(Mapping[str, "Array | Group"]):
+    """The members of a stored group, read when they are asked for.
+
+    Attributes
+    ----------
+    store : Store
+    path : str
+    metadata : GroupMetadata
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        metadata: GroupMetadata,
+        access: Access | None = None,
+        use_consolidated: bool | None = None,
+    ) -> None:
+        self.store = store
+        self.path = path
+        self.metadata = metadata
+        self.access = access
+        # Those asked for are this group's: groups below need not have any of their own.
+        self._use_consolidated = None if use_consolidated else use_consolidated
+        self._names: list[str] | None = None
+
+    def _join(self, name: str) -> str:
+        return f"{self.path}/{name}" if self.path else name
+
+    def __getitem__(self, name: str) -> Array | Group:
+        path = self._join(name)
+        everything = self.metadata.consolidated
+        if everything is None:
+            how: dict[str, Any] = {
+                "access": self.access,
+                "use_consolidated": self._use_consolidated,
+            }
+            try:
+                return open_hierarchy(
+                    self.store, path, zarr_format=self.metadata.zarr_format, **how
+                )
+            except NodeNotFoundError:
+                return open_hierarchy(self.store, path, **how)
+        if name in everything.refused:
+            raise everything.refused[name].with_traceback(None)
+        metadata = everything.nodes.get(name)
+        if isinstance(metadata, ArrayMetadata):
+            return Array.stored(metadata, self.store, path, self.access)
+        if metadata is None and name not in self._listed():
+            raise KeyError(name)
+        group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)
+        below = Consolidated(_below(everything.nodes, name), _below(everything.refused, name))
+        group = group.replace(consolidated=below)
+        return group_of(group, self.store, path, self.access, self._use_consolidated)
+
+    def _listed(self) -> list[str]:
+        # Where there are writers, names may come and go.
+        if self._names is None or getattr(self.store, "writable", False):
+            everything = self.metadata.consolidated
+            if everything is not None:
+                paths = [*everything.nodes, *everything.refused]
+                self._names = sorted({path.split("/", 1)[0] for path in paths if path})
+            else:
+                self._names = self._found()
+        return self._names
+
+    def _found(self) -> list[str]:
+        """Return the names below which the store has nodes.
+
+        Raises
+        ------
+        UnsupportedError
+            The store cannot list: not even the group's own document is in the listing.
+        """
+        listed = list(self.store.list_dir(self.path))
+        names = [name for name in listed if name not in MARKERS and self._is_node(name)]
+        if not names and not set(MARKERS) & {*listed}:
+            raise UnsupportedError(
+                "the server does not list what the group holds; name the members, "
+                "or consolidate the metadata",
+                file=self.store.uri,
+                variable=self.path or "/",
+            )
+        return names
+
+    def _is_node(self, name: str) -> bool:
+        keys = (f"{self._join(name)}/{marker}" for marker in MARKERS)
+        return any(self.store.get(key) is not None for key in keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed())
+
+    def __len__(self) -> int:
+        return len(self._listed())
+
+
+def _below(nodes: Mapping[str, T], name: str) -> dict[str, T]:
+    """Return the nodes below a name, by their paths from there."""
+    start = f"{name}/"
+    return {path[len(start) :]: node for path, node in nodes.items() if path.startswith(start)}
+
+
+@strict_keywords()
+def create_group(
+    store: Any,
+    *,
+    path: str | None = None,
+    zarr_format: int | None = None,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Make a group in a store.
+
+    Parameters
+    ----------
+    store : path, URL, mutable mapping or store
+    path : str, optional
+        Path within the store; groups above it that are not there are made. The root by default.
+    zarr_format : {3, 2}
+    overwrite : bool
+        Whether a node that is there already is deleted, with everything in it.
+    attributes : mapping, optional
+    storage_options : mapping, optional
+        For the file system of a URL.
+
+    Raises
+    ------
+    NodeExistsError
+        There is a node already.
+    AccessError
+        The store can only be read.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> vz.create_group({}, path="a/b", attributes={"title": "weather"})
+    <Group a/b: 0 members>
+    """
+    target = open_store(store, storage_options)
+    spec = models(zarr_format or 3)[1](attributes=attributes or {})
+    place = node_path(path or "", spec.zarr_format)
+    write_node(target, place, spec, overwrite=overwrite)
+    return group_of(spec.metadata, target, place)
+
+
+@strict_keywords()
+def open_group(
+    store: Any,
+    path: str = "",
+    *,
+    mode: Mode | None = None,
+    zarr_format: int | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    use_consolidated: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Group:
+    """Open a group, or make it.
+
+    Parameters
+    ----------
+    store, path, mode, zarr_format, storage_options
+        As for `open_array`.
+    attributes : mapping, optional
+        Attributes of a group that is made.
+    use_consolidated : bool, optional
+        As for `open`.
+
+    Raises
+    ------
+    NodeNotFoundError, NodeExistsError
+        There is no group, or there is a node already, as the mode has it.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> vz.open_group({})
+    <Group: 0 members>
+    """
+    target = open_store(store, storage_options)
+    mode = checked_mode(mode, target)
+    if mode not in ("w", "w-"):
+        shown = read_only(target) if mode == "r" else target
+        try:
+            node = open_hierarchy(
+                shown, path, zarr_format=zarr_format, use_consolidated=use_consolidated
+            )
+        except NodeNotFoundError:
+            if mode != "a":
+                raise
+        else:
+            if isinstance(node, Group):
+                return node
+            raise NodeNotFoundError(f"there is no group at {path!r}, but an array", file=target.uri)
+    return create_group(
+        target,
+        path=path,
+        zarr_format=zarr_format,
+        attributes=attributes,
+        overwrite=mode == "w",
+    )

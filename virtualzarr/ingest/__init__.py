@@ -1,0 +1,1 @@
+"""Files found, their formats detected, scanned and joined into one group."""

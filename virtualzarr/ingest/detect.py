@@ -1,0 +1,189 @@
+"""Which format a file has: by its first bytes, then by its name."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.registry import FORMATS, ZSTD, Format, known, named, plugins
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.limits import out_of_memory
+from virtualzarr.references.icechunk.repository import is_repository
+from virtualzarr.references.kerchunk.read_parquet import is_folder
+from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
+
+HEAD_BYTES = 4096
+_ZIP = b"PK\x03\x04"
+
+
+def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> str:
+    """Tell the format of a file or directory: by its content, or else by its name.
+
+    Returns
+    -------
+    str
+        The name of the format.
+
+    Raises
+    ------
+    SourceError
+        If there is nothing to read.
+    UnsupportedError
+        If no format fits; the message says what was tried.
+
+    Examples
+    --------
+    >>> Path("empty.nc").write_bytes(b"CDF\\1" + bytes(28))
+    32
+    >>> detect("empty.nc")
+    'netcdf3'
+    """
+    uri = resolve_uri(path_or_url)
+    if is_folder(uri):
+        return "kerchunk"
+    if is_repository(uri):
+        return "icechunk"
+    if _is_zarr(uri, storage_options):
+        return "zarr"
+    head, name = _head(uri, storage_options), _file_name(uri)
+    found = _by_content(head, FORMATS) or _by_content(head, plugins()) or _by_name(name, known())
+    if found is None and head.startswith(ZSTD) and name.endswith((".json.zst", ".json.zstd")):
+        found = "kerchunk"  # of which the first block does not end that soon
+    if found is not None:
+        return found
+    formats = known()
+    called = [each for each in formats if name.endswith(formats[each].extensions)]
+    hint = f", though its name is that of {' or '.join(called)}" if called else ""
+    folder = _folder_in_zip(uri) if head.startswith(_ZIP) and not is_url(uri) else None
+    if folder is not None:
+        hint = f"; Zarr metadata are in the archive, though: open zip://{folder}::{uri}"
+    raise UnsupportedError(
+        f"the first bytes, {bytes(head[:8])!r}, are of no known format{hint} "
+        f"(tried {', '.join(formats)}); force one with format=",
+        file=uri,
+    )
+
+
+def _by_content(head: bytes, formats: Mapping[str, Format]) -> str | None:
+    for name, each in formats.items():
+        if each.matches is not None and each.matches(head):
+            return name
+    return None
+
+
+def _by_name(file: str, formats: Mapping[str, Format]) -> str | None:
+    """Go by the name of a file, if its content cannot say what it is.
+
+    What begins otherwise than it must is no such file, whatever it is called.
+    """
+    for name, each in formats.items():
+        if each.matches is None and file.endswith(each.extensions):
+            return name
+    return None
+
+
+def _file_name(uri: str) -> str:
+    """Return what a file is called, in lower case, without the query of a URL."""
+    return (uri.split("?")[0] if is_url(uri) else uri).rstrip("/").lower()
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    format: str | None = None,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> Group:
+    """Scan one file into a group of arrays whose chunks lie in that file.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+    format : str, optional
+        By default it is detected.
+    on_error : {"raise", "warn"}
+        What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
+        note it in the group's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+    allowed : str or iterable of str, optional
+        Places that a reference file may reach, or an HDF5 file that has values in other files, or
+        links to them: folders, or URLs up to a ``/``. By default, HDF5 reaches files beside it and
+        in folders there; other formats always.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        There is no such file, or it is truncated or damaged.
+    UnsupportedError
+        The format, or a variable, is not supported.
+
+    Examples
+    --------
+    >>> scan("notes.txt", format="notes")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    virtualzarr.errors.UnsupportedError: no format is called 'notes'; there are hdf5, netcdf3, ...
+    """
+    if on_error not in ("raise", "warn"):
+        raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+    name = format or detect(path_or_url, storage_options)
+    scanner: Any = named(name).load()
+    limits = {"allowed": allowed} if name in ("kerchunk", "icechunk", "hdf5", "dmrpp") else {}
+    started = time.perf_counter()
+    try:
+        group: Group = scanner(
+            path_or_url, on_error=on_error, storage_options=storage_options, **limits
+        )
+    except MemoryError as error:
+        if isinstance(error, VirtualZarrError):
+            raise
+        raise out_of_memory(error, file=str(path_or_url)) from error
+    log = logging.getLogger(f"virtualzarr.formats.{name}")
+    log.debug("scanned %s in %.3f s", path_or_url, time.perf_counter() - started)
+    return group
+
+
+def _is_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> bool:
+    from virtualzarr.formats.zarr import is_hierarchy
+    from virtualzarr.stores import open_store
+
+    # A file's own content decides; asking a server for keys below it would only cost requests.
+    if is_url(uri) and any(_file_name(uri).endswith(each.extensions) for each in FORMATS.values()):
+        return False
+    return is_hierarchy(open_store(uri, storage_options))
+
+
+def _folder_in_zip(path: str) -> str | None:
+    """Return the one folder at the top of an archive, if it holds Zarr metadata."""
+    from virtualzarr.nodes.documents import MARKERS
+    from virtualzarr.stores import ZipStore
+
+    try:
+        store = ZipStore(path)
+    except SourceError:  # it only begins like an archive
+        return None
+    folders = [*store.list_dir("")]
+    if len(folders) == 1 and any(store.file(f"{folders[0]}/{name}") for name in MARKERS):
+        return folders[0]
+    return None
+
+
+def _head(uri: str, storage_options: Mapping[str, Any] | None) -> bytes:
+    if not is_url(uri) and Path(uri).is_dir():
+        raise UnsupportedError(
+            "the directory holds no Zarr metadata, no Icechunk repository and no references in "
+            "Parquet; give the files in it, or a pattern",
+            file=uri,
+        )
+    size = file_facts(uri, storage_options).size
+    file = RemoteFile(uri, storage_options) if is_url(uri) else LocalFile(uri)
+    return bytes(file.read(0, HEAD_BYTES if size is None else min(size, HEAD_BYTES)))

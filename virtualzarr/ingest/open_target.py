@@ -1,0 +1,242 @@
+"""Opening anything this package can read, and hierarchies to write to."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Unpack, overload
+
+from virtualzarr.array import Array, ChunkCache
+from virtualzarr.array.fields import FieldView
+from virtualzarr.array.read.cache_policy import Caching, Recheck
+from virtualzarr.errors import NodeNotFoundError, UnsupportedError
+from virtualzarr.hierarchy.create import Mode, checked, checked_mode, open_array
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.open_node import open_group, open_hierarchy
+from virtualzarr.ingest.detect import detect, scan
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.metadata.create import ArrayWishes
+from virtualzarr.references.native.relative_uris import access_of
+from virtualzarr.stores import open_store
+from virtualzarr.stores.files import is_url
+from virtualzarr.stores.read_only import read_only
+from virtualzarr.virtual.element_bytes import element_bytes
+
+_log = logging.getLogger(__name__)
+
+
+@overload
+def open(
+    target: Any,
+    path: str = "",
+    *,
+    mode: Mode = "r",
+    format: str | None = None,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    cache: ChunkCache | None = None,
+    recheck_cached_metadata: Recheck | None = None,
+    recheck_cached_data: Recheck | None = None,
+    use_consolidated: bool | None = None,
+    metadata_key: str | None = None,
+    open_as_void: Literal[False] = False,
+    **wishes: Unpack[ArrayWishes],
+) -> Array | Group: ...
+@overload
+def open(
+    target: Any, path: str = "", *, open_as_void: Literal[True], **options: Any
+) -> FieldView: ...
+@strict_keywords(ArrayWishes)  # type: ignore[misc]  # which keywords there are is in the first
+def open(
+    target: Any,
+    path: str = "",
+    *,
+    mode: Mode = "r",
+    format: str | None = None,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    cache: ChunkCache | None = None,
+    recheck_cached_metadata: Recheck | None = None,
+    recheck_cached_data: Recheck | None = None,
+    use_consolidated: bool | None = None,
+    metadata_key: str | None = None,
+    open_as_void: bool = False,
+    **wishes: Unpack[ArrayWishes],
+) -> Array | Group | FieldView:
+    """Open an array or group: a Zarr hierarchy, a reference file, or any format that scans.
+
+    Parameters
+    ----------
+    target : path, URL, mapping or store
+        A mapping is either a store's keys and bytes, or the content of a reference file.
+    path : str
+        Which node of the hierarchy; the root by default.
+    mode : {"r", "r+", "a", "w", "w-"}
+        As for `open_array`. Only Zarr hierarchies can be written to. Where a node is made, it is
+        an array if a shape is given, else a group.
+    format, on_error, storage_options
+        As for `virtualize`.
+    allowed : str or iterable of str, optional
+        Places that references may reach, in a reference file or in manifests of a Zarr hierarchy,
+        and where the other files may be that an HDF5 file has values in or links to: folders, or
+        URLs up to a ``/``.
+    cache, recheck_cached_metadata, recheck_cached_data
+        As for `open_array`; of a group, for all arrays in it.
+    use_consolidated : bool, optional
+        Whether the members of a stored group are what its consolidated metadata say, where they and
+        the members' own documents disagree. True asks for them, False never looks at them. By
+        default they are believed, as zarr-python does, with the mode "r"; where there may be
+        writers, the members' own documents count.
+    metadata_key : str, optional
+        As for `open_array`: of a stored Zarr array only.
+    open_as_void : bool
+        Whether to give the bytes of an array's elements as they are stored, whatever the data type:
+        a `FieldView` of uint8 with one more axis, of as many bytes as an element has.
+    **wishes
+        The parameters of `create_array`: what an array must be, or is made as.
+
+    Returns
+    -------
+    Array, Group or FieldView
+
+    Raises
+    ------
+    NodeNotFoundError, NodeExistsError
+        Nothing is stored under the path, or something is, as the mode has it.
+    MismatchError
+        What is there is not as asked for; the message has both values of whatever differs.
+    UnsupportedError
+        The file is of a format that can only be read. `open_as_void`: elements have no fixed number
+        of bytes, or a codec makes something else of them.
+
+    Examples
+    --------
+    >>> group = open({"zarr.json": b'{"zarr_format": 3, "node_type": "group"}'})
+    >>> group
+    <Group: 0 members>
+    """
+    checked_mode(mode, target)
+    caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
+    if format is None:
+        zarr = metadata_key is not None
+        format = "zarr" if zarr else _format_of(target, mode, storage_options)
+    if isinstance(target, str | os.PathLike):
+        _log.debug("opening %s as %s, mode %s", target, format, mode)
+    node: Array | Group
+    if format != "zarr":
+        _check_file_options(target, use_consolidated, metadata_key)
+        node = _open_file(target, path, mode, format, on_error, storage_options, allowed)
+        _check_node(node, str(target), wishes)
+    elif metadata_key is None:
+        node = _open_zarr(target, path, mode, storage_options, allowed, use_consolidated, wishes)
+    else:
+        store = open_store(target, storage_options)
+        node = open_array(store, path, mode=mode, metadata_key=metadata_key, **wishes)
+    node.caching = caching
+    return _element_bytes(node, target) if open_as_void else node
+
+
+def _element_bytes(node: Array | Group, target: Any) -> FieldView:
+    if isinstance(node, Group):
+        raise NodeNotFoundError(
+            f"there is no array at {node.path!r}, but a group: it has no elements",
+            file=str(target),
+        )
+    return element_bytes(node)
+
+
+def _check_file_options(
+    target: Any, use_consolidated: bool | None, metadata_key: str | None
+) -> None:
+    """Refuse options that only stored Zarr hierarchies have."""
+    if use_consolidated is not None:
+        raise UnsupportedError(
+            "use_consolidated: only stored Zarr hierarchies have consolidated metadata",
+            file=str(target),
+        )
+    if metadata_key is not None:
+        raise UnsupportedError(
+            "metadata_key: only stored Zarr arrays have metadata documents", file=str(target)
+        )
+
+
+def _open_file(
+    target: Any,
+    path: str,
+    mode: Mode,
+    format: str,
+    on_error: str,
+    storage_options: Mapping[str, Any] | None,
+    allowed: str | Iterable[str] | None,
+) -> Array | Group:
+    if mode != "r":
+        raise UnsupportedError(
+            f"files of the format {format} can only be read; publish them, or copy them to Zarr",
+            file=str(target),
+        )
+    options: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
+    group = scan(target, format=format, on_error=on_error, **options)
+    return group[path] if path.strip("/") else group
+
+
+def _check_node(node: Array | Group, uri: str, wishes: ArrayWishes) -> None:
+    """Refuse a node that is not as asked for."""
+    if isinstance(node, Array):
+        checked(node, uri, wishes)
+        return
+    # Of a group they say what it is made with, as of an array that is not there.
+    asked = [name for name in wishes if name not in ("zarr_format", "attributes")]
+    if any(wishes[name] is not None for name in asked):  # type: ignore[literal-required]
+        raise NodeNotFoundError(
+            f"there is no array at {node.path!r}, but a group: it has no {asked[0]}", file=uri
+        )
+
+
+def _format_of(target: Any, mode: str, storage_options: Mapping[str, Any] | None) -> str:
+    if isinstance(target, str) or hasattr(target, "__fspath__"):
+        name = os.fspath(target)
+        if mode in ("a", "w", "w-") and (is_url(name) or not os.path.isfile(name)):
+            return "zarr"  # there may be nothing yet
+        return detect(target, storage_options)
+    is_refs = isinstance(target, Mapping) and not all(
+        isinstance(value, (bytes, bytearray, memoryview)) for value in target.values()
+    )
+    return "kerchunk" if is_refs else "zarr"
+
+
+def _open_zarr(
+    target: Any,
+    path: str,
+    mode: Mode,
+    storage_options: Mapping[str, Any] | None,
+    allowed: str | Iterable[str] | None,
+    use_consolidated: bool | None,
+    wishes: ArrayWishes,
+) -> Array | Group:
+    store = open_store(target, storage_options)
+    access = access_of(store, allowed, storage_options)
+    zarr_format = wishes.get("zarr_format")
+    if mode in ("r", "r+", "a"):
+        shown = read_only(store) if mode == "r" else store
+        try:
+            node = open_hierarchy(
+                shown,
+                path,
+                zarr_format=zarr_format,
+                access=access,
+                use_consolidated=use_consolidated,
+            )
+        except NodeNotFoundError:
+            if mode != "a":
+                raise
+        else:
+            _check_node(node, store.uri, wishes)
+            return node
+    if wishes.get("shape") is not None:
+        return open_array(store, path, mode=mode, **wishes)
+    return open_group(
+        store, path, mode=mode, zarr_format=zarr_format, attributes=wishes.get("attributes")
+    )

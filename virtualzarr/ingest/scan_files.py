@@ -1,0 +1,201 @@
+"""Files found by paths and patterns, and scanned one after another or side by side."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from virtualzarr.config import config
+from virtualzarr.errors import (
+    RefusedWarning,
+    SourceNotFoundError,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.detect import scan
+from virtualzarr.stores.files import Connection, is_url
+
+_log = logging.getLogger(__name__)
+
+# Files are sent to other processes in about this many messages, or this many files in each.
+_MESSAGES = 200
+_AT_ONCE = 16
+
+PROGRESS_FROM = 10
+"""A progress bar is shown for this many files and more."""
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the files that paths and patterns name.
+
+    Raises
+    ------
+    SourceError
+        A pattern finds nothing, or there are no paths.
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    if isinstance(paths, Mapping):
+        raise TypeError(f"give paths, not a {type(paths).__name__}; concat() joins what is open")
+    files = [file for path in paths for file in _matches(os.fspath(path), storage_options)]
+    if not files:
+        raise SourceNotFoundError("no paths were given")
+    return files
+
+
+def _matches(path: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    if not _is_pattern(path):
+        return [path]
+    if is_url(path):
+        found = _remote_matches(path, storage_options)
+    else:
+        import glob
+
+        found = glob.glob(path, recursive=True)
+    if not found:
+        raise SourceNotFoundError("no file matches the pattern", file=path)
+    return sorted(found, key=natural_key)
+
+
+def _is_pattern(path: str) -> bool:
+    """Whether a path is a pattern, and not a file with odd characters in its name."""
+    if is_url(path):
+        # A question mark begins a query, and brackets are found in those.
+        return "*" in path
+    return any(char in path for char in "*?[") and not os.path.lexists(path)
+
+
+def _remote_matches(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    if "::" in url:
+        raise UnsupportedError("a pattern in a chained URL; list the URLs instead", file=url)
+    connection = Connection(url, storage_options)
+    return [connection.url_of(path) for path in connection.find(connection.path, url)]
+
+
+def natural_key(path: str) -> list[str | int]:
+    """Return a key that sorts numbers within names by value.
+
+    Examples
+    --------
+    >>> sorted(["day10.nc", "day2.nc"], key=natural_key)
+    ['day2.nc', 'day10.nc']
+    """
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
+
+
+def scan_files(
+    files: Sequence[str],
+    format: str | None,
+    on_error: str,
+    parallel: Any,
+    storage_options: Mapping[str, Any] | None,
+    progress: bool | None,
+) -> list[Group]:
+    """Return the group of each file."""
+    options = {"format": format, "on_error": on_error, "storage_options": storage_options}
+    groups = []
+    for group in scan_each(files, parallel, progress, **options):
+        if isinstance(group, VirtualZarrError):
+            raise group
+        groups.append(group)
+    return groups
+
+
+def scan_each(
+    files: Sequence[str], parallel: Any, progress: bool | None, **options: Any
+) -> Iterator[Group | VirtualZarrError]:
+    """Yield the group of each file in order, or what is wrong with the file.
+
+    Parameters
+    ----------
+    parallel : concurrent.futures.Executor or dask.distributed.Client or None
+    progress : bool or None
+    **options
+        Of `virtualzarr.virtualize`.
+    """
+    if hasattr(parallel, "get_executor"):  # a client of dask
+        parallel = parallel.get_executor()
+    if parallel is None:
+        groups: Iterable[Any] = map(partial(_scan_one, **options), files)
+    else:
+        groups = _side_by_side(files, parallel, options)
+    if progress is None:
+        progress = len(files) >= PROGRESS_FROM and sys.stderr.isatty()
+    if progress:
+        from tqdm import tqdm
+
+        groups = tqdm(groups, total=len(files), unit="file", desc="virtualize")
+    started = time.perf_counter()
+    yield from groups
+    _log.info("scanned %d files in %.1f s", len(files), time.perf_counter() - started)
+
+
+def _side_by_side(
+    files: Sequence[str], executor: Any, options: dict[str, Any]
+) -> Iterator[Group | VirtualZarrError]:
+    """Scan some files at a time elsewhere: a message for each would cost as much as its scan.
+
+    Their warnings are given here, and the settings of this process hold there.
+    """
+    size = min(max(len(files) // _MESSAGES, 1), _AT_ONCE)
+    if isinstance(executor, ThreadPoolExecutor):
+        size = 1
+    settings = {name: value for name, value in vars(config).items() if name != "threads"}
+    work = partial(_scan_some, home=os.getpid(), settings=settings, options=options)
+    batches = [files[k : k + size] for k in range(0, len(files), size)]
+    for found, complaints in executor.map(work, batches):
+        for message, category in complaints:
+            warnings.warn(message, category, stacklevel=5)
+        yield from found
+
+
+Complaints = list[tuple[str, type[Warning]]]
+
+
+def _scan_some(
+    files: Sequence[str], home: int, settings: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[list[Group | VirtualZarrError], Complaints]:
+    """Scan files in whatever process this is; return what the first one, `home`, is to warn of."""
+    if os.getpid() == home:
+        return [_scan_one(file, **options) for file in files], []
+    vars(config).update(settings)
+    if threading.current_thread() is not threading.main_thread():
+        # Only one thread of a process can listen to its warnings.
+        found = [_scan_one(file, **options) for file in files]
+        return found, [item for file, one in zip(files, found, strict=True)
+                       for item in _refusals(file, one)]  # fmt: skip
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [_scan_one(file, **options) for file in files]
+    return found, [(str(item.message), item.category) for item in caught]
+
+
+def _refusals(file: str, group: Group | VirtualZarrError) -> Complaints:
+    refused = group.refused if isinstance(group, Group) else {}
+    return [
+        (f"could not be virtualized: {why} [file {file}, variable {path}]", RefusedWarning)
+        for path, why in refused.items()
+    ]
+
+
+def _scan_one(file: str, **options: Any) -> Group | VirtualZarrError:
+    """Scan one file; whatever goes wrong, the error names the file."""
+    try:
+        return scan(file, **options)
+    except VirtualZarrError as error:
+        return error.at(file=file)
+    except Exception as error:
+        error.add_note(f"while scanning {file}")
+        raise

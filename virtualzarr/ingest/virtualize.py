@@ -1,0 +1,318 @@
+"""Files become one group of arrays: found, scanned, and joined."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Unpack
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.combine.api import concat_labelled, has_dimension, stack_labelled
+from virtualzarr.combine.by_coords import combine_labelled
+from virtualzarr.combine.coordinates import Coordinate, coordinate_array, values_of
+from virtualzarr.combine.error_report import Labels, Problems
+from virtualzarr.combine.options import CombineOptions, Options
+from virtualzarr.errors import MismatchError, RefusedWarning, VirtualZarrError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.scan_files import Paths, find_files, scan_each
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.metadata.dimension_names import real_name
+
+BAD_FILES = ("raise", "skip", "fill")
+_NEAR = 0.7
+"""How alike a name of a dimension and a misspelt one are, as `difflib` counts."""
+
+Tree = int | list["Tree"]
+"""Numbers of inputs, in lists within lists for several dimensions."""
+
+
+@strict_keywords(CombineOptions)
+def virtualize(
+    paths: Paths | Iterable[Any],
+    concat_dim: str | int | Sequence[str] | None = None,
+    *,
+    combine: str = "nested",
+    coordinate: Coordinate | None = None,
+    drop_variables: str | Collection[str] = (),
+    preprocess: Callable[[Group], Group] | None = None,
+    format: str | None = None,
+    on_error: str = "raise",
+    bad_files: str = "raise",
+    parallel: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    progress: bool | None = None,
+    **options: Unpack[CombineOptions],
+) -> Group:
+    """Open files as one group of arrays whose chunks lie in those files. Nothing is copied.
+
+    Parameters
+    ----------
+    paths : path, URL, or several of them
+        Each may be a pattern with ``*``. Files that a pattern finds are sorted as people do
+        (``day2`` before ``day10``); otherwise the order given is kept. For several dimensions,
+        lists of lists, the outermost along the first of them.
+    concat_dim : str or int, or sequence of str, optional
+        The dimension along which files are joined; needed for more than one, unless `combine` is
+        "by_coords". If no variable has it, it is a new one: files are stacked; a name that is
+        nearly that of a dimension must have coordinates (`coordinate`, or a variable of that
+        name in each file). An axis number joins variables whose axes have no names. See
+        `virtualzarr.concat` and `virtualzarr.stack`.
+    combine : {"nested", "by_coords"}
+        Whether files are joined in the order they are given, or in that of their coordinates, along
+        one dimension or several; see `virtualzarr.combine_by_coords`.
+    coordinate : sequence or callable, optional
+        Coordinates of a dimension that is new, one for each file: values, or what is called with
+        the path and the group of each file to give one, such as `virtualzarr.from_filename`.
+    drop_variables : str or collection of str
+        Paths of variables and groups to leave out.
+    preprocess : callable, optional
+        Called with the group of each file before they are joined, to return another: one whose
+        dimensions are called as in the other files (`Group.rename`), or that has fewer variables.
+    format : str, optional
+        What the files are; by default it is detected.
+    on_error : {"raise", "warn"}
+        What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
+        note it in the group's `refused`.
+    bad_files : {"raise", "skip", "fill"}
+        What to do about a file that is not there or cannot be read: raise; warn, and leave it out;
+        warn, and put missing values in its place, as many as the file before it has (or the first
+        that can be read). What comes after a file that is left out moves up, so that its
+        coordinates had better be in the files.
+    parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+        Scans files side by side; by default one after another. Threads pay for remote files only.
+        Settings of this process (`virtualzarr.config`) hold in others, too, and what they warn of
+        is warned of here.
+    storage_options : mapping, optional
+        How fsspec opens URLs.
+    allowed : str or iterable of str, optional
+        Places that files may have values in, if they name other files: see `virtualzarr.open`.
+    progress : bool, optional
+        Whether to show a progress bar; by default for ten files and more, in a terminal.
+    **options
+        What is done about files that differ: `harmonize`, `combine_attrs`, `dtype`, `compat` and
+        `missing` as in `virtualzarr.concat`; `overlap` and `gaps` as in
+        `virtualzarr.combine_by_coords`.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    SourceError
+        A file is not there, or a pattern finds none.
+    UnsupportedError
+        A format, or a variable in it, is not supported.
+    MismatchError
+        Files differ in what must be equal; see `virtualzarr.concat`.
+    ValueError
+        There are several files and no `concat_dim`.
+
+    Examples
+    --------
+    >>> virtualize("archive/air-*.nc", concat_dim="time")  # doctest: +SKIP
+    <Group: 4 members>
+    >>> from virtualzarr import from_filename
+    >>> day = from_filename(r"(\\d{8})", "%Y%m%d")
+    >>> virtualize("archive/*.tif", "time", coordinate=day)  # doctest: +SKIP
+    <Group: 2 members>
+    """
+    if combine not in ("nested", "by_coords"):
+        raise ValueError(f"combine is 'nested' or 'by_coords', not {combine!r}")
+    if bad_files not in BAD_FILES:
+        raise ValueError(f"bad_files is one of {BAD_FILES}, not {bad_files!r}")
+    files: list[str] = []
+    tree = _found(paths, files, storage_options)
+    dims = [concat_dim] if isinstance(concat_dim, str | int) else list(concat_dim or ())
+    if len(files) > 1 and not dims and combine == "nested":
+        raise ValueError(
+            f"{len(files)} files are joined along a dimension: give concat_dim, such as 'time'"
+        )
+    scan: dict[str, Any] = {"format": format, "on_error": on_error}
+    scan["storage_options"] = storage_options
+    if allowed is not None:
+        scan["allowed"] = allowed
+    groups = _readable(scan_each(files, parallel, progress, **scan), bad_files)
+    if any(isinstance(group, _Lost) for group in groups):
+        if combine == "by_coords":
+            raise ValueError(
+                'a file that cannot be read has no coordinates by which it has a place: bad_files="'
+                'skip" leaves it out, and gaps="fill" or missing="fill" fills what is not there'
+            )
+        options["missing"] = "fill"
+    if drop_variables:
+        drop = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
+        groups = [None if group is None else _without(group, drop) for group in groups]
+    if preprocess is not None:
+        groups = [
+            group if group is None or isinstance(group, _Lost) else preprocess(group)
+            for group in groups
+        ]
+    inputs = _Inputs(groups, files, coordinate, options)
+    if combine == "by_coords":
+        return inputs.by_coords(None if concat_dim is None else [str(dim) for dim in dims])
+    return inputs.nested(tree, dims)
+
+
+def _found(paths: Any, files: list[str], storage_options: Mapping[str, Any] | None) -> Tree:
+    """Put all files into one list, and return their numbers in lists as they were given."""
+    if not isinstance(paths, str | os.PathLike | Mapping):
+        paths = list(paths)
+        if any(not isinstance(path, str | os.PathLike) for path in paths):
+            return [_found(path, files, storage_options) for path in paths]
+    first = len(files)
+    files += find_files(paths, storage_options)
+    return list(range(first, len(files)))
+
+
+def _readable(scanned: Iterable[Group | VirtualZarrError], bad_files: str) -> list[Group | None]:
+    """Return the groups of files, None for those that are left out, nothing for those to fill."""
+    groups: list[Group | None] = []
+    for group in scanned:
+        if isinstance(group, Group):
+            groups.append(group)
+            continue
+        if bad_files == "raise":
+            raise group
+        what = "left out" if bad_files == "skip" else "filled with missing values"
+        warnings.warn(f"a file is {what}: {group}", RefusedWarning, stacklevel=3)
+        groups.append(None if bad_files == "skip" else _Lost())
+    if all(group is None or isinstance(group, _Lost) for group in groups):
+        raise MismatchError("no file could be read")
+    return groups
+
+
+class _Lost(Group):
+    """Stands for a file that cannot be read, until missing values do."""
+
+
+class _Inputs:
+    """Groups of files on their way to one group."""
+
+    def __init__(
+        self,
+        groups: Sequence[Group | None],
+        files: Sequence[str],
+        coordinate: Coordinate | None,
+        options: CombineOptions,
+    ) -> None:
+        self.groups, self.files = groups, files
+        given: dict[str, Any] = dict(options)
+        self.order = {name: given.pop(name) for name in ("overlap", "gaps") if name in given}
+        self.options = Options.of(**given)
+        self.coordinate = coordinate
+
+    def _of(self, indices: Sequence[int]) -> tuple[list[Group], list[str]]:
+        """Return those of some inputs that are there, and their files."""
+        pairs = [(self.groups[index], self.files[index]) for index in indices]
+        there = [(group, file) for group, file in pairs if group is not None]
+        return [group for group, _ in there], [file for _, file in there]
+
+    def by_coords(self, dims: Sequence[str] | None) -> Group:
+        """Join all inputs in the order of their coordinates."""
+        if self.coordinate is not None:
+            raise ValueError("coordinates are given for files in the order they are given in")
+        groups, files = self._of(range(len(self.groups)))
+        return combine_labelled(groups, dims, Labels(groups, files), self.options, **self.order)
+
+    def nested(self, tree: Tree, dims: Sequence[str | int]) -> Group:
+        """Join inputs along dimensions, one for each level of lists."""
+        if self.order:
+            raise ValueError(f"{sorted(self.order)} are of combine='by_coords'")
+        if self.coordinate is not None and len(dims) != 1:
+            raise ValueError("coordinates are given for one new dimension")
+        assert isinstance(tree, list)
+        leaves = all(isinstance(part, int) for part in tree)
+        if leaves != (len(dims) <= 1):
+            raise ValueError(f"there must be as many lists within lists as dimensions: {dims}")
+        if leaves:
+            groups, files = self._of([part for part in tree if isinstance(part, int)])
+            if not groups:
+                names = ", ".join(self.files[part] for part in tree if isinstance(part, int))
+                raise MismatchError(f"of {names} none could be read")
+            return self._joined(groups, files, dims[0]) if dims else groups[0]
+        groups = [self.nested(part, dims[1:]) for part in tree]
+        return self._joined(groups, None, dims[0])
+
+    def _joined(
+        self, groups: Sequence[Group], files: Sequence[str] | None, dim: str | int
+    ) -> Group:
+        problems, options = Problems(Labels(groups, files)), self.options
+        if isinstance(dim, int):
+            joined = concat_labelled(groups, dim, None, problems, options)
+        elif any(has_dimension(group, dim) for group in groups):
+            joined = concat_labelled(groups, None, dim, problems, options)
+        else:
+            self._check_new(dim, groups)
+            joined = stack_labelled(groups, 0, dim, problems, options)
+        assert isinstance(joined, Group)
+        if self.coordinate is None:
+            return joined
+        assert files is not None
+        coordinate = self.coordinate
+        if not callable(coordinate) and len(coordinate) == len(self.groups):
+            pairs = zip(coordinate, self.groups, strict=True)
+            coordinate = [value for value, group in pairs if group is not None]
+        return with_coordinate(joined, str(dim), values_of(coordinate, groups, files))
+
+    def _check_new(self, dim: str, groups: Sequence[Group]) -> None:
+        """Make sure that the name of a new dimension is no misspelt one.
+
+        Coordinates for it, or a variable of its name in each file, tell that it is meant.
+
+        Raises
+        ------
+        ValueError
+            It is nearly that of a dimension.
+        """
+        if self.coordinate is not None or all(dim in group for group in groups):
+            return
+        arrays = (node for _, node in groups[0].members(None) if isinstance(node, Array))
+        dims = {n.lower(): n for array in arrays for n in map(real_name, array.dims) if n}
+        if near := get_close_matches(dim.lower(), dims, 1, _NEAR):
+            raise ValueError(
+                f"no variable has a dimension {dim!r} (concat_dim); is {dims[near[0]]!r} meant? A "
+                "new one of that name needs coordinate=, or stack()"
+            )
+
+
+def with_coordinate(group: Group, dim: str, values: np.ndarray[Any, Any]) -> Group:
+    """Return a group with a coordinate variable.
+
+    Raises
+    ------
+    MismatchError
+        There is one already, or the dimension has another length.
+    """
+    if dim in group:
+        raise MismatchError(
+            f"there is a variable {dim} already; leave it out (drop_variables) to give another",
+            variable=dim,
+        )
+    for path, node in group.members(None):
+        if isinstance(node, Array) and dim in node.dims:
+            length = node.shape[node.dims.index(dim)]
+            if length != len(values):
+                raise MismatchError(
+                    f"{len(values)} coordinates for dimension {dim}, which has length {length}",
+                    variable=path,
+                )
+    members = {name: group[name] for name in group} | {dim: coordinate_array(dim, values)}
+    return group.replace(members=members)
+
+
+def _without(group: Group, paths: frozenset[str], start: str = "") -> Group:
+    """Return a group without some of what is in it; `start` comes before names in `paths`."""
+    members: dict[str, Array | Group] = {}
+    for name in group:
+        path = f"{start}{name}"
+        if path not in paths:
+            node = group[name]
+            members[name] = _without(node, paths, f"{path}/") if isinstance(node, Group) else node
+    refused = {path: why for path, why in group.refused.items() if f"{start}{path}" not in paths}
+    return group.replace(members=members, refused=refused)

@@ -1,0 +1,500 @@
+"""Arrays that xarray selects from, joins, pads and turns without reading them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import NDArray
+from xarray.core import indexing
+
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.combine import concat
+from virtualzarr.combine.attributes import same_value
+from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.integrations.xarray_selection import (
+    is_integer,
+    read_points,
+    select_outer,
+    with_ones,
+)
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.virtual.axis_slices import Pieces
+from virtualzarr.virtual.from_store import as_virtual
+from virtualzarr.virtual.inline import inline_array
+from virtualzarr.virtual.rechunk import axes_of
+from virtualzarr.virtual.transforms import filled
+
+
+class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixin):
+    """A virtual array in xarray: an array to numpy's functions, of which the lazy ones stay lazy.
+
+    Selecting along axes, joining, padding, masking along axes, repeating, casting and changing the
+    order of axes give another one. All else reads the array, and gives what numpy gives.
+
+    Parameters
+    ----------
+    array : Array
+        A virtual one, without attributes and names.
+    meaning : mapping
+        Attributes by which numbers mean what they mean. What differs in one is not joined.
+    packed : mapping, optional
+        Attributes of the numbers as they are stored, where `array` unpacks them.
+
+    Notes
+    -----
+    For xarray an adapter is what `load` turns into a numpy array, other than all other arrays.
+    """
+
+    __slots__ = ("meaning", "packed")
+
+    array: Array
+
+    def __init__(
+        self,
+        array: Array,
+        meaning: Mapping[str, Any] | None = None,
+        packed: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.array = array
+        self.indexer_cls = indexing.BasicIndexer
+        self.meaning = dict(meaning or {})
+        self.packed = packed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DuckArray, (self.array, self.meaning, self.packed)
+
+    def __deepcopy__(self, memo: Any) -> DuckArray:
+        return self.like(self.array)  # which never changes
+
+    def like(self, array: Array) -> DuckArray:
+        """Return another array of numbers that mean the same."""
+        return DuckArray(array, self.meaning, self.packed)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type; that of text of variable length has no mark.
+
+        Without one, xarray's writers look at the elements, which makes a numpy array of them.
+        """
+        return np.dtype(object) if self.array.dtype.hasobject else self.array.dtype
+
+    # -- values ------------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("an array of chunks cannot become a numpy array without a copy")
+        return np.asarray(self.array, dtype=dtype)
+
+    def get_duck_array(self) -> NDArray[Any]:
+        """Return the elements."""
+        return np.asarray(self.array)
+
+    async def async_get_duck_array(self) -> NDArray[Any]:
+        """Return the elements."""
+        return self.get_duck_array()
+
+    def __repr__(self) -> str:
+        return repr(self.array)
+
+    def _repr_inline_(self, max_width: int) -> str:
+        return f"virtual, {self.array.nchunks} chunks"[:max_width]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Select as numpy does: along axes without reading; points are read."""
+        key = key if isinstance(key, tuple) else (key,)
+        if self.dtype.hasobject and len(key) == self.ndim and all(map(is_integer, key)):
+            return self.array[key]  # by one element, xarray's writers tell what all are
+        if not any(isinstance(item, list | np.ndarray) and np.ndim(item) for item in key):
+            return self.like(self.array.lazy[key])
+        key = tuple(indexing.expanded_indexer(key, self.ndim))  # type: ignore[no-untyped-call]
+        try:
+            chosen = select_outer(self.array, key)
+        except UnsupportedError:
+            chosen = None
+        return read_points(self.array, key) if chosen is None else self.like(chosen)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Change elements, all of which are then in memory: what is stored stays as it is."""
+        values = np.array(self.array)
+        values[key] = _read(value)
+        fixed = values.dtype.kind == "U"  # text that keeps its length
+        own = as_duck(values).array if fixed else inline_array(values, dtype=self.array.dtype)
+        self.array, self.packed = own, None
+
+    # -- numpy -------------------------------------------------------------------------------
+
+    def __array_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Do what numpy's function does, without reading where that is possible."""
+        lazy = _LAZY.get(func)
+        if lazy is not None and _takes(lazy, args, kwargs):
+            try:
+                result = lazy(*args, **kwargs)
+            except UnsupportedError:  # reading gives the same
+                result = NotImplemented
+            if result is not NotImplemented:
+                return result
+        return func(*_read(args), **_read(kwargs))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Calculate with the elements."""
+        return getattr(ufunc, method)(*_read(inputs), **_read(kwargs))
+
+    def astype(self, dtype: Any, casting: Any = "unsafe", **_: Any) -> Any:
+        """Cast as numpy does, when elements are read; text of variable length is read now."""
+        dtype = np.dtype(dtype)
+        if dtype == self.dtype:
+            return self.copy()
+        if not np.can_cast(self.dtype, dtype, casting):
+            raise TypeError(f"{self.dtype} is not cast to {dtype} by the rule {casting!r}")
+        try:
+            return self.cast_to(dtype)
+        except UnsupportedError:
+            return self.get_duck_array().astype(dtype)
+
+    def cast_to(self, dtype: np.dtype[Any]) -> DuckArray:
+        """Cast without reading.
+
+        Raises
+        ------
+        UnsupportedError
+            Of variable length, or a compound.
+        """
+        if dtype == self.dtype:
+            return self
+        return DuckArray(self.array.lazy.astype(dtype), self.meaning)
+
+    def transpose(self, *axes: Any) -> DuckArray:
+        """Put the axes in another order."""
+        return self.like(self.array.lazy.transpose(*(() if axes in ((), (None,)) else axes)))
+
+    T = property(transpose, doc="The array with its axes in reverse.")
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        """Give the elements another shape; only axes of length 1 come and go without reading."""
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape, **kwargs)
+
+    def ravel(self, *args: Any, **kwargs: Any) -> NDArray[Any]:
+        """Return the elements along one axis."""
+        return self.get_duck_array().ravel(*args, **kwargs)
+
+    def copy(self, *_: Any) -> DuckArray:
+        """Return a copy, of which nothing is read before it is changed."""
+        return self.like(self.array)
+
+
+def _read(value: Any) -> Any:
+    """Return arguments with numpy arrays instead of virtual ones."""
+    if isinstance(value, DuckArray):
+        return value.get_duck_array()
+    if isinstance(value, list | tuple):
+        return type(value)(_read(item) for item in value)
+    if isinstance(value, Mapping):
+        return {key: _read(item) for key, item in value.items()}
+    return value
+
+
+# -- numpy's functions ----------------------------------------------------------------------------
+
+_LAZY: dict[Any, Callable[..., Any]] = {}
+
+
+def _takes(lazy: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function has all options that are given."""
+    try:
+        inspect.signature(lazy).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _lazy(*functions: Any) -> Callable[[Any], Any]:
+    def known(lazy: Any) -> Any:
+        _LAZY.update(dict.fromkeys(functions, lazy))
+        return lazy
+
+    return known
+
+
+def _agreed(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """Return what the numbers of all mean, and how they are packed if that is alike.
+
+    Raises
+    ------
+    MismatchError
+        They mean different things.
+    """
+    ducks = [array for array in arrays if isinstance(array, DuckArray)]
+    first = ducks[0]
+    for duck in ducks[1:]:
+        for name in sorted(first.meaning.keys() | duck.meaning.keys()):
+            mine, its = (one.meaning.get(name, "not set") for one in (duck, first))
+            if not same_value(_plain(mine), _plain(its)):
+                raise MismatchError(
+                    f"numbers that mean different things are not joined: {name} is {mine!r} in one "
+                    f"array, {its!r} in another; convert one of them, or open both with "
+                    "check=False if that means the same"
+                )
+    alike = len(ducks) == len(arrays) and all(
+        duck.packed is not None and same_value(duck.packed, first.packed) for duck in ducks
+    )
+    return first.meaning, first.packed if alike else None
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def as_duck(values: Any) -> DuckArray:
+    """Return a numpy array as a virtual one over its bytes."""
+    if isinstance(values, DuckArray):
+        return values
+    values = np.asarray(values)
+    if values.dtype.hasobject:
+        raise UnsupportedError("objects have no bytes")
+    metadata = _metadata(values.shape, values.dtype)
+    data = values.astype(values.dtype.newbyteorder("<")).tobytes()
+    manifest = Manifest.inline(data, values.ndim) if values.size else _nothing(metadata)
+    return DuckArray(Array.virtual(metadata, manifest))
+
+
+def _metadata(shape: Sequence[int], dtype: Any, fill: Any = None) -> ArrayMetadata:
+    from grids import RegularGrid
+
+    grid = RegularGrid(tuple(shape), tuple(max(1, n) for n in shape))
+    pipeline = Pipeline([make("bytes", endian="little")])
+    return ArrayMetadata(tuple(shape), dtype, grid, pipeline, fill)
+
+
+def _nothing(metadata: ArrayMetadata) -> Manifest:
+    return Manifest.missing(metadata.grid.grid_shape)
+
+
+@_lazy(np.concatenate)
+def _concatenate(arrays: Sequence[Any], axis: Any = 0) -> Any:
+    if axis is None:
+        return NotImplemented
+    meaning, packed = _agreed(arrays)
+    dtype = np.result_type(*arrays)
+    ducks = [as_duck(array).cast_to(dtype) for array in arrays]
+    shapes = {_except(duck.shape, axis) for duck in ducks}
+    if len(shapes) > 1:
+        return NotImplemented  # numpy says what is wrong
+    if any(duck.dtype != own.dtype for duck, own in zip(ducks, arrays, strict=True)):
+        packed = None
+    joined = concat([duck.array for duck in ducks], axis=axis, harmonize="fill")
+    return DuckArray(joined, meaning, packed)
+
+
+def _except(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    axis = operator.index(axis) % max(len(shape), 1)
+    return (*shape[:axis], -1, *shape[axis + 1 :])
+
+
+@_lazy(np.stack)
+def _stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+    meaning, packed = _agreed(arrays)
+    wide = [
+        DuckArray(duck.array.lazy.expand_dims(axis), meaning, packed)
+        for duck in map(as_duck, arrays)
+    ]
+    axis = operator.index(axis)
+    return _concatenate(wide, axis if axis >= 0 else axis + wide[0].ndim)
+
+
+@_lazy(np.transpose)
+def _transpose(a: DuckArray, axes: Any = None) -> Any:
+    return a.transpose() if axes is None else a.transpose(tuple(axes))
+
+
+@_lazy(np.moveaxis)
+def _moveaxis(a: DuckArray, source: Any, destination: Any) -> Any:
+    order = np.moveaxis(np.empty((1,) * a.ndim + (0,)), source, destination)  # checks both
+    del order
+    sources = [operator.index(i) % a.ndim for i in np.atleast_1d(source).tolist()]
+    targets = [operator.index(i) % a.ndim for i in np.atleast_1d(destination).tolist()]
+    rest = [i for i in range(a.ndim) if i not in sources]
+    for target, axis in sorted(zip(targets, sources, strict=True)):
+        rest.insert(target, axis)
+    return a.transpose(tuple(rest))
+
+
+@_lazy(np.swapaxes)
+def _swapaxes(a: DuckArray, axis1: int, axis2: int) -> Any:
+    order = list(range(a.ndim))
+    order[axis1], order[axis2] = order[axis2], order[axis1]
+    return a.transpose(tuple(order))
+
+
+@_lazy(np.broadcast_to)
+def _broadcast_to(array: DuckArray, shape: Any) -> Any:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    return array.like(array.array.lazy.broadcast_to(shape))
+
+
+@_lazy(np.expand_dims)
+def _expand_dims(a: DuckArray, axis: Any) -> Any:
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    array, ndim = a.array, a.ndim + len(axes)
+    for place in sorted(i % ndim for i in axes):
+        array = array.lazy.expand_dims(place)
+    return a.like(array)
+
+
+@_lazy(np.squeeze)
+def _squeeze(a: DuckArray, axis: Any = None) -> Any:
+    axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return a.like(a.array.lazy.squeeze(*axes)) if axes or 1 in a.shape else a
+
+
+@_lazy(np.reshape)
+def _reshape(a: DuckArray, shape: Any, order: str = "C") -> Any:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if shape.count(-1) == 1 and (rest := -math.prod(shape)):
+        shape = tuple(a.size // rest if n == -1 else n for n in shape)
+    made = with_ones(a.array, shape) if order == "C" and math.prod(shape) == a.size else None
+    return NotImplemented if made is None else a.like(made)
+
+
+@_lazy(np.result_type)
+def _result_type(*arrays: Any) -> Any:
+    return np.result_type(*(a.dtype if isinstance(a, DuckArray) else a for a in arrays))
+
+
+@_lazy(np.shape)
+def _shape(a: DuckArray) -> Any:
+    return a.shape
+
+
+@_lazy(np.ndim)
+def _ndim(a: DuckArray) -> Any:
+    return a.ndim
+
+
+@_lazy(np.copy)
+def _copy(a: DuckArray, *_: Any, **__: Any) -> Any:
+    return a.copy()
+
+
+@_lazy(np.full_like)
+def _full_like(a: DuckArray, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+    dtype = a.dtype if dtype is None else np.dtype(dtype)
+    shape = a.shape if shape is None else shape
+    if dtype.hasobject or np.ndim(fill_value):
+        return NotImplemented
+    fill = np.full((), fill_value, dtype)[()]
+    if dtype.kind in "SU" and not dtype.itemsize:
+        return NotImplemented
+    metadata = _metadata(shape, dtype, fill)
+    return DuckArray(Array.virtual(metadata, _nothing(metadata)))
+
+
+@_lazy(np.zeros_like, np.empty_like)
+def _zeros_like(a: DuckArray, dtype: Any = None) -> Any:
+    dtype = a.dtype if dtype is None else np.dtype(dtype)
+    return _full_like(a, np.zeros((), dtype)[()], dtype)
+
+
+@_lazy(np.ones_like)
+def _ones_like(a: DuckArray, dtype: Any = None) -> Any:
+    return _full_like(a, 1, dtype)
+
+
+# -- padding and masks ----------------------------------------------------------------------------
+
+
+@_lazy(np.pad)
+def _pad(array: DuckArray, pad_width: Any, mode: Any = "constant", constant_values: Any = 0) -> Any:
+    if isinstance(pad_width, Mapping) or not array.ndim:
+        return NotImplemented
+    widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
+    made = array.array
+    if mode != "constant":
+        if mode not in ("edge", "wrap", "reflect", "symmetric") or not array.size:
+            return NotImplemented
+        places = [np.pad(np.arange(n), w, mode) for n, w in zip(made.shape, widths, strict=True)]
+        return array.like(made.lazy.oindex[tuple(places)])
+    values = np.broadcast_to(np.asarray(constant_values), (array.ndim, 2)).astype(array.dtype)
+    if array.dtype.hasobject and not _are_texts(values, array.array):
+        return NotImplemented  # NaN, for instance, which an array of text does not have
+    for axis, (width, pair) in enumerate(zip(widths, values, strict=True)):
+        for side in (0, 1):
+            if width[side]:
+                beside = (width[0], 0) if side == 0 else (0, width[1])
+                pieces: list[Pieces | None] = [None] * array.ndim
+                pieces[axis] = Pieces.pad(axes_of(made)[axis], *beside)
+                made = filled(made, pieces, pair[side])
+    return array.like(made)
+
+
+def _are_texts(values: NDArray[Any], array: Array) -> bool:
+    """Whether an array of variable length holds such objects."""
+    kind = vlen_kind(array.dtype)
+    return kind is not None and all(isinstance(value, kind) for value in values.flat)
+
+
+@_lazy(np.where)
+def _where(condition: Any, *choices: Any) -> Any:
+    if len(choices) != 2 or isinstance(condition, DuckArray):
+        return NotImplemented
+    condition = np.asarray(condition, bool)
+    x, y = choices
+    if not isinstance(x, DuckArray):
+        condition, x, y = ~condition, y, x
+    if isinstance(y, DuckArray) or np.ndim(y):
+        return NotImplemented
+    dtype = np.result_type(x, y)
+    if dtype.hasobject:
+        return NotImplemented
+    made = x.cast_to(dtype)
+    shape = np.broadcast_shapes(condition.shape, x.shape)
+    if shape != x.shape:
+        made = _broadcast_to(made, shape)
+    kept = _separated(np.broadcast_to(condition, shape))
+    if kept is None:
+        return NotImplemented
+    pieces = [
+        None if along.all() else Pieces.take(axis, np.where(along, np.arange(len(along)), -1))
+        for axis, along in zip(axes_of(made.array), kept, strict=True)
+    ]
+    if not shape:
+        return made if condition else NotImplemented
+    return made.like(filled(made.array, pieces, np.asarray(y, dtype)[()]))
+
+
+def _separated(condition: NDArray[np.bool_]) -> list[NDArray[np.bool_]] | None:
+    """Return a condition as one for each axis that all have to hold, None if it is no such."""
+    sizes = zip(condition.shape, condition.strides, strict=True)
+    repeated = [not step and n > 0 for n, step in sizes]
+    small = condition[tuple(slice(0, 1) if same else slice(None) for same in repeated)]
+    along = [
+        small.any(axis=tuple(i for i in range(small.ndim) if i != axis))
+        for axis in range(small.ndim)
+    ]
+    product: Any = np.True_
+    for axis, one in enumerate(along):
+        product = product & one.reshape((-1,) + (1,) * (small.ndim - axis - 1))
+    if not np.array_equal(np.broadcast_to(product, small.shape), small):
+        return None
+    return [np.broadcast_to(one, (n,)) for one, n in zip(along, condition.shape, strict=True)]
+
+
+def virtual_values(array: Array) -> Array:
+    """Return an array without attributes and names, whose chunks are references."""
+    array = as_virtual(array)
+    metadata = array.metadata.as_format(3).replace(attributes={}, dimension_names=None)
+    return array.replace(metadata)

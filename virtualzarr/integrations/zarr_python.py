@@ -1,0 +1,294 @@
+"""Our stores, and whole virtual hierarchies, handed to zarr-python."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+from zarr.abc.store import (
+    ByteRequest,
+    OffsetByteRequest,
+    RangeByteRequest,
+    Store,
+    SuffixByteRequest,
+)
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+
+from virtualzarr.array import Array
+from virtualzarr.errors import SourceError, SourceNotFoundError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.references.virtual_store import VirtualStore
+from virtualzarr.stores import MemoryStore, open_store
+from virtualzarr.stores.files import LocalFile, RemoteFile
+from virtualzarr.stores.fsspec import ABSENT
+from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.store import ByteRange
+from virtualzarr.stores.store import Store as OurStore
+
+T = TypeVar("T")
+
+
+class ZarrStore(Store):
+    """A store of ours as zarr-python wants it: each call runs in a thread.
+
+    Parameters
+    ----------
+    store : store, path, URL, mapping, Group or Array
+        What `virtualzarr.stores.open_store` opens. Of a group or array, also a virtual one,
+        zarr-python sees Zarr v3 metadata and the chunks where they lie.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+    read_only : bool, optional
+        By default what the store is.
+
+    Raises
+    ------
+    ValueError
+        If `read_only` is False and the store cannot be written to.
+
+    Notes
+    -----
+    The store stays open when this is closed: whoever opened it closes it. What excludes other
+    writers is said by its `guarantees`; `set_if_not_exists` keeps to them, too.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> store = ZarrStore({})
+    >>> array = zarr.create_array(store, shape=(3,), dtype="i4", fill_value=7)
+    >>> array[:2] = 1
+    >>> zarr.open_array(store)[:].tolist()
+    [1, 1, 7]
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        read_only: bool | None = None,
+    ) -> None:
+        hierarchy = isinstance(store, (Group, Array))
+        self.store: OurStore = (
+            VirtualStore(store) if hierarchy else open_store(store, storage_options)
+        )
+        writable = bool(getattr(self.store, "writable", False))
+        if read_only is False and not writable:
+            raise ValueError(f"the store cannot be written to: {self.store.uri}")
+        super().__init__(read_only=not writable if read_only is None else read_only)
+
+    def with_read_only(self, read_only: bool = False) -> ZarrStore:
+        """Return the same store, to be written to or not."""
+        return type(self)(self.store, read_only=read_only)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ZarrStore)
+            and self.read_only == other.read_only
+            and (self.store is other.store or _identity(self.store) == _identity(other.store))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return self.store.uri
+
+    def __repr__(self) -> str:
+        return f"ZarrStore({type(self.store).__name__}: {self.store.uri})"
+
+    @property
+    def supports_writes(self) -> bool:
+        """Whether the store can be written to."""
+        return bool(getattr(self.store, "writable", False))
+
+    @property
+    def supports_deletes(self) -> bool:
+        """Whether keys can be deleted."""
+        return self.supports_writes
+
+    @property
+    def supports_listing(self) -> bool:
+        """Always: a place that cannot be listed seems empty, or says so."""
+        return True
+
+    @property
+    def _supports_sync_io(self) -> bool:
+        # Requests over a network would wait for each other.
+        return not getattr(self.store, "remote", False)
+
+    async def _run(self, call: Callable[..., T], *arguments: Any) -> T:
+        await self._ensure_open()
+        return await asyncio.to_thread(call, *arguments)
+
+    # -- reading
+
+    def get_sync(
+        self,
+        key: str,
+        *,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        """Return the value of a key, or some of its bytes; None where there is no value."""
+        self._is_open = True
+        asked = _as_slice(byte_range)
+        if asked is None or asked[1] is None or asked[0] < asked[1]:
+            data = self.store.get(key, asked)
+        else:
+            # No server understands a range of nothing.
+            data = None if _size(self.store, key) is None else b""
+        if data is None:
+            return None
+        return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
+
+    async def get(
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        """Return the value of a key, or some of its bytes; None where there is no value."""
+        await self._ensure_open()
+        return await asyncio.to_thread(
+            self.get_sync, key, prototype=prototype, byte_range=byte_range
+        )
+
+    async def get_partial_values(
+        self,
+        prototype: BufferPrototype,
+        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+    ) -> list[Buffer | None]:
+        """Return some bytes of each of many keys."""
+        calls = [self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+        return list(await asyncio.gather(*calls))
+
+    async def exists(self, key: str) -> bool:
+        """Whether a key has a value."""
+        return await self._run(_size, self.store, key) is not None
+
+    async def getsize(self, key: str) -> int:
+        """Return the size of a value in bytes; FileNotFoundError where there is none."""
+        size = await self._run(_size, self.store, key)
+        if size is None:
+            raise FileNotFoundError(key)
+        return size
+
+    # -- listing
+
+    async def list(self) -> AsyncIterator[str]:
+        """Yield all keys."""
+        async for key in self.list_prefix(""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the keys that begin so, also in the middle of a name."""
+        folder = prefix.rpartition("/")[0]
+        found = await self._run(lambda: [key for key, _ in self.store.list(folder)])
+        for key in found:
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the names right below a prefix."""
+        for name in await self._run(lambda: [*self.store.list_dir(prefix.strip("/"))]):
+            yield name
+
+    async def is_empty(self, prefix: str) -> bool:
+        """Whether no key lies below a prefix."""
+        first = await self._run(lambda: [*islice(self.store.list(prefix.strip("/")), 1)])
+        return not first
+
+    async def getsize_prefix(self, prefix: str) -> int:
+        """Return the size of all values below a prefix in bytes, by one listing."""
+        return await self._run(lambda: sum(size for _, size in self.store.list(prefix.strip("/"))))
+
+    # -- writing
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """Give a key a value."""
+        self._check_writable()
+        self._is_open = True
+        self.store.set(key, _as_bytes(value))
+
+    def delete_sync(self, key: str) -> None:
+        """Take a key's value away, if it has one."""
+        self._check_writable()
+        self._is_open = True
+        self.store.delete(key)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Give a key a value."""
+        await self._run(self.set_sync, key, value)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Give a key a value if it has none; see the store's `guarantees`."""
+        self._check_writable()
+        data = _as_bytes(value)
+        await self._run(self.store.update, key, lambda old: data if old is None else old)
+
+    async def delete(self, key: str) -> None:
+        """Take a key's value away, if it has one."""
+        await self._run(self.delete_sync, key)
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Take away all keys below a prefix."""
+        self._check_writable()
+        await self._run(self.store.delete_dir, prefix.strip("/"))
+
+
+def _as_slice(asked: ByteRequest | None) -> ByteRange | None:
+    """Return zarr-python's byte request as the start and stop of a slice."""
+    if asked is None:
+        return None
+    if isinstance(asked, RangeByteRequest):
+        return asked.start, asked.end
+    if isinstance(asked, OffsetByteRequest):
+        return asked.offset, None
+    if isinstance(asked, SuffixByteRequest):
+        return (-asked.suffix, None) if asked.suffix else (0, 0)
+    raise ValueError(f"Unexpected byte_range, got {asked}.")
+
+
+def _as_bytes(value: Buffer) -> memoryview:
+    if not isinstance(value, Buffer):
+        raise TypeError(f"a value is a Buffer of zarr-python, not {type(value).__name__}")
+    return np.ascontiguousarray(value.as_numpy_array()).view(np.uint8).data
+
+
+def _size(store: OurStore, key: str) -> int | None:
+    """Return the size of a value, read only where there is no other way; None without a value."""
+    plain = unwrapped(store)
+    if isinstance(plain, VirtualStore):
+        return plain.size(key)
+    file = store.file(key)
+    if isinstance(file, LocalFile):
+        try:
+            found = os.stat(file.uri)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+    if isinstance(file, RemoteFile):
+        try:
+            facts = file.connection.facts(file.path, file.uri)
+        except SourceError as error:
+            if isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, ABSENT):
+                return None
+            raise
+        if facts.size is not None:
+            return facts.size
+    data = store.get(key)
+    return None if data is None else len(data)
+
+
+def _identity(store: OurStore) -> tuple[Any, ...]:
+    """Return what is equal for stores of the same place."""
+    plain = unwrapped(store)
+    place = plain.data if isinstance(plain, MemoryStore) else plain.uri
+    if isinstance(plain, VirtualStore):
+        place = plain.documents
+    return type(store), type(plain), place, getattr(plain, "storage_options", None)

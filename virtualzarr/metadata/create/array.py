@@ -1,0 +1,332 @@
+"""The metadata of a new array, from what is asked for."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+
+from grids import ChunkGrid, ChunkLayout, SeparableGrid
+from virtualzarr.codecs import Pipeline
+from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.keywords import check_keywords, parameters_of
+from virtualzarr.metadata import fill
+from virtualzarr.metadata.create import codecs
+from virtualzarr.metadata.create.grid import new_grid
+from virtualzarr.metadata.dimension_units import UNITS, dimension_units, unit_text
+from virtualzarr.metadata.dtypes import BYTES, STRING
+from virtualzarr.metadata.dtypes_v3 import dtype_from_v3
+from virtualzarr.metadata.json_documents import member, short
+from virtualzarr.metadata.keys import KeyEncoding
+from virtualzarr.metadata.model import ArrayMetadata
+
+
+class _Zero:
+    """Stands for the zero of whatever data type, and for "not a time" of times."""
+
+    def __repr__(self) -> str:
+        return "zero"
+
+
+ZERO: Any = _Zero()
+"""The fill value of arrays for which none is asked: zero, false, empty, or not a time."""
+
+
+class ArrayWishes(TypedDict, total=False):
+    """What can be asked of an array, as keyword arguments; see `virtualzarr.create_array`."""
+
+    shape: Any
+    dtype: Any
+    chunks: Any
+    shards: Any
+    filters: Any
+    compressors: Any
+    serializer: Any
+    codecs: Any
+    fill_value: Any
+    order: str | None
+    zarr_format: int | None
+    attributes: Mapping[str, Any] | None
+    dimension_names: Sequence[str | None] | None
+    dims: Sequence[str | None] | None
+    dimension_units: Sequence[Any] | None
+    chunk_key_encoding: Any
+    dimension_separator: str | None
+    layout: ChunkLayout | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Wishes:
+    """What is asked of an array; what is not said is chosen, or does not matter.
+
+    The members are parameters of `virtualzarr.create_array`.
+    """
+
+    shape: Any = None
+    dtype: Any = None
+    chunks: Any = "auto"
+    shards: Any = None
+    filters: Any = "auto"
+    compressors: Any = "auto"
+    serializer: Any = "auto"
+    codecs: Any = None
+    fill_value: Any = ZERO
+    order: str | None = None
+    zarr_format: int | None = None
+    attributes: Mapping[str, Any] | None = None
+    dimension_names: Sequence[str | None] | None = None
+    dimension_units: Sequence[Any] | None = None
+    chunk_key_encoding: Any = None
+    dimension_separator: str | None = None
+    layout: ChunkLayout | Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Wishes:
+        """Return what keyword arguments ask for.
+
+        Raises
+        ------
+        TypeError
+            There is no such parameter, or one was given by both of its names.
+
+        Examples
+        --------
+        >>> Wishes.of({"shape": (2, 3), "dims": ["y", "x"]}).dimension_names
+        ['y', 'x']
+        """
+        asked = dict(given)
+        check_keywords("create_array", asked, parameters_of(ArrayWishes))
+        names = asked.pop("dims", None)
+        if names is not None:
+            if asked.get("dimension_names") is not None:
+                raise TypeError("dims and dimension_names are two names of one parameter")
+            asked["dimension_names"] = names
+        return cls(**asked)
+
+    def all_attributes(self, ndim: int) -> dict[str, Any]:
+        """Return the attributes as JSON values, units of dimensions among them."""
+        attributes: dict[str, Any] = plain_json(self.attributes or {})
+        if self.dimension_units is not None:
+            with member("dimension_units"):
+                attributes[UNITS] = [unit_text(plain_json(unit)) for unit in self.dimension_units]
+            dimension_units(attributes, ndim)
+        return attributes
+
+    @property
+    def shard_chunks(self) -> Any:
+        """How shards are cut, out of `shards`."""
+        return self.shards["shape"] if self._has_location else self.shards
+
+    @property
+    def index_location(self) -> str:
+        """Where the index of shards is, out of `shards`."""
+        return self.shards.get("index_location", "end") if self._has_location else "end"
+
+    @property
+    def _has_location(self) -> bool:
+        # As zarr-python writes it; other mappings are grids.
+        return isinstance(self.shards, Mapping) and "shape" in self.shards
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """Filters, serializer and compressors, wherever they were given."""
+        parts = {name: getattr(self, name) for name in ("filters", "serializer", "compressors")}
+        if self.codecs is None:
+            return parts
+        for name, value in parts.items():
+            if not (isinstance(value, str) and value == "auto"):
+                raise MetadataError(f"{name}: the codecs are given already, all of them")
+        return codecs.split_codecs(self.codecs)
+
+    def inner_order(self, ndim: int) -> tuple[int, ...] | None:
+        """Return the order of axes asked for, by `order` or by the layout."""
+        if self.order not in (None, "C", "F"):
+            raise MetadataError(f"order: must be 'C' or 'F', not {short(self.order)}")
+        wanted = ChunkLayout.of(self.layout).order(ndim)
+        axes = tuple(range(ndim))
+        given = {None: None, "C": axes, "F": axes[::-1]}[self.order]
+        if given is not None and wanted is not None and given != wanted:
+            raise MetadataError(f"order: {self.order} is asked for, and also inner_order {wanted}")
+        return wanted if given is None else given
+
+    def key_encoding(self, zarr_format: int) -> KeyEncoding:
+        """Return how chunks are to be named."""
+        given = self.chunk_key_encoding
+        with member("chunk_key_encoding"):
+            if given is None:
+                given = KeyEncoding("v2" if zarr_format == 2 else "default")
+            elif isinstance(given, Mapping) and "separator" in given:
+                given = KeyEncoding(given.get("name", "default"), given["separator"])
+            elif not isinstance(given, KeyEncoding):
+                given = KeyEncoding.from_json(given)
+        if zarr_format == 2 and given.name != "v2":
+            raise UnsupportedError(f"chunk_key_encoding: Zarr v2 has only v2, not {given.name}")
+        if self.dimension_separator is not None:
+            return KeyEncoding(given.name, self.dimension_separator)
+        return given
+
+
+def new_array(wishes: Wishes) -> ArrayMetadata:
+    """Return the metadata of a new array, with everything that is left open chosen.
+
+    Raises
+    ------
+    MetadataError, UnsupportedError, CodecError
+        What is asked for is malformed, contradicts itself, or cannot be had in the Zarr format;
+        the message names the argument.
+
+    Examples
+    --------
+    >>> metadata = new_array(Wishes(shape=(1000, 2000, 3000), dtype="u2"))
+    >>> metadata.grid, metadata.pipeline.codecs
+    (RegularGrid(shape=(1000, 2000, 3000), chunk_shape=(101, 101, 101)), \
+(bytes(endian='little'), zstd(level=0, checksum=False)))
+    """
+    if wishes.shape is None or wishes.dtype is None:
+        missing = "shape" if wishes.shape is None else "dtype"
+        raise MetadataError(f"{missing}: needed for a new array; give it, or give data")
+    zarr_format = 3 if wishes.zarr_format is None else wishes.zarr_format
+    shape, stored = as_shape(wishes.shape), as_dtype(wishes.dtype)
+    keep_order = stored.names is not None or stored.hasobject
+    dtype = stored if keep_order else stored.newbyteorder("=")
+    with member("chunks"):
+        grid, inner = new_grid(
+            shape,
+            wishes.chunks,
+            wishes.shard_chunks,
+            wishes.layout,
+            zarr_format=zarr_format,
+            inner=codecs.sharding_in(wishes.parts, len(shape)),
+            each=_numbers(dtype),
+        )
+    pipeline = (_pipeline_v2 if zarr_format == 2 else _pipeline_v3)(wishes, grid, stored, inner)
+    value = wishes.fill_value
+    if value is ZERO or (value is None and zarr_format == 3):
+        value = fill.zero_of(dtype)
+    metadata = ArrayMetadata(
+        shape=shape,
+        dtype=dtype,
+        grid=grid,
+        pipeline=pipeline,
+        fill_value=value,
+        dimension_names=None if wishes.dimension_names is None else tuple(wishes.dimension_names),
+        attributes=wishes.all_attributes(len(shape)),
+        zarr_format=zarr_format,
+        key_encoding=wishes.key_encoding(zarr_format),
+    )
+    _check_blocks(metadata)
+    return metadata
+
+
+def _numbers(dtype: np.dtype) -> int:
+    """Return how many numbers an element has in that of its fields that has most."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return math.prod(shape) * _numbers(base)
+    return max((_numbers(dtype[name]) for name in dtype.names or ()), default=1)
+
+
+def plain_json(value: Any) -> Any:
+    """Return a value with numpy's numbers and arrays as Python's.
+
+    Examples
+    --------
+    >>> plain_json({"scale": np.float64(0.5), "range": np.arange(2)})
+    {'scale': 0.5, 'range': [0, 1]}
+    """
+    if isinstance(value, Mapping):
+        return {key: plain_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value
+
+
+def as_shape(value: Any) -> tuple[int, ...]:
+    """Return a shape from integers, or from one."""
+    try:
+        return (operator.index(value),)
+    except TypeError:
+        return tuple(value) if isinstance(value, list | tuple | np.ndarray) else value
+
+
+def as_dtype(value: Any) -> np.dtype:
+    """Return the dtype that a user means, in the byte order given.
+
+    Parameters
+    ----------
+    value : dtype-like, str or mapping
+        What numpy takes, or a v3 data type; `str` and ``"string"`` are strings of any length,
+        `bytes` and ``"bytes"`` byte strings of any length.
+
+    Examples
+    --------
+    >>> as_dtype(">i2"), as_dtype("float32"), as_dtype(str).metadata
+    (dtype('>i2'), dtype('float32'), mappingproxy({'vlen': <class 'str'>}))
+    """
+    name = value if isinstance(value, str) else None
+    if value is str or getattr(value, "char", None) == "T" or name in ("string", "str", "T"):
+        return STRING
+    if value is bytes or name == "bytes":
+        return BYTES
+    with member("dtype"):
+        if isinstance(value, Mapping):
+            return dtype_from_v3(value)
+        try:
+            dtype = np.dtype(value)
+        except TypeError as error:
+            if not isinstance(value, str):
+                raise MetadataError(f"numpy does not know {short(value)}") from error
+            return dtype_from_v3(value)
+        if dtype.itemsize == 0 and dtype.names is None:
+            raise MetadataError(f"{dtype} has elements of no length; give one, or say str or bytes")
+    return dtype
+
+
+def _pipeline_v3(
+    wishes: Wishes, grid: ChunkGrid, stored: np.dtype, inner: tuple[int, ...] | None
+) -> Pipeline:
+    dtype = stored if stored.names or stored.hasobject else stored.newbyteorder("=")
+    parts, order = wishes.parts, wishes.inner_order(grid.ndim)
+    given = codecs.sharding_in(parts, grid.ndim) is not None
+    if given and inner is not None:
+        parts = codecs.with_sub_chunks(parts, inner)
+    pipeline = codecs.new_pipeline(dtype, grid.ndim, inner_order=order, **parts)
+    if inner is None or given:
+        return pipeline
+    return codecs.sharded(pipeline, inner, wishes.index_location)
+
+
+def _pipeline_v2(
+    wishes: Wishes, grid: ChunkGrid, stored: np.dtype, inner: tuple[int, ...] | None
+) -> Pipeline:
+    if wishes.codecs is not None:
+        raise UnsupportedError("codecs: Zarr v2 has filters and a compressor; give those")
+    chunk_shape = getattr(grid, "chunk_shape", None)
+    if chunk_shape is None:
+        raise UnsupportedError("chunks: Zarr v2 has only chunks of one shape; use zarr_format=3")
+    order = wishes.inner_order(grid.ndim)
+    if order is None or (wishes.order is None and not ChunkLayout.of(wishes.layout).inner_order):
+        # What is only preferred gives way.
+        order = tuple(range(grid.ndim)) if order not in _orders(grid.ndim) else order
+    memory_order = codecs.memory_order(order)
+    return codecs.new_pipeline_v2(stored, chunk_shape, order=memory_order, **wishes.parts)
+
+
+def _orders(ndim: int) -> tuple[tuple[int, ...], ...]:
+    axes = tuple(range(ndim))
+    return axes, axes[::-1]
+
+
+def _check_blocks(metadata: ArrayMetadata) -> None:
+    """Refuse codecs that cannot encode the array's chunks, before there are any."""
+    grid = metadata.grid
+    if not isinstance(grid, SeparableGrid) or not all(len(axis.edges) for axis in grid.axes):
+        return  # or no edge is known before something is appended
+    edges = tuple(int(axis.edges[0]) for axis in grid.axes)
+    metadata.pipeline.for_block(edges, metadata.dtype)

@@ -1,0 +1,109 @@
+"""Models of whatever can be opened, and hierarchies made from models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.open_node import open_hierarchy
+from virtualzarr.ingest.open_target import open
+from virtualzarr.metadata import loads_json
+from virtualzarr.models.group import GroupSpecBase
+from virtualzarr.models.known import models
+from virtualzarr.models.node import NodeSpec
+from virtualzarr.nodes.documents import consolidate as write_consolidated
+from virtualzarr.nodes.documents import node_path, write_hierarchy
+from virtualzarr.stores import open_store
+
+
+def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any) -> Any:
+    """Return the model of a hierarchy.
+
+    Parameters
+    ----------
+    node : Array, Group, those of zarr-python, or what `virtualzarr.open` opens
+    path : str
+        Which node of it; the root by default.
+    depth : int, optional
+        How deep to look: 0 is the node alone. The members of groups there are None. All by default.
+    **options
+        For `virtualzarr.open`.
+
+    Returns
+    -------
+    ArraySpec or GroupSpec
+        Of `v2` or `v3`. Virtual arrays of another format than the group's get its keys.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> group = vz.create_group({}, attributes={"title": "weather"})
+    >>> x = group.create_array("a/x", shape=(4, 6), dtype="i4")
+    >>> list(read(group).to_flat())
+    ['', 'a', 'a/x']
+    >>> read(group, depth=1).members["a"].members is None
+    True
+    """
+    if _is_foreign(node):
+        node = node[path] if path.strip("/") else node
+        array, group = models(node.metadata.zarr_format)
+        document = _document_of(node, depth)
+        return (array if "shape" in document else group).from_json(document)
+    if not isinstance(node, Array | Group):
+        node = open(node, path, **options)
+    elif path.strip("/") and isinstance(node, Group):
+        node = node[path]
+    return _model(node, node.metadata.zarr_format, depth)
+
+
+def _model(node: Array | Group, zarr_format: int, depth: int | None) -> NodeSpec:
+    array, group = models(zarr_format)
+    if isinstance(node, Array):
+        metadata = node.metadata
+        return array.from_metadata(metadata.as_format(zarr_format) if node.is_virtual else metadata)
+    members = None
+    if depth is None or depth > 0:
+        left = None if depth is None else depth - 1
+        members = {name: _model(node[name], zarr_format, left) for name in node}
+    return group(attributes=node.attributes, members=members, extra=node.metadata.extra)
+
+
+def _is_foreign(node: Any) -> bool:
+    """Tell whether something is an array or a group of zarr-python."""
+    return type(node).__module__.startswith("zarr.") and hasattr(node, "metadata")
+
+
+def _document_of(node: Any, depth: int | None) -> dict[str, Any]:
+    """Return the JSON object of ZEP 6 for an array or a group of zarr-python."""
+    from zarr.core.buffer import default_buffer_prototype
+
+    written = node.metadata.to_buffer_dict(default_buffer_prototype())
+    documents = {name: loads_json(data.to_bytes()) for name, data in written.items()}
+    main = next(name for name in ("zarr.json", ".zarray", ".zgroup") if name in documents)
+    document: dict[str, Any] = documents[main]
+    document.pop("consolidated_metadata", None)
+    if main != "zarr.json":
+        document["attributes"] = documents.get(".zattrs", {})
+    if "shape" not in document and (depth is None or depth > 0):
+        left = None if depth is None else depth - 1
+        document["members"] = {name: _document_of(inner, left) for name, inner in node.members()}
+    return document
+
+
+def create(
+    model: NodeSpec[Any],
+    store: Any,
+    path: str = "",
+    *,
+    overwrite: bool = False,
+    consolidate: bool = False,
+    storage_options: dict[str, Any] | None = None,
+) -> Array | Group:
+    """Make a hierarchy in a store; see `NodeSpec.create`."""
+    target = open_store(store, storage_options)
+    root = node_path(path, model.zarr_format)
+    write_hierarchy(target, root, model, overwrite=overwrite)
+    if consolidate and isinstance(model, GroupSpecBase):
+        write_consolidated(target, root)
+    return open_hierarchy(target, root, zarr_format=model.zarr_format)

@@ -1,0 +1,367 @@
+"""Copying arrays and hierarchies, with other chunks, codecs or formats on the way."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+from virtualzarr.array import Array
+from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.metadata import GroupMetadata
+from virtualzarr.metadata.ome import ome_changes
+from virtualzarr.nodes.documents import consolidate, join, node_path
+from virtualzarr.rechunk import destination as places
+from virtualzarr.rechunk.metadata import Change, CopyOptions, GroupChange, change_group, changed
+from virtualzarr.rechunk.transfer import Copying, Counts
+from virtualzarr.references.report import many
+from virtualzarr.stores import Store
+from virtualzarr.stores.files import resolve_uri
+from virtualzarr.stores.zip import ZipStore
+
+_log = logging.getLogger(__name__)
+
+PROGRESS_FROM = 64 * 1024 * 1024
+"""A progress bar is shown for this many bytes of elements and more."""
+
+NOTABLE = 1.05
+"""If chunks are decoded so many times, on average, it is said."""
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """What was copied.
+
+    Attributes
+    ----------
+    arrays, groups : int
+    copied : int
+        Chunks, or shards, that were copied as they are stored.
+    repacked : int
+        Chunks that went into or out of shards as they are stored.
+    nbytes_copied : int
+        Bytes of all these.
+    nbytes_decoded : int
+        Bytes of the elements of all other chunks, which were decoded and encoded again.
+    reads : dict of str to float
+        Arrays whose chunks were decoded more than once for want of memory, by path, and how often
+        each chunk was on average.
+    refused : dict of str to str
+        Variables that could not be read, by path, and why.
+    notes : tuple of str
+        What documents of the copy could not say to other readers as it was.
+    """
+
+    arrays: int
+    groups: int
+    copied: int
+    repacked: int
+    nbytes_copied: int
+    nbytes_decoded: int
+    reads: Mapping[str, float]
+    refused: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        """Return what was copied, line by line.
+
+        Examples
+        --------
+        >>> print(CopyReport(2, 1, 8, 0, 4096, 0, {}, {}).text())
+        2 arrays, 1 group
+          8 chunks copied as stored, 0 repacked: 4,096 bytes
+          0 bytes of elements decoded and encoded anew
+        """
+        lines = [
+            f"{many(self.arrays, 'array')}, {many(self.groups, 'group')}",
+            f"{many(self.copied, 'chunk')} copied as stored, {self.repacked:,} repacked: "
+            f"{self.nbytes_copied:,} bytes",
+            f"{self.nbytes_decoded:,} bytes of elements decoded and encoded anew",
+        ]
+        lines += [f"{path}: chunks were decoded {n:.1f} times each" for path, n in
+                  self.reads.items()]  # fmt: skip
+        lines += [f"left out: {path}: {reason}" for path, reason in self.refused.items()]
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n  ".join(lines)
+
+
+@strict_keywords(CopyOptions)
+def copy(
+    source: Any,
+    destination: Any,
+    path: str = "",
+    *,
+    name: str = "",
+    zarr_format: int | None = None,
+    overwrite: bool = False,
+    write_empty_chunks: bool | None = None,
+    consolidated: bool | None = None,
+    memory: int | None = None,
+    progress: bool | None = None,
+    format: str | None = None,
+    on_error: str = "raise",
+    allowed: str | Iterable[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    destination_options: Mapping[str, Any] | None = None,
+    **options: Unpack[CopyOptions],
+) -> CopyReport:
+    """Copy an array, or a group with everything in it, into a Zarr hierarchy of its own.
+
+    Values, attributes, dimension names and fill values stay as they are, to the bit. So do chunks,
+    codecs and the Zarr format, unless something else is asked for. What is stored alike in both is
+    copied without decoding it: chunks and shards, and also chunks that go into shards or out of
+    them. Chunks that are missing stay so and cost nothing.
+
+    Parameters
+    ----------
+    source : Array, Group, or what `virtualzarr.open` opens
+        A Zarr hierarchy, a reference file, or a file of any format that scans.
+    destination : path, URL, mutable mapping or store
+        A path that ends with ``.zip`` makes a zip file, always a new one.
+    path : str
+        Which node of the source; the root by default.
+    name : str
+        Where in the destination; the root by default.
+    zarr_format : {2, 3}, optional
+        By default that of the source.
+    overwrite : bool
+        Whether an array or group that is there already is deleted first, with everything in it.
+    write_empty_chunks : bool, optional
+        Whether chunks are stored that hold nothing but the fill value, where the source has them.
+        By default they are where they are copied as stored, not where they are encoded anew. False
+        decodes all chunks to leave such out.
+    consolidated : bool, optional
+        Whether the metadata of a group are consolidated; by default if those of the source are.
+    memory : int, optional
+        Bytes that may be used for chunks, encoded or not. By default 256 MiB, or what a single
+        chunk or shard of the destination takes where that is more.
+    progress : bool, optional
+        Whether to show a progress bar; by default for 64 MiB and more, in a terminal.
+    format, on_error, allowed, storage_options
+        For `virtualzarr.open`.
+    destination_options : mapping, optional
+        For the file system of a URL that is copied to.
+    chunks, shards : "keep", or as for `create_array`
+        Also a mapping of dimension names to edges: other axes, and arrays without such a dimension,
+        keep theirs. ``shards=None`` takes chunks out of shards.
+    filters, serializer, compressors, codecs : "keep", or as for `create_array`
+        Those that are asked for may lose something; those that are kept may not.
+    fill_value : optional
+        Chunks that are missing are stored then, unless they read as the same.
+    chunk_key_encoding, dimension_separator : optional
+        As for `create_array`.
+
+    Returns
+    -------
+    CopyReport
+
+    Raises
+    ------
+    NodeExistsError
+        There is something at the destination.
+    MetadataError, UnsupportedError, CodecError
+        Something has no exact form in the copy, or cannot be had; nothing is written then. Also if
+        codecs that were kept turn out not to give back what they are given.
+    ValueError
+        The memory given does not suffice for a single chunk.
+
+    Warns
+    -----
+    UserWarning
+        The memory does not suffice to decode each chunk only once; the message has what would.
+
+    Notes
+    -----
+    Documents are written after the chunks, and that of the root last: a copy that was interrupted
+    cannot be opened at its root, and what can be opened below is complete. ``overwrite=True``
+    begins it anew.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import virtualzarr as vz
+    >>> a = vz.create_array({}, data=np.arange(24).reshape(4, 6), chunks=(1, 6))
+    >>> store = {}
+    >>> report = vz.copy(a, store, chunks=(4, 2), zarr_format=2)
+    >>> vz.open(store).chunks, vz.open(store)[2].tolist()
+    ((4, 2), [12, 13, 14, 15, 16, 17])
+    """
+    root = _opened(source, path, format, on_error, allowed, storage_options)
+    wanted = _format_of(root) if zarr_format is None else zarr_format
+    if wanted not in (2, 3):
+        raise UnsupportedError(f"zarr_format {wanted}; known are 2 and 3")
+    nodes = _nodes(root)
+    _check_names(nodes, options)
+    plans = {below: _planned(node, below, wanted, options) for below, node in nodes.items()}
+    if _is_virtual(root) or _format_of(root) != wanted:
+        _spell_ome(plans, wanted)
+    with places.opened(destination, overwrite, destination_options) as store:
+        start = node_path(name, wanted)
+        named = isinstance(store, ZipStore) and not isinstance(destination, ZipStore)
+        uri = resolve_uri(destination) if named else store.uri
+        places.check_apart(nodes, store, start, uri)
+        works: dict[str, Copying] = {}
+        for below, node in nodes.items():
+            plan = plans[below]
+            if isinstance(node, Array) and isinstance(plan, Change):
+                target = Array.stored(plan.metadata, store, node_path(join(start, below), wanted))
+                works[below] = _work(node, target, plan, memory, write_empty_chunks, below)
+        places.prepare(store, start, wanted, overwrite)
+        counts = _run(works, plans, store, start, progress)
+        if isinstance(root, Group) and (
+            consolidated or (consolidated is None and _is_consolidated(root))
+        ):
+            consolidate(store, start)
+        places.finish(store, start, wanted)
+    _log.info("copied %d arrays to %s", len(works), uri)
+    return CopyReport(
+        len(works), len(nodes) - len(works), counts.copied, counts.repacked,
+        counts.nbytes_copied, counts.nbytes_decoded,
+        {below or "/": work.reads for below, work in works.items() if work.reads >= NOTABLE},
+        dict(getattr(root, "refused", {})),
+        tuple(f"{below or '/'}: {note}" for below, plan in plans.items() for note in plan.notes),
+    )  # fmt: skip
+
+
+def _opened(
+    source: Any,
+    path: str,
+    format: str | None,
+    on_error: str,
+    allowed: Any,
+    storage_options: Mapping[str, Any] | None,
+) -> Array | Group:
+    if isinstance(source, Group):
+        return source[path] if path.strip("/") else source
+    if isinstance(source, Array):
+        if path.strip("/"):
+            raise MetadataError(f"{path!r}: an array has nothing in it")
+        return source
+    from virtualzarr.ingest.open_target import open
+
+    return open(
+        source, path, format=format, on_error=on_error, allowed=allowed,
+        storage_options=storage_options,
+    )  # fmt: skip
+
+
+def _nodes(root: Array | Group) -> dict[str, Array | Group]:
+    """Return all nodes by their paths below the root, groups before what is in them."""
+    nodes = {"": root}
+    if isinstance(root, Group):
+        nodes.update(root.members(max_depth=None))
+    return nodes
+
+
+def _format_of(root: Array | Group) -> int:
+    """Return the Zarr format of what is copied; of a virtual group, that of all its arrays."""
+    if isinstance(root, Array):
+        return root.metadata.zarr_format
+    if not _is_virtual(root):
+        return root.zarr_format
+    formats = {node.metadata.zarr_format for node in _nodes(root).values()
+               if isinstance(node, Array)}  # fmt: skip
+    return 2 if formats == {2} else 3
+
+
+def _is_virtual(root: Array | Group) -> bool:
+    return isinstance(root, Group) and getattr(root._members, "store", None) is None
+
+
+def _spell_ome(plans: dict[str, Change | GroupChange], zarr_format: int) -> None:
+    """Give OME-Zarr metadata the version that goes with the format of the copy."""
+    found = {p: plan for p, plan in plans.items() if isinstance(plan, GroupChange)}
+    groups = {p: plan.metadata.attributes for p, plan in found.items()}
+    changes = {p: plan for p, plan in plans.items() if isinstance(plan, Change)}
+    arrays = {path: plan.metadata.dimension_names or () for path, plan in changes.items()}
+    attributes, dims = ome_changes(groups, arrays, zarr_format)
+    for path, own in attributes.items():
+        metadata = GroupMetadata(own, zarr_format)
+        plans[path] = replace(found[path], metadata=metadata)
+    for path, names in dims.items():
+        changed_one = changes[path].metadata.replace(dimension_names=names)
+        plans[path] = replace(changes[path], metadata=changed_one)
+
+
+def _is_consolidated(group: Group) -> bool:
+    metadata = getattr(group._members, "metadata", None)
+    return metadata is not None and metadata.consolidated is not None
+
+
+def _check_names(nodes: Mapping[str, Array | Group], options: CopyOptions) -> None:
+    """Refuse edges for dimensions that no array has."""
+    known = {name for node in nodes.values() if isinstance(node, Array) for name in node.dims}
+    for option in ("chunks", "shards"):
+        value = options.get(option)
+        if isinstance(value, Mapping) and not {"configuration", "shape"} & {*value}:
+            unknown = [name for name in value if name not in known]
+            if unknown:
+                raise MetadataError(f"{option}: no array has a dimension {unknown[0]!r}")
+
+
+def _planned(
+    node: Array | Group, below: str, zarr_format: int, options: CopyOptions
+) -> Change | GroupChange:
+    try:
+        if isinstance(node, Array):
+            return changed(node, zarr_format, options)
+        return change_group(node, zarr_format)
+    except VirtualZarrError as error:
+        raise error.at(variable=below or "/") from error.__cause__
+
+
+def _work(
+    source: Array,
+    target: Array,
+    change: Change,
+    memory: int | None,
+    write_empty_chunks: bool | None,
+    below: str,
+) -> Copying:
+    try:
+        work = Copying(source, target, change, memory, write_empty_chunks)
+    except VirtualZarrError as error:
+        raise error.at(variable=below or "/") from error.__cause__
+    if work.reads >= NOTABLE:
+        warnings.warn(
+            f"/{below}: within {work.memory:,} bytes of memory each chunk is decoded "
+            f"{work.reads:.1f} times; with memory={work.best} it would be once",
+            stacklevel=3,
+        )
+    return work
+
+
+def _run(
+    works: Mapping[str, Copying],
+    plans: Mapping[str, Change | GroupChange],
+    store: Store,
+    start: str,
+    progress: bool | None,
+) -> Counts:
+    """Copy all chunks, and write the documents of each node after everything in it."""
+    from tqdm import tqdm
+
+    counts = Counts()
+    total = sum(work.nbytes for work in works.values())
+    if progress is None:
+        progress = total >= PROGRESS_FROM and sys.stderr.isatty()
+    with tqdm(
+        total=total, unit="B", unit_scale=True, unit_divisor=1024, desc="copy",
+        disable=not progress,
+    ) as bar:  # fmt: skip
+        # Backwards, so that groups come after what is in them.
+        for below, plan in reversed(list(plans.items())):
+            if below in works:
+                bar.set_postfix_str(below, refresh=False)
+                works[below].run(counts, bar.update)
+            place = node_path(join(start, below), plan.metadata.zarr_format)
+            places.write_documents(store, place, plan.metadata)
+    return counts

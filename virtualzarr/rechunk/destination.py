@@ -1,0 +1,157 @@
+"""Where a copy goes: a place with nothing in it, which looks like no hierarchy until all is there.
+
+All documents are written after the chunks, those of a group after everything in it, that of the
+root last. So whatever can be opened is complete, and the root of a copy that was interrupted cannot
+be opened. Until then a note lies there, by which what is left behind is known to be a copy's: only
+that, or a hierarchy, is ever deleted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
+from virtualzarr.errors import MetadataError, NodeExistsError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
+from virtualzarr.models.known import spec_of
+from virtualzarr.nodes.documents import (
+    all_documents,
+    ancestors,
+    check_writable,
+    delete_node,
+    join,
+    node_at,
+    refresh_consolidated,
+)
+from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.atomic_files import replacing
+from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores.memory import MemoryStore
+from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.zip import ZipStore
+
+NOTE = ".virtualzarr-copy"
+"""The key of the note, below the path of the copy."""
+
+
+@contextmanager
+def opened(
+    target: Any, overwrite: bool, storage_options: Mapping[str, Any] | None
+) -> Iterator[Store]:
+    """Open the store that a copy goes to; a zip file appears under its name when all is in it."""
+    zipped = isinstance(target, str | os.PathLike) and os.fspath(target).endswith(".zip")
+    if not zipped or is_url(resolve_uri(target)):
+        yield open_store(target, storage_options)
+        return
+    path = resolve_uri(target)
+    if os.path.lexists(path) and not overwrite:
+        raise NodeExistsError("there is a file already; overwrite=True replaces it", file=path)
+    with replacing(path) as part, ZipStore(part, "w") as store:
+        yield store
+
+
+def check_apart(nodes: Mapping[str, Array | Group], store: Store, path: str, uri: str) -> None:
+    """Refuse to copy something onto itself, into itself, or over what it is read from.
+
+    Raises
+    ------
+    MetadataError
+        One of the two places lies in the other.
+    """
+    there = _place(store, path, uri)
+    for node in nodes.values():
+        for here in _places(node):
+            if here[0] == there[0] and (_within(here[1], there[1]) or _within(there[1], here[1])):
+                raise MetadataError(
+                    f"{there[1] or '/'} cannot be copied to: the source, {here[1] or '/'}, lies "
+                    "in it, or it lies in the source",
+                    file=store.uri,
+                )
+
+
+def _within(inner: str, outer: str) -> bool:
+    return f"{inner}/".startswith(f"{outer}/" if outer else "")
+
+
+def _places(node: Array | Group) -> Iterator[tuple[Any, str]]:
+    """Yield where a node is read from: what kind of place, and the path there."""
+    if isinstance(node, Group):
+        store = getattr(node._members, "store", None)
+        if store is not None:
+            yield _place(store, node.path, store.uri)
+    elif isinstance(node.chunk_source, StoreChunks):
+        store = node.chunk_source.store
+        yield _place(store, node.chunk_source.path, store.uri)
+    elif isinstance(node.chunk_source, ManifestChunks):
+        for uri in {source.uri for source in node.chunk_source.manifest.sources} - {""}:
+            yield "path", _real(uri)
+
+
+def _place(store: Any, path: str, uri: str) -> tuple[Any, str]:
+    store = unwrapped(store)
+    if isinstance(store, MemoryStore):
+        return id(store.data), path
+    if isinstance(store, ZipStore):
+        return "path", _real(uri)
+    return "path", join(_real(uri), path)
+
+
+def _real(uri: str) -> str:
+    return uri.rstrip("/") if is_url(uri) else os.path.realpath(uri)
+
+
+def prepare(store: Store, path: str, zarr_format: int, overwrite: bool) -> None:
+    """See to it that nothing lies where a copy goes, and that there are groups above.
+
+    Raises
+    ------
+    NodeExistsError
+        There is something, and it may not be deleted.
+    AccessError
+        The store can only be read.
+    """
+    check_writable(store)
+    found, note = node_at(store, path), join(path, NOTE)
+    interrupted = store.get(note) is not None
+    if found is not None or interrupted:
+        what = f"the {found[1]}" if found else "what is left of a copy that was interrupted"
+        if not overwrite:
+            raise NodeExistsError(
+                f"there is something already; overwrite=True replaces {what}",
+                file=store.uri,
+                variable=path or "/",
+            )
+        if found is not None:
+            delete_node(store, path)
+        store.delete_dir(path)
+    if (key := next(iter(store.list(path)), None)) is not None:
+        raise NodeExistsError(
+            f"there is {key[0]!r}, which belongs to no Zarr hierarchy: remove it, or copy to "
+            "another place",
+            file=store.uri,
+            variable=path or "/",
+        )
+    for parent in ancestors(path)[-1:]:
+        from virtualzarr import open_group
+
+        open_group(store, parent, mode="a", zarr_format=zarr_format)
+    store.set(note, dumps_json({"note": "a copy that is not complete yet"}))
+
+
+def finish(store: Store, path: str, zarr_format: int) -> None:
+    """Tell what lies above of a copy that is complete, and take its note away."""
+    if path:
+        documents = dict(all_documents(store, path, zarr_format))
+        refresh_consolidated(store, path, documents, zarr_format)
+    store.delete(join(path, NOTE))
+
+
+def write_documents(store: Store, path: str, metadata: ArrayMetadata | GroupMetadata) -> None:
+    """Write the documents of a node, the one that makes it a node last."""
+    for name, document in reversed(spec_of(metadata).to_documents().items()):
+        store.set(join(path, name), dumps_json(document, allow_nan=False))

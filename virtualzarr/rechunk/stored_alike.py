@@ -1,0 +1,149 @@
+"""What is stored of an array that is copied, and which parts of the copy it is in."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import ChunkGrid, SeparableGrid
+from grids.grouping import grouped, rank
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
+from virtualzarr.rechunk.blocks import Box
+
+Int64 = NDArray[np.int64]
+
+
+class Boxes(NamedTuple):
+    """Parts of an array that hold stored chunks, one in each of some blocks.
+
+    Attributes
+    ----------
+    low, high : int64 arrays, shape (boxes, ndim)
+        The corners of each.
+    order, bounds : int64 arrays
+        Stored chunks ``order[bounds[i]:bounds[i + 1]]`` lie in box `i`.
+    """
+
+    low: Int64
+    high: Int64
+    order: Int64
+    bounds: Int64
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+
+def stored_cells(array: Array) -> tuple[Int64, Int64] | None:
+    """Return the cells that have a chunk or shard, in C order, and the bytes of each.
+
+    Returns
+    -------
+    cells : int64 array, shape (chunks, ndim)
+    sizes : int64 array
+        None instead of both where that cannot be known: any cell may have one.
+    """
+    source, grid = array.chunk_source, array.grid
+    if isinstance(source, ManifestChunks):
+        manifest = source.manifest
+        if not manifest.nrefs:
+            return np.empty((0, array.ndim), np.int64), np.empty(0, np.int64)
+        cells = np.argwhere(manifest.source >= 0).astype(np.int64, copy=False)
+        cells = cells.reshape(manifest.nrefs, array.ndim)
+        sizes = manifest.take(tuple(cells.T)).length if array.ndim else manifest.take(()).length
+        return cells, _known(sizes, array)
+    if not isinstance(source, StoreChunks) or not source.lists:
+        return None
+    cells, sizes = source.stored(array.ndim)
+    within = (cells < np.array(grid.grid_shape, np.int64)).all(axis=1)
+    cells, sizes = cells[within], _known(sizes[within], array)
+    if not array.ndim or len(cells) < 2:
+        return cells, sizes
+    order = np.lexsort(cells.T[::-1])
+    return cells[order], sizes[order]
+
+
+def _known(sizes: Int64, array: Array) -> Int64:
+    """Return the bytes of chunks, those of elements where a manifest or a server does not say."""
+    most = math.prod(_largest(array.grid)) * max(1, array.dtype.itemsize)
+    return np.where(sizes <= 0, most, sizes)
+
+
+def _largest(grid: ChunkGrid) -> tuple[int, ...]:
+    if isinstance(grid, SeparableGrid):
+        return tuple(int(axis.runs()[0].max(initial=1)) for axis in grid.axes)
+    return grid.shape
+
+
+def boxes_of(
+    source: ChunkGrid, blocks: SeparableGrid, target: SeparableGrid, cells: Int64
+) -> Boxes:
+    """Return the part of each block that holds stored chunks, made of whole cells of the target.
+
+    Parameters
+    ----------
+    source : ChunkGrid
+        What `cells` are cells of.
+    blocks, target : SeparableGrid
+        Blocks consist of whole cells of the target.
+    cells : int64 array, shape (chunks, ndim)
+
+    Examples
+    --------
+    >>> from grids import RegularGrid
+    >>> grid, blocks = RegularGrid((30,), (4,)), RegularGrid((30,), (10,))
+    >>> found = boxes_of(grid, blocks, RegularGrid((30,), (5,)), np.array([[2], [7]]))
+    >>> found.low.ravel(), found.high.ravel()
+    (array([ 5, 10, 25]), array([10, 15, 30]))
+    """
+    assert isinstance(source, SeparableGrid)
+    ndim = len(blocks.axes)
+    start = source.cell_origins(cells)
+    stop = start + source.cell_extents(cells)
+    first, last = np.empty_like(start), np.empty_like(start)
+    for i, axis in enumerate(blocks.axes):
+        first[:, i], last[:, i] = axis.cell_of(start[:, i]), axis.cell_of(stop[:, i] - 1)
+    # One row for each pair of a chunk and a block that it lies in.
+    counts = last - first + 1
+    each = counts.prod(axis=1, dtype=np.int64)
+    row = np.repeat(np.arange(len(cells)), each)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
+    block = np.empty((len(row), ndim), np.int64)
+    for i in reversed(range(ndim)):
+        block[:, i] = first[row, i] + number % counts[row, i]
+        number //= counts[row, i]
+    keys = rank(list(block.T), list(blocks.grid_shape)) if ndim else np.zeros(len(row), np.int64)
+    order, bounds, _ = grouped(keys)
+    row, block = row[order], block[order]
+    origin = blocks.cell_origins(block)
+    low = np.minimum.reduceat(np.maximum(start[row], origin), bounds[:-1], axis=0)
+    ends = np.minimum(stop[row], origin + blocks.cell_extents(block))
+    high = np.maximum.reduceat(ends, bounds[:-1], axis=0)
+    for i, axis in enumerate(target.axes):
+        low[:, i] = axis.start(axis.cell_of(low[:, i]))
+        behind = axis.cell_of(high[:, i] - 1)
+        high[:, i] = axis.start(behind) + axis.length(behind)
+    return Boxes(low, high, row, bounds)
+
+
+def cells_with_data(
+    source: ChunkGrid, target: SeparableGrid, box: Box, cells: Int64
+) -> NDArray[np.bool_]:
+    """Tell which cells of the target in a box have something in common with stored chunks."""
+    assert isinstance(source, SeparableGrid)
+    bounds = [(axis.cell_of(low), axis.cell_of(high - 1) + 1)
+              for axis, low, high in zip(target.axes, *box, strict=True)]  # fmt: skip
+    found = np.zeros([last - first for first, last in bounds], bool)
+    low = np.maximum(source.cell_origins(cells), np.array(box[0], np.int64))
+    high = np.minimum(
+        source.cell_origins(cells) + source.cell_extents(cells), np.array(box[1], np.int64)
+    )
+    for corners in zip(low.tolist(), high.tolist(), strict=True):
+        found[tuple(
+            slice(axis.cell_of(a) - first, axis.cell_of(b - 1) + 1 - first)
+            for axis, a, b, (first, _) in zip(target.axes, *corners, bounds, strict=True)
+        )] = True  # fmt: skip
+    return found

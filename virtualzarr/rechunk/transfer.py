@@ -1,0 +1,455 @@
+"""The chunks of one array made those of its copy: as they are stored, or decoded and encoded."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import ChunkGrid, SeparableGrid
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import Located, ManifestChunks, StoreChunks
+from virtualzarr.array.read.shards import ShardedChunks
+from virtualzarr.array.thread_pools import Task, run, share
+from virtualzarr.codecs.sharding import only_sharding
+from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, VirtualZarrError
+from virtualzarr.rechunk.blocks import Blocks, Box, choose, needed, portions
+from virtualzarr.rechunk.metadata import Change, check_encodes
+from virtualzarr.rechunk.stored_alike import Boxes, boxes_of, cells_with_data, stored_cells
+
+Int64 = NDArray[np.int64]
+
+MEMORY = 256 * 1024 * 1024
+"""How much memory a copy takes where nothing is said."""
+
+OBJECT_BYTES = 100
+"""What an element of any length is taken to need in memory."""
+
+SMALL = 16 * 1024
+"""Local chunks smaller than this are copied by one thread: others would wait for each other."""
+
+SLAB = 1 << 14
+"""So many chunks are prepared at a time."""
+
+STEP = 64 * 1024 * 1024
+"""So many bytes are copied from one sign of progress to the next."""
+
+Progress = Callable[[int], Any]
+
+
+@dataclass
+class Counts:
+    """What was done so far.
+
+    Attributes
+    ----------
+    copied : int
+        Chunks or shards that were copied as they are stored.
+    repacked : int
+        Chunks that went into or out of shards as they are stored.
+    nbytes_copied : int
+        Bytes of all these.
+    nbytes_decoded : int
+        Bytes of elements of everything else.
+    """
+
+    copied: int = 0
+    repacked: int = 0
+    nbytes_copied: int = 0
+    nbytes_decoded: int = 0
+    lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, **numbers: int) -> None:
+        """Count some more; by any thread."""
+        with self.lock:
+            for name, number in numbers.items():
+                setattr(self, name, getattr(self, name) + number)
+
+
+class Copying:
+    """The copying of one array, planned when it is made: what cannot be done is an error then.
+
+    Parameters
+    ----------
+    source : Array
+    target : Array
+        In a store, without its documents.
+    change : Change
+    memory : int, optional
+        Bytes that may be used; by default `MEMORY`, or more where that is too little.
+    write_empty_chunks : bool, optional
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of elements that are to be copied.
+    reads : float
+        How often each chunk of the source is decoded, on average.
+
+    Raises
+    ------
+    ValueError
+        The memory does not suffice.
+    """
+
+    def __init__(
+        self,
+        source: Array,
+        target: Array,
+        change: Change,
+        memory: int | None,
+        write_empty_chunks: bool | None,
+    ) -> None:
+        # Missing chunks are not touched, or else as good as those filled.
+        self.source = Array(source.metadata, source.chunk_source, source.path)
+        self.target, self.change = target, change
+        target.write_empty_chunks = bool(write_empty_chunks)
+        self.remote = any(_is_remote(array) for array in (source, target))
+        found = stored_cells(source)
+        if change.everything and not _is_whole(source, found):
+            found = None
+        decode = write_empty_chunks is False
+        self.objects: tuple[Int64, Int64] | None = None
+        self.boxes: Boxes | None = None
+        self.blocks: Blocks | None = None
+        self.repack = False
+        self.nbytes, self.reads, self.best = 0, 1.0, 0
+        self.cells: Int64 | None = None if found is None else found[0]
+        self.memory = MEMORY if memory is None else memory
+        self.fixed = memory is not None
+        if not source.size:
+            return
+        if found is not None and change.as_stored and not decode:
+            found = self._plan_objects(*found)
+        if found is not None and not len(found[0]):
+            return
+        if found is not None and change.inner_as_stored and not decode and _is_plain(source):
+            self._plan_shards(*found)
+        else:
+            self._plan_blocks(found)
+
+    # -- plans -------------------------------------------------------------------------------
+
+    def _plan_objects(self, cells: Int64, sizes: Int64) -> tuple[Int64, Int64]:
+        """Take the chunks that are copied as they are stored; return the others."""
+        good = np.ones(len(cells), bool)
+        if isinstance(self.source.chunk_source, ManifestChunks) and len(cells):
+            good = self.source.chunk_source.manifest.canonical[tuple(cells.T)].reshape(-1)
+        self.objects = cells[good], sizes[good]
+        self._need(int(sizes[good].max(initial=0)))
+        self.nbytes += _volume(self.source, cells[good])
+        return cells[~good], sizes[~good]
+
+    def _plan_shards(self, cells: Int64, sizes: Int64) -> None:
+        """Plan to move the chunks within shards, or into them."""
+        sharded = only_sharding(self.target.metadata.pipeline) is not None
+        blocks = self.target.grid if sharded else self.source.grid
+        assert isinstance(blocks, SeparableGrid)
+        self.repack = True
+        self.cells = cells
+        self.boxes = boxes_of(self.source.grid, blocks, blocks, cells)
+        volumes = (self.boxes.high - self.boxes.low).prod(axis=1) * self.itemsize
+        self.sizes = np.add.reduceat(sizes[self.boxes.order], self.boxes.bounds[:-1])
+        if not self.source.dtype.hasobject:
+            # Of other shards only some chunks are needed; encoded they are hardly ever longer.
+            self.sizes = np.minimum(self.sizes, volumes)
+        self._need(2 * int(self.sizes.max(initial=0)))
+        self.nbytes += int(volumes.sum())
+
+    def _plan_blocks(self, found: tuple[Int64, Int64] | None) -> None:
+        """Plan to decode chunks and encode others."""
+        grid, target = self.source._readable()[0].grid, self.target.grid
+        for cut in (grid, target):
+            if not isinstance(cut, SeparableGrid):
+                raise UnsupportedError(f"cells of a {cut.name} grid are only copied as they are")
+        assert isinstance(grid, SeparableGrid)
+        assert isinstance(target, SeparableGrid)
+        self._need(needed(grid, target, self.itemsize))
+        check_encodes(self.target.metadata)
+        self.blocks = choose(grid, target, self.itemsize, self.memory)
+        self.reads, self.best = self.blocks.reads, self.blocks.best
+        if found is None:
+            self.cells = None
+            self.nbytes += self.source.size * self.itemsize
+            return
+        self.cells = found[0]
+        self.boxes = boxes_of(self.source.grid, self.blocks.grid, target, found[0])
+        self.nbytes += int((self.boxes.high - self.boxes.low).prod(axis=1).sum()) * self.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes that an element takes in memory."""
+        dtype = self.source.dtype
+        return OBJECT_BYTES if dtype.hasobject else dtype.itemsize
+
+    def _need(self, least: int) -> None:
+        """See to it that there is so much memory."""
+        if least > self.memory:
+            if self.fixed:
+                raise ValueError(
+                    f"memory: the chunks of /{self.source.path} cannot be copied with less than "
+                    f"{least} bytes; {self.memory} are given"
+                )
+            self.memory = least
+
+    # -- work --------------------------------------------------------------------------------
+
+    def run(self, counts: Counts, progress: Progress) -> None:
+        """Copy everything; `progress` is told how many bytes of elements were copied."""
+        if self.objects is not None:
+            self._copy_objects(*self.objects, counts, progress)
+        if self.repack:
+            self._copy_shards(counts, progress)
+        elif self.blocks is not None:
+            self._copy_blocks(counts, progress)
+
+    def _copy_objects(self, cells: Int64, sizes: Int64, counts: Counts, progress: Progress) -> None:
+        """Copy chunks and shards as they are stored."""
+        for first, last in _parts(sizes, min(self.memory, STEP)):
+            located = _locate(self.source, cells[first:last])
+            keys = _keys(self.target, cells[first:last])
+            works = [partial(self._copy_object, located, i, keys[int(located.cell[i])], counts)
+                     for i in range(len(located))]  # fmt: skip
+            self._run(works, int(sizes[first:last].sum()))
+            progress(_volume(self.source, cells[first:last]))
+
+    def _copy_object(self, located: Located, i: int, key: str, counts: Counts) -> None:
+        data = self._stored(located, i)
+        if data is not None:
+            _store(self.target).set(key, data)
+            counts.add(copied=1, nbytes_copied=len(data))
+
+    def _stored(self, located: Located, i: int) -> Any:
+        """Return the bytes of a chunk, None where there is none any more."""
+        offset, length = int(located.offset[i]), int(located.length[i])
+        file = located.files(int(located.file[i]))
+        try:
+            return file.read(offset, None if length < 0 else offset + length)
+        except SourceNotFoundError as error:
+            if located.may_be_absent:
+                return None
+            raise error.at(file=file.uri, variable=self.source.path) from error.__cause__
+        except VirtualZarrError as error:
+            raise error.at(file=file.uri, variable=self.source.path) from error.__cause__
+
+    def _copy_shards(self, counts: Counts, progress: Progress) -> None:
+        """Copy chunks within shards as they are stored, into other shards or out of any."""
+        assert self.boxes is not None
+        for first, last in _parts(2 * self.sizes, min(self.memory, STEP)):
+            boxes = [(tuple(low), tuple(high)) for low, high in
+                     zip(self.boxes.low[first:last].tolist(),
+                         self.boxes.high[first:last].tolist(), strict=True)]  # fmt: skip
+            works = [partial(self._copy_shard, box, counts) for box in boxes]
+            self._run(works, int(self.sizes[first:last].sum()))
+            progress(sum(_size(box) for box in boxes) * self.itemsize)
+
+    def _copy_shard(self, box: Box, counts: Counts) -> None:
+        metadata, chunks = self.source._readable()
+        projection = metadata.grid.project(_selection(box))
+        located = chunks.locate(projection)
+        if not len(located):
+            return
+        cells = projection.cells(located.cell)
+        found: list[bytes | None] = [None] * len(located)
+
+        def fetch(i: int) -> None:
+            data = self._stored(located, i)
+            found[i] = None if data is None else bytes(data)
+
+        works: list[Task] = [partial(fetch, i) for i in range(len(located))]
+        share(works, remote=True) if self.remote else _all(works)
+        there = {i: data for i, data in enumerate(found) if data is not None}
+        counts.add(repacked=len(there), nbytes_copied=sum(map(len, there.values())))
+        store, codec = _store(self.target), only_sharding(self.target.metadata.pipeline)
+        if codec is None:
+            keys = _keys(self.target, cells)
+            for i, data in there.items():
+                store.set(keys[i], data)
+        elif there:
+            grid, chunk_source = self.target.grid, self.target.chunk_source
+            assert isinstance(grid, SeparableGrid)
+            touched = ShardedChunks(chunk_source, grid, codec).touched(cells)
+            shard = codec.shard(tuple(grid.cell_shapes(touched.shards)[0].tolist()))
+            parts = {int(touched.entry[i]): data for i, data in there.items()}
+            store.set(_keys(self.target, touched.shards)[0], shard.join(parts))
+
+    def _copy_blocks(self, counts: Counts, progress: Progress) -> None:
+        """Decode chunks and encode others, block by block."""
+        assert self.blocks is not None
+        buffer = np.empty(0, self.source.dtype)
+        for box, rows in self._each_box():
+            low, high = box
+            shape = tuple(b - a for a, b in zip(low, high, strict=True))
+            if self.source.dtype.hasobject or math.prod(shape) > buffer.size:
+                buffer = np.empty(math.prod(shape), self.source.dtype)
+            # The same memory again and again: fresh pages cost more than most codecs.
+            block = buffer[: math.prod(shape)].reshape(shape)
+            if self._read(box, block):
+                self._write(box, block, rows)
+            counts.add(nbytes_decoded=block.size * self.itemsize)
+            progress(block.size * self.itemsize)
+
+    def _each_box(self) -> Iterator[tuple[Box, Int64 | None]]:
+        """Yield the parts to copy, and the stored chunks in each, where those are known."""
+        assert self.blocks is not None
+        if self.boxes is None:
+            grid = self.blocks.grid
+            for cell in product(*map(range, grid.grid_shape)):
+                origin, extent = grid.cell_origin(cell), grid.cell_extent(cell)
+                yield (origin, tuple(a + n for a, n in zip(origin, extent, strict=True))), None
+            return
+        assert self.cells is not None
+        for i in range(len(self.boxes)):
+            rows = self.boxes.order[self.boxes.bounds[i] : self.boxes.bounds[i + 1]]
+            corners = self.boxes.low[i].tolist(), self.boxes.high[i].tolist()
+            yield (tuple(corners[0]), tuple(corners[1])), self.cells[rows]
+
+    def _read(self, box: Box, block: NDArray[Any]) -> bool:
+        """Read a part of the source; return whether there is anything in it."""
+        assert self.blocks is not None
+        metadata, chunks = self.source._readable()
+        assert isinstance(metadata.grid, SeparableGrid)
+        sharded = metadata is not self.source.metadata and not self.change.everything
+        if sharded and not len(chunks.locate(metadata.grid.project(_selection(box)))):
+            return False  # of a shard there may be only some chunks
+        for part in portions(metadata.grid, box, self.blocks.at_once):
+            self.source.read(_selection(part), out=_view(block, part, box))
+        return True
+
+    def _write(self, box: Box, block: NDArray[Any], cells: Int64 | None) -> None:
+        """Write a block; chunks that hold nothing but missing ones stay missing."""
+        assert self.blocks is not None
+        target = self.target
+        assert isinstance(target.grid, SeparableGrid)
+        parts: Iterator[Box] = portions(target.grid, box, self.blocks.at_once)
+        elides = target.metadata.fill_value is not None and not target.write_empty_chunks
+        if cells is not None and not elides:
+            there = cells_with_data(self.source.grid, target.grid, box, cells)
+            if not there.all():
+                every = portions(target.grid, box, 1)
+                parts = (part for part, yes in zip(every, there.flat, strict=True) if yes)
+        for part in parts:
+            data = _view(block, part, box)
+            target[_selection(part)] = data
+            if self.change.check and not _same(target.read(_selection(part)), data):
+                raise CodecError(
+                    "the codecs do not give back what they are given, so that the copy would "
+                    "differ; give other codecs",
+                    variable=self.source.path,
+                    chunk=_name(target.grid, part),
+                )
+
+    def _run(self, works: Sequence[Task], nbytes: int) -> None:
+        """Run pieces of work that are about so many bytes in all."""
+        size = max(1, -(-len(works) * (1 << 20) // max(nbytes, 1)))
+        step = 1 if self.remote else min(size, len(works))
+        tasks: list[Task] = [partial(_all, works[i : i + step])
+                             for i in range(0, len(works), max(1, step))]  # fmt: skip
+        run(tasks, self.remote, nbytes > 1 << 20 and nbytes >= SMALL * len(works))
+
+
+def _locate(array: Array, cells: Int64) -> Located:
+    """Find the chunks of some cells, which are distinct and in C order."""
+    grid = array.grid
+    if isinstance(grid, SeparableGrid):
+        origins = grid.cell_origins(cells)
+    else:
+        origins = np.array([grid.cell_origin(cell) for cell in cells.tolist()], np.int64)
+    if len(cells) == 1:
+        projection = grid.project(tuple(slice(i, i + 1) for i in origins[0].tolist()))
+    else:
+        projection = grid.project(tuple(origins.T), "coordinate")
+    return array.chunk_source.locate(projection)
+
+
+def _keys(array: Array, cells: Int64) -> list[str]:
+    assert isinstance(array.chunk_source, StoreChunks)
+    return array.chunk_source.keys(cells)
+
+
+def _store(array: Array) -> Any:
+    assert isinstance(array.chunk_source, StoreChunks)
+    return array.chunk_source.store
+
+
+def _is_remote(array: Array) -> bool:
+    source = array.chunk_source
+    if isinstance(source, ManifestChunks):
+        return any("://" in row.uri for row in source.manifest.sources[:1])
+    return bool(getattr(getattr(source, "store", None), "remote", False))
+
+
+def _is_whole(array: Array, found: tuple[Int64, Int64] | None) -> bool:
+    """Tell whether nothing is missing of an array, of which these chunks are stored."""
+    if found is None or len(found[0]) < math.prod(array.grid.grid_shape):
+        return False
+    return not array.metadata.pipeline.serializer.needs_fill  # of a shard chunks may be missing
+
+
+def _is_plain(array: Array) -> bool:
+    """Tell whether all chunks decode as the array declares."""
+    source = array.chunk_source
+    if not isinstance(source, ManifestChunks):
+        return True
+    return source.manifest.decoder is None and source.manifest.origin is None
+
+
+def _volume(array: Array, cells: Int64) -> int:
+    """Return the bytes of the elements in some cells."""
+    itemsize = OBJECT_BYTES if array.dtype.hasobject else array.dtype.itemsize
+    grid = array.grid
+    if not isinstance(grid, SeparableGrid):
+        return sum(math.prod(grid.cell_extent(cell)) for cell in cells.tolist()) * itemsize
+    return int(grid.cell_extents(cells).prod(axis=1, dtype=np.int64).sum()) * itemsize
+
+
+def _parts(sizes: Int64, limit: int) -> Iterator[tuple[int, int]]:
+    """Cut a list into parts of at most so many bytes and chunks; any has one at least."""
+    before = np.cumsum(sizes) - sizes
+    cuts, first = [0], 0
+    while first < len(sizes):
+        end = int(np.searchsorted(before + sizes, before[first] + limit, side="right"))
+        first = max(first + 1, min(end, first + SLAB))
+        cuts.append(first)
+    yield from pairwise(cuts)
+
+
+def _selection(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(a, b) for a, b in zip(*box, strict=True))
+
+
+def _view(block: NDArray[Any], part: Box, box: Box) -> NDArray[Any]:
+    """Return a part of an array out of the block that has a box of it."""
+    inside = [slice(a - c, b - c) for a, b, c in zip(*part, box[0], strict=True)]
+    selection: Any = (*inside, ...)  # of a block without axes, too, a view
+    return block[selection]
+
+
+def _size(box: Box) -> int:
+    return math.prod(b - a for a, b in zip(*box, strict=True))
+
+
+def _name(grid: ChunkGrid, box: Box) -> str:
+    assert isinstance(grid, SeparableGrid)
+    return ".".join(str(axis.cell_of(i)) for axis, i in zip(grid.axes, box[0], strict=True)) or "0"
+
+
+def _all(works: Sequence[Task]) -> None:
+    for work in works:
+        work()
+
+
+def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Tell whether two arrays are the same, to the bit but for the bytes between fields."""
+    if a.dtype.hasobject:
+        return bool(a.tolist() == b.tolist())
+    if a.dtype.names is not None:
+        return all(_same(a[name], b[name]) for name in a.dtype.names)
+    return bool(a.tobytes() == b.tobytes())

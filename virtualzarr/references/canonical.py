@@ -1,0 +1,210 @@
+"""Which references foreign readers can use, and which can be made so without touching a byte."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grids import SeparableGrid
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.errors import PublishError
+from virtualzarr.manifest import Affine, Manifest
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.references.portable import TRUNCATE, own_codecs
+from virtualzarr.stores.files import file_facts
+from virtualzarr.virtual.contiguous import parts_of_blocks, raw_layout
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """A manifest fit for foreign readers, but for some cells.
+
+    Attributes
+    ----------
+    manifest : Manifest
+    odd : int64 array
+        C-order numbers of the cells whose chunks foreign readers would read wrong.
+    reasons : dict of str to int
+        Why, and for how many of them.
+    longest : int
+        Bytes of the longest block of which only the first count; 0 where there is none.
+    """
+
+    manifest: Manifest
+    odd: Ints
+    reasons: dict[str, int] = field(default_factory=dict)
+    longest: int = 0
+
+
+def make_canonical(metadata: ArrayMetadata, manifest: Manifest, plugins: bool = False) -> Canonical:
+    """Make as many references canonical as can be without copying.
+
+    A chunk that decodes as the array declares, to exactly its cell, is canonical whatever its
+    decoder is called. So is the part of an uncompressed chunk that is contiguous in it: a shorter
+    range of bytes. With `plugins`, so is the beginning of any chunk, in the order in which it is
+    stored: `truncating` says so in the metadata.
+    """
+    manifest = _with_lengths(manifest)
+    reason = own_codecs(metadata, plugins)
+    if reason is not None:
+        odd = np.flatnonzero(_flat(manifest.source, manifest) >= 0)
+        return Canonical(manifest, odd, {reason: len(odd)} if len(odd) else {})
+    if manifest.decoder is None and manifest.origin is None:
+        return Canonical(manifest, np.zeros(0, np.int64))
+    odd = np.flatnonzero(~np.asarray(manifest.canonical).reshape(-1))
+    if not len(odd):
+        return Canonical(manifest.replace(decoders=(), decoder=None, origin=None), odd)
+    return _Work(metadata, manifest, odd, plugins).result()
+
+
+def truncating(metadata: ArrayMetadata, longest: int) -> ArrayMetadata:
+    """The metadata of an array of whose blocks only the first bytes count."""
+    codecs = list(metadata.pipeline.codecs)
+    known = next((c.configuration.get("longest", 0) for c in codecs if c.name == TRUNCATE), 0)
+    codecs = [codec for codec in codecs if codec.name != TRUNCATE]
+    place = next(i for i, codec in enumerate(codecs) if codec.kind == "array_bytes") + 1
+    codecs.insert(place, make(TRUNCATE, longest=max(longest, known)))
+    return metadata.replace(pipeline=Pipeline(codecs))
+
+
+def _with_lengths(manifest: Manifest) -> Manifest:
+    """Give a length to what goes from some offset to the end of its file, which JSON cannot say."""
+    if isinstance(manifest.length, Affine) or manifest.length.min(initial=0) >= 0:
+        return manifest
+    open_ended = (np.asarray(manifest.length) < 0) & (np.asarray(manifest.offset) > 0)
+    open_ended &= np.asarray(manifest.source) >= 0
+    if not open_ended.any():
+        return manifest
+    source = np.asarray(manifest.source)
+    length, offset = np.array(np.asarray(manifest.length)), np.asarray(manifest.offset)
+    for row in np.unique(source[open_ended]).tolist():
+        known = manifest.sources[row]
+        size = known.size
+        if size is None:
+            size = file_facts(known.uri, known.storage_options).size
+        cells = open_ended & (source == row)
+        if size is None or (offset[cells] > size).any():
+            raise PublishError("a chunk begins behind the end of its file", file=known.uri)
+        length[cells] = size - offset[cells]
+    return manifest.replace(length=length)
+
+
+def _flat(column: Any, manifest: Manifest) -> npt.NDArray[Any]:
+    return np.asarray(column).reshape(-1) if manifest.shape else np.asarray(column).reshape(1)
+
+
+class _Work:
+    """The cells of one manifest that are not canonical as they stand."""
+
+    def __init__(
+        self, metadata: ArrayMetadata, manifest: Manifest, odd: Ints, plugins: bool
+    ) -> None:
+        self.metadata, self.manifest, self.odd = metadata, manifest, odd
+        self.plugins, self.longest = plugins, 0
+        cells = np.unravel_index(odd, manifest.shape) if manifest.shape else ()
+        refs = manifest.take(tuple(cells))
+        self.offset, self.length = refs.offset.copy(), refs.length.copy()
+        self.decoder = np.full(len(odd), -1) if refs.decoder is None else refs.decoder
+        ndim = metadata.ndim
+        self.origin = np.zeros((len(odd), ndim), np.int64)
+        if refs.origin is not None:
+            self.origin[...] = refs.origin
+        grid = metadata.grid
+        self.cell = (
+            grid.cell_shapes(np.stack(cells, axis=1))
+            if isinstance(grid, SeparableGrid) and ndim
+            else np.zeros((len(odd), ndim), np.int64)
+        )
+        self.good = np.zeros(len(odd), bool)
+        self.reasons: dict[str, int] = {}
+
+    def result(self) -> Canonical:
+        for number in np.unique(self.decoder).tolist():
+            rows = np.flatnonzero(self.decoder == number)
+            pipeline, shape = self.metadata.pipeline, None
+            if number >= 0:
+                pipeline = self.manifest.decoders[number].pipeline
+                shape = self.manifest.decoders[number].shape
+            self._judge(rows, pipeline, shape)
+        odd = self.odd[~self.good]
+        return Canonical(self._manifest(odd), odd, self.reasons, self.longest)
+
+    def _judge(self, rows: Ints, pipeline: Pipeline, shape: tuple[int, ...] | None) -> None:
+        """Find out which cells of one decoder are canonical, or can be."""
+        cell = self.cell[rows]
+        stored = cell if shape is None else np.broadcast_to(np.array(shape, np.int64), cell.shape)
+        if self._key(pipeline) != self._key(self.metadata.pipeline):
+            self._count("stored with other codecs than the array's", len(rows))
+            return
+        cut = [c.configuration.get("longest", 1) for c in pipeline.codecs if c.name == TRUNCATE]
+        self.longest = max([self.longest, *cut])
+        exact = (stored == cell).all(axis=1) & ~self.origin[rows].any(axis=1)
+        self.good[rows[exact]] = True
+        rest = rows[~exact]
+        if not len(rest):
+            return
+        inside = self._contiguous(rest, stored[~exact], pipeline)
+        if self.plugins:
+            inside |= self._beginning(rest, stored[~exact], ~inside)
+        self.good[rest[inside]] = True
+        self._count("stored as a part of a larger block", int(np.count_nonzero(~inside)))
+
+    def _key(self, pipeline: Pipeline) -> Hashable:
+        codecs = [codec for codec in pipeline.codecs if codec.name != TRUNCATE]
+        if self.plugins and len(codecs) < len(pipeline.codecs):
+            # Of a block that is no longer than its cell, all of it is the beginning.
+            pipeline = Pipeline(codecs)
+        return pipeline.decoding_key(self.metadata.dtype)
+
+    def _count(self, reason: str, count: int) -> None:
+        if count:
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
+
+    def _contiguous(self, rows: Ints, stored: Ints, pipeline: Pipeline) -> Mask:
+        """Shorten the ranges of cells that lie in one piece of an uncompressed block."""
+        layout = raw_layout(pipeline, self.metadata.dtype, self.metadata.ndim)
+        if layout is None:
+            return np.zeros(len(rows), bool)
+        found = parts_of_blocks(layout, self.cell[rows].T, self.origin[rows].T, stored.T)
+        good = np.array(np.broadcast_to(found.contiguous, len(rows)))
+        good &= (self.length[rows] == found.block_nbytes) | (self.length[rows] == -1)
+        self.offset[rows[good]] += np.broadcast_to(found.first, len(rows))[good]
+        self.length[rows[good]] = np.broadcast_to(found.nbytes, len(rows))[good]
+        return good
+
+    def _beginning(self, rows: Ints, stored: Ints, wanted: Mask) -> Mask:
+        """Find cells that are the first elements of their block, in the order they are stored."""
+        codecs = self.metadata.pipeline.codecs
+        plain = Pipeline([codec for codec in codecs if codec.kind != "bytes_bytes"])
+        layout = raw_layout(plain, self.metadata.dtype, self.metadata.ndim)
+        if layout is None:
+            return np.zeros(len(rows), bool)
+        dtype, (leading, *others) = layout[0], layout[1]
+        cell = self.cell[rows]
+        good: Mask = wanted & ~self.origin[rows].any(axis=1)
+        good &= (cell[:, others] == stored[:, others]).all(axis=1)
+        good &= cell[:, leading] <= stored[:, leading]
+        if good.any():
+            longest = int(stored[good].prod(axis=1).max()) * dtype.itemsize
+            self.longest = max(self.longest, longest)
+        return good
+
+    def _manifest(self, odd: Ints) -> Manifest:
+        manifest, shape = self.manifest, self.manifest.shape
+        offset, length = (
+            np.array(_flat(column, manifest)) for column in (manifest.offset, manifest.length)
+        )
+        offset[self.odd], length[self.odd] = self.offset, self.length
+        changes: dict[str, Any] = {
+            "offset": offset.reshape(shape), "length": length.reshape(shape),
+        }  # fmt: skip
+        if not len(odd):
+            changes |= {"decoders": (), "decoder": None, "origin": None}
+        return manifest.replace(**changes)

@@ -1,0 +1,127 @@
+"""Whether source files are as they were when they were scanned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.open_target import open as open_node
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.manifest import Source
+from virtualzarr.references.deep_check import compare_digest, undecodable
+from virtualzarr.references.reopen import sources_of
+from virtualzarr.stores.digests import is_known
+from virtualzarr.stores.files import file_facts
+from virtualzarr.stores.fingerprints import differences, is_comparable
+
+CHECKERS = 16
+"""Threads that look at source files: they wait more than they work."""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """How the source files are.
+
+    Attributes
+    ----------
+    ok, missing, unknown : tuple of str
+        URLs and paths. Of the unknown nothing was noted when they were scanned, or nothing can be
+        found out now that could be compared.
+    changed : dict of str to str
+        What has changed, by URL or path.
+    """
+
+    ok: tuple[str, ...]
+    changed: Mapping[str, str]
+    missing: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether no file is known to be missing or changed."""
+        return not self.changed and not self.missing
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        """Return the counts, and what is wrong, line by line."""
+        counts = {
+            "ok": self.ok, "changed": self.changed, "missing": self.missing,
+            "unknown": self.unknown,
+        }  # fmt: skip
+        lines = [", ".join(f"{len(files):,} {name}" for name, files in counts.items())]
+        lines += [f"  changed: {uri}: {why}" for uri, why in self.changed.items()]
+        lines += [f"  missing: {uri}" for uri in self.missing]
+        return "\n".join(lines)
+
+
+@strict_keywords()
+def check(
+    target: Any,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    deep: bool = False,
+) -> CheckReport:
+    """Find out whether source files are as they were when they were scanned.
+
+    Parameters
+    ----------
+    target : path, str, Group or Array
+        References, or an opened hierarchy.
+    storage_options, allowed
+        As for `open`.
+    deep : bool
+        Whether bytes are read, too. Digests of samples are compared where the references have
+        them (``publish(..., digests=True)``), and every chunk is decoded, so that files of which a
+        chunk is cut off, is no longer where it was, or fails the checksum that it is stored with,
+        count as changed. Other numbers in chunks that decode are found by digests only, and only
+        in bytes that were sampled.
+
+    Examples
+    --------
+    >>> check("air.json").good  # doctest: +SKIP
+    True
+    """
+    node = target
+    if not isinstance(target, (Group, Array)):
+        node = open_node(target, storage_options=storage_options, allowed=allowed)
+    sources = sources_of(node)
+    with ThreadPoolExecutor(CHECKERS) as pool:
+        states = list(pool.map(partial(_checked, deep=deep), sources))
+    by_state: dict[str, list[str]] = {"ok": [], "missing": [], "unknown": []}
+    changed = {}
+    for source, (state, why) in zip(sources, states, strict=True):
+        if state == "changed":
+            changed[source.uri] = why
+        else:
+            by_state[state].append(source.uri)
+    for file, why in (undecodable(node) if deep else {}).items():
+        changed.setdefault(file, why)
+    by_state = {state: [u for u in uris if u not in changed] for state, uris in by_state.items()}
+    return CheckReport(
+        tuple(by_state["ok"]), changed, tuple(by_state["missing"]), tuple(by_state["unknown"])
+    )
+
+
+def _checked(source: Source, deep: bool) -> tuple[str, str]:
+    try:
+        now = file_facts(source.uri, source.storage_options)
+        changes = differences(source.facts, now) or (compare_digest(source) if deep else "")
+    except SourceNotFoundError:
+        return "missing", ""
+    except (SourceError, UnsupportedError) as error:
+        return "unknown", str(error)
+    then = source.facts
+    if changes:
+        return "changed", changes
+    told = is_comparable(then, now) or None not in (then.size, now.size)
+    told = told or (deep and source.digest is not None and is_known(source.digest))
+    return ("ok" if told and not (then.is_empty and source.digest is None) else "unknown"), ""

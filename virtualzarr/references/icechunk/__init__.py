@@ -1,0 +1,1 @@
+"""References in Icechunk repositories: reader and writer."""

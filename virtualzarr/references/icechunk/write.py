@@ -1,0 +1,303 @@
+"""References written into an Icechunk repository: one commit, whole or not at all."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from virtualzarr.errors import PublishError, SourceChangedError, VirtualZarrError
+from virtualzarr.manifest import Manifest, References, Source, Sources
+from virtualzarr.metadata import dumps_json, loads_json
+from virtualzarr.references.icechunk import repository as icechunks
+from virtualzarr.references.kerchunk.write_json import Counts
+from virtualzarr.references.materialize import encoded_chunks
+from virtualzarr.references.plan import ArrayPlan, Plan
+from virtualzarr.references.portable import KEYS
+from virtualzarr.stores.files import file_facts, is_url
+
+BRANCH = "main"
+_FOLDERS = 16
+Ints = npt.NDArray[np.int64]
+
+
+def write_icechunk(
+    uri: str,
+    plan: Plan,
+    documents: Mapping[str, bytes],
+    counts: Counts,
+    advance: Callable[[int], Any],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    keep: Mapping[str, tuple[int, ...]] | None = None,
+    message: str | None = None,
+    expected: object = None,
+) -> tuple[int, int, list[str]]:
+    """Commit references, and chunks that are copied or inline, to the main branch.
+
+    Parameters
+    ----------
+    uri : str
+        Of a repository that is there, or is created.
+    keep : mapping of tuple of int by path, optional
+        How many cells along each axis stay as they are; if not given, all is replaced.
+    message : str, optional
+        Of the commit.
+    expected : str, optional
+        The snapshot that the branch must end with, as the new one is made from it.
+
+    Raises
+    ------
+    SourceChangedError
+        Somebody else has committed meanwhile.
+
+    Returns
+    -------
+    nbytes, copied_bytes : int
+        Bytes of metadata and chunks that were stored; those of copied chunks among them.
+    notes : list of str
+    """
+    prefixes = _prefixes(plan)
+    repository = _repository(uri, prefixes, storage_options)
+    session = repository.writable_session(BRANCH)
+    if expected is not None and session.snapshot_id != expected:
+        raise _overtaken(uri)
+    store = session.store
+    if keep is None:
+        icechunks.clear(store)
+    nbytes = icechunks.put(store, _unconsolidated(documents))
+    copied = 0
+    for path, array in list(plan.arrays.items()):
+        before = counts.references
+        start = (keep or {}).get(path)
+        try:
+            stored, copies = _write_array(store, path, array, start, counts)
+        except VirtualZarrError as error:
+            plan.leave_out(path, error)
+            icechunks.clear(store, path)
+            continue
+        nbytes, copied = nbytes + stored, copied + copies
+        advance(counts.references - before)
+    if session.has_uncommitted_changes:  # What has no chunks adds none.
+        text = message or ("virtualzarr: append" if keep else "virtualzarr: publish")
+        try:
+            session.commit(text)
+        except icechunks.icechunk().ConflictError as error:
+            raise _overtaken(uri) from error
+    notes = []
+    if prefixes:
+        names = ", ".join(repr(prefix) for prefix in prefixes)
+        notes.append(f"who opens the repository must authorize virtual chunks below {names}")
+    return nbytes, copied, notes
+
+
+def _overtaken(uri: str) -> SourceChangedError:
+    return SourceChangedError(
+        "somebody else committed meanwhile; nothing was written: do it again", file=uri
+    )
+
+
+def _unconsolidated(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    """Documents without consolidated metadata: the repository is itself one."""
+    for key, value in documents.items():
+        document = loads_json(value)
+        assert isinstance(document, dict)
+        document.pop("consolidated_metadata", None)
+        yield key, dumps_json(document, indent=None)
+
+
+def _prefixes(plan: Plan) -> dict[str, Mapping[str, Any] | None]:
+    """Folders and buckets that sources lie in, and how they are opened."""
+    sources = {s for array in plan.arrays.values() for s in array.manifest.sources}
+    local = sorted(
+        {os.path.dirname(s.uri) for s in sources if not s.is_inline and not is_url(s.uri)}
+    )
+    if len(local) > _FOLDERS:
+        local = [os.path.commonpath(local)]
+    found: dict[str, Mapping[str, Any] | None] = {
+        icechunks.location(_plain(folder)): None for folder in local
+    }
+    for source in sources:
+        if is_url(source.uri):
+            scheme, _, rest = source.uri.partition("://")
+            found[f"{scheme}://{rest.partition('/')[0]}/"] = source.storage_options
+    return dict(sorted(found.items()))
+
+
+def _plain(folder: str) -> str:
+    """The folder, or that above whose name needs no encoding: Icechunk would find no other."""
+    while quote(folder) != folder:
+        folder = os.path.dirname(folder)
+    return folder.rstrip("/") + "/"
+
+
+def _repository(
+    uri: str,
+    prefixes: Mapping[str, Mapping[str, Any] | None],
+    options: Mapping[str, Any] | None,
+) -> Any:
+    module = icechunks.icechunk()
+    storage = icechunks.storage(uri, options)
+    exists = module.Repository.exists(storage)
+    config = module.Repository.open(storage).config if exists else None
+    config = config or module.RepositoryConfig.default()
+    known = config.virtual_chunk_containers or {}
+    access = {}
+    for prefix, given in prefixes.items():
+        container, access[prefix] = icechunks.container_of(prefix, given)
+        if prefix not in known:
+            config.set_virtual_chunk_container(container)
+    make = module.Repository.open if exists else module.Repository.create
+    repository = make(storage, config=config, authorize_virtual_chunk_access=access)
+    repository.save_config()
+    return repository
+
+
+def _write_array(
+    store: Any, path: str, array: ArrayPlan, start: tuple[int, ...] | None, counts: Counts
+) -> tuple[int, int]:
+    """Store the references of an array from some cell on, and its own chunks."""
+    manifest = array.manifest
+    box = _box(manifest.shape, start)
+    if box is None:
+        return 0, 0
+    first, shape = box
+    index = tuple(slice(a, a + n) for a, n in zip(first, shape, strict=True))
+    refs = manifest.take(index)
+    flat = np.arange(manifest.ncells).reshape(manifest.shape)[index].reshape(-1)
+    odd = np.isin(flat, array.odd)
+    is_inline = np.array([source.is_inline for source in manifest.sources] + [False], bool)
+    own = is_inline[refs.source] & ~odd
+    virtual = (refs.source >= 0) & ~own & ~odd
+    counts.references += int(np.count_nonzero(refs.source >= 0))
+    counts.inlined += int(np.count_nonzero(own))
+    if virtual.any():
+        length = _lengths(manifest, refs, virtual)
+        refs = replace(refs, source=np.where(virtual, refs.source, -1), length=length)
+        wrong = _set_references(store, f"/{path}", first, shape, manifest.sources, refs)
+        if wrong:
+            raise PublishError(f"Icechunk refuses {len(wrong)} references", variable=path)
+    stored = icechunks.put(store, _inline(path, manifest, flat[own]))
+    cells = flat[odd]
+    chunks = encoded_chunks(array.array, array.metadata, cells)
+    keys = _keys(path, manifest.shape, cells)
+    copied = icechunks.put(store, zip(keys, chunks, strict=True))
+    return stored + copied, copied
+
+
+def _box(
+    shape: tuple[int, ...], kept: tuple[int, ...] | None
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """First cell and shape of the part of a grid that is new; None if nothing is."""
+    first = [0] * len(shape)
+    if kept is not None:
+        grown = [axis for axis, (n, k) in enumerate(zip(shape, kept, strict=True)) if n > k]
+        if not grown:
+            return None
+        first[grown[0]] = kept[grown[0]]
+    extent = tuple(n - a for n, a in zip(shape, first, strict=True))
+    return (tuple(first), extent) if math.prod(extent) else None
+
+
+def _keys(path: str, shape: tuple[int, ...], cells: Ints) -> list[str]:
+    lead = f"{path}/" if path else ""
+    return [lead + key for key in KEYS[3].keys(_coordinates(cells, shape))]
+
+
+def _coordinates(cells: Ints, shape: tuple[int, ...]) -> Ints:
+    if not shape:
+        return np.zeros((len(cells), 0), np.int64)
+    return np.stack(np.unravel_index(cells, shape), axis=1)
+
+
+def _inline(path: str, manifest: Manifest, cells: Ints) -> Iterator[tuple[str, bytes]]:
+    columns = (np.asarray(c).reshape(-1)[cells].tolist()
+               for c in (manifest.source, manifest.offset, manifest.length))  # fmt: skip
+    for key, row, offset, length in zip(_keys(path, manifest.shape, cells), *columns, strict=True):
+        data = manifest.sources[row].data or b""
+        yield key, data[offset:] if length < 0 else data[offset : offset + length]
+
+
+def _lengths(manifest: Manifest, refs: References, virtual: npt.NDArray[np.bool_]) -> Ints:
+    """Lengths, also of chunks that are whole files."""
+    length = np.array(refs.length)
+    whole = virtual & (length < 0)
+    for row in np.unique(refs.source[whole]).tolist():
+        known = manifest.sources[row]
+        size = known.size
+        if size is None:
+            size = file_facts(known.uri, known.storage_options).size
+        if size is None:
+            raise PublishError("the size of the file is not known", file=known.uri)
+        cells = whole & (refs.source == row)
+        length[cells] = size - refs.offset[cells]
+    return length
+
+
+def _set_references(
+    store: Any,
+    place: str,
+    first: tuple[int, ...],
+    shape: tuple[int, ...],
+    sources: Sources,
+    refs: References,
+) -> Any:
+    """Hand references over; return those that are refused."""
+    there = np.flatnonzero(refs.source >= 0)
+    used = [sources[row] for row in np.unique(refs.source[there]).tolist()]
+    texts = np.array([icechunks.location(source.uri) for source in sources] + [""], object)
+    by_etag = any(s.etag is not None and s.mtime_ns is None for s in used)
+    if hasattr(store, "set_virtual_refs_arr") and not by_etag:
+        return store.set_virtual_refs_arr(
+            place,
+            shape,
+            texts[refs.source].tolist(),
+            refs.offset.astype(np.uint64),
+            np.maximum(refs.length, 0).astype(np.uint64),
+            arr_offset=first if any(first) else None,
+            checksum=_date(used),
+        )
+    # One date or tag for each file, or an older Icechunk: an object for each reference.
+    make = icechunks.icechunk().VirtualChunkSpec
+    cells = (_coordinates(there, shape) + np.array(first, np.int64)).tolist()
+    checks = [_check(source) for source in sources]
+    columns = (texts[refs.source[there]], refs.offset[there], refs.length[there])
+    rows = zip(cells, *(c.tolist() for c in columns), refs.source[there].tolist(), strict=True)
+    specs = [
+        make(index=cell, location=location, offset=offset, length=length, **checks[row])
+        for cell, location, offset, length, row in rows
+    ]
+    return store.set_virtual_refs(place, specs)
+
+
+def _check(source: Source) -> dict[str, Any]:
+    """What Icechunk compares when it reads: an entity tag, or a date."""
+    if source.is_inline:
+        return {}
+    if source.etag is not None and source.mtime_ns is None:
+        return {"etag_checksum": source.etag.strip('"')}
+    return {"last_updated_at_checksum": _date([source])}
+
+
+def _date(sources: Iterable[Source]) -> datetime:
+    """After which none of the files may have been modified.
+
+    All were scanned after the last of these dates, so that one date serves for all. Icechunk
+    counts in seconds.
+    """
+    return datetime.fromtimestamp(max(map(_seconds, sources), default=0), UTC)
+
+
+def _seconds(source: Source) -> int:
+    if source.mtime_ns is not None:
+        return source.mtime_ns // 10**9 + 1
+    if source.not_after_ns is not None:
+        return source.not_after_ns // 10**9
+    return math.ceil(datetime.now(UTC).timestamp()) + 1

@@ -1,0 +1,313 @@
+"""Reference files (kerchunk's JSON, versions 0 and 1) scanned into groups of virtual arrays."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.errors import (
+    BadReferenceError,
+    RefusedWarning,
+    SourceError,
+    SourceNotFoundError,
+    VirtualZarrError,
+)
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.limits import check_count
+from virtualzarr.references.kerchunk.chunk_cells import (
+    Located,
+    locate_members,
+    member_items,
+    spaces_of,
+)
+from virtualzarr.references.kerchunk.columns import Columns
+from virtualzarr.references.kerchunk.document import Document, read_document
+from virtualzarr.references.kerchunk.generators import generate
+from virtualzarr.references.kerchunk.hierarchy import (
+    Hierarchy,
+    build_node,
+    is_document,
+    read_hierarchy,
+)
+from virtualzarr.references.kerchunk.read_parquet import Folder, is_folder
+from virtualzarr.references.kerchunk.templates import Templates
+from virtualzarr.stores.access import Access
+from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
+
+_LONGEST_METADATA = 1 << 28
+
+
+def scan(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> Group:
+    """Open a reference file as a group of arrays whose chunks lie where it says.
+
+    Parameters
+    ----------
+    path_or_url : path, str or mapping
+        The file (plain, gzip or zstd), or the parsed document itself.
+    on_error : {"raise", "warn"}
+        What to do about an array with wrong metadata or references: raise, or warn, leave it out
+        and note it in the group's `refused`. If no array is left, that is an error.
+    storage_options : mapping, optional
+        How fsspec opens URLs: of the file and, for the same protocol and host, of its sources.
+    allowed : str or iterable of str, optional
+        Prefixes of URLs, or local folders, that references may lie below; ``"*"`` for anything. By
+        default a file from a URL reaches no local files, and protocols are the usual ones.
+
+    Raises
+    ------
+    BadReferenceError
+        If the file breaks the specification: the error names the key.
+    AccessError
+        If a reference reaches outside what is allowed.
+    MetadataError, UnsupportedError
+        If an array's metadata are wrong or not supported.
+
+    Notes
+    -----
+    Source: the kerchunk specification of references, versions 0 and 1, as fsspec reads them, with
+    `gen` blocks and templates. See ``specs/reference-file.md`` for every rule.
+
+    Examples
+    --------
+    >>> group = scan({".zgroup": '{"zarr_format": 2}', "x/.zarray": {"zarr_format": 2, "shape": [2],
+    ...     "chunks": [2], "dtype": "|u1", "compressor": None, "fill_value": None, "order": "C",
+    ...     "filters": None}, "x/0": "ab"})
+    >>> group["x"][:]
+    array([97, 98], dtype=uint8)
+    """
+    node = open_references(
+        path_or_url, on_error=on_error, storage_options=storage_options, allowed=allowed
+    ).node
+    if isinstance(node, Group):
+        return node
+    name = "array" if isinstance(path_or_url, Mapping) else Path(resolve_uri(path_or_url)).name
+    return Group({}, {(name := name.split(".")[0] or "array"): node.with_path(name)})
+
+
+@dataclass(frozen=True)
+class Opened:
+    """References as they were found.
+
+    Attributes
+    ----------
+    node : Group or Array
+        The root.
+    relative : bool
+        Whether the file says that it names its sources by where they lie from it.
+    folder : Folder, optional
+        Where the references are in Parquet.
+    """
+
+    node: Group | Array
+    relative: bool = False
+    folder: Folder | None = None
+
+
+def open_references(
+    path_or_url: Any,
+    *,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> Opened:
+    """Do what `scan` does, but return what is at the root, and what else the file says."""
+    if isinstance(path_or_url, Mapping):
+        return _Scan("", on_error, storage_options, allowed).of_document(path_or_url)
+    uri = resolve_uri(path_or_url)
+    scan = _Scan(uri, on_error, storage_options, allowed)
+    try:
+        if is_folder(uri):
+            return scan.of_folder(Folder(uri, storage_options, allowed))
+        return scan.of_document(_read(uri, storage_options))
+    except VirtualZarrError as error:
+        raise error.at(file=uri) from error.__cause__
+
+
+class _Scan:
+    """One reference file on its way to a group."""
+
+    def __init__(
+        self,
+        uri: str,
+        on_error: str,
+        storage_options: Mapping[str, Any] | None,
+        allowed: str | Iterable[str] | None,
+    ) -> None:
+        if on_error not in ("raise", "warn"):
+            raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+        self.uri = uri
+        self.on_error = on_error
+        self.refused: dict[str, str] = {}
+        self.first_error: VirtualZarrError | None = None
+        self.document = Document()
+        self.access = Access(uri, allowed, storage_options)
+        self.templates = Templates()
+
+    def of_folder(self, folder: Folder) -> Opened:
+        """Read the metadata of references in Parquet; records are read when they are needed."""
+        hierarchy = self._hierarchy({k: v for k, v in folder.metadata.items() if is_document(k)})
+        arrays = {path: folder.array(path, metadata) for path, metadata in hierarchy.arrays.items()}
+        return Opened(build_node(hierarchy, arrays, self.refused), folder.relative, folder)
+
+    def of_document(self, data: bytes | Mapping[str, Any]) -> Opened:
+        """Read metadata, then references, then build the group."""
+        document = self.document = read_document(data)
+        self.templates = Templates(document.templates)
+        metadata = {k: v for k, v in document.others.items() if is_document(k)}
+        objects = {k: v for k, v in document.others.items() if k not in metadata}
+        hierarchy = self._hierarchy(metadata)
+        located, strays = self._located(hierarchy)
+        if any(is_document(key) for key in strays):
+            # Metadata by reference looked like chunks: now that they are known, once more.
+            found = {k: v for k, v in strays.items() if is_document(k)}
+            _check_distinct(metadata, found)
+            metadata |= found
+            hierarchy = self._hierarchy(metadata)
+            located, strays = self._located(hierarchy)
+            strays = {k: v for k, v in strays.items() if not is_document(k)}
+        spaces = spaces_of(hierarchy.arrays)
+        columns = Columns(spaces, self.access, self.templates, document.fingerprints)
+        if document.text is not None and document.members is not None:
+            columns.add_members(document.text, document.members, located)
+        _check_distinct(objects, strays)
+        self._add_objects(columns, {**objects, **strays}, hierarchy)
+        self._add_generated(columns)
+        arrays = self._arrays(columns, hierarchy)
+        node = build_node(hierarchy, arrays, self.refused)
+        if isinstance(node, Group):
+            node.ignored_keys = columns.ignored
+        return Opened(node, document.relative)
+
+    def _hierarchy(self, metadata: Mapping[str, Any]) -> Hierarchy:
+        hierarchy = read_hierarchy(metadata, self._fetch)
+        for path, error in hierarchy.errors.items():
+            self._refuse(path, error)
+        if not hierarchy.arrays and not hierarchy.groups and not hierarchy.errors:
+            raise BadReferenceError("the document holds no Zarr metadata: is it a reference file?")
+        return hierarchy
+
+    def _refuse(self, path: str, error: VirtualZarrError) -> None:
+        if self.on_error == "raise":
+            raise error
+        self.first_error = self.first_error or error
+        if path not in self.refused:
+            self.refused[path] = str(error)
+            warnings.warn(f"{path or '/'} was left out: {error}", RefusedWarning, stacklevel=5)
+
+    def _fetch(self, value: Any) -> bytes:
+        """The bytes of metadata that are given as a reference."""
+        if not isinstance(value, list) or len(value) not in (1, 3):
+            raise BadReferenceError(
+                f"metadata are an object, a text or a reference, not {value!r:.99}"
+            )
+        known = self.document.fingerprints
+        source = Columns(spaces_of({}), self.access, self.templates, known).source_of(value[0])
+        start, length = value[1:] if len(value) == 3 else (0, -1)
+        if type(start) is not int or type(length) is not int or start < 0:
+            raise BadReferenceError(f"offset and length are integers, not {value[1:]!r:.99}")
+        if length < 0:
+            length = file_facts(source.uri, source.storage_options).size or 0
+        if length > _LONGEST_METADATA:
+            raise BadReferenceError(f"metadata of {length} bytes", file=source.uri)
+        remote = is_url(source.uri)
+        file = RemoteFile(source.uri, source.storage_options) if remote else LocalFile(source.uri)
+        return bytes(file.read(start, start + length))
+
+    def _located(self, hierarchy: Hierarchy) -> tuple[list[Located], dict[str, Any]]:
+        """Regular members by array, and those whose keys are no chunk's, as objects."""
+        text, members = self.document.text, self.document.members
+        if text is None or members is None:
+            return [], {}
+        located, unknown = locate_members(text, members, spaces_of(hierarchy.arrays))
+        strays: dict[str, Any] = {}
+        for key, value in member_items(text, members, unknown):
+            if key in strays:
+                raise BadReferenceError("the key stands in the document more than once", chunk=key)
+            strays[key] = value
+        return located, strays
+
+    def _add_objects(
+        self, columns: Columns, objects: Mapping[str, Any], hierarchy: Hierarchy
+    ) -> None:
+        """Add references that are Python objects, array by array."""
+        owners: dict[str, int] = {}
+        found: dict[int, tuple[list[str], list[Any]]] = {}
+        for key, value in objects.items():
+            folder = key.rpartition("/")[0]
+            owner = owners.get(folder)
+            if owner is None:
+                owner = owners[folder] = columns.spaces.owner(key)
+            if owner < 0:
+                # Below nodes that could not be read, keys may be chunks.
+                columns.ignored += not _within(folder, hierarchy.errors)
+                continue
+            keys, values = found.setdefault(owner, ([], []))
+            keys.append(key)
+            values.append(value)
+        for owner, (keys, values) in found.items():
+            columns.add_objects(owner, keys, values)
+
+    def _add_generated(self, columns: Columns) -> None:
+        if not self.document.generators:
+            return
+        most = sum(math.prod(space.shape) for space in columns.spaces.all)
+        count = 0
+        for block in self.document.generators:
+            try:
+                made = generate(block, self.templates, columns.spaces, most)
+                count += sum(len(part.which) for part in made)
+                check_count("generated", count, "references of gen blocks")
+            except VirtualZarrError as error:
+                self._refuse("gen", error)
+                continue
+            for part in made:
+                columns.add_generated(part)
+
+    def _arrays(self, columns: Columns, hierarchy: Hierarchy) -> dict[str, Array]:
+        arrays: dict[str, Array] = {}
+        for number, (path, metadata) in enumerate(hierarchy.arrays.items()):
+            try:
+                manifest = columns.manifest(number, tuple(metadata.grid.grid_shape))
+            except VirtualZarrError as error:
+                self._refuse(path, error.at(variable=path or "/"))
+                continue
+            arrays[path] = Array.virtual(metadata, manifest, path)
+        if self.first_error is not None and not arrays:
+            raise self.first_error  # an empty group would be no part of what is there
+        return arrays
+
+
+def _check_distinct(some: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+    for key in some.keys() & others.keys():
+        raise BadReferenceError("the key stands in the document more than once", chunk=key)
+
+
+def _within(folder: str, paths: Mapping[str, Any]) -> bool:
+    """Whether a folder is one of some nodes' or lies below."""
+    while folder:
+        if folder in paths:
+            return True
+        folder = folder.rpartition("/")[0]
+    return "" in paths
+
+
+def _read(uri: str, storage_options: Mapping[str, Any] | None) -> bytes:
+    if is_url(uri):
+        return bytes(RemoteFile(uri, storage_options).read(0, None))
+    try:
+        return Path(uri).read_bytes()
+    except FileNotFoundError as error:
+        raise SourceNotFoundError("there is no such reference file", file=uri) from error
+    except OSError as error:
+        raise SourceError(error.strerror or str(error), file=uri) from error

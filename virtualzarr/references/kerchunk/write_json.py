@@ -1,0 +1,139 @@
+"""An array's manifest as the members of a reference file, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from virtualzarr.manifest import Affine, Manifest, Sources
+from virtualzarr.metadata import KeyEncoding
+from virtualzarr.references.kerchunk import json_text as text
+from virtualzarr.references.kerchunk.json_text import Field, Ints
+
+BLOCK = 1 << 14
+"""Cells whose text is made at once: what that takes stays in the processor's cache."""
+
+_INLINE_CHARACTERS = 1 << 22
+
+
+@dataclass
+class Counts:
+    """What was written so far."""
+
+    references: int = 0
+    inlined: int = 0
+
+
+def reference_text(
+    manifest: Manifest, path: str, keys: KeyEncoding, counts: Counts
+) -> Iterator[bytes]:
+    """The members for all chunks of an array, each preceded by a comma and a line feed.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        All references canonical.
+    path : str
+        The array's path; "" for the root.
+    keys : KeyEncoding
+    counts : Counts
+        Grows by what is written.
+    """
+    shape = manifest.shape
+    folder = f"{path}/" if path else ""
+    lead = f"c{keys.separator}" if keys.name == "default" else ""
+    stem = text.quoted(folder + (lead if shape else keys.key(())))
+    separator = keys.separator.encode()
+    if not manifest.ncells:
+        return
+    whole = (manifest.source, manifest.offset, manifest.length)
+    columns = [flat_reader(column, shape) for column in whole]
+    sources = _SourceTexts(manifest.sources)
+    for first in range(0, manifest.ncells, BLOCK):
+        last = min(first + BLOCK, manifest.ncells)
+        source, offset, length = (column(first, last) for column in columns)
+        cells = np.arange(first, last)
+        for kind, rows in sources.kinds(source, length):
+            cell = np.unravel_index(cells[rows], shape) if shape else ()
+            key = text.key_fields(stem, [c.astype(np.int64) for c in cell], separator)
+            counts.references += len(rows)
+            if kind == "inline":
+                counts.inlined += len(rows)
+                yield from _inline(key, manifest.sources, source[rows], offset[rows], length[rows])
+            elif kind == "whole":
+                yield text.whole_rows(key, sources.field(source[rows]), len(rows))
+            else:
+                uri = sources.field(source[rows])
+                yield text.range_rows(key, uri, offset[rows], length[rows])
+
+
+def flat_reader(column: Any, shape: tuple[int, ...]) -> Callable[[int, int], npt.NDArray[Any]]:
+    """Return what gives a stretch of a column in C order, without making the column whole."""
+    if not isinstance(column, Affine):
+        if not any(column.strides):
+            value = column.reshape(-1)[:1] if column.size == 1 else column[(0,) * column.ndim]
+            return lambda first, last: np.full(last - first, value)
+        if column.flags.c_contiguous:
+            flat = column.reshape(-1)
+            return lambda first, last: flat[first:last]
+    return lambda first, last: np.asarray(column[np.unravel_index(np.arange(first, last), shape)])
+
+
+class _SourceTexts:
+    """The URIs of a table of sources as JSON text, made when they are first needed."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._is_inline = np.array([source.is_inline for source in sources], bool)
+        self._last: tuple[int, bytes] = (-1, b"")
+
+    def kinds(self, source: npt.NDArray[Any], length: Ints) -> Iterator[tuple[str, Ints]]:
+        """Rows of each kind of reference: ranges, whole files, and inline chunks."""
+        there = source >= 0
+        if there.all() and not self._is_inline.any() and (length >= 0).all():
+            yield "range", np.arange(len(source))
+            return
+        inline = there.copy()
+        inline[there] = self._is_inline[source[there]]
+        outside = there & ~inline
+        masks = {
+            "range": outside & (length >= 0),
+            "whole": outside & (length < 0),
+            "inline": inline,
+        }
+        for kind, mask in masks.items():
+            if mask.any():
+                yield kind, np.flatnonzero(mask)
+
+    def field(self, source: npt.NDArray[Any]) -> Field:
+        """URIs: one text where all are the same, else one row of characters each."""
+        first = int(source[0])
+        if (source == first).all():
+            if self._last[0] != first:
+                self._last = first, self._text(first)
+            return self._last[1]
+        used, which = np.unique(source, return_inverse=True)
+        return text.table([self._text(row) for row in used.tolist()], which)
+
+    def _text(self, row: int) -> bytes:
+        return text.quoted(self._sources[row].uri)
+
+
+def _inline(
+    key: list[Field], sources: Sources, source: npt.NDArray[Any], offset: Ints, length: Ints
+) -> Iterator[bytes]:
+    """Members with the chunks themselves, in pieces of bounded size."""
+    for number in np.unique(source).tolist():
+        data = np.frombuffer(sources[number].data or b"", np.uint8)
+        rows = np.flatnonzero(source == number)
+        size = np.where(length[rows] < 0, len(data) - offset[rows], length[rows])
+        step = max(1, _INLINE_CHARACTERS // (int(size.max(initial=0)) * 4 // 3 + 64))
+        for first in range(0, len(rows), step):
+            part = rows[first : first + step]
+            characters = text.base64_rows(data, offset[part], size[first : first + step])
+            fields = [field if isinstance(field, bytes) else field[part] for field in key]
+            yield text.inline_rows(fields, characters, len(part))

@@ -1,0 +1,92 @@
+"""References written as Parquet: a folder that fsspec's lazy mapper reads record by record."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from virtualzarr.config import config
+from virtualzarr.errors import PublishError
+from virtualzarr.metadata import dumps_json, loads_json
+from virtualzarr.references.kerchunk.fingerprints import Fingerprints
+from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS, METADATA, record_name
+from virtualzarr.references.kerchunk.write_json import Counts
+from virtualzarr.references.kerchunk.write_records import RECORD_SIZE, record_tables, write_table
+from virtualzarr.references.plan import Plan
+from virtualzarr.stores.atomic_files import AtomicFolder, write_errors
+
+
+def write_parquet(
+    uri: str,
+    plan: Plan,
+    documents: Mapping[str, bytes],
+    counts: Counts,
+    advance: Callable[[int], Any],
+    *,
+    record_size: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    keep: Mapping[str, int] | None = None,
+    series: str | None = None,
+    relative: bool = False,
+) -> int:
+    """Write a folder of references.
+
+    Parameters
+    ----------
+    uri : str
+    plan : Plan
+        With all references canonical.
+    documents : mapping of bytes by key
+        With consolidated metadata.
+    counts, advance
+        Grow by what was written; are told so.
+    record_size : int, optional
+    storage_options : mapping, optional
+        How fsspec opens the place.
+    keep, series : mapping of int by path, and str, optional
+        Of a folder that is there: how many cells of each array stay as they are, and what its
+        records say of themselves. Only records with others are written.
+
+    relative : bool
+        Whether the URLs are relative to where the folder lies.
+
+    Returns
+    -------
+    int
+        Bytes written.
+    """
+    if "{" in uri or "}" in uri:
+        raise PublishError(
+            "fsspec reads no references in a folder with braces in its name", file=uri
+        )
+    size = record_size or RECORD_SIZE
+    growing = keep is not None
+    series = series or secrets.token_hex(8)
+    with AtomicFolder(uri, storage_options, growing=growing) as target:
+        with write_errors(uri), ThreadPoolExecutor(config.threads) as pool:
+            for path, array in plan.arrays.items():
+                first = (keep or {}).get(path, 0)
+                if growing and first >= array.manifest.ncells:
+                    continue
+                before = counts.references
+                tables = record_tables(array.manifest, size, counts, first)
+                work = [
+                    pool.submit(write_table, table, target.file(record_name(path, number)), series)
+                    for number, table in tables
+                ]
+                for future in work:
+                    future.result()
+                advance(counts.references - before)
+        sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
+        known = json.dumps(Fingerprints.document(sources), indent=0, separators=(",", ":"))
+        target.write(FINGERPRINTS, known.encode())
+        whole = loads_json(documents[METADATA])
+        assert isinstance(whole, dict)
+        ours = {"series": series} | ({"relative": True} if relative else {})
+        whole |= {"record_size": size, "virtualzarr": ours}
+        target.write(METADATA, dumps_json(whole, indent=None))
+        target.commit(last=METADATA)
+    return target.nbytes

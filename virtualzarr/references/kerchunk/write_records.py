@@ -1,0 +1,157 @@
+"""An array's manifest as record files in Parquet, built by numpy and Arrow without a loop."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from virtualzarr.manifest import Manifest, Sources
+from virtualzarr.references.kerchunk.read_records import SERIES, pyarrow_parquet
+from virtualzarr.references.kerchunk.write_json import Counts, flat_reader
+
+Ints = npt.NDArray[np.int64]
+
+RECORD_SIZE = 100_000
+"""References in a record file: what readers take in at once."""
+
+_BASE64 = b"base64:"
+
+
+def record_tables(
+    manifest: Manifest, size: int, counts: Counts, first: int = 0
+) -> Iterator[tuple[int, Any]]:
+    """Yield the records of an array, with their numbers, from that of some cell on.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        All references canonical.
+    size : int
+        References in a record.
+    counts : Counts
+        Grows by what there is in the records.
+    first : int
+        The C-order number of a cell.
+
+    Yields
+    ------
+    int, pyarrow.Table
+    """
+    pyarrow_parquet()
+    if not manifest.ncells:
+        return
+    columns = [
+        flat_reader(column, manifest.shape)
+        for column in (manifest.source, manifest.offset, manifest.length)
+    ]
+    urls = _Urls(manifest.sources)
+    for number in range(first // size, -(-manifest.ncells // size)):
+        start, stop = number * size, min((number + 1) * size, manifest.ncells)
+        source, offset, length = (np.array(column(start, stop)) for column in columns)
+        counts.references += int(np.count_nonzero(source >= 0))
+        yield number, _table(urls, source, offset, length, counts)
+
+
+class _Urls:
+    """The URLs of a table of sources as an Arrow array; an inline source has the empty one."""
+
+    def __init__(self, sources: Sources) -> None:
+        import pyarrow
+
+        self.sources = sources
+        self.is_inline = np.array([source.is_inline for source in sources], bool)
+        self.texts = pyarrow.array([source.uri for source in sources] + [""], pyarrow.string())
+
+    def coded(self, source: npt.NDArray[np.int32], inline: npt.NDArray[np.bool_]) -> Any:
+        """The URL of each row as a dictionary of those that are used."""
+        import pyarrow
+
+        row = np.where(inline, len(self.sources), source)
+        used = np.zeros(len(self.texts), bool)
+        used[row[row >= 0]] = True
+        rank = np.cumsum(used) - 1
+        code = rank[row].astype(np.int32)
+        indices = pyarrow.array(code, mask=row < 0) if (row < 0).any() else pyarrow.array(code)
+        texts = self.texts.take(pyarrow.array(np.flatnonzero(used)))
+        return pyarrow.DictionaryArray.from_arrays(indices, texts)
+
+
+def _table(
+    urls: _Urls,
+    source: npt.NDArray[np.int32],
+    offset: Ints,
+    length: Ints,
+    counts: Counts,
+) -> Any:
+    """One record as fsspec reads it."""
+    import pyarrow
+
+    there = source >= 0
+    inline = there.copy()
+    inline[there] = urls.is_inline[source[there]]
+    raw = _raw(urls.sources, source, offset, length, inline)
+    counts.inlined += int(np.count_nonzero(inline))
+    # Offset and size 0 mean the whole file; an empty range must not.
+    offset[(length == 0) & (offset == 0)] = 1
+    whole = (length < 0) | inline | ~there
+    offset[whole] = length[whole] = 0
+    text, whole_number = pyarrow.string(), pyarrow.int64()
+    coded = pyarrow.dictionary(pyarrow.int32(), text)
+    schema = pyarrow.schema(
+        [
+            pyarrow.field("path", coded, nullable=not there.all()),
+            pyarrow.field("offset", whole_number, nullable=False),
+            pyarrow.field("size", whole_number, nullable=False),
+            pyarrow.field("raw", raw.type),
+        ]
+    )
+    columns = [urls.coded(source, inline), pyarrow.array(offset), pyarrow.array(length), raw]
+    return pyarrow.Table.from_arrays(columns, schema=schema)
+
+
+def _raw(
+    sources: Sources,
+    source: npt.NDArray[np.int32],
+    offset: Ints,
+    length: Ints,
+    inline: npt.NDArray[np.bool_],
+) -> Any:
+    """The inline chunks as a dictionary, null elsewhere."""
+    import pyarrow
+
+    binary = pyarrow.binary()
+    if not inline.any():
+        return pyarrow.nulls(len(source), binary)
+    rows = np.flatnonzero(inline)
+    places = np.stack([source[rows], offset[rows], length[rows]], axis=1)
+    distinct, which = np.unique(places, axis=0, return_inverse=True)
+    chunks = []
+    for row, start, size in distinct.tolist():
+        data = sources[row].data or b""
+        chunk = data[start:] if size < 0 else data[start : start + size]
+        # What begins so, readers decode.
+        chunks.append(_BASE64 + base64.b64encode(chunk) if chunk.startswith(_BASE64) else chunk)
+    code = np.zeros(len(source), np.int32)
+    code[rows] = which.reshape(-1)
+    indices = pyarrow.array(code, mask=~inline)
+    return pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array(chunks, binary))
+
+
+def write_table(table: Any, file: Any, series: str) -> None:
+    """Write a record, and what it says of itself, as a file that fastparquet and pyarrow read."""
+    with pyarrow_parquet().ParquetWriter(
+        file,
+        table.schema,
+        compression="zstd",
+        use_dictionary=["path", "raw"],
+        # By these, fastparquet knows that there are no nulls, and makes no floats.
+        write_statistics=["offset", "size"],
+        write_page_checksum=True,
+        store_schema=False,
+    ) as writer:
+        writer.write_table(table, row_group_size=max(1, table.num_rows))
+        writer.add_key_value_metadata({SERIES: series})

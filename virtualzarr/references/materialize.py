@@ -1,0 +1,159 @@
+"""Chunks that foreign readers cannot use, decoded, encoded canonically, and stored in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.config import config
+from virtualzarr.errors import PublishError, VirtualZarrError
+from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.references.portable import TRUNCATE, own_codecs
+
+Ints = npt.NDArray[np.int64]
+
+
+REVERSIBLE = frozenset(
+    ["bytes", "transpose", "vlen-utf8", "vlen-bytes", "gzip", "zstd", "blosc", "crc32c"]
+    + [f"numcodecs.{name}" for name in
+       ("zlib", "gzip", "zstd", "blosc", "lz4", "bz2", "lzma", "shuffle", "crc32", "crc32c",
+        "adler32", "fletcher32", "jenkins_lookup3")]
+)  # fmt: skip
+"""Codecs that give back what they were given. Others may be lossy, or encode nothing at all."""
+
+
+def reversible(metadata: ArrayMetadata, plugins: bool = False) -> bool:
+    """Whether an array's codecs encode without loss, and other readers have them."""
+    names = {codec.name for codec in metadata.pipeline.codecs}
+    return names <= REVERSIBLE | {TRUNCATE} and own_codecs(metadata, plugins) is None
+
+
+def plain_pipeline(metadata: ArrayMetadata) -> Pipeline:
+    """Codecs that every reader has: the elements, compressed with zstd."""
+    kind = vlen_kind(metadata.dtype)
+    if kind is None:
+        serializer = make("bytes", endian="little")
+    else:
+        serializer = make("vlen-utf8" if kind is str else "vlen-bytes")
+    return Pipeline([serializer, make("zstd", level=3, checksum=False)])
+
+
+def encoded_exactly(metadata: ArrayMetadata, block: npt.NDArray[Any]) -> bytes:
+    """The chunk of a block, after a look at whether it decodes to the very same elements.
+
+    Raises
+    ------
+    PublishError
+        If the array's codecs change them.
+    """
+    codec = metadata.pipeline.for_block(block.shape, metadata.dtype, metadata.fill_value)
+    data = bytes(codec.encode(block))
+    if not _same(codec.decode(data), block):
+        raise PublishError("the array's codecs do not give back what they encode")
+    return data
+
+
+def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    if a.dtype.hasobject:
+        return bool(a.tolist() == b.tolist())
+    if a.dtype.names is not None:
+        # Not by bytes: those between fields have no meaning.
+        return all(_same(a[name], b[name]) for name in a.dtype.names)
+    return a.tobytes() == b.tobytes()
+
+
+def encoded_chunks(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterator[bytes]:
+    """The chunks of some cells as `metadata` declares them, in order.
+
+    Parameters
+    ----------
+    cells : int64 array
+        C-order numbers of cells.
+    """
+
+    def encode(number: int) -> bytes:
+        shape = metadata.grid.grid_shape
+        cell = tuple(int(i) for i in np.unravel_index(number, shape)) if shape else ()
+        try:
+            return encoded_cell(array, metadata, cell)
+        except VirtualZarrError as error:
+            chunk = ".".join(map(str, cell)) or "0"
+            raise error.at(variable=array.path, chunk=chunk) from error.__cause__
+
+    numbers = iter(cells.tolist())
+    with ThreadPoolExecutor(config.threads) as pool:
+        # In batches, so that no more than some are in memory.
+        while batch := list(islice(numbers, 4 * config.threads)):
+            yield from pool.map(encode, batch)
+
+
+def encoded_cell(array: Array, metadata: ArrayMetadata, cell: tuple[int, ...]) -> bytes:
+    """One chunk: the cell's elements, filled up to its declared shape, encoded."""
+    grid = metadata.grid
+    origin, extent, shape = grid.cell_origin(cell), grid.cell_extent(cell), grid.cell_shape(cell)
+    where = tuple(slice(o, o + n) for o, n in zip(origin, extent, strict=True))
+    block = np.asarray(array[where], dtype=metadata.dtype).reshape(extent)
+    if extent != shape:
+        whole = filled_block(metadata, shape)
+        whole[tuple(slice(n) for n in extent)] = block
+        block = whole
+    return encoded_exactly(metadata, block)
+
+
+def filled_block(metadata: ArrayMetadata, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A block of the array's fill value."""
+    fill = metadata.fill_value
+    whole = np.empty(shape, metadata.dtype)
+    whole[...] = zero_of(metadata.dtype) if fill is None else fill
+    return whole
+
+
+def copy_chunks(
+    array: Array, metadata: ArrayMetadata, cells: Ints, start: int, write: Callable[[bytes], None]
+) -> tuple[Ints, Ints]:
+    """Write the chunks of some cells to a file that has `start` bytes.
+
+    Returns
+    -------
+    offset, length : int64 arrays
+        Where they are.
+    """
+    length = np.empty(len(cells), np.int64)
+    for row, chunk in enumerate(encoded_chunks(array, metadata, cells)):
+        write(chunk)
+        length[row] = len(chunk)
+    return start + np.cumsum(length) - length, length
+
+
+def with_copies(
+    manifest: Manifest, cells: Ints, source: Source, offset: Any, length: Any
+) -> Manifest:
+    """The manifest with the references of some cells replaced; all of it is canonical then."""
+    shape = manifest.shape
+    columns = []
+    for name, values in (("source", len(manifest.sources)), ("offset", offset), ("length", length)):
+        column = np.array(np.asarray(getattr(manifest, name)).reshape(-1))
+        column[cells] = values
+        columns.append(column.reshape(shape))
+    sources = Sources([*manifest.sources, source])
+    return Manifest(shape, sources, columns[0], columns[1], columns[2])
+
+
+def renamed(manifest: Manifest, name: Callable[[str], str]) -> Manifest:
+    """The manifest with other names for its sources, of which a copy has the size and the bytes."""
+    sources = (
+        source
+        if source.is_inline or (new := name(source.uri)) == source.uri
+        else Source(new, source.size, storage_options=source.storage_options, digest=source.digest)
+        for source in manifest.sources
+    )
+    return manifest.replace(sources=Sources(sources))

@@ -1,0 +1,384 @@
+"""Columns as they are stored: constant, evenly spaced, listed, or a Zarr array read in blocks."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import RegularGrid
+from grids.grouping import grouped, rank
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.errors import BadReferenceError, MetadataError
+from virtualzarr.manifest import Affine
+from virtualzarr.metadata import STRING, ArrayMetadata, array_to_v3, dumps_json, loads_json
+from virtualzarr.metadata import parse_array_v3 as parse_array
+from virtualzarr.metadata.json_documents import as_list, as_object, member, require, short
+from virtualzarr.nodes.documents import join
+from virtualzarr.stores import FsspecStore, LocalStore, Store
+from virtualzarr.stores.read_only import unwrapped
+
+Int64 = NDArray[np.int64]
+Bounds = tuple[int, int]
+
+CELLS = 1 << 16
+"""About so many cells are in one chunk of a column."""
+
+NAMES = ("source", "offset", "length", "decoder", "origin", "uri", "size", "mtime_ns", "etag")
+
+KEPT = 64 * 1024 * 1024
+"""Memory for blocks of columns used lately, shared by all arrays."""
+
+LISTED = 64
+"""Columns of at most so many entries are listed in the part's document."""
+
+_INTEGERS = ("i1", "i2", "i4", "i8")
+
+LIMIT = 2**62
+"""Offsets, lengths and strides may not be larger."""
+
+
+def chunk_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the chunk shape of columns over some cells: whole rows as far as there is room.
+
+    Examples
+    --------
+    >>> chunk_shape((1000, 100, 100)), chunk_shape((10**8,)), chunk_shape(())
+    ((6, 100, 100), (65536,), ())
+    """
+    chunks, room = [], CELLS
+    for count in reversed(shape):
+        chunks.append(max(1, min(count, room)))
+        room //= chunks[-1]
+    return tuple(reversed(chunks))
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
+    """Store a column of integers, and return what a part's document says of it.
+
+    Parameters
+    ----------
+    path : str
+        Where the column is stored, if it needs an array: its last part is named in the document.
+    values : int array or Affine
+    """
+    if isinstance(values, Affine):
+        return {"affine": {"base": values.base, "strides": list(values.strides)}}
+    if not values.size:
+        return {"constant": 0}
+    kept = values[tuple(slice(0, 1) if s == 0 else slice(None) for s in values.strides)]
+    low, high = int(kept.min()), int(kept.max())
+    if low == high:
+        return {"constant": low}
+    if values.size <= LISTED:
+        return {"values": values.reshape(-1).tolist()}
+    dtype = next(d for d in map(np.dtype, _INTEGERS)
+                 if np.iinfo(d).min <= low and high <= np.iinfo(d).max)  # fmt: skip
+    codecs = [make("bytes", endian="little"),
+              make("numcodecs.shuffle", elementsize=dtype.itemsize),
+              make("zstd", level=1, checksum=True)]  # fmt: skip
+    name = path.rsplit("/", 1)[-1]
+    if name in ("source", "offset"):  # numbers that mostly rise
+        codecs.insert(0, make("numcodecs.delta", dtype=dtype.str))
+    _write(store, path, values, dtype, Pipeline(codecs))
+    return {"array": name}
+
+
+def save_texts(store: Store, path: str, values: Sequence[str]) -> dict[str, Any]:
+    """Store a column of texts, and return what a part's document says of it."""
+    if not len(values) or all(value == values[0] for value in values):
+        return {"constant": values[0] if len(values) else ""}
+    if len(values) <= LISTED:
+        return {"values": list(values)}
+    column = np.empty(len(values), object)
+    column[:] = values
+    pipeline = Pipeline([make("vlen-utf8"), make("zstd", level=3, checksum=True)])
+    _write(store, path, column.astype(STRING), STRING, pipeline, 4096)
+    return {"array": path.rsplit("/", 1)[-1]}
+
+
+def _write(
+    store: Store, path: str, values: Any, dtype: Any, pipeline: Pipeline, rows: int | None = None
+) -> None:
+    chunks = chunk_shape(values.shape) if rows is None else (min(rows, len(values)),)
+    metadata = ArrayMetadata(
+        values.shape, dtype, RegularGrid(values.shape, chunks), pipeline,
+        "" if dtype is STRING else 0,
+    )  # fmt: skip
+    array = Array.stored(metadata, store, path)
+    array.write_empty_chunks = True
+    array[...] = values
+    store.set(join(path, "zarr.json"), dumps_json(array_to_v3(metadata)))
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+class Recent:
+    """Blocks of columns used lately, of all arrays, up to `KEPT` bytes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[Hashable, NDArray[Any]] = OrderedDict()
+        self.nbytes = 0
+
+    def get(self, key: Hashable) -> NDArray[Any] | None:
+        """Return a block, which then counts as used last."""
+        with self._lock:
+            block = self._blocks.get(key)
+            if block is not None:
+                self._blocks.move_to_end(key)
+            return block
+
+    def put(self, key: Hashable, block: NDArray[Any]) -> None:
+        """Keep a block, and drop those not used for longest to make room."""
+        with self._lock:
+            if key in self._blocks:
+                return
+            self._blocks[key] = block
+            self.nbytes += _nbytes(block)
+            while self.nbytes > KEPT and self._blocks:
+                self.nbytes -= _nbytes(self._blocks.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+        self.__init__()  # type: ignore[misc]
+
+
+def _nbytes(block: NDArray[Any]) -> int:
+    # Texts lie elsewhere: a URL has about so many bytes.
+    return block.nbytes * (20 if block.dtype.hasobject else 1) + 512
+
+
+recent = Recent()
+
+if hasattr(os, "register_at_fork"):
+    # A lock that another thread holds while the process forks is never released in the child.
+    os.register_at_fork(after_in_child=recent.clear)
+
+
+class Cells:
+    """Some cells, grouped by the blocks of the columns that they are in."""
+
+    def __init__(self, cells: Int64, shape: Sequence[int], chunks: Sequence[int]) -> None:
+        self.cells = cells
+        edges = np.array(chunks, np.int64)
+        blocks = cells // edges
+        self.inside = tuple((cells - blocks * edges).T)
+        self.groups: list[tuple[tuple[int, ...], Any]]
+        if len(cells) == 1 or not len(edges) or (blocks == blocks[0]).all():
+            self.groups = [(tuple(blocks[0].tolist()), slice(None))]
+            return
+        counts = [-(-n // c) for n, c in zip(shape, chunks, strict=True)]
+        order, bounds, _ = grouped(rank(list(blocks.T), counts))
+        self.groups = [
+            (tuple(blocks[order[first]].tolist()), order[first:last])
+            for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        ]
+
+
+class Column:
+    """One column of a part.
+
+    Parameters
+    ----------
+    value : mapping
+        What the part's document says of it.
+    folder : str
+        Path of the part in the store.
+    shape : tuple of int
+        Cells along each axis.
+    bounds : (int, int) or None
+        Lowest and highest number there may be; None for a column of texts.
+    corner : tuple of int
+        Shape of the entry of each cell.
+
+    Raises
+    ------
+    MetadataError
+        The document breaks its specification.
+    BadReferenceError
+        Numbers are out of bounds.
+    """
+
+    def __init__(
+        self,
+        value: Any,
+        store: Store,
+        folder: str,
+        shape: tuple[int, ...],
+        bounds: Bounds | None,
+        corner: tuple[int, ...] = (),
+    ) -> None:
+        value = as_object(value)
+        if len(value) != 1:
+            raise MetadataError("must have one member: constant, affine, values or array")
+        ((kind, content),) = value.items()
+        self.store, self.folder, self.bounds = store, folder, bounds
+        self.shape, self.corner, self.ndim = (*shape, *corner), corner, len(shape)
+        self.constant: Any = None
+        self.affine: Affine | None = None
+        self.values: NDArray[Any] | None = None
+        self.name = ""
+        self._array: Array | None = None
+        self._chunks: tuple[int, ...] | None = None
+        self._owner: Hashable = None
+        with member(kind):
+            if kind == "constant":
+                self.constant = _constant(content, bounds)
+            elif kind == "affine" and bounds is not None and not corner:
+                self.affine = _affine(content, shape)
+                if 0 not in shape:
+                    self._check(*self.affine.bounds())
+            elif kind == "values":
+                self.values = self._checked(_listed(content, self.shape, bounds))
+            elif kind == "array":
+                if content not in NAMES:
+                    raise MetadataError(f"{short(content)} is not the name of a column")
+                self.name = content
+            else:
+                raise MetadataError("must be constant, affine, values or array")
+        if self.constant is not None and bounds is not None and 0 not in shape:
+            self._check(self.constant, self.constant)
+
+    def _check(self, low: int, high: int) -> None:
+        assert self.bounds is not None
+        if low < self.bounds[0] or high > self.bounds[1]:
+            raise BadReferenceError(
+                f"numbers from {low} to {high}; allowed are {self.bounds[0]} to {self.bounds[1]}",
+                file=f"{self.store.uri}/{join(self.folder, self.name)}",
+            )
+
+    @property
+    def array(self) -> Array:
+        """The stored array, whose document is read when it is first asked for."""
+        if self._array is None:
+            path = join(self.folder, self.name)
+            place = f"{self.store.uri}/{path}"
+            data = self.store.get(join(path, "zarr.json"))
+            if data is None:
+                raise MetadataError("the column is missing", file=place)
+            with member(self.name):
+                metadata = parse_array(loads_json(data))
+            numbers, grid = metadata.dtype.kind in "iu", metadata.grid
+            if metadata.storage_transformers or not isinstance(grid, RegularGrid):
+                raise MetadataError("a column is a plain array on a regular grid", file=place)
+            if metadata.shape != self.shape or numbers != (self.bounds is not None):
+                raise MetadataError(
+                    f"the column has shape {metadata.shape} and data type {metadata.dtype}; it "
+                    f"must have {self.shape} {'integers' if self.bounds else 'texts'}",
+                    file=place,
+                )
+            whole = all(c >= n for c, n in zip(grid.chunk_shape[self.ndim :], self.corner,
+                                                strict=True))  # fmt: skip
+            # A hostile document must not make us take more memory than columns ever need.
+            if math.prod(grid.chunk_shape) > CELLS * 64 or not whole:
+                raise MetadataError("the column's chunks are too large, or cut corners", file=place)
+            self._array = Array.stored(metadata, self.store, path)
+            self._array.fill_missing = False
+            store = unwrapped(self.store)
+            shared = isinstance(store, LocalStore | FsspecStore)
+            self._owner = (type(store), store.uri) if shared else object()
+        return self._array
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """Cells along each axis of a chunk of the stored array; None for other columns."""
+        if self._chunks is None and self.name:
+            self._chunks = self.array.chunks[: self.ndim]
+        return self._chunks
+
+    def take(self, cells: Int64, found: Mapping[tuple[int, ...], Cells]) -> NDArray[Any]:
+        """Return the column's entries of some cells.
+
+        Parameters
+        ----------
+        cells : int64 array, shape (cells, axes)
+        found : mapping
+            The same, grouped, by chunk shape.
+        """
+        if self.affine is not None:
+            strides = np.array(self.affine.strides, np.int64)
+            return np.asarray(cells @ strides + self.affine.base, np.int64)
+        if self.values is not None:
+            return self.values[tuple(cells.T)]
+        if self.chunks is None:
+            dtype: Any = object if self.bounds is None else np.int64
+            return np.broadcast_to(np.array(self.constant, dtype), (len(cells), *self.corner))
+        grouping = found[self.chunks]
+        if len(grouping.groups) == 1:
+            return self._block(grouping.groups[0][0])[grouping.inside]
+        out: NDArray[Any] | None = None
+        for place, members in grouping.groups:
+            block = self._block(place)
+            if out is None:
+                out = np.empty((len(cells), *self.corner), block.dtype)
+            out[members] = block[tuple(index[members] for index in grouping.inside)]
+        assert out is not None
+        return out
+
+    def _block(self, place: tuple[int, ...]) -> NDArray[Any]:
+        array = self.array
+        key = (self._owner, array.path, place)
+        block = recent.get(key)
+        if block is None:
+            corner = (0,) * len(self.corner)
+            block = self._checked(array.read((*place, *corner), mode="block"))
+            recent.put(key, block)
+        return block
+
+    def _checked(self, values: NDArray[Any]) -> NDArray[Any]:
+        if self.bounds is not None and values.size:
+            self._check(int(values.min()), int(values.max()))
+        return values
+
+    def load(self, box: Sequence[slice] = ()) -> Any:
+        """Return all of the column, or a box of it: a constant, or an array, or evenly spaced."""
+        if self.affine is not None:
+            ranges = [range(n)[part] for n, part in zip(self.shape, box, strict=True)]
+            starts = zip(ranges, self.affine.strides, strict=True)
+            base = self.affine.base + sum(r.start * stride for r, stride in starts)
+            return Affine([len(r) for r in ranges], base, self.affine.strides)
+        if self.values is not None:
+            return self.values[tuple(box)]
+        return self._checked(self.array.read(tuple(box))) if self.name else self.constant
+
+
+def _constant(value: Any, bounds: Bounds | None) -> Any:
+    if bounds is None and not isinstance(value, str):
+        raise MetadataError(f"must be a text, not {short(value)}")
+    if bounds is not None and type(value) is not int:
+        raise MetadataError(f"must be an integer, not {short(value)}")
+    return value
+
+
+def _listed(value: Any, shape: tuple[int, ...], bounds: Bounds | None) -> NDArray[Any]:
+    value = as_list(value)
+    if len(value) != math.prod(shape):
+        raise MetadataError(f"{len(value)} entries; the column has {math.prod(shape)}")
+    for entry in value:
+        _constant(entry, bounds)
+        if bounds is not None and not -(2**63) <= entry < 2**63:
+            raise MetadataError(f"{short(entry)} is no 64-bit integer")
+    return np.array(value, object if bounds is None else np.int64).reshape(shape)
+
+
+def _affine(value: Any, shape: tuple[int, ...]) -> Affine:
+    value = as_object(value)
+    require(value, "base", "strides")
+    numbers = [value["base"], *as_list(value["strides"])]
+    if not all(type(n) is int and abs(n) <= LIMIT for n in numbers):
+        raise MetadataError("base and strides must be integers of at most 2^62")
+    if len(numbers) != len(shape) + 1:
+        raise MetadataError(f"{len(numbers) - 1} strides for {len(shape)} axes")
+    return Affine(shape, numbers[0], numbers[1:])

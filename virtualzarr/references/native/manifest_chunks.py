@@ -1,0 +1,324 @@
+"""Chunks of an array whose manifest is stored: references are looked up as they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import Projection
+from virtualzarr.array.chunk_source import FILES, Located, ManifestChunks, StoreChunks, open_source
+from virtualzarr.errors import MetadataError, VirtualZarrError
+from virtualzarr.manifest import Decoder, Manifest, References, Source, Sources
+from virtualzarr.manifest.manifest import CANONICAL, WHOLE
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.references.native.parts import Part
+from virtualzarr.references.native.relative_uris import access_of
+from virtualzarr.references.native.storage_transformer import Configuration, Stretch
+from virtualzarr.references.native.written_cells import STORED, Marks
+from virtualzarr.stores import FsspecStore, LocalStore, Store
+from virtualzarr.stores.access import Access
+from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.read_only import unwrapped
+
+if TYPE_CHECKING:
+    from virtualzarr.array import Array
+
+Int64 = NDArray[np.int64]
+
+_SHIFT = 32
+"""A file is numbered by its part, times two to the power of this, plus its row in the part."""
+
+
+class NativeChunks(ManifestChunks):
+    """Chunks that lie where a stored manifest says, or under the array's own keys.
+
+    Parameters
+    ----------
+    metadata : ArrayMetadata
+    store : Store
+    path : str
+        Of the array.
+    access : Access, optional
+        Which sources may be named.
+    """
+
+    def __init__(
+        self, metadata: ArrayMetadata, store: Store, path: str, access: Access | None = None
+    ) -> None:
+        self.metadata, self.store, self.path = metadata, store, path
+        self.access = access or access_of(store)
+        self.configuration = Configuration.of(metadata)
+        axis = self.configuration.axis
+        counts = [part.shape[axis] if part.shape else 1 for part in self.configuration.parts]
+        self.ends = np.cumsum(np.array(counts, np.int64))
+        self._parts: dict[str, Part] = {}
+        self._files: dict[int, ByteFile] = {}
+        self._loaded: Manifest | None = None
+
+    def renewed(self, metadata: ArrayMetadata) -> NativeChunks:
+        """Return the chunks of the array after its metadata have changed."""
+        made = NativeChunks(metadata, self.store, self.path, self.access)
+        made._parts = self._parts
+        return made
+
+    def __str__(self) -> str:
+        # Without reading any: there may be very many.
+        count = len(self.configuration.parts)
+        written = "" if self.configuration.native is None else ", and native chunks"
+        grid = "x".join(map(str, self.metadata.grid.grid_shape))
+        return (
+            f"a stored manifest of {grid or 1} cells in {count} part{'s' * (count != 1)}{written}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NativeChunks, (self.metadata, self.store, self.path, self.access)
+
+    def part(self, number: int) -> Part | None:
+        """Return a part by its place in the configuration; None for one without references."""
+        stretch = self.configuration.parts[number]
+        if stretch.name is None:
+            return None
+        found = self._parts.get(stretch.name)
+        if found is None:
+            found = Part(self.store, self.path, stretch.name, self.metadata.ndim, self.access)
+            if any(n > m for n, m in zip(stretch.shape, found.shape, strict=True)):
+                raise MetadataError(
+                    f"the part has cells {found.shape}, the array's document uses {stretch.shape}",
+                    file=f"{self.store.uri}/{found.folder}",
+                    variable=self.path,
+                )
+            self._parts[stretch.name] = found
+        return found
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts that have references."""
+        for number in range(len(self.configuration.parts)):
+            if (part := self.part(number)) is not None:
+                yield part
+
+    @property
+    def marks(self) -> Marks | None:
+        """The record of cells that are stored natively; None where none ever was."""
+        shape = self.configuration.native
+        return None if shape is None else Marks(self.store, self.path, shape)
+
+    @property
+    def apart(self) -> bool:
+        """Whether some chunks may decode otherwise than the array declares."""
+        return any(part.apart for part in self.parts())
+
+    def writing(self, array: Array) -> AbstractContextManager[StoreChunks]:
+        """Give what the array is written to, within a with statement."""
+        from virtualzarr.references.native.overlay import writing
+
+        return writing(array)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def locate(self, projection: Projection) -> Located:
+        """Find the chunks of the cells that a projection touches, reading what is needed for it."""
+        return self.find(projection.cells())
+
+    def find(self, cells: Int64, *, native: bool = True) -> Located:
+        """Find the chunks of some cells, natively written ones only if asked for."""
+        file = np.full(len(cells), -1, np.int64)
+        offset, length = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)
+        decoders: list[Decoder] = []
+        decoder: NDArray[np.int32] | None = None
+        origin: NDArray[np.int32] | None = None
+        for number, rows, refs in self._references(cells):
+            there = np.asarray(refs.source) >= 0
+            file[rows] = np.where(there, np.int64(refs.source) + (number << _SHIFT), -1)
+            offset[rows], length[rows] = refs.offset, refs.length
+            part = self.part(number)
+            if refs.decoder is not None and part is not None:
+                if decoder is None:
+                    decoder = np.full(len(cells), CANONICAL, np.int32)
+                decoder[rows] = np.where(refs.decoder >= 0, refs.decoder + len(decoders), CANONICAL)
+                decoders += part.decoders
+            if refs.origin is not None:
+                if origin is None:
+                    origin = np.zeros((len(cells), self.metadata.ndim), np.int32)
+                origin[rows] = refs.origin
+        keys: list[str] = []
+        if native and (marks := self.marks) is not None:
+            own = np.flatnonzero(self._is_native(marks, cells))
+            keys = marks.keys(cells[own], self.metadata)
+            file[own] = -2 - np.arange(len(own))
+            offset[own], length[own] = 0, WHOLE
+            if decoder is not None:
+                decoder[own] = CANONICAL
+            if origin is not None:
+                origin[own] = 0
+        cell = np.flatnonzero(file != -1)
+        return Located(
+            cell,
+            file[cell],
+            offset[cell],
+            length[cell],
+            self._files_of(keys),
+            tuple(decoders),
+            None if decoder is None else decoder[cell],
+            None if origin is None else origin[cell],
+        )
+
+    def _references(self, cells: Int64) -> list[tuple[int, Any, References]]:
+        """Look cells up: the number of each part that has any, which cells, their references."""
+        axis, found = self.configuration.axis, []
+        if not cells.shape[1]:
+            which = np.zeros(len(cells), np.int64)
+        else:
+            which = self.ends.searchsorted(cells[:, axis], side="right")
+        for number in np.unique(which).tolist():
+            part = self.part(number) if number < len(self.ends) else None
+            if part is None:
+                continue
+            stretch = self.configuration.parts[number]
+            rows = np.flatnonzero(which == number)
+            local = cells[rows]
+            if cells.shape[1]:
+                local[:, axis] -= int(self.ends[number]) - stretch.shape[axis]
+                inside = (local < np.array(stretch.shape, np.int64)).all(axis=1)
+                rows, local = rows[inside], local[inside]
+            if len(rows):
+                found.append((number, rows, part.take(local)))
+        return found
+
+    def _is_native(self, marks: Marks, cells: Int64) -> NDArray[np.bool_]:
+        """Tell which cells are stored natively; those being written are looked for."""
+        state = marks.read(cells)
+        native: NDArray[np.bool_] = state == STORED
+        unsure = np.flatnonzero((state != STORED) & (state != 0))
+        for i, key in zip(unsure.tolist(), marks.keys(cells[unsure], self.metadata), strict=True):
+            native[i] = self.store.get(key, (0, 1)) is not None
+        return native
+
+    def _files_of(self, keys: list[str]) -> Callable[[int], ByteFile]:
+        """Return what gives the file of a number: of a source, or of a native chunk."""
+
+        def file(number: int) -> ByteFile:
+            if number >= 0:
+                return self._file(number)
+            key = keys[-2 - number]
+            found = self.store.file(key)
+            if found is None:
+                raise self._lost(key)
+            return found
+
+        return file
+
+    def _lost(self, key: str) -> VirtualZarrError:
+        return MetadataError(
+            "a chunk is missing that was written", file=f"{self.store.uri}/{key}"
+        ).at(variable=self.path)
+
+    def _file(self, row: int) -> ByteFile:
+        file = self._files.get(row)
+        if file is None:
+            part = self.part(row >> _SHIFT)
+            assert part is not None
+            source = part.source(row & ((1 << _SHIFT) - 1))
+            if source.uri:
+                file = open_source(source)
+            elif (found := self.store.file(part.heap_key)) is not None:
+                file = found
+            else:
+                raise self._lost(part.heap_key)
+            if len(self._files) >= FILES:
+                self._files.clear()
+            self._files[row] = file
+        return file
+
+    # -- everything at once ----------------------------------------------------------------------
+
+    @property
+    def manifest(self) -> Manifest:  # type: ignore[override]
+        """All of the manifest, native chunks included, in memory."""
+        if self._loaded is None:
+            grid_shape, axis = self.metadata.grid.grid_shape, self.configuration.axis
+            self._loaded = self.references(axis, 0, grid_shape[axis] if grid_shape else 1)
+        return self._with_native(self._loaded)
+
+    def references(self, axis: int, start: int, stop: int) -> Manifest:
+        """Return the manifest of some cells along an axis, without native chunks."""
+        grid_shape, along = self.metadata.grid.grid_shape, self.configuration.axis
+        if not grid_shape:
+            part = self.part(0) if self.configuration.parts else None
+            return Manifest.missing(()) if part is None else part.load(())
+        box = [slice(0, n) for n in grid_shape]
+        box[axis] = slice(start, stop)
+        wide = [part.stop - part.start for part in box]
+        left, manifests = wide[along], []
+        for first, stretch, number in self.stretches():
+            begin = max(box[along].start, first)
+            end = min(box[along].stop, first + stretch.shape[along])
+            if begin >= end:
+                continue
+            own = [slice(b.start, max(b.start, min(b.stop, n)))
+                   for b, n in zip(box, stretch.shape, strict=True)]  # fmt: skip
+            own[along] = slice(begin - first, end - first)
+            shape = [b.stop - b.start for b in own]
+            part = self.part(number)
+            found = Manifest.missing(shape) if part is None or 0 in shape else part.load(own)
+            wide[along] = end - begin
+            left -= end - begin
+            manifests.append(_padded(found, wide))
+        if left or not manifests:
+            wide[along] = left
+            manifests.append(Manifest.missing(wide))
+        return manifests[0] if len(manifests) == 1 else Manifest.concatenate(manifests, along)
+
+    def _with_native(self, manifest: Manifest) -> Manifest:
+        """Return a manifest in which natively stored chunks are references, too."""
+        marks = self.marks
+        if marks is None:
+            return manifest
+        cells = marks.marked(manifest.shape)
+        cells = cells[self._is_native(marks, cells)]
+        if not len(cells):
+            return manifest
+        sources = self._native_sources(marks.keys(cells, self.metadata))
+        index = tuple(cells.T)
+        changed: dict[str, Any] = {}
+        row = np.arange(len(cells)) + len(manifest.sources)
+        for name, value in (("source", row), ("offset", 0), ("length", WHOLE)):
+            changed[name] = np.array(getattr(manifest, name))
+            changed[name][index] = value
+        for name, value in (("decoder", CANONICAL), ("origin", 0)):
+            if getattr(manifest, name) is not None:
+                changed[name] = np.array(getattr(manifest, name))
+                changed[name][index] = value
+        return manifest.replace(sources=Sources([*manifest.sources, *sources]), **changed)
+
+    def _native_sources(self, keys: list[str]) -> list[Source]:
+        store = unwrapped(self.store)
+        if isinstance(store, LocalStore | FsspecStore):
+            options = getattr(store, "storage_options", None)
+            return [Source(store.location(key), storage_options=options) for key in keys]
+        found = []
+        for key in keys:
+            data = store.get(key)
+            if data is None:
+                raise self._lost(key)
+            found.append(Source.inline(data))
+        return found
+
+    def stretches(self) -> Iterator[tuple[int, Stretch, int]]:
+        """Yield the first cell of each part along the axis of growth, its cells, its number."""
+        axis, parts = self.configuration.axis, self.configuration.parts
+        for i, (end, stretch) in enumerate(zip(self.ends.tolist(), parts, strict=True)):
+            yield end - stretch.shape[axis], stretch, i
+
+
+def _padded(manifest: Manifest, shape: Sequence[int]) -> Manifest:
+    """Return a manifest with cells without references behind its own."""
+    for axis, count in enumerate(shape):
+        more = count - manifest.shape[axis]
+        if more:
+            rest = (*manifest.shape[:axis], more, *manifest.shape[axis + 1 :])
+            manifest = Manifest.concatenate([manifest, Manifest.missing(rest)], axis)
+    return manifest

@@ -1,0 +1,348 @@
+"""Parts of a manifest: columns, sources and decoders of some cells, written once for all."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.codecs import Pipeline
+from virtualzarr.errors import BadReferenceError, MetadataError, VirtualZarrError
+from virtualzarr.manifest import Affine, Decoder, Manifest, References, Source, Sources
+from virtualzarr.metadata import dumps_json, loads_json
+from virtualzarr.metadata.json_documents import (
+    as_lengths,
+    as_list,
+    as_object,
+    member,
+    require,
+    short,
+)
+from virtualzarr.nodes.documents import join
+from virtualzarr.references.native.columns import LIMIT, Cells, Column, save_numbers, save_texts
+from virtualzarr.references.native.relative_uris import absolute, folder_of, relative
+from virtualzarr.references.native.storage_transformer import FOLDER, VERSION
+from virtualzarr.stores import Store
+from virtualzarr.stores.access import Access
+
+Int64 = NDArray[np.int64]
+
+INLINE = "inline"
+"""Under this name below a part lie the bytes that are kept with it."""
+
+SLAB = 1 << 22
+"""Cells that are looked at at a time."""
+
+NO_SIZE, NO_TIME = -1, -(2**63)
+"""Of sources whose size, or time of modification, is not known."""
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def save_part(store: Store, path: str, manifest: Manifest, *, relative_uris: bool = False) -> str:
+    """Store a manifest as a new part of an array, which does not refer to it yet.
+
+    Parameters
+    ----------
+    path : str
+        Of the array.
+    relative_uris : bool
+        Whether sources are named relative to the array, where there is a way from there.
+
+    Returns
+    -------
+    str
+        The name of the part.
+
+    Raises
+    ------
+    UnsupportedError
+        A decoder has no form in v3 documents.
+    """
+    name = secrets.token_hex(8)
+    folder = join(path, FOLDER, name)
+    manifest, heap = _one_heap(_only_used(manifest))
+    columns = {"source": manifest.source, "offset": manifest.offset, "length": manifest.length}
+    if manifest.decoder is not None:
+        columns["decoder"] = manifest.decoder
+    if manifest.origin is not None:
+        columns["origin"] = manifest.origin
+    document: dict[str, Any] = {
+        "version": VERSION,
+        "shape": list(manifest.shape),
+        "columns": {
+            key: save_numbers(store, join(folder, key), column) for key, column in columns.items()
+        },
+        "sources": _save_sources(store, folder, manifest.sources, relative_uris),
+    }
+    if manifest.decoders:
+        document["decoders"] = [_decoder_json(d, manifest.ndim) for d in manifest.decoders]
+    if heap is not None:
+        store.set(join(folder, INLINE), heap)
+    store.set(join(folder, "manifest.json"), dumps_json(document))
+    return name
+
+
+def _only_used(manifest: Manifest) -> Manifest:
+    """Return a manifest without sources and decoders that nothing refers to."""
+    changes: dict[str, Any] = {}
+    source, used = _renumbered(manifest.source, len(manifest.sources))
+    if len(used) < len(manifest.sources):
+        changes["source"] = source
+        changes["sources"] = Sources(manifest.sources[i] for i in used)
+    if manifest.decoder is not None:
+        decoder, used = _renumbered(manifest.decoder, len(manifest.decoders))
+        changes["decoder"] = decoder
+        changes["decoders"] = tuple(manifest.decoders[i] for i in used)
+    elif manifest.decoders:
+        changes["decoders"] = ()
+    return manifest.replace(**changes) if changes else manifest
+
+
+def _renumbered(column: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], list[int]]:
+    """Return a column that numbers only the rows of a table that it uses, and which these are."""
+    seen = np.zeros(count + 1, bool)
+    kept = column[tuple(slice(0, 1) if s == 0 else slice(None) for s in column.strides)].reshape(-1)
+    for start in range(0, kept.size, SLAB):  # an index takes memory
+        seen[kept[start : start + SLAB]] = True
+    used = seen[:count]
+    if used.all():
+        return column, list(range(count))
+    numbers = np.append(np.cumsum(used) - 1, -1).astype(np.int32)
+    return numbers[column], np.flatnonzero(used).tolist()
+
+
+def _one_heap(manifest: Manifest) -> tuple[Manifest, bytes | None]:
+    """Return a manifest whose inline sources are one, and the bytes of that."""
+    sources = list(manifest.sources)
+    inline = [i for i, source in enumerate(sources) if source.data is not None]
+    if not inline:
+        return manifest, None
+    datas = [sources[i].data or b"" for i in inline]
+    heap = b"".join(datas)
+    if len(inline) == 1:
+        return manifest, heap
+    # The last entry is for the cells of no source.
+    base, size = np.zeros(len(sources) + 1, np.int64), np.zeros(len(sources) + 1, np.int64)
+    size[inline] = [len(data) for data in datas]
+    base[inline] = np.cumsum(size[inline]) - size[inline]
+    moved = np.isin(np.arange(len(sources) + 1), inline)
+    source, offset = np.asarray(manifest.source), np.asarray(manifest.offset)
+    length = np.asarray(manifest.length)
+    length = np.where(moved[source] & (length < 0), size[source] - offset, length)
+    kept = [i for i in range(len(sources)) if i not in {*inline}]
+    numbers = np.full(len(sources) + 1, -1, np.int32)
+    numbers[kept] = np.arange(len(kept))
+    numbers[inline] = len(kept)
+    table = Sources([*(sources[i] for i in kept), Source.inline(heap)])
+    changed = manifest.replace(
+        sources=table, source=numbers[source], offset=offset + base[source], length=length
+    )
+    return changed, heap
+
+
+def _save_sources(store: Store, folder: str, sources: Sources, shorten: bool) -> dict[str, Any]:
+    place = folder_of(store, "/".join(folder.split("/")[:-2]))
+    uris = [source.uri for source in sources]
+    if shorten:
+        uris = [relative(uri, place) if uri else uri for uri in uris]
+    sizes = [NO_SIZE if source.size is None else source.size for source in sources]
+    times = [NO_TIME if source.mtime_ns is None else source.mtime_ns for source in sources]
+    return {
+        "count": len(sources),
+        "uri": save_texts(store, join(folder, "uri"), uris),
+        "size": save_numbers(store, join(folder, "size"), np.array(sizes, np.int64)),
+        "mtime_ns": save_numbers(store, join(folder, "mtime_ns"), np.array(times, np.int64)),
+        "etag": save_texts(store, join(folder, "etag"), [s.etag or "" for s in sources]),
+    }
+
+
+def _decoder_json(decoder: Decoder, ndim: int) -> dict[str, Any]:
+    codecs = decoder.pipeline.to_v3(ndim)
+    return {"codecs": codecs, "shape": None if decoder.shape is None else list(decoder.shape)}
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+class Part:
+    """A stored part, of which only what is asked for is read.
+
+    Parameters
+    ----------
+    path : str
+        Of the array.
+    name : str
+        Of the part.
+    access : Access
+        Which sources it may name.
+
+    Raises
+    ------
+    MetadataError, BadReferenceError, UnsupportedError
+        The part breaks its specification, or needs what this package does not have.
+    AccessError
+        It names a source that it may not.
+    """
+
+    def __init__(self, store: Store, path: str, name: str, ndim: int, access: Access) -> None:
+        self.folder = join(path, FOLDER, name)
+        self.store, self.access, self.place = store, access, folder_of(store, path)
+        key = join(self.folder, "manifest.json")
+        data = store.get(key)
+        if data is None:
+            raise MetadataError("a part of the manifest is missing", file=f"{store.uri}/{key}")
+        try:
+            with member("manifest.json"):
+                self._parse(as_object(loads_json(data)), ndim)
+        except VirtualZarrError as error:
+            error.at(file=f"{store.uri}/{key}")
+            raise
+
+    def _parse(self, document: dict[str, Any], ndim: int) -> None:
+        require(document, "version", "shape", "columns", "sources")
+        if type(document["version"]) is not int or document["version"] != VERSION:
+            raise MetadataError(f"version: must be {VERSION}, not {short(document['version'])}")
+        with member("shape"):
+            self.shape = as_lengths(document["shape"])
+            if len(self.shape) != ndim or math.prod(self.shape) > LIMIT:
+                raise MetadataError(f"must be {ndim} counts of cells, not {short(self.shape)}")
+        with member("decoders"):
+            entries = as_list(document.get("decoders", []))
+            self.decoders = tuple(_decoder(entry, f"[{i}]") for i, entry in enumerate(entries))
+        with member("sources"):
+            self._parse_sources(as_object(document["sources"]))
+        bounds = {
+            "source": (-1, self.count - 1),
+            "offset": (0, LIMIT),
+            "length": (-1, LIMIT),
+            "decoder": (-1, len(self.decoders) - 1),
+            "origin": (0, 2**31 - 1),
+        }
+        with member("columns"):
+            columns = as_object(document["columns"])
+            require(columns, "source", "offset", "length")
+            if unknown := set(columns) - set(bounds):
+                raise MetadataError(f"unknown members {', '.join(map(short, sorted(unknown)))}")
+            self.columns = {
+                name: self._column(value, name, bounds[name]) for name, value in columns.items()
+            }
+
+    def _column(self, value: Any, name: str, bounds: tuple[int, int]) -> Column:
+        with member(name):
+            corner = (len(self.shape),) if name == "origin" else ()
+            return Column(value, self.store, self.folder, self.shape, bounds, corner)
+
+    def _parse_sources(self, value: dict[str, Any]) -> None:
+        require(value, "count", "uri", "size", "mtime_ns", "etag")
+        self.count = value["count"]
+        if type(self.count) is not int or not 0 <= self.count < 2**31:
+            raise MetadataError(f"count: must be between 0 and 2^31-1, not {short(self.count)}")
+        if self.count > SLAB and "constant" in as_object(value["uri"]):
+            raise MetadataError(f"count: {self.count} sources that have one name")
+        bounds = {"uri": None, "size": (-1, LIMIT), "mtime_ns": (-(2**63), 2**63 - 1), "etag": None}
+        self.table: dict[str, Column] = {}
+        for name, limits in bounds.items():
+            with member(name):
+                self.table[name] = Column(
+                    value[name], self.store, self.folder, (self.count,), limits
+                )
+
+    @property
+    def apart(self) -> bool:
+        """Whether some chunks may decode otherwise than the array declares."""
+        return "decoder" in self.columns or "origin" in self.columns
+
+    def take(self, cells: Int64) -> References:
+        """Return the references of some cells, given by their coordinates within the part."""
+        found: dict[tuple[int, ...], Cells] = {}
+        values: dict[str, Any] = {}
+        for name, column in self.columns.items():
+            chunks = column.chunks
+            if chunks is not None and chunks not in found:
+                found[chunks] = Cells(cells, self.shape, chunks)
+            values[name] = column.take(cells, found)
+        return References(**values)
+
+    def load(self, box: Sequence[slice]) -> Manifest:
+        """Return the manifest of a box of cells."""
+        shape = tuple(len(range(n)[part]) for n, part in zip(self.shape, box, strict=True))
+        values = {name: column.load(box) for name, column in self.columns.items()}
+        try:
+            return Manifest(shape, self.sources(), decoders=self.decoders, **values)
+        except BadReferenceError as error:
+            error.at(file=f"{self.store.uri}/{self.folder}")
+            raise
+
+    def source(self, row: int) -> Source:
+        """Return a source by its row."""
+        cells = np.array([[row]], np.int64)
+        values = {}
+        for name, column in self.table.items():
+            chunks = column.chunks
+            found = {} if chunks is None else {chunks: Cells(cells, (self.count,), chunks)}
+            values[name] = column.take(cells, found)[0]
+        return self._source(**values, heap=False)
+
+    def sources(self) -> Sources:
+        """Return the whole table of sources."""
+        columns = [self._listed(column) for column in self.table.values()]
+        rows = zip(*columns, strict=True)
+        return Sources(self._source(u, n, t, e, True) for u, n, t, e in rows)
+
+    def uris(self) -> list[tuple[str, int, int, str]]:
+        """Return absolute URI, size, time and tag of all sources that are files, as stored."""
+        columns = [self._listed(column) for column in self.table.values()]
+        return [
+            (absolute(uri, self.place), size, time, etag)
+            for uri, size, time, etag in zip(*columns, strict=True)
+            if uri
+        ]
+
+    def _listed(self, column: Column) -> list[Any]:
+        values = column.load((slice(None),))
+        if isinstance(values, Affine | np.ndarray):
+            return np.asarray(values).tolist()
+        return [values] * self.count
+
+    def _source(self, uri: str, size: int, mtime_ns: int, etag: str, heap: bool) -> Source:
+        if not uri:
+            if not heap:
+                return Source("")
+            data = self.store.get(join(self.folder, INLINE))
+            if data is None:
+                raise MetadataError("inline bytes are missing", file=self.heap_key)
+            return Source.inline(data)
+        try:
+            place = self.access.source_of(absolute(uri, self.place))
+        except VirtualZarrError as error:
+            error.at(file=f"{self.store.uri}/{self.folder}")
+            raise
+        return Source(
+            place,
+            None if size == NO_SIZE else int(size),
+            None if mtime_ns == NO_TIME else int(mtime_ns),
+            etag or None,
+            storage_options=self.access.options_of(place),
+        )
+
+    @property
+    def heap_key(self) -> str:
+        """The key of the bytes that are kept with the part."""
+        return join(self.folder, INLINE)
+
+
+def _decoder(entry: Any, place: str) -> Decoder:
+    with member(place):
+        entry = as_object(entry)
+        require(entry, "codecs")
+        with member("codecs"):
+            pipeline = Pipeline.from_v3(as_list(entry["codecs"]))
+        shape = entry.get("shape")
+        with member("shape"):
+            return Decoder(pipeline, None if shape is None else as_lengths(shape))

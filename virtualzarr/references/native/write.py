@@ -1,0 +1,480 @@
+"""The native form: a Zarr v3 hierarchy whose arrays keep their manifests, and which grows."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.combine import concat
+from virtualzarr.combine.options import JoinOptions
+from virtualzarr.combine.stored_terms import in_stored_terms
+from virtualzarr.errors import (
+    CodecError,
+    MismatchError,
+    NodeExistsError,
+    PublishError,
+    RefusedWarning,
+    SourceChangedError,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.open_node import open_hierarchy
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.manifest import Manifest, Source
+from virtualzarr.metadata import (
+    ArrayMetadata,
+    GroupMetadata,
+    KeyEncoding,
+    check_name,
+    dumps_json,
+    parse_array_v3,
+    zero_of,
+)
+from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata.portable import in_v3, strict_attributes, with_typed_mask
+from virtualzarr.models.known import spec_of
+from virtualzarr.nodes.documents import check_writable, consolidate, delete_node, join, node_at
+from virtualzarr.nodes.replace_documents import commit, settle, topmost
+from virtualzarr.references.materialize import renamed
+from virtualzarr.references.native.append import described_anew, grown, native_chunks, saved, tail
+from virtualzarr.references.native.manifest_chunks import NativeChunks
+from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
+from virtualzarr.references.native.relative_uris import access_of, folder_of
+from virtualzarr.references.ome_version import in_zarr_format
+from virtualzarr.references.overwrite import check_sources
+from virtualzarr.references.renaming import Names, new_names
+from virtualzarr.references.report import PublishReport
+from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.files import is_url
+from virtualzarr.stores.locks import hierarchy_lock
+from virtualzarr.virtual import from_store as references
+from virtualzarr.virtual.rechunk import decoded_by
+
+
+@strict_keywords()
+def save(
+    node: Group | Array,
+    target: Any,
+    *,
+    overwrite: bool = False,
+    relative: bool = False,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> PublishReport:
+    """Keep a hierarchy with its references as a Zarr v3 hierarchy, which `virtualzarr.open` opens.
+
+    Nothing is left out and nothing is copied, whatever decoders the references need. Opening reads
+    no references, and reading only those that are needed. Arrays can be appended to, also with
+    more references (`append`), and be written over. Other Zarr readers refuse the arrays.
+
+    Parameters
+    ----------
+    node : Group or Array
+    target : path, URL, mutable mapping or store
+    overwrite : bool
+        Whether what is there is deleted first.
+    relative : bool
+        Whether sources are named relative to the hierarchy, where there is a way from there.
+    on_error : {"raise", "warn"}
+        What to do about arrays that have no form in Zarr v3: raise, or warn, leave them out, and
+        note them in the report's `refused`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Raises
+    ------
+    NodeExistsError
+        There is something already.
+    PublishError
+        An array has no form in Zarr v3.
+
+    Notes
+    -----
+    See ``specs/manifest-storage.md``. The hierarchy appears when its root's document is written,
+    last of all.
+    """
+    if on_error not in ("raise", "warn"):
+        raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+    store = open_store(target, storage_options)
+    check_writable(store)
+    with hierarchy_lock(store, create=True):
+        if node_at(store, "") is not None:
+            if not overwrite:
+                raise NodeExistsError(
+                    "there is something already; overwrite=True replaces it", file=store.uri
+                )
+            _check_apart(node, store)
+        if overwrite:
+            delete_node(store, "", missing_ok=True)
+        if (found := next(iter(store.list()), None)) is not None:
+            raise NodeExistsError(
+                f"there is {found[0]!r}, which belongs to no Zarr hierarchy: remove it, or write "
+                "to another place",
+                file=store.uri,
+            )
+        return _save(in_zarr_format(node, 3), store, relative, on_error)
+
+
+def _check_apart(node: Group | Array, store: Store) -> None:
+    """Refuse to delete what is referred to."""
+    place = folder_of(store, "")
+    if place is not None and not is_url(place):
+        for array in _arrays_of(node):
+            check_sources(os.path.realpath(place), references.manifest_of(array).sources)
+
+
+def _arrays_of(node: Group | Array) -> list[Array]:
+    if isinstance(node, Array):
+        return [node]
+    return [member for _, member in node.members(None) if isinstance(member, Array)]
+
+
+def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> PublishReport:
+    """Write a hierarchy where there is none."""
+    nodes = [("", node)] + (list(node.members(None)) if isinstance(node, Group) else [])
+    documents: dict[str, bytes] = {}
+    refused: dict[str, str] = {}
+    notes: list[str] = []
+    counts: dict[str, Any] = {"arrays": 0, "groups": 0, "references": 0}
+    for path, member in nodes:
+        try:
+            if isinstance(member, Group):
+                attributes, remarks = strict_attributes(member.attrs)
+                metadata: Any = GroupMetadata(attributes, 3)
+                counts["groups"] += 1
+            else:
+                metadata, count, remarks = _saved_array(store, path, member, relative)
+                counts["arrays"] += 1
+                counts["references"] += count
+            document = spec_of(metadata).to_documents()["zarr.json"]
+            documents[path] = dumps_json(document, allow_nan=False)
+            notes += [f"{path or '/'}: {remark}" for remark in remarks]
+        except (PublishError, UnsupportedError) as error:
+            if on_error == "raise" or not path:
+                raise PublishError(error.message, variable=path or "/") from error
+            warnings.warn(f"{path}: {error}; it was left out", RefusedWarning, stacklevel=2)
+            refused[path] = error.message
+    for path in sorted(documents, key=len, reverse=True):
+        store.set(join(path, "zarr.json"), documents[path])
+    if isinstance(node, Group):
+        consolidate(store)
+    nbytes = sum(size for _, size in store.list())
+    return PublishReport(
+        path=store.uri, zarr_format=3, why_v3=(), inlined=0, copied=0, copied_bytes=0,
+        copied_to=None, nbytes=nbytes, refused=refused, notes=tuple(notes), **counts,
+    )  # fmt: skip
+
+
+def _saved_array(
+    store: Store, path: str, array: Array, relative: bool
+) -> tuple[ArrayMetadata, int, tuple[str, ...]]:
+    """Store the references of an array; return the metadata to write, their number, and notes."""
+    for name in path.split("/") if path else ():
+        check_name(name, 3)
+    portable = in_v3(array.metadata)
+    metadata = portable.metadata.as_format(3)
+    metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
+    manifest: Manifest = references.manifest_of(array)
+    if not _is_writable(metadata):
+        manifest = decoded_by(manifest, metadata.pipeline)
+        metadata = metadata.replace(pipeline=_SIMPLE)
+    _check_said(metadata, path)
+    written = saved(store, path, metadata, manifest, relative=relative)
+    return written, manifest.nrefs, portable.notes
+
+
+_SIMPLE = Pipeline([make("bytes", endian="little"), make("zstd", level=3)])
+
+
+def _is_writable(metadata: ArrayMetadata) -> bool:
+    """Whether codecs also encode, or there are no others that could be declared instead."""
+    if metadata.dtype.hasobject:
+        return True
+    one = np.zeros((1,) * metadata.ndim, metadata.dtype)
+    try:
+        metadata.pipeline.for_block(one.shape, one.dtype, metadata.fill_value).encode(one)
+    except UnsupportedError:
+        return False
+    except CodecError:  # what does not suit this block
+        return True
+    return True
+
+
+def _all_virtual(node: Group | Array) -> Any:
+    """Return a hierarchy of virtual arrays in Zarr v3."""
+    if isinstance(node, Group):
+        return node.map_arrays(_all_virtual)
+    if node.metadata.zarr_format == 3 and node.is_virtual:
+        return node
+    metadata = with_typed_mask(node.metadata).as_format(3)
+    return node.replace(metadata, references.manifest_of(node))
+
+
+def _check_said(metadata: ArrayMetadata, path: str) -> None:
+    """Refuse an array of which a v3 document would not say what it is."""
+    dtype = metadata.dtype
+    try:
+        read = parse_array_v3(spec_of(metadata).to_documents()["zarr.json"])
+    except VirtualZarrError as error:
+        raise PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
+    fills = [zero_of(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)]
+    # The byte order of fields is said by their codec, not by the data type.
+    if (
+        (read.shape, read.grid) != (metadata.shape, metadata.grid)
+        or read.dtype.newbyteorder("=") != dtype.newbyteorder("=")
+        or read.pipeline.decoding_key(read.dtype) != metadata.pipeline.decoding_key(dtype)
+        or not same_fill(*fills)
+    ):
+        raise PublishError("a Zarr v3 document would not describe it exactly", variable=path)
+
+
+@strict_keywords(JoinOptions)
+def append(
+    target: Any,
+    addition: Group | Array,
+    dim: str | None = None,
+    *,
+    axis: int | None = None,
+    path: str = "",
+    duplicates: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    **options: Any,
+) -> PublishReport | None:
+    """Append references to a hierarchy that `save` made, without reading what is there.
+
+    Parameters
+    ----------
+    target : path, URL, mutable mapping or store
+    addition : Group or Array
+        Virtual, such as `virtualize` returns.
+    dim : str, optional
+        The dimension to append along.
+    axis : int, optional
+        Of an array, instead of a dimension.
+    path : str
+        Of the node in the hierarchy; the root by default.
+    duplicates : {"raise", "skip"}
+        What to do if all files of the addition are there already, as they were scanned.
+    storage_options, allowed
+        As for `open`.
+    **options
+        As for `concat`.
+
+    Returns
+    -------
+    PublishReport or None
+        Of what was appended; None if all of it is there already.
+
+    Raises
+    ------
+    MismatchError
+        The addition differs in what must be equal, see `concat`; or some files are there already;
+        or somebody else has changed an array meanwhile.
+    SourceChangedError
+        A file is there already, but was another one when it was scanned.
+
+    Notes
+    -----
+    Who reads sees the hierarchy before or after: new references are stored first, beside the old
+    ones, then the documents change in one step. In directories, who appends waits for others that
+    do; elsewhere, let only one process write: of two that append at once, one fails at best.
+    """
+    if duplicates not in ("raise", "skip"):
+        raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
+    store = open_store(target, storage_options)
+    check_writable(store)
+    access = access_of(store, allowed, storage_options)
+    with hierarchy_lock(store, path):
+        top, root, inner = topmost(store, path)
+        settle(top, root)
+        node = open_hierarchy(store, path, access=access)
+        found = dict(_growing(node, dim, axis))
+        if not found:
+            raise ValueError(f"no array has a dimension {dim!r}")
+        addition = _all_virtual(in_zarr_format(addition, 3))
+        if not _fresh(found, [addition], duplicates):
+            return None
+        ends = _tails(node, found)
+        fitting = in_stored_terms(ends, addition, options)
+        joined: Any = concat([ends, fitting], dim=dim, axis=axis, **options)
+        changes = {
+            join(inner, place): (array, grown(array, joined[place] if place else joined, along))
+            for place, (array, along) in found.items()
+        }
+        commit(top, root, changes)
+    added = [addition[place] if place and isinstance(addition, Group) else addition
+             for place in found]  # fmt: skip
+    count = sum(array.manifest.nrefs for array in added if isinstance(array, Array))
+    return PublishReport(
+        path=store.uri, zarr_format=3, why_v3=(), arrays=len(changes), groups=0, references=count,
+        inlined=0, copied=0, copied_bytes=0, copied_to=None, nbytes=0,
+    )  # fmt: skip
+
+
+@strict_keywords()
+def rename(
+    target: Any,
+    names: Names,
+    *,
+    dry_run: bool = False,
+    relative: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Give the source files of a hierarchy other names; what was written over them stays.
+
+    Parameters
+    ----------
+    target : path, URL, mutable mapping or store
+    names : mapping of str to str, or callable
+        New names by old ones, also of folders, or what returns the new name of a file.
+    dry_run : bool
+        Whether nothing is written.
+    relative : bool, optional
+        Whether files are named relative to each array; by default as they were.
+    storage_options : mapping, optional
+        As for `open`.
+
+    Returns
+    -------
+    dict of str to str
+        New names by old ones, of all files that were renamed.
+    """
+    store = open_store(target, storage_options)
+    if dry_run:
+        return _rename(store, names, relative, storage_options, write=False)
+    check_writable(store)
+    with hierarchy_lock(store):
+        settle(*topmost(store, "")[:2])
+        return _rename(store, names, relative, storage_options, write=True)
+
+
+def _rename(
+    store: Store,
+    names: Names,
+    relative: bool | None,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    write: bool,
+) -> dict[str, str]:
+    """Rename sources, with the lock held if anything is written."""
+    node = open_hierarchy(store, access=access_of(store, "*", storage_options))
+    nodes = {"": node} if isinstance(node, Array) else dict(node.members(None))
+    arrays = {
+        path: array
+        for path, array in nodes.items()
+        if isinstance(array, Array) and isinstance(array.chunk_source, NativeChunks)
+    }
+    if not arrays:
+        raise UnsupportedError("there are no references in it", file=store.uri)
+    parts = [part for array in arrays.values() for part in native_chunks(array).parts()]
+    known = dict.fromkeys(uri for part in parts for uri, *_ in part.uris())
+    new = new_names(names, known, store.uri)
+    if write and (new or relative is not None):
+        change = partial(renamed, name=lambda old: new.get(old, old))
+        top, root, inner = topmost(store, "")
+        changes = {
+            join(inner, path): (array, described_anew(array, change, relative=relative))
+            for path, array in arrays.items()
+        }
+        commit(top, root, changes)
+    return new
+
+
+def not_there(
+    target: Any,
+    additions: Sequence[Group],
+    dim: str,
+    duplicates: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> list[Group]:
+    """Return those of several additions whose files a hierarchy does not refer to yet.
+
+    Raises
+    ------
+    MismatchError, SourceChangedError
+        As for `append`.
+    """
+    store = open_store(target, storage_options)
+    node = open_hierarchy(store, access=access_of(store, allowed, storage_options))
+    return _fresh(dict(_growing(node, dim, None)), additions, duplicates)
+
+
+def _growing(
+    node: Group | Array, dim: str | None, axis: int | None
+) -> Iterable[tuple[str, tuple[Array, int]]]:
+    """Yield the arrays that grow, by path, and along which axis."""
+    if isinstance(node, Array):
+        yield "", (node, node.dims.index(dim) if dim is not None else (axis or 0) % node.ndim)
+        return
+    for path, member in node.members(None):
+        if isinstance(member, Array) and dim in member.dims:
+            yield path, (member, member.dims.index(dim))
+
+
+def _tails(node: Group | Array, found: Mapping[str, tuple[Array, int]], at: str = "") -> Any:
+    """Return the hierarchy with only the end of the arrays that grow."""
+    if isinstance(node, Array):
+        return tail(*found[at]) if at in found else node
+    members = {name: _tails(node[name], found, join(at, name)) for name in node}
+    return node.replace(members=members, refused={})
+
+
+def _fresh(
+    found: Mapping[str, tuple[Array, int]], additions: Sequence[Any], duplicates: str
+) -> list[Any]:
+    """Return the additions of which no file is there; all files of the others must be."""
+    wanted = [_files(found, addition) for addition in additions]
+    everything = {uri: source for files in wanted for uri, source in files.items()}
+    there: set[str] = set()
+    for array, _ in found.values():
+        chunks = native_chunks(array)
+        for _, _, number in chunks.stretches():
+            part = chunks.part(number)
+            for uri, *stored in part.uris() if part is not None and everything else ():
+                if uri in everything:
+                    source = everything[uri]
+                    _check_same(uri, stored, (source.size, source.mtime_ns, source.etag))
+                    there.add(uri)
+    fresh = []
+    for addition, files in zip(additions, wanted, strict=True):
+        known = [uri for uri in files if uri in there]
+        if known and (duplicates == "raise" or len(known) < len(files)):
+            raise MismatchError(
+                f"{len(known)} of {len(files)} files are there already; nothing was appended",
+                file=known[0],
+            )
+        if not known:
+            fresh.append(addition)
+    return fresh
+
+
+def _files(found: Mapping[str, Any], addition: Group | Array) -> dict[str, Source]:
+    """Return the files that arrays refer to which are to be appended."""
+    files: dict[str, Source] = {}
+    for place in found:
+        new = addition if isinstance(addition, Array) else addition.get(place)
+        if isinstance(new, Array):
+            sources = references.manifest_of(new).sources
+            files |= {source.uri: source for source in sources if not source.is_inline}
+    return files
+
+
+def _check_same(uri: str, stored: list[Any], now: tuple[Any, ...]) -> None:
+    old = [None if value in (NO_SIZE, NO_TIME, "") else value for value in stored]
+    if any(a is not None and b is not None and a != b for a, b in zip(old, now, strict=True)):
+        raise SourceChangedError(
+            "the file is there already, but was another one when it was scanned; its references "
+            "no longer hold: make the hierarchy anew",
+            file=uri,
+        )

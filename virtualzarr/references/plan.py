@@ -1,0 +1,411 @@
+"""What of a hierarchy is published, and in which Zarr format, decided before writing."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from grids import RegularGrid, SeparableGrid
+from virtualzarr.array import Array
+from virtualzarr.config import config
+from virtualzarr.errors import (
+    CodecError,
+    MetadataError,
+    PublishError,
+    RefusedWarning,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest, Source
+from virtualzarr.metadata import ArrayMetadata, check_name
+from virtualzarr.metadata.ome import ome_changes
+from virtualzarr.metadata.portable import fill_is_mask
+from virtualzarr.references import portable as rules
+from virtualzarr.references.canonical import Canonical, make_canonical, truncating
+from virtualzarr.references.materialize import (
+    encoded_exactly,
+    filled_block,
+    plain_pipeline,
+    reversible,
+    with_copies,
+)
+from virtualzarr.references.report import many
+from virtualzarr.references.stored_objects import bytes_in_memory, manifest_of
+from virtualzarr.virtual.axis_slices import Pieces
+from virtualzarr.virtual.rechunk import recut
+
+INLINE_FILL_BYTES = 1 << 16
+"""Missing chunks of an array are written out, inline, where that takes at most so many bytes."""
+
+LARGEST_FILL_CHUNK = 1 << 24
+"""Chunks of more bytes are not encoded to find out."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What can be said in a form of references.
+
+    Attributes
+    ----------
+    name : str
+    zarr_formats : tuple of int
+        The one that is preferred first.
+    any_grid : bool
+        Whether grids need not be regular.
+    keeps_missing : bool
+        Whether readers tell missing chunks from others. Where not, a chunk of fill values is
+        written out for all of them.
+    holds_chunks : bool
+        Whether chunks are stored in it as they are in any store: then there is no limit to them.
+    plugins : bool
+        Whether readers find codecs of this package by its entry points.
+    """
+
+    name: str
+    zarr_formats: tuple[int, ...]
+    any_grid: bool = True
+    keeps_missing: bool = True
+    holds_chunks: bool = False
+    plugins: bool = False
+
+    def refuses(self, metadata: ArrayMetadata) -> str | None:
+        """Why an array cannot be said, whatever the Zarr format, or None."""
+        if self.any_grid or rules.is_regular(metadata):
+            return None
+        name = "JSON of Zarr v2" if self.name == "json" else self.name.title()
+        return (
+            f"chunks have several shapes, and {name} holds chunks of one shape only: JSON of Zarr "
+            "v3 (a name that ends in .json) and the native form (.zarr) hold them as they are; "
+            "copy=True keeps the shapes, copy(chunks=...) writes chunks of one"
+        )
+
+
+FORMS = {
+    "json": Form("json", (2, 3)),
+    # pandas gives NaN for a missing URL, and fsspec takes it for one.
+    "parquet": Form("parquet", (2,), any_grid=False, keeps_missing=False),
+    "icechunk": Form("icechunk", (3,), any_grid=False, holds_chunks=True),
+    "native": Form("native", (3,), holds_chunks=True),
+}
+
+_SHOWN = 10
+
+
+@dataclass
+class ArrayPlan:
+    """One array on its way into the file.
+
+    Attributes
+    ----------
+    path : str
+    array : Array
+    metadata : ArrayMetadata
+        With codecs that other readers have.
+    manifest : Manifest
+        Canonical but for the cells in `odd`.
+    odd : int64 array
+        C-order numbers of the cells whose chunks must be copied.
+    reasons : dict of str to int
+        Why, and for how many of them.
+    filler : bytes, optional
+        The chunk of fill values that is stored once for all cells without a chunk.
+    """
+
+    path: str
+    array: Array
+    metadata: ArrayMetadata
+    manifest: Manifest
+    odd: npt.NDArray[np.int64]
+    reasons: dict[str, int] = field(default_factory=dict)
+    filler: bytes | None = None
+
+    @property
+    def missing(self) -> int:
+        """Cells without a chunk."""
+        return self.manifest.ncells - self.manifest.nrefs
+
+    @property
+    def shows_missing(self) -> bool:
+        """Whether readers will see cells without a chunk."""
+        return self.missing > 0 and self.filler is None
+
+
+@dataclass
+class Plan:
+    """What is published of a hierarchy.
+
+    Attributes
+    ----------
+    groups : dict of Group by path
+        The root has the path ""; there are none when an array is published alone.
+    arrays : dict of ArrayPlan by path
+    order : list of str
+        Paths of all nodes, each group before its members and all members of a group before those
+        of the next: zarr-python loses nodes of consolidated metadata in some other orders.
+    zarr_format : int
+    why_v3 : list of str
+        Why it is not 2, if nobody asked for 3.
+    refused : dict of str to str
+        Arrays that are left out, and why.
+    on_error : {"raise", "warn", "ignore"}
+        What is done about them.
+    """
+
+    groups: dict[str, Group] = field(default_factory=dict)
+    arrays: dict[str, ArrayPlan] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    zarr_format: int = 2
+    why_v3: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    on_error: str = "raise"
+
+    def leave_out(self, path: str, error: VirtualZarrError) -> None:
+        """Leave out an array whose chunks turn out not to be readable; raise if that is asked."""
+        if self.on_error == "raise":
+            raise error.at(variable=path or "/") from error.__cause__
+        del self.arrays[path]
+        self.order.remove(path)
+        self.refused[path] = error.message
+        if self.on_error == "warn":
+            warnings.warn(f"{path}: {error}; it was left out", RefusedWarning, stacklevel=5)
+
+
+def make_plan(
+    node: Group | Array,
+    *,
+    copy: bool,
+    zarr_format: int | None,
+    on_error: str,
+    form: Form = FORMS["json"],
+) -> Plan:
+    """Decide what is published.
+
+    Raises
+    ------
+    PublishError
+        If arrays cannot be published so that others read them right, and `on_error` is "raise".
+    """
+    plan = Plan(on_error=on_error)
+    if zarr_format == 2:
+        form = replace(form, any_grid=False)
+    nodes: Iterable[tuple[str, Array | Group]] = [("", node)]
+    if isinstance(node, Group):
+        nodes = [("", node), *node.members(max_depth=None)]
+    for path, member in nodes:
+        plan.order.append(path)
+        if isinstance(member, Group):
+            plan.groups[path] = member
+            continue
+        try:
+            plan.arrays[path] = _array_plan(path, member, copy, form)
+        except PublishError as error:
+            plan.refused[path] = error.message
+    _settle_format(plan, zarr_format, copy, form)
+    _spell_ome(plan)
+    _settle_refused(plan, on_error)
+    return plan
+
+
+def _array_plan(path: str, array: Array, copy: bool, form: Form) -> ArrayPlan:
+    for name in path.split("/") if path else ():
+        try:
+            check_name(name, 2)
+        except MetadataError as error:
+            raise PublishError(error.message) from error
+    array, made = _made(array, form)
+    why = form.refuses(array.metadata)
+    if why is not None:
+        raise PublishError(why)
+    nbytes = 0 if form.holds_chunks else bytes_in_memory(array)
+    if nbytes > config.inline_bytes:
+        if not copy:
+            raise PublishError(
+                f"its chunks lie in memory and have {nbytes:,} bytes; within references there are "
+                f"at most {config.inline_bytes:,} (virtualzarr.config.inline_bytes); copy=True "
+                "stores them in a file beside the references"
+            )
+        made = _without_inline(made, "in memory, and too large to be inline")
+    if len(made.odd) and not copy:
+        total = many(made.manifest.nrefs, "chunk")
+        why = "; ".join(f"{count} of {total}: {reason}" for reason, count in made.reasons.items())
+        raise PublishError(
+            f"other readers would read it wrong ({why}); with copy=True such chunks are decoded "
+            "and stored again beside the reference file"
+        )
+    metadata = truncating(array.metadata, made.longest) if made.longest else array.metadata
+    plan = ArrayPlan(path, array, metadata, made.manifest, made.odd, made.reasons)
+    if rules.own_codecs(array.metadata, form.plugins) is not None:
+        return _all_copied(plan, "; ".join(made.reasons))  # of which there may be none
+    if len(made.odd) and not reversible(array.metadata, form.plugins):
+        return _all_copied(plan, "; ".join([*made.reasons, "the codecs may not be exact"]))
+    return plan
+
+
+def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
+    """The array, on a regular grid if that costs no copies, and its canonical references.
+
+    Where only the last cells reach past the end, and further than the others are long, what they
+    have there need not be.
+    """
+    array = _with_regular_cells(array) if not array.size else array
+    grid = array.grid
+    manifest = manifest_of(array)
+    made = make_canonical(array.metadata, manifest, form.plugins)
+    if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
+        return array, made
+    pieces = [Pieces.clipped(axis) for axis in grid.axes]
+    shorter = recut(array if array.is_virtual else array.replace(chunks=manifest), pieces)
+    if not rules.is_regular(shorter.metadata):
+        return array, made
+    other = make_canonical(shorter.metadata, shorter.manifest, form.plugins)
+    return (shorter, other) if len(other.odd) <= len(made.odd) else (array, made)
+
+
+def _without_inline(made: Canonical, why: str) -> Canonical:
+    """Have all chunks that would be within the references copied."""
+    is_inline = np.array([source.is_inline for source in made.manifest.sources] + [False], bool)
+    inline = np.flatnonzero(is_inline[np.asarray(made.manifest.source).reshape(-1)])
+    more = np.setdiff1d(inline, made.odd)
+    reasons = made.reasons | ({why: len(more)} if len(more) else {})
+    return replace(made, odd=np.union1d(made.odd, more), reasons=reasons)
+
+
+def _with_regular_cells(array: Array) -> Array:
+    """Return an array without elements on a regular grid: it has no chunks that would differ."""
+    grid, shards = array.grid, array.metadata.pipeline.serializer.needs_fill
+    if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid) or shards:
+        return array
+    # No format has chunks of length 0.
+    edges = [int(axis.runs()[0].max(initial=1)) for axis in grid.axes]
+    regular = RegularGrid(array.shape, edges)
+    return array.replace(array.metadata.replace(grid=regular), Manifest.missing(regular.grid_shape))
+
+
+def _settle_format(plan: Plan, wanted: int | None, copy: bool, form: Form) -> None:
+    """Choose the format of all documents: readers cannot mix them in one hierarchy."""
+    plan.zarr_format = wanted or form.zarr_formats[0]
+    # Missing chunks that v2 documents cannot give are copied only where v3 would not do.
+    fill = partial(_filled, form=form, copy=copy and (wanted == 2 or 3 not in form.zarr_formats))
+    free = wanted is None and plan.zarr_format == 2 and 3 in form.zarr_formats
+    said, obstacles = _said_in(plan.arrays, plan.zarr_format, fill)
+    if obstacles and free:
+        _prefer_v3(plan, obstacles, {path: plan.arrays[path] for path in obstacles}, fill)
+        if plan.zarr_format == 3:
+            said, obstacles = _said_in(plan.arrays, 3, fill)
+    if obstacles and copy:
+        again, left = _said_in(_copies(plan, obstacles), plan.zarr_format, fill)
+        if left and free and plan.zarr_format == 2:
+            # Copies do not help where chunks have several shapes.
+            _prefer_v3(plan, left, _copies(plan, left), fill)
+            if plan.zarr_format == 3:
+                said, obstacles = _said_in(plan.arrays, 3, fill)
+                again, left = _said_in(_copies(plan, obstacles), 3, fill)
+        said, obstacles = said | again, left
+    plan.refused |= {path: f"Zarr v{plan.zarr_format}: {why}" for path, why in obstacles.items()}
+    plan.arrays = {path: said[path] for path in plan.arrays if path in said}
+
+
+def _copies(plan: Plan, obstacles: Mapping[str, str]) -> dict[str, ArrayPlan]:
+    return {path: _all_copied(plan.arrays[path], why) for path, why in obstacles.items()}
+
+
+def _prefer_v3(
+    plan: Plan,
+    obstacles: Mapping[str, str],
+    arrays: Mapping[str, ArrayPlan],
+    fill: Callable[[ArrayPlan], ArrayPlan],
+) -> None:
+    """Choose Zarr v3 if it has a form for arrays that v2 has none for."""
+    _, obstacles_v3 = _said_in(arrays, 3, fill)
+    plan.why_v3 = [
+        f"{path or '/'}: {why}" for path, why in obstacles.items() if path not in obstacles_v3
+    ]
+    if plan.why_v3:
+        plan.zarr_format = 3
+
+
+def _spell_ome(plan: Plan) -> None:
+    """Give OME-Zarr metadata the version that goes with the format of the documents."""
+    groups = {path: group.attributes for path, group in plan.groups.items()}
+    arrays = {path: array.metadata.dimension_names or () for path, array in plan.arrays.items()}
+    attributes, dims = ome_changes(groups, arrays, plan.zarr_format)
+    for path, own in attributes.items():
+        plan.groups[path] = Group(own, path=path)
+    for path, names in dims.items():
+        array = plan.arrays[path]
+        array.metadata = array.metadata.replace(dimension_names=names)
+
+
+def _said_in(
+    arrays: Mapping[str, ArrayPlan], zarr_format: int, fill: Callable[[ArrayPlan], ArrayPlan]
+) -> tuple[dict[str, ArrayPlan], dict[str, str]]:
+    """Arrays that documents of a format describe exactly, and why they do not describe others."""
+    said, obstacles = {}, {}
+    for path, array in arrays.items():
+        if zarr_format == 2:
+            array = fill(array)
+            why = rules.not_v2(array.metadata, array.shows_missing)
+        else:
+            why = rules.reserved_in_v3(path) or rules.not_v3(array.metadata)
+        if why is None:
+            said[path] = array
+        else:
+            obstacles[path] = why
+    return said, obstacles
+
+
+def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
+    """The array with plain codecs and all its chunks to be copied."""
+    dtype = rules.packed(plan.metadata.dtype)
+    metadata = plan.metadata.replace(dtype=dtype, pipeline=plain_pipeline(plan.metadata))
+    odd = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) >= 0)
+    reasons = {why: len(odd)} if len(odd) else {}
+    return replace(plan, metadata=metadata, odd=odd, reasons=reasons)
+
+
+def _settle_refused(plan: Plan, on_error: str) -> None:
+    if not plan.refused:
+        return
+    if on_error == "raise":
+        by_reason: dict[str, list[str]] = {}
+        for path, reason in list(plan.refused.items())[:_SHOWN]:
+            by_reason.setdefault(reason, []).append(path or "/")
+        lines = [f"{', '.join(paths)}: {reason}" for reason, paths in by_reason.items()]
+        count = len(plan.refused)
+        more = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
+        raise PublishError(
+            f"{many(count, 'array')} cannot be published: {'; '.join(lines)}{more}",
+            variable=next(iter(plan.refused)) or "/",
+        )
+    for path, reason in plan.refused.items() if on_error == "warn" else ():
+        warnings.warn(f"{path or '/'}: {reason}; it was left out", RefusedWarning, stacklevel=4)
+    plan.order = [path for path in plan.order if path not in plan.refused]
+
+
+def _filled(plan: ArrayPlan, form: Form, copy: bool) -> ArrayPlan:
+    """Write out missing chunks that v2 documents, or readers of the form, cannot do without."""
+    missing, metadata = plan.missing, plan.metadata
+    if not missing or (form.keeps_missing and fill_is_mask(metadata)):
+        return plan
+    if rules.not_v2(metadata, missing=False) is not None:
+        return plan
+    shape = metadata.grid.cell_shape((0,) * metadata.ndim)
+    if math.prod(shape) * metadata.itemsize > LARGEST_FILL_CHUNK:
+        return plan
+    try:
+        chunk = encoded_exactly(metadata, filled_block(metadata, shape))
+    except (PublishError, UnsupportedError, CodecError):
+        return plan  # lossy codecs, and those that cannot encode: v3 has a fill value for all
+    # In Parquet, what is equal is stored once.
+    if len(chunk) * (missing if form.keeps_missing else 1) > INLINE_FILL_BYTES:
+        return replace(plan, filler=chunk) if copy else plan
+    cells = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) < 0)
+    manifest = with_copies(plan.manifest, cells, Source.inline(chunk), 0, len(chunk))
+    return replace(plan, manifest=manifest)

@@ -1,0 +1,141 @@
+"""What would be published: virtual, within the references, or copied, variable by variable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.references.plan import ArrayPlan, Form, make_plan
+from virtualzarr.virtual.from_store import manifest_of
+
+
+@dataclass(frozen=True)
+class Line:
+    """One variable.
+
+    Attributes
+    ----------
+    path : str
+    chunks : int
+        Cells of its grid.
+    virtual : int
+        Chunks that stay where they are.
+    inlined : int
+        Chunks kept with the references.
+    missing : int
+        Cells without a chunk.
+    copied : int
+        Chunks that must be decoded and stored again.
+    copied_bytes : int
+        Bytes of their elements.
+    why : str
+    """
+
+    path: str
+    chunks: int
+    virtual: int
+    inlined: int
+    missing: int
+    copied: int
+    copied_bytes: int
+    why: str = ""
+
+    @classmethod
+    def of(cls, plan: ArrayPlan) -> Line:
+        """Count what is planned for an array."""
+        manifest = plan.manifest
+        source = np.asarray(manifest.source).reshape(-1)
+        is_inline = np.array([s.is_inline for s in manifest.sources] + [False], bool)
+        there, inline = source >= 0, is_inline[source]
+        inline[plan.odd] = False
+        copied, missing = len(plan.odd), int(np.count_nonzero(~there))
+        inlined = int(np.count_nonzero(inline))
+        cell = math.prod(plan.array.grid.cell_shape((0,) * plan.array.ndim)) if len(source) else 0
+        nbytes = cell * plan.array.dtype.itemsize * copied
+        reasons = [f"{count:,} {reason}" for reason, count in plan.reasons.items()]
+        if plan.filler is not None:
+            reasons.append(f"one chunk of fill values for {missing:,} missing ones")
+            nbytes += len(plan.filler)
+        virtual = len(source) - missing - inlined - copied
+        why = "; ".join(reasons)
+        return cls(plan.path, len(source), virtual, inlined, missing, copied, nbytes, why)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What publishing would do.
+
+    Attributes
+    ----------
+    path : str
+    form : str
+    zarr_format : int
+    lines : tuple of Line
+    refused : dict of str to str
+        Variables that cannot be published at all, and why.
+    """
+
+    path: str
+    form: str
+    zarr_format: int
+    lines: tuple[Line, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def copied(self) -> int:
+        """Chunks that must be copied."""
+        return sum(line.copied for line in self.lines)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def table(self) -> str:
+        """Return a table, a line for each variable.
+
+        Examples
+        --------
+        >>> lines = (Line("air", 4, 3, 0, 0, 1, 1024, "1 stored as a part of a larger block"),)
+        >>> print(Preview("refs.json", "json", 2, lines).table())
+        refs.json: json, Zarr v2
+        variable  chunks  virtual  inline  missing  copied  bytes copied
+        air            4        3       0        0       1         1,024  1 stored as a part of \
+a larger block
+        all            4        3       0        0       1         1,024
+        """
+        head = ("variable", "chunks", "virtual", "inline", "missing", "copied", "bytes copied")
+        rows = [(line.path or "/", *_numbers(line)) for line in self.lines]
+        total = tuple(sum(column) for column in zip(*(n for _, *n in rows), strict=True))
+        rows.append(("all", *(total or (0,) * 6)))
+        texts = [head, *((str(row[0]), *(f"{n:,}" for n in row[1:])) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        whys = ["", *(line.why for line in self.lines), ""]
+        out = [f"{self.path}: {self.form}, Zarr v{self.zarr_format}"]
+        for (name, *numbers), why in zip(texts, whys, strict=True):
+            cells = (text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True))
+            out.append("  ".join([name.ljust(widths[0]), *cells, why]).rstrip())
+        out += [f"cannot be published: {path or '/'}: {why}" for path, why in self.refused.items()]
+        return "\n".join(out)
+
+
+def _numbers(line: Line) -> tuple[int, ...]:
+    return (
+        line.chunks, line.virtual, line.inlined, line.missing, line.copied, line.copied_bytes,
+    )  # fmt: skip
+
+
+def planned(node: Group | Array, uri: str, form: Form, zarr_format: int | None) -> Preview:
+    """Find out what publishing would do, without writing or reading any chunk."""
+    if form.name == "native":  # which says everything as it is
+        arrays = {"": node} if isinstance(node, Array) else dict(node.members(None))
+        none = np.empty(0, np.int64)
+        plans = [ArrayPlan(path, array, array.metadata, manifest_of(array), none)
+                 for path, array in arrays.items() if isinstance(array, Array)]  # fmt: skip
+        return Preview(uri, form.name, 3, tuple(map(Line.of, plans)))
+    plan = make_plan(node, copy=True, zarr_format=zarr_format, on_error="ignore", form=form)
+    lines = tuple(Line.of(array) for array in plan.arrays.values())
+    return Preview(uri, form.name, plan.zarr_format, lines, plan.refused)

@@ -1,0 +1,33 @@
+"""Arrays whose chunks are objects of a store, as manifests that other readers can follow."""
+
+from __future__ import annotations
+
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import StoreChunks
+from virtualzarr.errors import PublishError, UnsupportedError
+from virtualzarr.manifest import Manifest
+from virtualzarr.stores import MemoryStore
+from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.virtual import from_store as references
+
+
+def manifest_of(array: Array) -> Manifest:
+    """Return the manifest of an array, virtual or stored; chunks in memory become inline bytes.
+
+    Raises
+    ------
+    PublishError
+        If other readers could not reach the store's objects by URL.
+    """
+    try:
+        return references.manifest_of(array)
+    except UnsupportedError as error:
+        raise PublishError(error.message, variable=array.path) from error
+
+
+def bytes_in_memory(array: Array) -> int:
+    """Return how many bytes the chunks of an array have that a store keeps in memory."""
+    chunks = array.chunk_source
+    if not isinstance(chunks, StoreChunks) or not isinstance(unwrapped(chunks.store), MemoryStore):
+        return 0
+    return int(chunks.stored_within(array.grid.grid_shape)[1].sum())

@@ -1,0 +1,248 @@
+"""A hierarchy, virtual or not, as a store that other readers of Zarr v3 can read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import open_source
+from virtualzarr.errors import (
+    BadReferenceError,
+    MetadataError,
+    PublishError,
+    UnsupportedError,
+)
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import check_name
+from virtualzarr.references import portable as rules
+from virtualzarr.references.canonical import Canonical, make_canonical
+from virtualzarr.references.ome_version import in_zarr_format
+from virtualzarr.references.stored_objects import manifest_of
+from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, file_facts
+from virtualzarr.stores.store import ByteRange, Change, first_parts, read_only, sliced
+
+_KEYS = rules.KEYS[3]
+
+
+class VirtualStore:
+    """The keys and values that a hierarchy would have as a Zarr v3 store of its own.
+
+    Chunks are read where they lie, when they are asked for.
+
+    Parameters
+    ----------
+    node : Group or Array
+
+    Raises
+    ------
+    UnsupportedError, PublishError
+        If Zarr v3 documents cannot describe an array exactly.
+
+    Examples
+    --------
+    >>> store = VirtualStore(Group({"title": "empty"}))
+    >>> list(store.list_dir("")), store.get("c/0")
+    (['zarr.json'], None)
+    """
+
+    writable = False
+    guarantees = "nothing can be written"
+
+    def __init__(self, node: Group | Array) -> None:
+        self.node = node
+        self.uri = f"virtual hierarchy {node.path or '/'}"
+        self._arrays: dict[str, Array] = {}
+        self._canonical: dict[str, Canonical] = {}
+        self._files: dict[tuple[str, int], ByteFile] = {}
+        node = in_zarr_format(node, 3)
+        nodes = [("", node)]
+        if isinstance(node, Group):
+            nodes += node.members(max_depth=None)
+        self.documents = rules.consolidate(
+            [(path, self._described(path, member)) for path, member in nodes], 3
+        )
+
+    def _described(self, path: str, node: Group | Array) -> rules.Documents:
+        try:
+            for name in path.split("/") if path else ():
+                check_name(name, 3)
+            if isinstance(node, Group):
+                return rules.documents_of_group(node.attributes, 3).documents
+            why = rules.not_v3(node.metadata)
+            if why is not None:
+                raise UnsupportedError(f"Zarr v3 documents cannot describe it: {why}")
+            self._arrays[path] = node
+            return rules.documents_v3(node.metadata).documents
+        except (UnsupportedError, MetadataError) as error:
+            raise error.at(variable=path or "/") from error.__cause__
+
+    def __reduce__(self) -> tuple[type[VirtualStore], tuple[Group | Array]]:
+        # Opened files stay behind.
+        return VirtualStore, (self.node,)
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a document or a chunk, or some of its bytes; None where there is none.
+
+        Raises
+        ------
+        UnsupportedError
+            If other readers would read the chunk wrong.
+        SourceError
+            If the file it lies in is not as it was.
+        """
+        if key in self.documents:
+            return sliced(self.documents[key], byte_range)
+        found = self._reference(key)
+        if found is None:
+            return None
+        file, offset, length = found
+        if length < 0:
+            return sliced(bytes(file.read(offset, None)), byte_range)
+        start, stop, _ = slice(*(byte_range or (0, None))).indices(length)
+        return bytes(file.read(offset + start, offset + max(start, stop)))
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value without reading it, in bytes; None where there is none."""
+        if key in self.documents:
+            return len(self.documents[key])
+        found = self._cell(key)
+        if found is None:
+            return None
+        manifest = self._made(found[0]).manifest
+        refs = manifest.take(tuple(np.array([i]) for i in found[1]))
+        if refs.source[0] < 0:
+            return None
+        length = int(refs.length[0])
+        return length if length >= 0 else _source_size(manifest, int(refs.source[0]))
+
+    def file(self, key: str) -> ByteFile | None:
+        """Return a value as a file; None where there is none."""
+        data = self.get(key)
+        return None if data is None else InlineFile(data, f"{self.uri}/{key}")
+
+    def list_dir(self, prefix: str) -> Iterator[str]:
+        """Yield the next part of each key under a prefix, once each, sorted."""
+        keys: Iterator[str] = iter(self.documents)
+        if prefix in self._arrays:
+            if self._made(prefix).manifest.nrefs:
+                keys = chain(keys, [f"{prefix}/c" if prefix else "c"])
+        elif self._owner(prefix) is not None:
+            keys = (key for key, _ in self.list(prefix))
+        yield from first_parts(keys, prefix)
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield each key under a prefix with the size of its value in bytes."""
+        start = f"{prefix}/" if prefix else ""
+        for key, document in self.documents.items():
+            if key.startswith(start):
+                yield key, len(document)
+        owner = self._owner(prefix)
+        for path in [owner[0]] if owner else self._arrays:
+            if owner or f"{path}/".startswith(start):
+                for key, size in self._chunks(path):
+                    if key.startswith(start):
+                        yield key, size
+
+    def _chunks(self, path: str) -> Iterator[tuple[str, int]]:
+        manifest = self._made(path).manifest
+        source = np.asarray(manifest.source)
+        cells = np.argwhere(source >= 0)
+        index = tuple(cells.T)
+        length = np.array(np.asarray(manifest.length)[index]).reshape(-1)
+        rows = source[index].reshape(-1)
+        for row in np.unique(rows[length < 0]).tolist():
+            length[(length < 0) & (rows == row)] = _source_size(manifest, row)
+        lead = f"{path}/" if path else ""
+        for key, size in zip(_KEYS.keys(cells), length.tolist(), strict=True):
+            yield lead + key, size
+
+    def _made(self, path: str) -> Canonical:
+        made = self._canonical.get(path)
+        if made is None:
+            array = self._arrays[path]
+            try:
+                made = make_canonical(array.metadata, manifest_of(array))
+            except PublishError as error:
+                raise error.at(variable=path or "/") from error.__cause__
+            self._canonical[path] = made
+        return made
+
+    def _owner(self, key: str) -> tuple[str, str] | None:
+        """Return the path of the array that a chunk's key belongs to, and the rest of the key."""
+        parts = key.split("/")
+        for count, part in enumerate(parts):
+            path = "/".join(parts[:count])
+            if part == "c" and path in self._arrays:
+                return path, "/".join(parts[count:])
+        return None
+
+    def _cell(self, key: str) -> tuple[str, tuple[int, ...]] | None:
+        """Return the array and the cell that a key names, if there is such a cell."""
+        owner = self._owner(key)
+        if owner is None:
+            return None
+        path, rest = owner
+        shape = self._made(path).manifest.shape
+        try:
+            cell = tuple(_KEYS.parse([rest], len(shape))[0].tolist())
+        except BadReferenceError:
+            return None
+        if any(i >= count for i, count in zip(cell, shape, strict=True)):
+            return None
+        return path, cell
+
+    def _reference(self, key: str) -> tuple[ByteFile, int, int] | None:
+        """Return the file, offset and length of a chunk."""
+        found = self._cell(key)
+        if found is None:
+            return None
+        path, cell = found
+        made = self._made(path)
+        refs = made.manifest.take(tuple(np.array([i]) for i in cell))
+        row = int(refs.source[0])
+        if row < 0:
+            return None
+        number = int(np.ravel_multi_index(cell, made.manifest.shape)) if cell else 0
+        at = int(np.searchsorted(made.odd, number))
+        if at < len(made.odd) and made.odd[at] == number:
+            raise UnsupportedError(
+                f"other readers would read the chunk wrong ({'; '.join(made.reasons)}): read it "
+                "with this package, or publish with copy=True",
+                variable=path or "/",
+                chunk=rules.KEYS[2].key(cell),
+            )
+        file = self._files.get((path, row))
+        if file is None:
+            file = self._files[path, row] = open_source(made.manifest.sources[row])
+        return file, int(refs.offset[0]), int(refs.length[0])
+
+    def set(self, key: str, data: Buffer) -> None:
+        """Refuse to write."""
+        raise read_only(self.uri)
+
+    def delete(self, key: str) -> None:
+        """Refuse to delete."""
+        raise read_only(self.uri)
+
+    def delete_dir(self, prefix: str) -> None:
+        """Refuse to delete."""
+        raise read_only(self.uri)
+
+    def update(self, key: str, change: Change) -> None:
+        """Refuse to write."""
+        raise read_only(self.uri)
+
+
+def _source_size(manifest: Manifest, row: int) -> int:
+    source: Any = manifest.sources[row]
+    size = source.size
+    if size is None:
+        size = file_facts(source.uri, source.storage_options).size
+    if size is None:
+        raise UnsupportedError("the size of the file is not known", file=source.uri)
+    return int(size)

@@ -1,0 +1,146 @@
+"""File systems of fsspec behind a URL, shared by threads and connected anew in forked processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
+from virtualzarr.stores.fingerprints import FileFacts, failure
+from virtualzarr.stores.listing import Entry, find_pattern
+from virtualzarr.stores.transport import Answer, Transport, transport_of
+
+
+def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, and the path within it.
+
+    Raises
+    ------
+    UnsupportedError
+        If fsspec knows no such protocol.
+    MissingDependencyError
+        The package that it needs is not installed.
+    SourceError
+        If what the path lies in, such as a zip file, cannot be opened.
+    """
+    import fsspec
+
+    try:
+        fs, path = fsspec.core.url_to_fs(uri, **(storage_options or {}))
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{error}. The usual protocols come with pip install 'virtualzarr[remote]'", file=uri
+        ) from error
+    except ValueError as error:
+        raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
+    except Exception as error:
+        raise failure(error, uri) from error
+    return fs, path
+
+
+class Connection:
+    """fsspec's file system for a URL, for any number of threads, and for forked processes.
+
+    Of fsspec's file systems only the asynchronous ones may be used by several threads at once; a
+    lock lets threads into the others one by one. A process that was forked shares neither the event
+    loop nor the file positions of its parent: it connects anew.
+
+    Attributes
+    ----------
+    url : str
+    storage_options : mapping, optional
+    path : str
+        What the URL's path is in the file system.
+    """
+
+    _locks: ClassVar[WeakKeyDictionary[Any, threading.Lock]] = WeakKeyDictionary()
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.url = url
+        self.storage_options = storage_options
+        self._connect()
+
+    def _connect(self) -> None:
+        self._fs, self.path = filesystem(self.url, self.storage_options)
+        self._guard: AbstractContextManager[Any] = nullcontext()
+        if not self._fs.async_impl:
+            # It may serve other URLs, too: fsspec keeps and shares file systems.
+            self._guard = self._locks.setdefault(self._fs, threading.Lock())
+        self._transport = transport_of(self._fs, self.url, self.storage_options)
+        self._process = os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Connection, (self.url, self.storage_options)
+
+    def call(self, method: str, path: str, uri: str, *values: Any, **options: Any) -> Any:
+        """Call a method of the file system on a path; `uri` is its name in messages.
+
+        Raises
+        ------
+        SourceError
+            Whatever goes wrong: the exceptions of file systems have no common base.
+        """
+        with self._errors(uri):
+            return getattr(self._fs, method)(path, *values, **options)
+
+    def fetch(
+        self, path: str, uri: str, start: int, stop: int | None, most: int | None = None
+    ) -> Answer:
+        """Return bytes of a file, and what tells of which version they are. Raises as `call`."""
+        with self._errors(uri) as transport:
+            return transport.fetch(path, start, stop, most)
+
+    def fetch_many(
+        self, path: str, uri: str, ranges: Sequence[tuple[int, int]]
+    ) -> Sequence[Answer]:
+        """Return several ranges of a file, as `fetch` does."""
+        with self._errors(uri) as transport:
+            return transport.fetch_many(path, ranges)
+
+    def facts(self, path: str, uri: str) -> FileFacts:
+        """Return a file's fingerprint as it is now. Raises as `call`."""
+        with self._errors(uri) as transport:
+            return transport.facts(path)
+
+    def entries(self, path: str, uri: str) -> list[Entry]:
+        """Return what is in a folder, as it is now. Raises as `call`."""
+        with self._errors(uri) as transport:
+            return transport.entries(path)
+
+    def walk(self, path: str, uri: str) -> list[Entry]:
+        """Return all files below a folder; a folder that cannot be listed is an error."""
+        with self._errors(uri) as transport:
+            return transport.walk(path)
+
+    def find(self, pattern: str, uri: str) -> list[str]:
+        """Return the paths that match a pattern. Raises as `walk`."""
+        with self._errors(uri) as transport:
+            return find_pattern(transport, pattern)
+
+    def url_of(self, path: str) -> str:
+        """Return the URL of a path in the file system."""
+        url: str = self._fs.unstrip_protocol(path)
+        return url
+
+    @contextmanager
+    def _errors(self, uri: str) -> Iterator[Transport]:
+        if self._process != os.getpid():
+            self._connect()
+        try:
+            with self._guard:
+                yield self._transport
+        except VirtualZarrError as error:
+            # It has its own words for the place, or none.
+            error.file = uri
+            raise
+        except Exception as error:
+            raise failure(error, uri) from error
+
+
+if hasattr(os, "register_at_fork"):
+    # A lock that another thread holds while the process forks is never released in the child.
+    os.register_at_fork(after_in_child=Connection._locks.clear)

@@ -1,0 +1,1 @@
+"""Arrays made of other arrays without reading: slices, transposes, other cells, padding."""

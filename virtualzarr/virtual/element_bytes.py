@@ -1,0 +1,122 @@
+"""The bytes that elements are stored as, seen as one more axis of an array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array.array import Array
+from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
+from virtualzarr.array.fields import FieldView
+from virtualzarr.array.read.output import fill_of
+from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.codecs.byteorder import Bytes
+from virtualzarr.codecs.core.base import BytesBytes
+from virtualzarr.codecs.sharding import Sharding
+from virtualzarr.codecs.transpose import Transpose
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.nodes.array_document import Known
+
+NAME = "bytes"
+"""What the field is called that takes the place of the data type."""
+
+
+def element_bytes(array: Array) -> FieldView:
+    """Return the bytes of an array's elements, after all codecs but that of the data type.
+
+    Returns
+    -------
+    FieldView of uint8, shape (..., itemsize)
+        In the byte order and with the padding that is stored.
+
+    Raises
+    ------
+    UnsupportedError
+        Elements have no bytes of their own: a codec makes something else of them, or they have
+        different lengths.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> a = vz.create_array({}, shape=(2,), dtype=">i2", zarr_format=2, fill_value=258)
+    >>> element_bytes(a)[...].tolist()
+    [[1, 2], [1, 2]]
+    """
+    chunks = array.chunk_source
+    plain = isinstance(chunks, ManifestChunks) and not chunks.apart
+    if not plain and not isinstance(chunks, StoreChunks):
+        raise UnsupportedError(
+            "open_as_void: the array has references to chunks that decode in other ways than it "
+            "declares",
+            variable=array.path or "/",
+        )
+    try:
+        metadata = _of_bytes(array.metadata)
+    except UnsupportedError as error:
+        error.at(variable=array.path or "/")
+        raise
+    view = _ByteArray(
+        metadata,
+        chunks,
+        array.path,
+        fill_missing=array.fill_missing,
+        write_empty_chunks=array.write_empty_chunks,
+        caching=array.caching,
+    )
+    return FieldView(view, (NAME,))
+
+
+class _ByteArray(Array):
+    """An array whose elements are records of one field, their bytes."""
+
+    def _change_metadata(self, changes: Callable[[ArrayMetadata], dict[str, Any]]) -> None:
+        raise UnsupportedError("the bytes of elements have no metadata of their own to change")
+
+    def _take_over(self, known: Known) -> None:
+        metadata = _of_bytes(known[1])
+        if metadata.dtype != self.metadata.dtype:
+            raise UnsupportedError(
+                "the data type has another size now; open the array again",
+                variable=self.path or "/",
+            )
+        super()._take_over((known[0], metadata))
+
+
+def _of_bytes(metadata: ArrayMetadata) -> ArrayMetadata:
+    """Return metadata that leave elements as they are stored."""
+    pipeline, serializer = _without_order(metadata.pipeline)
+    dtype = metadata.dtype
+    if dtype.hasobject:
+        raise UnsupportedError(f"open_as_void: elements of {dtype} have no fixed number of bytes")
+    fill = np.empty(1, dtype)
+    fill[0] = fill_of(metadata)
+    stored = Pipeline([serializer]).for_block((1,), dtype).encode(fill)
+    record = np.dtype([(NAME, "u1", (dtype.itemsize,))])
+    return metadata.replace(
+        dtype=record, pipeline=pipeline, fill_value=np.frombuffer(stored, record)[0]
+    )
+
+
+def _without_order(pipeline: Pipeline) -> tuple[Pipeline, Codec]:
+    """Return codecs that leave the order of bytes alone, and the one that did not."""
+    codecs: list[Codec] = []
+    serializer: Codec | None = None
+    for codec in pipeline.codecs:
+        if isinstance(codec, Bytes):
+            serializer = codec
+            codec = make("bytes")
+        elif isinstance(codec, Sharding):
+            inner, serializer = _without_order(codec.pipeline)
+            inner_codecs = inner.to_v3(len(codec.chunk_shape))
+            codec = make(codec.name, **codec.configuration | {"codecs": inner_codecs})
+        elif not isinstance(codec, Transpose | BytesBytes):
+            raise UnsupportedError(
+                f"open_as_void: the codec {codec.name} depends on the data type; the bytes of "
+                "elements can only be had behind the codec bytes"
+            )
+        codecs.append(codec)
+    assert serializer is not None
+    return Pipeline(codecs), serializer

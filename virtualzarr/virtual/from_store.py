@@ -1,0 +1,116 @@
+"""Arrays of a store as virtual ones: each chunk a reference to an object, or to part of a shard."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array.array import Array
+from virtualzarr.array.chunk_source import StoreChunks
+from virtualzarr.array.read.shards import readable
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.metadata.portable import with_typed_mask
+from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
+from virtualzarr.stores.read_only import unwrapped
+
+
+def as_virtual(array: Array) -> Array:
+    """Return an array as one whose chunks are references; a virtual one as it is.
+
+    Raises
+    ------
+    UnsupportedError
+        If the store is not one that references can point into.
+    """
+    if array.is_virtual:
+        return array
+    return array.replace(with_typed_mask(array.metadata), manifest_of(array))
+
+
+def manifest_of(array: Array) -> Manifest:
+    """Return the manifest of an array, virtual or stored.
+
+    The store is listed; a server that does not list is asked for each chunk. What a store keeps in
+    memory becomes inline bytes.
+
+    Raises
+    ------
+    UnsupportedError
+        If the store is not one that references can point into, or cannot be listed and has too many
+        chunks to ask for each.
+    """
+    if array.is_virtual:
+        return array.manifest
+    chunks = array.chunk_source
+    store: Any = unwrapped(getattr(chunks, "store", None))
+    known = isinstance(store, LocalStore | FsspecStore | MemoryStore | ZipStore)
+    if not isinstance(chunks, StoreChunks) or not known:
+        place = getattr(store, "uri", type(chunks).__name__)
+        raise UnsupportedError(
+            f"the chunks lie in {place}, where references cannot point; write the array to a "
+            "folder or an object store first",
+            variable=array.path,
+        )
+    shape = array.grid.grid_shape
+    # What lies outside was left behind when the array was made smaller.
+    cells, sizes = chunks.stored_within(shape)
+    flat = np.zeros(len(cells), np.int64)
+    for axis, count in enumerate(shape):
+        flat = flat * count + cells[:, axis]
+    source = np.full(math.prod(shape), -1, np.int32)
+    source[flat] = np.arange(len(cells))
+    names = chunks.keys(cells)
+    if isinstance(store, ZipStore):
+        columns = np.zeros((2, len(source)), np.int64)
+        columns[:, flat] = store.places(names)
+        offset, length = columns.reshape(2, *shape)
+        where = np.minimum(source, 0).reshape(shape)
+        archive = replace(Source.of_file(store.uri), checksums=store.checksums)
+        return Manifest(shape, Sources([archive]), where, offset, length)
+    keys = zip(names, sizes.tolist(), strict=True)
+    sources = Sources(_source(store, key, size) for key, size in keys)
+    return Manifest(shape, sources, source.reshape(shape), 0, -1)
+
+
+def _source(store: Any, key: str, size: int) -> Source:
+    """Return a chunk as it is now: what changes later is an error when it is read."""
+    if isinstance(store, MemoryStore):
+        return Source.inline(store.get(key) or b"")
+    place = store.location(key)
+    if isinstance(store, LocalStore):
+        return Source.of_file(place)
+    return Source(
+        place, size if size >= 0 else None, storage_options=getattr(store, "storage_options", None)
+    )
+
+
+def unsharded(array: Array) -> Array:
+    """Return a sharded array as one whose chunks are the sub-chunks within the shards.
+
+    The indexes of all shards are read. An array whose sub-chunks cannot be read alone, for what is
+    done to whole shards, is returned as it is.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> a = vz.create_array({}, shape=(8,), shards=(4,), chunks=(2,), dtype="u1", compressors=None)
+    >>> a[:3] = [1, 2, 3]
+    >>> b = unsharded(as_virtual(a))
+    >>> b, b.manifest.offset.tolist(), b[:4].tolist()
+    (<Array (8,) uint8, 4 chunks, virtual>, [0, 2, 0, 0], [1, 2, 3, 0])
+    """
+    metadata, chunks = readable(array.metadata, array.chunk_source)
+    if metadata is array.metadata:
+        return array
+    located = chunks.locate(metadata.grid.project(...))
+    shape = metadata.grid.grid_shape
+    columns = np.zeros((3, math.prod(shape)), np.int64)
+    columns[0] = -1
+    columns[:, located.cell] = located.file, located.offset, located.length
+    source, offset, length = columns.reshape(3, *shape)
+    manifest = Manifest(shape, array.manifest.sources, source, offset, length)
+    return array.replace(metadata, manifest)

@@ -1,0 +1,368 @@
+"""Arrays cut anew, without a copy: each cell of the new grid is a part of one stored block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import Axis, SeparableGrid, simplest
+from virtualzarr.array.array import Array
+from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs.sharding import Sharding
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.manifest import Affine, Decoder, Manifest
+from virtualzarr.manifest.manifest import CANONICAL, MISSING
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.virtual.axis_slices import Pieces
+from virtualzarr.virtual.contiguous import parts_of_blocks, raw_layout
+
+__all__ = ["Pieces", "axes_of", "decoded_by", "recut", "tidied", "with_planes", "without_shards"]
+
+Int64 = NDArray[np.int64]
+
+
+def axes_of(array: Array) -> tuple[Axis, ...]:
+    """Return the axes of an array whose grid cuts each on its own."""
+    if not isinstance(array.grid, SeparableGrid):
+        raise UnsupportedError(
+            f"an array with the chunk grid {array.grid!r} cannot be cut", variable=array.path
+        )
+    return array.grid.axes
+
+
+def recut(array: Array, pieces: Sequence[Pieces]) -> Array:
+    """Return a virtual array whose cells are parts of those of another, without copying anything.
+
+    Parameters
+    ----------
+    array : Array
+        A virtual one.
+    pieces : sequence of Pieces, one for each axis
+
+    Returns
+    -------
+    Array
+        A cell that is a part of a compressed block refers to all of the block, with a decoder that
+        knows its shape and the origin of the part. Where blocks are uncompressed and the part lies
+        in them in one piece, the reference is to the part alone.
+
+    Raises
+    ------
+    UnsupportedError
+        The grid is of a kind whose axes are not cut each on their own, or the array is not virtual.
+
+    Notes
+    -----
+    Shards are decoded whole where a cell is only a part of one.
+    """
+    axes = axes_of(array)
+    grid = simplest([piece.axis for piece in pieces])
+    array = without_shards(array)
+    manifest = _Recutting(array.metadata, array.manifest, axes, pieces).manifest()
+    metadata = array.metadata.replace(shape=grid.shape, grid=grid)
+    return array.replace(metadata, manifest)
+
+
+def decoded_by(manifest: Manifest, pipeline: Pipeline) -> Manifest:
+    """Return a manifest in which a decoder says what was left to the array's own pipeline."""
+    known = {decoder: row for row, decoder in enumerate(manifest.decoders)}
+    row = known.setdefault(Decoder(pipeline), len(known))
+    decoder: Any = np.int32(row)
+    if manifest.decoder is not None:
+        decoder = np.where(manifest.decoder == CANONICAL, decoder, manifest.decoder)
+    return manifest.replace(decoders=tuple(known), decoder=decoder)
+
+
+def without_shards(array: Array) -> Array:
+    """Return an array that declares the codecs within its shards, and leaves shards to decoders.
+
+    Its cells may then have any shape. The manifest names every shard's decoder.
+    """
+    chain = list(array.metadata.pipeline.codecs)
+    serializer = array.metadata.pipeline.serializer
+    if not isinstance(serializer, Sharding):
+        return array
+    while isinstance(serializer, Sharding):
+        chain = [*chain[: chain.index(serializer)], *serializer.pipeline.codecs]
+        serializer = serializer.pipeline.serializer
+    return array.replace(
+        array.metadata.replace(pipeline=Pipeline(chain)),
+        decoded_by(array.manifest, array.metadata.pipeline),
+    )
+
+
+def _edges(axis: Axis) -> Int64:
+    """Return the edge of each cell."""
+    edges, counts = axis.runs()
+    return np.repeat(edges, counts)
+
+
+class _Recutting:
+    """The columns of a manifest on their way to other cells.
+
+    Numbers of one axis are kept as arrays that broadcast along all others.
+    """
+
+    def __init__(
+        self,
+        metadata: ArrayMetadata,
+        manifest: Manifest,
+        axes: tuple[Axis, ...],
+        pieces: Sequence[Pieces],
+    ) -> None:
+        self.metadata, self.old, self.axes, self.pieces = metadata, manifest, axes, pieces
+        self.ndim = len(axes)
+        self.shape = tuple(piece.axis.ncells for piece in pieces)
+        self.edges = []
+        self.blocks = []
+        self.starts = []
+        self.fits = []
+        for i, (axis, piece) in enumerate(zip(axes, pieces, strict=True)):
+            edge = _edges(piece.axis)
+            if not len(piece.cell) or not axis.ncells:
+                block = edge
+            elif piece.unbroken:
+                block = _edges(axis)[int(piece.cell[0]) : int(piece.cell[-1]) + 1]
+            else:
+                block = axis.edge(np.maximum(piece.cell, 0))
+            self.edges.append(self._along(i, edge))
+            self.blocks.append(self._along(i, block))
+            self.starts.append(self._along(i, piece.start))
+            self.fits.append((piece.start == 0) & (edge == block) | piece.nowhere)
+
+    def _along(self, i: int, column: NDArray[Any]) -> NDArray[Any]:
+        """Return numbers of axis `i` in a form that broadcasts along the others."""
+        return column.reshape((-1,) + (1,) * (self.ndim - i - 1))
+
+    def manifest(self) -> Manifest:
+        """Return the new manifest."""
+        if not self.old.ncells or 0 in self.shape:
+            return Manifest.missing(self.shape)
+        columns = {
+            name: self._taken(getattr(self.old, name))
+            for name in ("source", "offset", "length", "decoder", "origin")
+        }
+        if any(piece.nowhere.any() for piece in self.pieces):
+            nowhere: Any = np.False_
+            for i, piece in enumerate(self.pieces):
+                nowhere = nowhere | self._along(i, piece.nowhere)
+            columns["source"] = np.where(nowhere, np.int32(MISSING), columns["source"])
+        taken = Manifest(self.shape, self.old.sources, decoders=self.old.decoders, **columns)
+        if not all(fits.all() for fits in self.fits):
+            fits: Any = np.True_
+            for i, along in enumerate(self.fits):
+                fits = fits & self._along(i, along)
+            part = ~fits & (taken.source >= 0)
+            taken = _Parts(self, taken, part).manifest() if part.any() else taken
+        return tidied(taken)
+
+    def _taken(self, column: Any) -> Any:
+        """Return a column of the new cells."""
+        if column is None:
+            return None
+        if isinstance(column, Affine):
+            return self._affine(column)
+        strides = column.strides[: self.ndim]
+        column = column[tuple(slice(0, 1) if step == 0 else slice(None) for step in strides)]
+        for i, (piece, step) in enumerate(zip(self.pieces, strides, strict=True)):
+            cells = np.maximum(piece.cell, 0)
+            if not column.shape[i]:  # of no cells, all that can be made is cells of nothing
+                column = np.repeat(np.zeros_like(column, shape=(1,) * column.ndim), len(cells), i)
+            elif step == 0 or not len(cells):
+                column = column[(slice(None),) * i + (slice(0, min(1, len(cells))),)]
+            elif piece.unbroken:
+                column = column[(slice(None),) * i + (slice(int(cells[0]), int(cells[-1]) + 1),)]
+            else:
+                column = column.take(cells, axis=i)
+        return np.broadcast_to(column, self.shape + column.shape[self.ndim :])
+
+    def _affine(self, column: Affine) -> Any:
+        if not all(piece.unbroken for piece in self.pieces):
+            return column[np.ix_(*(np.maximum(piece.cell, 0) for piece in self.pieces))]
+        first = [int(piece.cell[0]) if len(piece.cell) else 0 for piece in self.pieces]
+        base = column.base + sum(n * step for n, step in zip(first, column.strides, strict=True))
+        return Affine(self.shape, base, column.strides)
+
+
+class _Parts:
+    """The cells that are parts of blocks: shorter ranges, or decoders and origins."""
+
+    def __init__(self, work: _Recutting, taken: Manifest, part: NDArray[np.bool_]) -> None:
+        self.work, self.taken, self.part = work, taken, np.broadcast_to(part, work.shape)
+        self.metadata = work.metadata
+        self.known = {decoder: row for row, decoder in enumerate(taken.decoders)}
+        self.rows = taken.decoder
+        self.shaped = any(decoder.shape is not None for decoder in taken.decoders)
+
+    def manifest(self) -> Manifest:
+        """Return the manifest."""
+        offset, length = self.taken.offset, self.taken.length
+        origin = self._origins()
+        rest = self.part
+        freed = np.zeros((), bool)
+        for layout, of_layout in self._layouts():
+            found = parts_of_blocks(layout, self.work.edges, origin, self._blocks())
+            length = np.asarray(length)
+            good = found.contiguous & of_layout & self.part
+            good = good & ((length == found.block_nbytes) | (length == -1))
+            if good.any():
+                offset = np.asarray(offset) + np.where(good, found.first, 0)
+                length = np.where(good, found.nbytes, length)
+                freed, rest = freed | good, rest & ~good
+        decoder = self._decoders(rest, np.broadcast_to(freed, self.work.shape))
+        return self.taken.replace(
+            offset=offset,
+            length=length,
+            decoders=tuple(self.known),
+            decoder=decoder,
+            origin=self._corners(origin, rest),
+        )
+
+    def _corners(self, origin: list[Any], rest: NDArray[np.bool_]) -> NDArray[Any] | None:
+        """Return the origin column: new in all parts, but zero unless they are in `rest`."""
+        if self.taken.origin is None and not any(start.any() for start in self.work.starts):
+            return None
+        corners = np.stack(
+            [np.broadcast_to(np.where(rest, column, 0), self.work.shape) for column in origin], -1
+        )
+        if self.taken.origin is None:
+            return corners
+        return np.where(self.part[..., None], corners, self.taken.origin)
+
+    def _origins(self) -> list[Any]:
+        """Return, by axis, where in its block each cell begins."""
+        if self.taken.origin is None:
+            return self.work.starts
+        return [self.taken.origin[..., i] + start for i, start in enumerate(self.work.starts)]
+
+    def _blocks(self) -> list[Any]:
+        """Return, by axis, the length of the block that each cell is a part of."""
+        if not self.shaped:
+            return self.work.blocks
+        blocks: list[Any] = []
+        for i, block in enumerate(self.work.blocks):
+            shapes = [0 if d.shape is None else d.shape[i] for d in self.taken.decoders]
+            stored = np.array([*shapes, 0], np.int64)[self.rows]
+            blocks.append(np.where(stored > 0, stored, block))
+        return blocks
+
+    def _layouts(self) -> list[tuple[Any, Any]]:
+        """Return the different layouts of uncompressed blocks, and which cells have them."""
+        dtype, ndim = self.metadata.dtype, self.work.ndim
+        pipelines = [*(d.pipeline for d in self.taken.decoders), self.metadata.pipeline]
+        if self.rows is None:
+            layout = raw_layout(self.metadata.pipeline, dtype, ndim)
+            return [] if layout is None else [(layout, np.True_)]
+        layouts = [raw_layout(pipeline, dtype, ndim) for pipeline in pipelines]
+        distinct = {layout for layout in layouts if layout is not None}
+        return [
+            (layout, np.array([other == layout for other in layouts])[self.rows])
+            for layout in distinct
+        ]
+
+    def _decoders(self, rest: NDArray[np.bool_], freed: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """Return the decoder column: with the blocks' shapes in `rest`, without where `freed`."""
+        decoder = np.full(self.work.shape, CANONICAL, np.int32)
+        if self.rows is not None:
+            decoder[...] = self.rows
+            own = self.metadata.pipeline.decoding_key(self.metadata.dtype)
+            plain = [self._row_without_shape(d.pipeline, own) for d in self.taken.decoders]
+            decoder[freed] = np.array([*plain, CANONICAL], np.int32)[self.rows[freed]]
+            unshaped = np.array([d.shape is None for d in self.taken.decoders] + [True])
+            rest = rest & unshaped[self.rows]
+        cells = np.nonzero(rest)
+        if not len(cells[0]):
+            return decoder
+        shapes = []
+        which: Any = decoder[cells].astype(np.int64) + 1
+        for i, block in enumerate(self.work.blocks):
+            distinct, inverse = np.unique(block, return_inverse=True)
+            shapes.append(distinct)
+            which = which * len(distinct) + inverse.reshape(-1)[cells[i]]
+        kinds, inverse = _distinct(which)
+        sizes = (len(self.taken.decoders) + 1, *map(len, shapes))
+        rows = []
+        for row, *places in zip(*(n.tolist() for n in np.unravel_index(kinds, sizes)), strict=True):
+            shape = tuple(int(edges[place]) for edges, place in zip(shapes, places, strict=True))
+            pipeline = self.taken.decoders[row - 1].pipeline if row else self.metadata.pipeline
+            rows.append(self.known.setdefault(Decoder(pipeline, shape), len(self.known)))
+        decoder[cells] = np.array(rows, np.int32)[inverse]
+        return decoder
+
+    def _row_without_shape(self, pipeline: Pipeline, own: Any) -> int:
+        """Return the decoder of blocks of one cell each."""
+        if pipeline.decoding_key(self.metadata.dtype) == own:
+            return CANONICAL
+        return self.known.setdefault(Decoder(pipeline), len(self.known))
+
+
+def _distinct(keys: Int64) -> tuple[Int64, Int64]:
+    """Return the different numbers, and which of them each is; as np.unique, which sorts."""
+    top = int(keys.max()) + 1
+    if top > 4 * len(keys) + 1024:
+        return np.unique(keys, return_inverse=True)
+    distinct = np.flatnonzero(np.bincount(keys, minlength=top))
+    place = np.zeros(top, np.int64)
+    place[distinct] = np.arange(len(distinct))
+    return distinct, place[keys]
+
+
+def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -> Manifest:
+    """Return a manifest with other references in some planes across an axis.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    planes : Manifest
+        Into the same sources: as many cells along `axis` as there are in `cells`.
+    axis : int
+    cells : int64 array
+    """
+    known = {decoder: row for row, decoder in enumerate(manifest.decoders)}
+    rows = [known.setdefault(decoder, len(known)) for decoder in planes.decoders]
+    where: Any = (*(slice(None),) * axis, cells)
+    decoder = planes.decoder
+    if decoder is not None:
+        decoder = np.array([*rows, CANONICAL], np.int32)[decoder]
+
+    def put(old: Any, new: Any, empty: int, *corner: int) -> Any:
+        """Return a column with the planes in it; one that is not there is `empty` everywhere."""
+        if old is None and new is None:
+            return None
+        new = np.int32(empty) if new is None else np.asarray(new)
+        if old is not None and np.array_equal(np.asarray(old)[where], new):
+            return old
+        column = np.full((*manifest.shape, *corner), empty, new.dtype)
+        if old is not None:
+            column[...] = np.asarray(old)
+        column[where] = new
+        return column
+
+    return manifest.replace(
+        offset=put(manifest.offset, planes.offset, 0),
+        length=put(manifest.length, planes.length, 0),
+        decoders=tuple(known),
+        decoder=put(manifest.decoder, decoder, CANONICAL),
+        origin=put(manifest.origin, planes.origin, 0, manifest.ndim),
+    )
+
+
+def tidied(manifest: Manifest) -> Manifest:
+    """Return a manifest without decoders that no chunk has, and columns that say nothing."""
+    changes: dict[str, Any] = {}
+    missing = manifest.source < 0
+    if manifest.origin is not None:
+        origin = np.where(missing[..., None], 0, manifest.origin)
+        changes["origin"] = origin if origin.any() else None
+    if manifest.decoder is not None:
+        decoder = np.where(missing, CANONICAL, manifest.decoder)
+        count = len(manifest.decoders)
+        used = np.bincount(decoder.reshape(-1) + 1, minlength=count + 1)[1:] > 0
+        number = np.append(np.cumsum(used) - 1, CANONICAL).astype(np.int32)
+        changes["decoders"] = tuple(compress(manifest.decoders, used.tolist()))
+        changes["decoder"] = number[decoder] if used.any() else None
+    return manifest.replace(**changes) if changes else manifest
