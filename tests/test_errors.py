@@ -10,7 +10,7 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr import errors
-from virtualzarr.errors import AccessError, RefusedWarning, VirtualZarrError
+from virtualzarr.errors import AccessError, SkippedVariableWarning, VirtualZarrError
 from virtualzarr.stores.http import StatusError
 
 ERRORS = [
@@ -71,7 +71,7 @@ def test_an_error_of_several_arrays_names_each(reducer):
     for k in range(3):
         document |= {f"x{k}/.zarray": json.dumps(zarray), f"x{k}/0": ["/etc/a.bin", 0, 4]}
     with (
-        pytest.warns(RefusedWarning) as warned,
+        pytest.warns(SkippedVariableWarning) as warned,
         pytest.raises(AccessError, match="variable x0, chunk x0/0]"),
     ):
         vz.open(document, format="kerchunk", on_error="warn", allowed="s3://bucket")

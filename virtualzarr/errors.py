@@ -130,8 +130,8 @@ class OutOfMemoryError(VirtualZarrError, MemoryError):
     """What is asked for is larger than the memory there is."""
 
 
-class RefusedWarning(UserWarning):
-    """A variable could not be virtualized; the rest of the file works."""
+class SkippedVariableWarning(UserWarning):
+    """A variable is skipped, as it could not be virtualized or published; the others are there."""
 
 
 def short(value: Any) -> str:

@@ -129,7 +129,7 @@ class TestInfo:
     def test_what_was_refused(self, odd, capsys):
         assert main(["info", str(odd)]) == 0
         out, err = capsys.readouterr()
-        assert "1 refused:\n  odd: " in out
+        assert "1 skipped:\n  odd: " in out
         assert err == ""
 
     def test_chunks_never_written(self, tmp_path, capsys):
@@ -202,7 +202,7 @@ class TestTree:
     def test_what_was_refused(self, odd, capsys):
         assert main(["tree", str(odd)]) == 0
         out, err = capsys.readouterr()
-        assert "good (3,) int64\n\n1 refused:\n  odd: " in out
+        assert "good (3,) int64\n\n1 skipped:\n  odd: " in out
         assert err == ""
 
     @pytest.mark.parametrize("level", ["-1", "x"])

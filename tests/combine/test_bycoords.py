@@ -253,7 +253,7 @@ def test_variables_that_are_not_everywhere() -> None:
     assert filled["k"][...] == 4
     dropped = vz.concat(parts, dim="t", missing="drop")
     assert sorted(dropped) == ["t", "v"]
-    assert sorted(dropped.refused) == ["k", "w"]
+    assert sorted(dropped.skipped) == ["k", "w"]
 
 
 def test_what_is_filled_is_what_readers_take_for_missing() -> None:

@@ -78,14 +78,14 @@ def test_an_array_here_and_a_group_there():
 
 def test_refused_variables_stay_refused():
     whole, poor = day([0]), day([1], crs=None)
-    poor.refused["crs"] = "no codec"
-    inner = Group({}, {"in": poor}, refused={"in/crs": "no codec"})
+    poor.skipped["crs"] = "no codec"
+    inner = Group({}, {"in": poor}, skipped={"in/crs": "no codec"})
     joined = vz.concat([whole, poor], dim="time")
     assert "crs" not in joined
-    assert joined.refused == {"crs": "no codec (in input 1)"}
+    assert joined.skipped == {"crs": "no codec (in input 1)"}
     joined = vz.concat([Group({}, {"in": whole}), inner], dim="time")
     assert "in/crs" not in joined
-    assert joined.refused == {"in/crs": "no codec (in input 1)"}
+    assert joined.skipped == {"in/crs": "no codec (in input 1)"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import tifffile
 
 import virtualzarr as vz
 from virtualzarr import Group
-from virtualzarr.errors import RefusedWarning
+from virtualzarr.errors import SkippedVariableWarning
 from virtualzarr.metadata.ome_axes import joined_attributes
 
 DATA = np.arange(2 * 64 * 96, dtype="u2").reshape(2, 64, 96)
@@ -84,7 +84,9 @@ def test_stacked_images_have_the_new_axis(tmp_path, axes, dim, axis, kind, versi
 )  # fmt: skip
 def test_what_ome_zarr_cannot_say_is_left_out(tmp_path, axes, dim, axis):
     groups = [vz.open(write(tmp_path / f"{n}.ome.tif", axes, n)) for n in range(2)]
-    with pytest.warns(RefusedWarning, match=f"multiscales: .*the axis '{dim}'; it was left out"):
+    with pytest.warns(
+        SkippedVariableWarning, match=f"multiscales: .*the axis '{dim}'; it was left out"
+    ):
         stacked = vz.stack(groups, axis, dim=dim)
     nodes = [stacked, *(n for _, n in stacked.members(None) if isinstance(n, Group))]
     assert not any({"multiscales", "omero", "ome"} & set(node.attrs) for node in nodes)
@@ -94,7 +96,9 @@ def test_what_ome_zarr_cannot_say_is_left_out(tmp_path, axes, dim, axis):
 def test_channels_of_one_input_do_not_describe_more(tmp_path, dim):
     groups = [vz.open(write(tmp_path / f"{n}.ome.tif", "CYX", n)) for n in range(2)]
     along = {"axis": dim} if isinstance(dim, int) else {"dim": dim}
-    with pytest.warns(RefusedWarning, match="omero: it describes the channels of one input"):
+    with pytest.warns(
+        SkippedVariableWarning, match="omero: it describes the channels of one input"
+    ):
         joined = vz.concat(groups, **along)
     owner, image = image_of(joined)
     assert "omero" not in owner.attrs

@@ -157,7 +157,7 @@ class TestGroups:
 
     def test_short_however_many_members(self):
         names = {f"m{i}": Group() for i in range(1000)}
-        group = Group(dict.fromkeys(names, "x" * 1000), names, refused=dict.fromkeys(names, "no"))
+        group = Group(dict.fromkeys(names, "x" * 1000), names, skipped=dict.fromkeys(names, "no"))
         text = group._repr_html_()
         assert "and 970 more" in text
         assert len(text) < 20000

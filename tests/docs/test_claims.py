@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.errors import MismatchError, RefusedWarning, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import (
+    MismatchError,
+    SkippedVariableWarning,
+    UnsupportedError,
+    VirtualZarrError,
+)
 
 RANDOM = np.random.default_rng(0)
 
@@ -160,9 +165,9 @@ def test_links(tmp_path):
         file["gone"] = h5py.ExternalLink("c.h5", "/x")
         file["dangling"] = h5py.SoftLink("/none")
         file["group/up"] = file["/"]
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = vz.virtualize(tmp_path / "a.h5", on_error="warn")
-    assert group.refused.keys() == {"gone", "dangling", "group/up"}
+    assert group.skipped.keys() == {"gone", "dangling", "group/up"}
     assert group["far"][...].tolist() == [0, 1, 2, 3, 4, 5]
 
 

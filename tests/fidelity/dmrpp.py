@@ -31,7 +31,7 @@ def check(path: Path) -> Iterator[Row]:
     except VirtualZarrError as error:
         yield Row("", "refused", error.message)
         return
-    for name, reason in group.refused.items():
+    for name, reason in group.skipped.items():
         yield Row(name, "refused", reason)
     with h5py.File(path.with_suffix(""), "r") as file:
         for name, node in group.members(None):

@@ -58,8 +58,8 @@ def _compare_file(path: Path, parts: list[Any]) -> Iterator[Row]:
         return
     for (name, part), (stored, decoded) in zip(groups, parts, strict=True):
         full = f"{name}/data".lstrip("/")
-        if full in group.refused:
-            yield Row(full, "refused", group.refused[full])
+        if full in group.skipped:
+            yield Row(full, "refused", group.skipped[full])
             continue
         found = _header(part.attrs, stored.header)
         if found:

@@ -40,7 +40,7 @@ def check(path: Path) -> Iterator[Row]:
     except VirtualZarrError as error:
         yield Row("", "unreadable" if _broken(path) else "refused", error.message)
         return
-    refused = dict(group.refused)
+    skipped = dict(group.skipped)
     places = _places(group, path)
     seen: set[bytes] = set()
     number, last = 0, -1
@@ -51,8 +51,8 @@ def check(path: Path) -> Iterator[Row]:
         if own is None and raw in seen:
             yield Row(f"byte {start}", "equal", "it was there before, byte for byte")
         elif own is None:
-            why = [text for name, text in refused.items() if f"byte {start}" in f"{name} {text}"]
-            why += [text for text in refused.values() if "of the same field" in text]
+            why = [text for name, text in skipped.items() if f"byte {start}" in f"{name} {text}"]
+            why += [text for text in skipped.values() if "of the same field" in text]
             yield Row(f"byte {start}", "refused" if why else "wrong", why[0] if why else "vanished")
         else:
             name, cell, array = own
@@ -63,7 +63,7 @@ def check(path: Path) -> Iterator[Row]:
         seen.add(raw)
     for (start, number), (name, cell, _) in places.items():
         yield Row(f"{name}{list(cell)}", "wrong", f"ecCodes has no field {number} at byte {start}")
-    for name, reason in refused.items():
+    for name, reason in skipped.items():
         if name.startswith("message at") and not _is_there(path, int(name.split()[-1])):
             yield Row(name, "unreadable", reason)
 

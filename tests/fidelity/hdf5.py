@@ -46,10 +46,10 @@ def _check(path: Path) -> Iterator[Row]:
         except VirtualZarrError as error:
             yield Row("", "refused", error.message)
             return
-        for name, reason in group.refused.items():
+        for name, reason in group.skipped.items():
             why = _readable(file, name)
             yield Row(name, "unreadable", why) if why else Row(name, "refused", reason)
-        seen = set(group.refused)
+        seen = set(group.skipped)
         for name, node in group.members(max_depth=None):
             seen.add(name)
             if isinstance(node, Array):

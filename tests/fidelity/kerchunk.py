@@ -55,8 +55,8 @@ def check(path: Path) -> Iterator[Row]:
         return
     ours = {name: node for name, node in group.members(None) if isinstance(node, Array)}
     for name in {**theirs, **ours}:
-        if name in group.refused:
-            yield Row(name, "refused", group.refused[name])
+        if name in group.skipped:
+            yield Row(name, "refused", group.skipped[name])
         elif name in theirs:
             yield Row(name, *compare(ours.get(name), theirs[name]))
         else:

@@ -56,7 +56,7 @@ def check(path: Path) -> Iterator[Row]:
     found = _attributes(group.attributes, attributes)
     if found:
         yield Row("", "wrong", found)
-    if set(variables) != {*group, *group.refused}:
+    if set(variables) != {*group, *group.skipped}:
         yield Row("", "wrong", f"variables {sorted(group)}, not {sorted(variables)}")
         return
     for name, (dims, values, attributes) in variables.items():
@@ -64,8 +64,8 @@ def check(path: Path) -> Iterator[Row]:
 
 
 def _compare(group: Group, name: str, dims: Any, values: Any, attributes: Any) -> tuple[str, str]:
-    if name in group.refused:
-        return "refused", group.refused[name]
+    if name in group.skipped:
+        return "refused", group.skipped[name]
     array = group[name]
     assert isinstance(array, Array)
     try:

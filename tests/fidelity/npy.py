@@ -36,8 +36,8 @@ def check(path: Path) -> Iterator[Row]:
         yield Row("", outcome, f"numpy cannot read the file: {values}")
         return
     for name, theirs in values.items():
-        if name in group.refused:
-            yield Row(name, "refused", group.refused[name])
+        if name in group.skipped:
+            yield Row(name, "refused", group.skipped[name])
         else:
             found = difference(group[name][...], theirs) if name in group else "vanished"
             yield Row(name, "wrong" if found else "equal", found or "")

@@ -54,7 +54,7 @@ def _compare_file(path: Path, series: list[Any]) -> Iterator[Row]:
         yield Row("", "refused" if readable else "unreadable", error.message)
         return
     images = (name for name, node in group.items() if not _is_coordinate(node))
-    names = sorted({*images, *(name.split("/")[0] for name in group.refused)}, key=_place)
+    names = sorted({*images, *(name.split("/")[0] for name in group.skipped)}, key=_place)
     if len(names) != len(series):
         yield Row("", "wrong", f"{len(names)} members for {len(series)} series")
         return
@@ -88,8 +88,8 @@ def _compare(group: Group, name: str, image: Any) -> tuple[str, str]:
     theirs = _oracle(image)
     if isinstance(theirs, str):
         return _unreadable(group, name, theirs)
-    if name in group.refused:
-        return "refused", group.refused[name]
+    if name in group.skipped:
+        return "refused", group.skipped[name]
     array = group[name]
     assert isinstance(array, Array)
     try:
@@ -117,7 +117,7 @@ def _oracle(image: Any) -> Any:
 
 def _unreadable(group: Group, name: str, reason: str) -> tuple[str, str]:
     """Say that the oracle cannot read; we should not, either."""
-    if name not in group.refused:
+    if name not in group.skipped:
         try:
             np.asarray(group[name])
         except VirtualZarrError:

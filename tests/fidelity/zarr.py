@@ -61,8 +61,8 @@ def check(path: Path) -> Iterator[Row]:
             yield Row(name, "unreadable", "neither zarr-python nor TensorStore reads it")
         elif not name and len(nodes) == 1:
             yield Row(name, *compare(next(iter(nodes.values())), theirs))
-        elif name in group.refused:
-            yield Row(name, "refused", group.refused[name])
+        elif name in group.skipped:
+            yield Row(name, "refused", group.skipped[name])
         else:
             # What is not in a group of its own is not listed, by zarr-python neither.
             yield Row(name, *compare(nodes[name] if name in nodes else _opened(path, name), theirs))

@@ -17,7 +17,7 @@ from tests.formats.damage import flip_everywhere, read, truncate_everywhere
 from tests.formats.dmrpp_writer import HEAD
 from virtualzarr.errors import (
     AccessError,
-    RefusedWarning,
+    SkippedVariableWarning,
     SourceError,
     SourceNotFoundError,
     UnsupportedError,
@@ -331,8 +331,8 @@ def test_what_is_refused_by_name(raw, body, words):
     beside = said(raw.with_name("v.bin.dmrpp"), body)
     with pytest.raises(UnsupportedError, match=words):
         scan(beside)
-    with pytest.warns(RefusedWarning, match=words):
-        assert words in scan(beside, on_error="warn").refused["a"]
+    with pytest.warns(SkippedVariableWarning, match=words):
+        assert words in scan(beside, on_error="warn").skipped["a"]
 
 
 GRID = """<Int16 name="a"><Dim size="6"/><dmrpp:chunks fillValue="0">
@@ -469,10 +469,10 @@ def test_our_reader_of_hdf5_finds_the_same_chunks(path):
 
 def test_groups_that_are_refused(raw):
     body = f'<Group name="g">{PART}<Int16 name="b"><Dim name="/q"/></Int16></Group>'
-    with pytest.warns(RefusedWarning, match="dimension"):
+    with pytest.warns(SkippedVariableWarning, match="dimension"):
         group = scan(said(raw.with_name("v.bin.dmrpp"), body), on_error="warn")
     assert list(group["g"]) == ["a"]
-    assert list(group.refused) == ["g/b"]
+    assert list(group.skipped) == ["g/b"]
     with pytest.raises(SourceError, match="variable g/b"):
         scan(raw.with_name("v.bin.dmrpp"))
 

@@ -17,7 +17,7 @@ from virtualzarr.errors import (
     AccessError,
     MetadataError,
     NodeNotFoundError,
-    RefusedWarning,
+    SkippedVariableWarning,
     UnsupportedError,
     VirtualZarrError,
 )
@@ -141,9 +141,9 @@ def test_a_broken_array_does_not_cost_the_group(tmp_path):
     assert group["a"].shape == (20, 30)
     with pytest.raises(NotImplementedError, match=r"unheard_of.*variable inner/b"):
         group["inner/b"]
-    with pytest.warns(RefusedWarning, match="unheard_of"):
+    with pytest.warns(SkippedVariableWarning, match="unheard_of"):
         warned = vz.virtualize(tmp_path / "x.zarr", on_error="warn")
-    assert list(warned.refused) == ["inner/b"]
+    assert list(warned.skipped) == ["inner/b"]
     path.write_text("{")
     with pytest.raises(MetadataError):
         group["inner/b"]

@@ -123,12 +123,12 @@ def test_hostile_documents_cost_nothing(entry):
         "configuration": {"kind": "inline", "chunk_shapes": [[entry]]},
     }
 
-    def refused():
+    def skipped():
         with pytest.raises(GridError) as error:
             grids.from_json(document, (7,))
         return error
 
-    error, peak = traced(refused)
+    error, peak = traced(skipped)
     assert len(str(error.value)) < 500
     assert peak < 200_000
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from virtualzarr import formats
-from virtualzarr.errors import RefusedWarning, SourceError, UnsupportedError
+from virtualzarr.errors import SkippedVariableWarning, SourceError, UnsupportedError
 from virtualzarr.formats import Format, begins, register, registry
 from virtualzarr.ingest.detect import detect
 
@@ -111,7 +111,9 @@ def test_a_broken_entry_point_is_told_and_costs_nothing_else(tmp_path, monkeypat
     path = tmp_path / "a.txt"
     path.write_bytes(b"NOTE well")
     with (
-        pytest.warns(RefusedWarning, match="'note' cannot be loaded from no_such_package:note"),
+        pytest.warns(
+            SkippedVariableWarning, match="'note' cannot be loaded from no_such_package:note"
+        ),
         pytest.raises(UnsupportedError, match="tried"),
     ):
         detect(path)

@@ -12,7 +12,7 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr import config
-from virtualzarr.errors import RefusedWarning, VirtualZarrError
+from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
 from virtualzarr.ingest import scan_files as scanning
 
 FILES = 40
@@ -68,11 +68,11 @@ def test_elsewhere(paths, parallel, tmp_path, capsys, monkeypatch):
     write(paths[7], 7)
     with h5py.File(paths[7], "a") as file:
         file["gone"] = h5py.SoftLink("/nowhere")
-    with pytest.warns(RefusedWarning, match=r"nowhere.*7\.nc, variable gone") as caught:
+    with pytest.warns(SkippedVariableWarning, match=r"nowhere.*7\.nc, variable gone") as caught:
         joined(on_error="warn")
     assert sum("nowhere" in str(item.message) for item in caught) == 1
     paths[9].write_bytes(b"nothing")
-    with pytest.warns(RefusedWarning, match=r"9\.nc"):
+    with pytest.warns(SkippedVariableWarning, match=r"9\.nc"):
         group = joined(on_error="warn", bad_files="skip")
     assert len(group["time"]) == 3 * FILES - 3
 

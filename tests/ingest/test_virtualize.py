@@ -15,7 +15,7 @@ import pytest
 import virtualzarr as vz
 from virtualzarr.errors import (
     MismatchError,
-    RefusedWarning,
+    SkippedVariableWarning,
     SourceError,
     UnsupportedError,
     VirtualZarrError,
@@ -346,16 +346,22 @@ def test_bad_files_have_the_length_of_the_file_before(tmp_path):
                 file["t"] = values
                 file["t"].make_scale("t")
     paths[2].write_bytes(b"damaged")
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = vz.virtualize(paths, "t", bad_files="fill")
     np.testing.assert_array_equal(group["t"][...], [0, 1, 2, 3, 4, np.nan, np.nan, 7])
     given = {"coordinate": [1, 2, 3], "bad_files": "skip"}
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = vz.virtualize([paths[3], paths[2], paths[3]], "run", **given)
     assert group["run"][...].tolist() == [1, 3]
-    with pytest.warns(RefusedWarning), pytest.raises(ValueError, match="no coordinates by which"):
+    with (
+        pytest.warns(SkippedVariableWarning),
+        pytest.raises(ValueError, match="no coordinates by which"),
+    ):
         vz.virtualize(paths, combine="by_coords", bad_files="fill")
-    with pytest.warns(RefusedWarning), pytest.raises(MismatchError, match="none could be read"):
+    with (
+        pytest.warns(SkippedVariableWarning),
+        pytest.raises(MismatchError, match="none could be read"),
+    ):
         vz.virtualize([[paths[0]], [paths[2]]], ["run", "t"], bad_files="skip")
 
 
@@ -375,15 +381,18 @@ def test_bad_files(tmp_path):
     paths[1].write_bytes(paths[1].read_bytes()[:100])
     with pytest.raises(SourceError, match=r"1\.nc"):
         vz.virtualize(paths, "time")
-    with pytest.warns(RefusedWarning, match=r"left out.*1\.nc"):
+    with pytest.warns(SkippedVariableWarning, match=r"left out.*1\.nc"):
         group = vz.virtualize(paths, "time", bad_files="skip")
     assert group["time"][...].tolist() == [0, 1, 2, 6, 7, 8]
-    with pytest.warns(RefusedWarning, match=r"missing values.*1\.nc"):
+    with pytest.warns(SkippedVariableWarning, match=r"missing values.*1\.nc"):
         group = vz.virtualize(paths, "time", bad_files="fill")
     expected = as_h5py_reads([paths[0], paths[2]], "air")
     assert np.isnan(group["air"][3:6]).all()
     np.testing.assert_array_equal(np.delete(group["air"][...], [3, 4, 5], axis=0), expected)
-    with pytest.warns(RefusedWarning), pytest.raises(MismatchError, match="no file could be read"):
+    with (
+        pytest.warns(SkippedVariableWarning),
+        pytest.raises(MismatchError, match="no file could be read"),
+    ):
         vz.virtualize(paths[1], bad_files="skip")
     with pytest.raises(ValueError, match="bad_files"):
         vz.virtualize(paths, "time", bad_files="ignore")
@@ -448,10 +457,10 @@ def test_a_refused_variable_is_refused_in_the_whole(tmp_path):
     with pytest.raises(UnsupportedError, match="odd") as caught:
         vz.virtualize(paths, concat_dim="time")
     assert str(paths[1]) in str(caught.value)
-    with pytest.warns(vz.errors.RefusedWarning, match="odd"):
+    with pytest.warns(vz.errors.SkippedVariableWarning, match="odd"):
         group = vz.virtualize(paths, concat_dim="time", on_error="warn")
     assert "odd" not in group
-    assert f"(in input 1 ({paths[1]}))" in group.refused["odd"]
+    assert f"(in input 1 ({paths[1]}))" in group.skipped["odd"]
 
 
 def test_side_by_side_and_with_a_progress_bar(tmp_path, capsys):

@@ -17,7 +17,7 @@ from tests.references.kerchunk_files import hdf5_references
 from virtualzarr.array import Array
 from virtualzarr.errors import (
     NodeNotFoundError,
-    RefusedWarning,
+    SkippedVariableWarning,
     UnsupportedError,
     VirtualZarrError,
 )
@@ -139,7 +139,7 @@ class TestZarr:
         document = path / "bad" / "zarr.json"
         document.write_text(document.read_text().replace('"int32"', '"int31"'))
         assert bad.shape == (2,)
-        with pytest.warns(RefusedWarning, match="bad"):
+        with pytest.warns(SkippedVariableWarning, match="bad"):
             ds = xr.open_dataset(path, engine=ENGINE)
         assert list(ds.data_vars) == ["good"]
         with pytest.raises(VirtualZarrError, match="int31"):
@@ -242,7 +242,7 @@ class TestHdf5:
             kind = h5py.h5t.create(h5py.h5t.OPAQUE, 3)
             kind.set_tag(b"NUMPY:M8[s]")  # which has 8 bytes, not 3
             h5py.h5d.create(file.id, b"odd", kind, h5py.h5s.create_simple((2,)))
-        with pytest.warns(RefusedWarning, match="odd"):
+        with pytest.warns(SkippedVariableWarning, match="odd"):
             ds = xr.open_dataset(path, engine=ENGINE)
         assert list(ds.variables) == ["good"]
         with pytest.raises(VirtualZarrError, match="odd"):

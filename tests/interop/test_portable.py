@@ -524,9 +524,9 @@ def test_sequences_do_not_take_their_group_with_them(tmp_path):
     for zarr_format in (2, 3):
         with pytest.raises(vz.errors.PublishError, match=r"sequence: .*no data type for such"):
             group.publish(refs, zarr_format=zarr_format, copy=True)
-    with pytest.warns(vz.errors.RefusedWarning, match="sequence"):
+    with pytest.warns(vz.errors.SkippedVariableWarning, match="sequence"):
         report = group.publish(refs, on_error="warn")
-    assert list(report.refused) == ["sequence"]
+    assert list(report.skipped) == ["sequence"]
     assert zarr.open_group(store_of(refs), mode="r")["x"][...].tolist() == [0, 1, 2]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from virtualzarr.config import config
-from virtualzarr.errors import MetadataError, RefusedWarning
+from virtualzarr.errors import MetadataError, SkippedVariableWarning
 from virtualzarr.metadata import (
     decode_fill_attribute,
     dumps_json,
@@ -88,7 +88,7 @@ def test_order_and_names():
 
 @pytest.mark.parametrize("value", [b"\xb0C", b"\xb0C".decode("utf-8", "surrogateescape")])
 def test_text_in_another_encoding_is_said(value):
-    with pytest.warns(RefusedWarning, match="'units' is not UTF-8"):
+    with pytest.warns(SkippedVariableWarning, match="'units' is not UTF-8"):
         assert json_attributes({"units": value}) == {"units": "°C"}
 
 
@@ -102,7 +102,7 @@ def test_text_in_another_encoding_is_said(value):
     ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", repr(value)),  # the same in every process
 )
 def test_what_has_no_json_form_is_left_out_and_said(value):
-    with pytest.warns(RefusedWarning, match="'a' was left out"):
+    with pytest.warns(SkippedVariableWarning, match="'a' was left out"):
         assert json_attributes({"a": value, "b": 1}) == {"b": 1}
 
 
@@ -110,7 +110,7 @@ def test_numbers_beyond_float64():
     value = np.longdouble(1) + np.finfo(np.longdouble).eps
     if float(value) == value:
         pytest.skip("long double is float64 here")
-    with pytest.warns(RefusedWarning, match="float64"):
+    with pytest.warns(SkippedVariableWarning, match="float64"):
         assert json_attributes({"a": value}) == {}
 
 
@@ -156,7 +156,7 @@ def test_plain_fill_attributes_are_left_alone():
 def test_attributes_of_more_elements_than_the_limit_are_left_out(monkeypatch):
     monkeypatch.setattr(config.limits, "attribute_elements", 4)
     many = {"a": np.arange(4), "b": np.arange(5), "c": np.zeros((2, 3), "S1")}
-    with pytest.warns(RefusedWarning) as caught:
+    with pytest.warns(SkippedVariableWarning) as caught:
         assert json_attributes(many) == {"a": [0, 1, 2, 3]}
     assert [str(warning.message) for warning in caught] == [
         f"the attribute {name!r} was left out: an array of {count} elements is more than "

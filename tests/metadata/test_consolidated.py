@@ -68,10 +68,10 @@ def test_v2_broken_nodes_do_not_take_the_others_with_them():
     }
     consolidated = parse_consolidated_v2(zmetadata(documents))
     assert set(consolidated.nodes) == {"", "g", "g/x"}
-    assert isinstance(consolidated.refused["old"], UnsupportedError)
-    assert isinstance(consolidated.refused["bad"], MetadataError)
-    assert "neither" in str(consolidated.refused["lost"])
-    assert consolidated.refused["old"].variable == "old"
+    assert isinstance(consolidated.skipped["old"], UnsupportedError)
+    assert isinstance(consolidated.skipped["bad"], MetadataError)
+    assert "neither" in str(consolidated.skipped["lost"])
+    assert consolidated.skipped["old"].variable == "old"
     with pytest.raises(UnsupportedError, match="'old'"):
         consolidated_to_v2(consolidated)
 
@@ -126,7 +126,7 @@ def test_v3_nested_consolidated_metadata_counts_only_where_the_outer_says_nothin
     assert consolidated.nodes["g/x"].attributes == {"v": 2}
     assert consolidated.nodes["g/y"].attributes == {"v": 1}
     assert consolidated.nodes["g"] == GroupMetadata()
-    assert set(consolidated.refused) == {"g/bad"}
+    assert set(consolidated.skipped) == {"g/bad"}
 
 
 def test_v3_broken_nodes_do_not_take_the_others_with_them():
@@ -134,8 +134,8 @@ def test_v3_broken_nodes_do_not_take_the_others_with_them():
         group({"a": zarr_json(data_type="complex_float8_e4m3"), "b": 3})
     ).consolidated
     assert consolidated.nodes == {}
-    assert "complex_float8_e4m3" in str(consolidated.refused["a"])
-    assert isinstance(consolidated.refused["b"], MetadataError)
+    assert "complex_float8_e4m3" in str(consolidated.skipped["a"])
+    assert isinstance(consolidated.skipped["b"], MetadataError)
     with pytest.raises(UnsupportedError, match="'a'"):
         group_to_v3(GroupMetadata(consolidated=consolidated))
 
@@ -160,7 +160,7 @@ def test_nested_without_end():
         document = group({"g": document})
     metadata = parse_group_v3(document)
     assert metadata.consolidated is not None
-    assert any("deep" in str(error) for error in metadata.consolidated.refused.values())
+    assert any("deep" in str(error) for error in metadata.consolidated.skipped.values())
 
 
 def test_writing_names_the_node():

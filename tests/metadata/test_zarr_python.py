@@ -215,7 +215,7 @@ def hierarchy(zarr_format):
 def test_consolidated_v2():
     store, _ = hierarchy(2)
     consolidated = parse_consolidated_v2(loads_json(store._store_dict[".zmetadata"].to_bytes()))
-    assert consolidated.refused == {}
+    assert consolidated.skipped == {}
     assert set(consolidated.nodes) == {"", "x", "g", "g/h", "g/h/y"}
     raw = dumps_json(consolidated_to_v2(consolidated))
     ours = zarr.storage.MemoryStore(
@@ -232,7 +232,7 @@ def test_consolidated_v2():
 def test_consolidated_v3():
     store, _ = hierarchy(3)
     group = parse_group_v3(loads_json(store._store_dict["zarr.json"].to_bytes()))
-    assert group.consolidated.refused == {}
+    assert group.consolidated.skipped == {}
     assert set(group.consolidated.nodes) == {"x", "g", "g/h", "g/h/y"}
     raw = zarr.core.buffer.cpu.Buffer.from_bytes(dumps_json(group_to_v3(group)))
     reopened = zarr.open_group(zarr.storage.MemoryStore({"zarr.json": raw}), mode="r")

@@ -27,7 +27,7 @@ from tests.references.arrays import (
 )
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
-from virtualzarr.errors import PublishError, RefusedWarning, SourceError, UnsupportedError
+from virtualzarr.errors import PublishError, SkippedVariableWarning, SourceError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
@@ -298,16 +298,16 @@ class TestRefused:
             publish(self.group(file), target)
 
     def test_they_are_left_out_when_asked(self, file, target):
-        with pytest.warns(RefusedWarning, match="g/odd"):
+        with pytest.warns(SkippedVariableWarning, match="g/odd"):
             report = publish(self.group(file), target, on_error="warn")
-        assert list(report.refused) == ["g/odd"]
+        assert list(report.skipped) == ["g/odd"]
         assert "left out: g/odd" in repr(report)
         assert (report.arrays, report.groups, report.zarr_format) == (1, 2, 2)
         assert dict(scan(target).members(None)).keys() == {"g", "x"}
 
     def test_chunks_to_be_copied_are_left_out_too(self, file, target):
         group = Group({}, {"odd": odd_array(file, DECODERS[0]), "x": virtual(file, VALUES, 5)})
-        with pytest.warns(RefusedWarning, match="2 of 3 chunks"):
+        with pytest.warns(SkippedVariableWarning, match="2 of 3 chunks"):
             report = publish(group, target, on_error="warn")
         assert report.arrays == 1
 
@@ -602,8 +602,8 @@ def test_chunks_that_cannot_be_copied_are_left_out(tmp_path, form):
     target = tmp_path / f"refs.{form}"
     with pytest.raises(vz.errors.VirtualZarrError, match=r"variable bad"):
         group.publish(target, copy=True, form=form)
-    with pytest.warns(RefusedWarning, match="bad: .*it was left out"):
+    with pytest.warns(SkippedVariableWarning, match="bad: .*it was left out"):
         report = group.publish(target, copy=True, form=form, on_error="warn")
-    assert list(report.refused) == ["bad"]
+    assert list(report.skipped) == ["bad"]
     assert list(vz.open(target)) == ["good"]
     assert vz.open(target)["good"][...].tolist() == [0, 1, 2, 3]

@@ -19,7 +19,7 @@ import virtualzarr as vz
 from virtualzarr.errors import (
     AccessError,
     MismatchError,
-    RefusedWarning,
+    SkippedVariableWarning,
     SourceChangedError,
     SourceError,
     SourceNotFoundError,
@@ -109,9 +109,9 @@ def test_external_links(bucket, options, put):
     url = put(f"{bucket}/folder/a.h5", hdf5(far=link, out=out))
     put(f"{bucket}/folder/parts/b.h5", hdf5())
     put(f"{bucket}/secret.h5", hdf5())
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = vz.virtualize(url, storage_options=options, on_error="warn")
-    assert group.refused.keys() == {"out"}
+    assert group.skipped.keys() == {"out"}
     assert np.array_equal(group["far"][...], air(1))
     with pytest.raises(AccessError):
         vz.virtualize(url, storage_options=options)

@@ -17,7 +17,7 @@ from virtualzarr.metadata.create import plain_json
 
 
 def describe(node: Array | Group) -> str:
-    """Return the tree of a group with each array's chunks and codecs, and what was refused.
+    """Return the tree of a group with each array's chunks and codecs, and what was skipped.
 
     Examples
     --------
@@ -39,11 +39,11 @@ def describe(node: Array | Group) -> str:
         f"{count(len(arrays), 'array')}, {count(groups, 'group')}, {count(chunks, 'chunk')}, "
         f"{count(nbytes, 'byte')}"
     )
-    return "\n".join([*lines, *_refused(node)])
+    return "\n".join([*lines, *_skipped(node)])
 
 
 def tree(node: Array | Group, level: int | None = None) -> str:
-    """Return the names, shapes and data types in a group, and what was refused.
+    """Return the names, shapes and data types in a group, and what was skipped.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def tree(node: Array | Group, level: int | None = None) -> str:
     """
     if isinstance(node, Array):
         return f"/{node.path} {node.shape} {node.dtype}"
-    return "\n".join([node.tree(level), *_refused(node)])
+    return "\n".join([node.tree(level), *_skipped(node)])
 
 
 def as_json(node: Array | Group, level: int | None = None) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def as_json(node: Array | Group, level: int | None = None) -> dict[str, Any]:
     Examples
     --------
     >>> as_json(Group({"title": "weather"}))
-    {'node': 'group', 'attributes': {'title': 'weather'}, 'members': {}, 'refused': {}}
+    {'node': 'group', 'attributes': {'title': 'weather'}, 'members': {}, 'skipped': {}}
     """
     if isinstance(node, Array):
         return {
@@ -80,13 +80,13 @@ def as_json(node: Array | Group, level: int | None = None) -> dict[str, Any]:
     if level is None or level > 0:
         deeper = None if level is None else level - 1
         found["members"] = {name: as_json(node[name], deeper) for name in node}
-    return {**found, "refused": dict(node.refused)}
+    return {**found, "skipped": dict(node.skipped)}
 
 
-def _refused(group: Group) -> Iterator[str]:
-    if group.refused:
-        yield from ("", f"{len(group.refused)} refused:")
-        yield from (f"  {path}: {reason}" for path, reason in group.refused.items())
+def _skipped(group: Group) -> Iterator[str]:
+    if group.skipped:
+        yield from ("", f"{len(group.skipped)} skipped:")
+        yield from (f"  {path}: {reason}" for path, reason in group.skipped.items())
 
 
 def _stored(array: Array) -> str:

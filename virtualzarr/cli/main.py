@@ -167,7 +167,7 @@ def _opened(options: argparse.Namespace) -> Any:
     from virtualzarr.ingest.open_target import open
 
     with warnings.catch_warnings():
-        # What is refused is in the group.
+        # What is skipped is in the group.
         warnings.simplefilter("ignore")
         return open(
             options.path, options.node, format=options.format, on_error="warn",

@@ -16,7 +16,7 @@ from virtualzarr.combine.harmonize import with_units_of_bounds
 from virtualzarr.combine.missing import absent_node, lengths_of
 from virtualzarr.combine.options import Options
 from virtualzarr.combine.values import check_equal, check_order, differing_values
-from virtualzarr.errors import RefusedWarning, VirtualZarrError
+from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata.dimension_names import joined_names
 from virtualzarr.metadata.ome_axes import joined_attributes
@@ -54,11 +54,11 @@ def join_groups(
     problems: Problems,
     options: Options,
     path: str = "",
-    refused: Mapping[str, str] | None = None,
+    skipped: Mapping[str, str] | None = None,
 ) -> Group:
     """Join the variables of groups, and those of the groups in them.
 
-    A variable that is refused in any input is refused in the result.
+    A variable that is skipped in any input is skipped in the result.
 
     Parameters
     ----------
@@ -69,20 +69,20 @@ def join_groups(
     options : Options
     path : str
         Of the groups, for messages.
-    refused : mapping, optional
-        What groups above refused below this one, by path from here.
+    skipped : mapping, optional
+        What groups above skipped below this one, by path from here.
     """
     members: dict[str, Array | Group] = {}
-    refused = {**(refused or {}), **_all_refused(groups, problems)}
+    skipped = {**(skipped or {}), **_all_skipped(groups, problems)}
     names = [dict.fromkeys(group) for group in groups]
     for name in dict.fromkeys(name for own in names for name in own):
         place = f"{path}/{name}" if path else name
-        if name in refused:
+        if name in skipped:
             continue
         owners = [i for i, own in enumerate(names) if name in own]
         lacking = next((i for i, own in enumerate(names) if name not in own), None)
         if lacking is not None and options.missing == "drop":
-            refused[name] = f"it is not in {problems.labels[lacking]}"
+            skipped[name] = f"it is not in {problems.labels[lacking]}"
             continue
         if lacking is not None and options.missing == "raise":
             problems.add(place, lacking, f"it is not in {problems.labels[lacking]}")
@@ -93,12 +93,12 @@ def join_groups(
         if lacking is not None and join.changes(nodes[owners[0]]):
             nodes = _with_absent(nodes, groups)
         mine = problems.of(list(nodes)) if len(nodes) < len(groups) else problems
-        below = _below(refused, name)
+        below = _below(skipped, name)
         joined = _join_nodes(list(nodes.values()), join, mine, options, place, below)
         if joined is not None:
             members[name] = joined
     attributes = combined_attributes([group.attrs for group in groups], options.combine_attrs)
-    joined_group = Group(attributes, members, groups[0].path, refused)
+    joined_group = Group(attributes, members, groups[0].path, skipped)
     return _describe_images(joined_group, join, path)
 
 
@@ -110,7 +110,7 @@ def _describe_images(group: Group, join: Join, path: str) -> Group:
     attributes, left_out = joined_attributes(group.attrs, dims, join.dim, join.axis)
     for why in left_out:
         message = f"{path or '/'}: the attribute {why}; it was left out"
-        warnings.warn(message, RefusedWarning, stacklevel=2)
+        warnings.warn(message, SkippedVariableWarning, stacklevel=2)
     return group.replace(attributes)
 
 
@@ -128,11 +128,11 @@ def _with_absent(
     return made
 
 
-def _below(refused: Mapping[str, str], name: str) -> dict[str, str]:
+def _below(skipped: Mapping[str, str], name: str) -> dict[str, str]:
     """Return what is below a member, by path from there."""
     start = f"{name}/"
     return {
-        path.removeprefix(start): why for path, why in refused.items() if path.startswith(start)
+        path.removeprefix(start): why for path, why in skipped.items() if path.startswith(start)
     }
 
 
@@ -142,7 +142,7 @@ def _join_nodes(
     problems: Problems,
     options: Options,
     place: str,
-    refused: Mapping[str, str],
+    skipped: Mapping[str, str],
 ) -> Array | Group | None:
     arrays = [node for node in nodes if isinstance(node, Array)]
     inner = [node for node in nodes if isinstance(node, Group)]
@@ -151,21 +151,21 @@ def _join_nodes(
         problems.differ(place, odd, 0, "kind", *(type(nodes[i]).__name__ for i in (odd, 0)))
         return None
     if inner:
-        return join_groups(inner, join, problems, options, place, refused)
+        return join_groups(inner, join, problems, options, place, skipped)
     try:
         return join(arrays, place, problems)
     except VirtualZarrError as error:
         raise error.at(variable=place) from error.__cause__
 
 
-def _all_refused(groups: Sequence[Group], problems: Problems) -> dict[str, str]:
-    """Return what any of the groups refused, with the first reason and whose it is."""
-    refused: dict[str, str] = {}
+def _all_skipped(groups: Sequence[Group], problems: Problems) -> dict[str, str]:
+    """Return what any of the groups skipped, with the first reason and whose it is."""
+    skipped: dict[str, str] = {}
     for i, group in enumerate(groups):
-        for path, reason in group.refused.items():
-            if path not in refused:
-                refused[path] = f"{reason} (in {problems.labels[i]})"
-    return refused
+        for path, reason in group.skipped.items():
+            if path not in skipped:
+                skipped[path] = f"{reason} (in {problems.labels[i]})"
+    return skipped
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,9 @@ def merge_labelled(
             members[name] = merge_labelled(inner, mine, options, place)
         elif (array := same_everywhere(arrays, mine, place, options)) is not None:
             members[name] = array
-    refused = {where: why for group in groups for where, why in group.refused.items()}
+    skipped = {where: why for group in groups for where, why in group.skipped.items()}
     attributes = combined_attributes([group.attrs for group in groups], options.combine_attrs)
-    merged = Group(attributes, members, groups[0].path, refused)
+    merged = Group(attributes, members, groups[0].path, skipped)
     if not problems.found:
         lengths_of(merged)
     return merged

@@ -21,9 +21,9 @@ def renamed(group: Group, names: Mapping[str, str], path: str = "") -> Group:
         else:
             members[new] = _renamed_array(node, names).with_path(f"{path}/{new}".lstrip("/"))
     attributes = _rewritten(group.attrs, names)
-    refused = {"/".join(names.get(part, part) for part in where.split("/")): why
-               for where, why in group.refused.items()}  # fmt: skip
-    return Group(attributes, members, group.path, refused)
+    skipped = {"/".join(names.get(part, part) for part in where.split("/")): why
+               for where, why in group.skipped.items()}  # fmt: skip
+    return Group(attributes, members, group.path, skipped)
 
 
 def _renamed_array(array: Array, names: Mapping[str, str]) -> Array:

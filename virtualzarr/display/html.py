@@ -78,7 +78,7 @@ def _size(nbytes: int) -> str:
 
 
 def group_html(group: Group) -> str:
-    """Return a table of the members of a group, and of what was refused.
+    """Return a table of the members of a group, and of what was skipped.
 
     Examples
     --------
@@ -103,9 +103,9 @@ def group_html(group: Group) -> str:
         if not left and next(rows_of_members, None) is not None:
             more = "<p>and more in the last group</p>"
         text += f"<table><tr>{heads}</tr>{''.join(map(_row, shown))}</table>{more}"
-    if group.refused:
-        refused = list(group.refused.items())
-        text += _details(f"{len(refused):,} refused", refused)
+    if group.skipped:
+        skipped = list(group.skipped.items())
+        text += _details(f"{len(skipped):,} skipped", skipped)
     return f"<div>{text}</div>"
 
 

@@ -41,7 +41,7 @@ def info(group: Group) -> str:
         "Groups": len(nodes) - len(arrays),
         "Chunks": sum(array.nchunks for array in arrays),
         "Bytes": f"{sum(array.nbytes for array in arrays):,}",
-        "Refused": len(group.refused),
+        "Skipped": len(group.skipped),
     }
     if group.ignored_keys:
         plural = "" if group.ignored_keys == 1 else "s"
@@ -56,5 +56,5 @@ def representation(group: Group) -> str:
     except VirtualZarrError:
         members = "members unknown"
     name = f" {group.path}" if group.path else ""
-    refused = f", {len(group.refused)} refused" if group.refused else ""
-    return f"<Group{name}: {members}{refused}>"
+    skipped = f", {len(group.skipped)} skipped" if group.skipped else ""
+    return f"<Group{name}: {members}{skipped}>"

@@ -53,7 +53,7 @@ def scan(
         members: dict[str, Array | Group] = {}
         with refusals.of(NAME):
             members[NAME] = _array(HeaderReader(source), source, NAME)
-        return Group({}, members, refused=refusals.reasons)
+        return Group({}, members, skipped=refusals.reasons)
     except VirtualZarrError as error:
         raise error.at(file=source.uri) from error.__cause__
 
@@ -120,7 +120,7 @@ def _archive(source: Source, refusals: Refusals) -> Group:
                 # Nothing else is ever read of it.
                 open_source(source).read(begins[name], begins[name] + 1)
             sound[name] = array
-    return Group({}, sound, refused=refusals.reasons)
+    return Group({}, sound, skipped=refusals.reasons)
 
 
 def _check_entry(entry: zipfile.ZipInfo, name: str) -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from virtualzarr.errors import RefusedWarning, VirtualZarrError
+from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
 from virtualzarr.manifest import Source
 
 
@@ -22,7 +22,7 @@ class Refusals:
     Attributes
     ----------
     reasons : dict
-        What was refused, and why, for the group's `refused`.
+        What was skipped, and why, for the group's `skipped`.
     """
 
     def __init__(self, source: Source, on_error: str) -> None:
@@ -40,4 +40,6 @@ class Refusals:
             if self.on_error == "raise":
                 raise
             self.reasons[name] = error.message
-            warnings.warn(f"could not be virtualized: {error}", RefusedWarning, stacklevel=4)
+            warnings.warn(
+                f"could not be virtualized: {error}", SkippedVariableWarning, stacklevel=4
+            )

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
-from virtualzarr.errors import RefusedWarning, UnsupportedError
+from virtualzarr.errors import SkippedVariableWarning, UnsupportedError
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ENTRY_POINTS = "virtualzarr.formats"
@@ -197,7 +197,7 @@ def plugins() -> dict[str, Format]:
 
     Warns
     -----
-    RefusedWarning
+    SkippedVariableWarning
         A package cannot be imported: its formats are not known.
     """
     from importlib.metadata import entry_points
@@ -208,7 +208,7 @@ def plugins() -> dict[str, Format]:
             loaded = entry.load()
         except Exception as error:  # of a package that concerns few files
             why = f"the format {entry.name!r} cannot be loaded from {entry.value}: {error!r}"
-            warnings.warn(why, RefusedWarning, stacklevel=2)
+            warnings.warn(why, SkippedVariableWarning, stacklevel=2)
             continue
         if not isinstance(loaded, Format):
             extensions = tuple(getattr(loaded, "extensions", ()))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.array import Array
-from virtualzarr.errors import RefusedWarning, VirtualZarrError
+from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.nodes.documents import MARKERS
@@ -37,16 +37,16 @@ def scan(
 def _what_works(group: Group) -> Group:
     """Return a group without the nodes that cannot be opened, which are warned about."""
     members: dict[str, Array | Group] = {}
-    refused: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     for name in group:
         try:
             node = group[name]
         except VirtualZarrError as error:
-            warnings.warn(f"{group.path}/{name}: {error}", RefusedWarning, stacklevel=3)
-            refused[name] = str(error)
+            warnings.warn(f"{group.path}/{name}: {error}", SkippedVariableWarning, stacklevel=3)
+            skipped[name] = str(error)
             continue
         if isinstance(node, Group):
             node = _what_works(node)
-            refused |= {f"{name}/{path}": why for path, why in node.refused.items()}
+            skipped |= {f"{name}/{path}": why for path, why in node.skipped.items()}
         members[name] = node
-    return Group(group.attributes, members, group.path, refused)
+    return Group(group.attributes, members, group.path, skipped)

@@ -47,7 +47,7 @@ class Group(Mapping[str, "Array | Group"]):
         May be lazy: nodes are asked for when they are used.
     path : str
         Name within the hierarchy.
-    refused : mapping of str to str
+    skipped : mapping of str to str
         Variables that could not be virtualized, by path, and why.
 
     Attributes
@@ -67,11 +67,11 @@ class Group(Mapping[str, "Array | Group"]):
         attributes: Mapping[str, Any] | None = None,
         members: Mapping[str, Array | Group] | None = None,
         path: str = "",
-        refused: Mapping[str, str] | None = None,
+        skipped: Mapping[str, str] | None = None,
     ) -> None:
         self.attributes = dict(attributes or {})
         self.path = path
-        self.refused = dict(refused or {})
+        self.skipped = dict(skipped or {})
         self.ignored_keys = 0
         self.caching: Caching | None = None  # what the arrays in it are read with
         self._members = {} if members is None else members
@@ -156,7 +156,7 @@ class Group(Mapping[str, "Array | Group"]):
         return list(self)
 
     def _not_found(self, path: str) -> NodeNotFoundError:
-        reason = self.refused.get(path.strip("/"))
+        reason = self.skipped.get(path.strip("/"))
         if reason:
             return NodeNotFoundError(f"{path!r} could not be virtualized: {reason}")
         try:
@@ -178,7 +178,7 @@ class Group(Mapping[str, "Array | Group"]):
         members: Mapping[str, Array | Group] | None = None,
         *,
         path: str | None = None,
-        refused: Mapping[str, str] | None = None,
+        skipped: Mapping[str, str] | None = None,
     ) -> Group:
         """Return a group with other parts; whatever is not given is that of this group.
 
@@ -191,7 +191,7 @@ class Group(Mapping[str, "Array | Group"]):
             self.attributes if attributes is None else attributes,
             self._members if members is None else members,
             self.path if path is None else path,
-            self.refused if refused is None else refused,
+            self.skipped if skipped is None else skipped,
         )
         group.caching = self.caching
         group.ignored_keys = self.ignored_keys

@@ -124,15 +124,15 @@ class StoredMembers(Mapping[str, "Array | Group"]):
                 )
             except NodeNotFoundError:
                 return open_hierarchy(self.store, path, **how)
-        if name in everything.refused:
-            raise everything.refused[name].with_traceback(None)
+        if name in everything.skipped:
+            raise everything.skipped[name].with_traceback(None)
         metadata = everything.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
             return Array.stored(metadata, self.store, path, self.access)
         if metadata is None and name not in self._listed():
             raise KeyError(name)
         group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)
-        below = Consolidated(_below(everything.nodes, name), _below(everything.refused, name))
+        below = Consolidated(_below(everything.nodes, name), _below(everything.skipped, name))
         group = group.replace(consolidated=below)
         return group_of(group, self.store, path, self.access, self._use_consolidated)
 
@@ -141,7 +141,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         if self._names is None or getattr(self.store, "writable", False):
             everything = self.metadata.consolidated
             if everything is not None:
-                paths = [*everything.nodes, *everything.refused]
+                paths = [*everything.nodes, *everything.skipped]
                 self._names = sorted({path.split("/", 1)[0] for path in paths if path})
             else:
                 self._names = self._found()

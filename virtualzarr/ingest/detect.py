@@ -108,7 +108,7 @@ def scan(
         By default it is detected.
     on_error : {"raise", "warn"}
         What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
-        note it in the group's `refused`.
+        note it in the group's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
     allowed : str or iterable of str, optional

@@ -16,7 +16,7 @@ from typing import Any
 
 from virtualzarr.config import config
 from virtualzarr.errors import (
-    RefusedWarning,
+    SkippedVariableWarning,
     SourceNotFoundError,
     UnsupportedError,
     VirtualZarrError,
@@ -183,10 +183,10 @@ def _scan_some(
 
 
 def _refusals(file: str, group: Group | VirtualZarrError) -> Complaints:
-    refused = group.refused if isinstance(group, Group) else {}
+    skipped = group.skipped if isinstance(group, Group) else {}
     return [
-        (f"could not be virtualized: {why} [file {file}, variable {path}]", RefusedWarning)
-        for path, why in refused.items()
+        (f"could not be virtualized: {why} [file {file}, variable {path}]", SkippedVariableWarning)
+        for path, why in skipped.items()
     ]
 
 

@@ -16,7 +16,7 @@ from virtualzarr.combine.by_coords import combine_labelled
 from virtualzarr.combine.coordinates import Coordinate, coordinate_array, values_of
 from virtualzarr.combine.error_report import Labels, Problems
 from virtualzarr.combine.options import CombineOptions, Options
-from virtualzarr.errors import MismatchError, RefusedWarning, VirtualZarrError
+from virtualzarr.errors import MismatchError, SkippedVariableWarning, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_each
 from virtualzarr.keywords import strict_keywords
@@ -77,7 +77,7 @@ def virtualize(
         What the files are; by default it is detected.
     on_error : {"raise", "warn"}
         What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
-        note it in the group's `refused`.
+        note it in the group's `skipped`.
     bad_files : {"raise", "skip", "fill"}
         What to do about a file that is not there or cannot be read: raise; warn, and leave it out;
         warn, and put missing values in its place, as many as the file before it has (or the first
@@ -180,7 +180,7 @@ def _readable(scanned: Iterable[Group | VirtualZarrError], bad_files: str) -> li
         if bad_files == "raise":
             raise group
         what = "left out" if bad_files == "skip" else "filled with missing values"
-        warnings.warn(f"a file is {what}: {group}", RefusedWarning, stacklevel=3)
+        warnings.warn(f"a file is {what}: {group}", SkippedVariableWarning, stacklevel=3)
         groups.append(None if bad_files == "skip" else _Lost())
     if all(group is None or isinstance(group, _Lost) for group in groups):
         raise MismatchError("no file could be read")
@@ -314,5 +314,5 @@ def _without(group: Group, paths: frozenset[str], start: str = "") -> Group:
         if path not in paths:
             node = group[name]
             members[name] = _without(node, paths, f"{path}/") if isinstance(node, Group) else node
-    refused = {path: why for path, why in group.refused.items() if f"{start}{path}" not in paths}
-    return group.replace(members=members, refused=refused)
+    skipped = {path: why for path, why in group.skipped.items() if f"{start}{path}" not in paths}
+    return group.replace(members=members, skipped=skipped)

@@ -16,7 +16,7 @@ from xarray.backends.store import StoreBackendEntrypoint
 from xarray.core import indexing
 
 from virtualzarr.array import Array
-from virtualzarr.errors import RefusedWarning, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import SkippedVariableWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.integrations.xarray_encoding import encoding_of
 from virtualzarr.metadata import numpy_attributes, portable
@@ -43,7 +43,7 @@ class VirtualzarrBackend(BackendEntrypoint):
 
     The target is anything `virtualzarr.open` takes, or an `Array` or `Group` itself. Variables are
     lazy: chunks are read when values are used. Variables that could not be virtualized are named
-    in a `RefusedWarning`; ``on_error="raise"`` makes them an error instead.
+    in a `SkippedVariableWarning`; ``on_error="raise"`` makes them an error instead.
 
     Examples
     --------
@@ -295,7 +295,7 @@ class _GroupStore(AbstractDataStore):
             except VirtualZarrError as error:
                 if self.on_error != "warn":
                     raise
-                warnings.warn(f"{name} is left out: {error}", RefusedWarning, stacklevel=2)
+                warnings.warn(f"{name} is left out: {error}", SkippedVariableWarning, stacklevel=2)
                 continue
             if isinstance(node, Array):
                 yield name, node

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.config import config
-from virtualzarr.errors import MetadataError, RefusedWarning
+from virtualzarr.errors import MetadataError, SkippedVariableWarning
 
 
 class TypedFloat(float):
@@ -190,7 +190,7 @@ def json_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
 
     Warns
     -----
-    RefusedWarning
+    SkippedVariableWarning
         A value has no JSON form, or more elements than `config.limits.attribute_elements`, and was
         left out, or is text that is not UTF-8 and was read as
         Latin-1; the message names the attribute.
@@ -208,7 +208,7 @@ def json_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
         except _NoJson as error:
             warnings.warn(
                 f"the attribute {name!r} was left out: {error} {error.reason}",
-                RefusedWarning,
+                SkippedVariableWarning,
                 stacklevel=2,
             )
     return result
@@ -287,7 +287,7 @@ def _text(value: Any, what: str) -> str:
     except UnicodeDecodeError:
         warnings.warn(
             f"{what} is not UTF-8 text and was read as Latin-1: {raw[:40]!r}",
-            RefusedWarning,
+            SkippedVariableWarning,
             stacklevel=2,
         )
         return raw.decode("latin-1")

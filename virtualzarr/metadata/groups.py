@@ -44,7 +44,7 @@ def parse_consolidated_v2(document: Mapping[str, Any]) -> Consolidated:
     Raises
     ------
     MetadataError
-        The document itself is broken. Broken metadata of single nodes is in `refused`.
+        The document itself is broken. Broken metadata of single nodes is in `skipped`.
     """
     with member(".zmetadata"):
         document = as_object(document)
@@ -74,7 +74,7 @@ def parse_documents_v2(documents: Mapping[str, Any]) -> Consolidated:
         try:
             result.nodes[path] = _node_v2(parts)
         except VirtualZarrError as error:
-            result.refused[path] = error.at(variable=path or "/")
+            result.skipped[path] = error.at(variable=path or "/")
     return result
 
 
@@ -141,7 +141,7 @@ def parse_consolidated_v3(value: Mapping[str, Any]) -> Consolidated:
     Raises
     ------
     MetadataError
-        The member itself is broken. Broken metadata of single nodes is in `refused`.
+        The member itself is broken. Broken metadata of single nodes is in `skipped`.
     """
     value = as_object(value)
     if value.get("kind", "inline") != "inline":
@@ -154,21 +154,21 @@ def parse_consolidated_v3(value: Mapping[str, Any]) -> Consolidated:
         try:
             node = _node_v3(document)
         except VirtualZarrError as error:
-            result.refused[path] = error.at(variable=path)
+            result.skipped[path] = error.at(variable=path)
             continue
         if isinstance(node, GroupMetadata) and node.consolidated is not None:
             _take_inner(inner, path, node.consolidated)
             node = node.replace(consolidated=None)
         result.nodes[path] = node
-    outer = {*result.nodes, *result.refused}
+    outer = {*result.nodes, *result.skipped}
     nodes = {path: node for path, node in inner.nodes.items() if path not in outer}
-    refused = {path: error for path, error in inner.refused.items() if path not in outer}
-    return Consolidated(result.nodes | nodes, result.refused | refused)
+    skipped = {path: error for path, error in inner.skipped.items() if path not in outer}
+    return Consolidated(result.nodes | nodes, result.skipped | skipped)
 
 
 def _take_inner(inner: Consolidated, path: str, below: Consolidated) -> None:
     inner.nodes.update({f"{path}/{name}": node for name, node in below.nodes.items()})
-    inner.refused.update({f"{path}/{name}": error for name, error in below.refused.items()})
+    inner.skipped.update({f"{path}/{name}": error for name, error in below.skipped.items()})
 
 
 def _node_v3(document: Any) -> ArrayMetadata | GroupMetadata:
@@ -191,7 +191,7 @@ def consolidated_to_v3(consolidated: Consolidated) -> dict[str, Any]:
 
 
 def _check_whole(consolidated: Consolidated) -> None:
-    for path, error in consolidated.refused.items():
+    for path, error in consolidated.skipped.items():
         raise UnsupportedError(
             f"the consolidated metadata cannot be written again without {path!r}, whose metadata "
             f"could not be read ({error.message})"

@@ -170,13 +170,13 @@ class Consolidated:
     ----------
     nodes : dict
         Metadata by path relative to the group.
-    refused : dict
+    skipped : dict
         The error for each path whose metadata is broken or not supported: it concerns only those
         who ask for that node.
     """
 
     nodes: dict[str, ArrayMetadata | GroupMetadata] = field(default_factory=dict)
-    refused: dict[str, VirtualZarrError] = field(default_factory=dict)
+    skipped: dict[str, VirtualZarrError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

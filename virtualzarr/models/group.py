@@ -102,7 +102,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
         consolidated = self.metadata.consolidated
         if consolidated is None:
             return None  # type: ignore[return-value]
-        for error in consolidated.refused.values():
+        for error in consolidated.skipped.values():
             raise error
         array, group = self._types()
         nodes = {

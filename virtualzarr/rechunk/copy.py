@@ -51,7 +51,7 @@ class CopyReport:
     reads : dict of str to float
         Arrays whose chunks were decoded more than once for want of memory, by path, and how often
         each chunk was on average.
-    refused : dict of str to str
+    skipped : dict of str to str
         Variables that could not be read, by path, and why.
     notes : tuple of str
         What documents of the copy could not say to other readers as it was.
@@ -64,7 +64,7 @@ class CopyReport:
     nbytes_copied: int
     nbytes_decoded: int
     reads: Mapping[str, float]
-    refused: Mapping[str, str]
+    skipped: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class CopyReport:
         ]
         lines += [f"{path}: chunks were decoded {n:.1f} times each" for path, n in
                   self.reads.items()]  # fmt: skip
-        lines += [f"left out: {path}: {reason}" for path, reason in self.refused.items()]
+        lines += [f"left out: {path}: {reason}" for path, reason in self.skipped.items()]
         lines += [f"note: {note}" for note in self.notes]
         return "\n  ".join(lines)
 
@@ -226,7 +226,7 @@ def copy(
         len(works), len(nodes) - len(works), counts.copied, counts.repacked,
         counts.nbytes_copied, counts.nbytes_decoded,
         {below or "/": work.reads for below, work in works.items() if work.reads >= NOTABLE},
-        dict(getattr(root, "refused", {})),
+        dict(getattr(root, "skipped", {})),
         tuple(f"{below or '/'}: {note}" for below, plan in plans.items() for note in plan.notes),
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from virtualzarr.errors import (
     CodecError,
     MetadataError,
     PublishError,
-    RefusedWarning,
+    SkippedVariableWarning,
     UnsupportedError,
     VirtualZarrError,
 )
@@ -152,7 +152,7 @@ class Plan:
     zarr_format : int
     why_v3 : list of str
         Why it is not 2, if nobody asked for 3.
-    refused : dict of str to str
+    skipped : dict of str to str
         Arrays that are left out, and why.
     on_error : {"raise", "warn", "ignore"}
         What is done about them.
@@ -163,7 +163,7 @@ class Plan:
     order: list[str] = field(default_factory=list)
     zarr_format: int = 2
     why_v3: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     on_error: str = "raise"
 
     def leave_out(self, path: str, error: VirtualZarrError) -> None:
@@ -172,9 +172,9 @@ class Plan:
             raise error.at(variable=path or "/") from error.__cause__
         del self.arrays[path]
         self.order.remove(path)
-        self.refused[path] = error.message
+        self.skipped[path] = error.message
         if self.on_error == "warn":
-            warnings.warn(f"{path}: {error}; it was left out", RefusedWarning, stacklevel=5)
+            warnings.warn(f"{path}: {error}; it was left out", SkippedVariableWarning, stacklevel=5)
 
 
 def make_plan(
@@ -206,10 +206,10 @@ def make_plan(
         try:
             plan.arrays[path] = _array_plan(path, member, copy, form)
         except PublishError as error:
-            plan.refused[path] = error.message
+            plan.skipped[path] = error.message
     _settle_format(plan, zarr_format, copy, form)
     _spell_ome(plan)
-    _settle_refused(plan, on_error)
+    _settle_skipped(plan, on_error)
     return plan
 
 
@@ -308,7 +308,7 @@ def _settle_format(plan: Plan, wanted: int | None, copy: bool, form: Form) -> No
                 said, obstacles = _said_in(plan.arrays, 3, fill)
                 again, left = _said_in(_copies(plan, obstacles), 3, fill)
         said, obstacles = said | again, left
-    plan.refused |= {path: f"Zarr v{plan.zarr_format}: {why}" for path, why in obstacles.items()}
+    plan.skipped |= {path: f"Zarr v{plan.zarr_format}: {why}" for path, why in obstacles.items()}
     plan.arrays = {path: said[path] for path in plan.arrays if path in said}
 
 
@@ -370,23 +370,25 @@ def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
     return replace(plan, metadata=metadata, odd=odd, reasons=reasons)
 
 
-def _settle_refused(plan: Plan, on_error: str) -> None:
-    if not plan.refused:
+def _settle_skipped(plan: Plan, on_error: str) -> None:
+    if not plan.skipped:
         return
     if on_error == "raise":
         by_reason: dict[str, list[str]] = {}
-        for path, reason in list(plan.refused.items())[:_SHOWN]:
+        for path, reason in list(plan.skipped.items())[:_SHOWN]:
             by_reason.setdefault(reason, []).append(path or "/")
         lines = [f"{', '.join(paths)}: {reason}" for reason, paths in by_reason.items()]
-        count = len(plan.refused)
+        count = len(plan.skipped)
         more = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
         raise PublishError(
             f"{many(count, 'array')} cannot be published: {'; '.join(lines)}{more}",
-            variable=next(iter(plan.refused)) or "/",
+            variable=next(iter(plan.skipped)) or "/",
         )
-    for path, reason in plan.refused.items() if on_error == "warn" else ():
-        warnings.warn(f"{path or '/'}: {reason}; it was left out", RefusedWarning, stacklevel=4)
-    plan.order = [path for path in plan.order if path not in plan.refused]
+    for path, reason in plan.skipped.items() if on_error == "warn" else ():
+        warnings.warn(
+            f"{path or '/'}: {reason}; it was left out", SkippedVariableWarning, stacklevel=4
+        )
+    plan.order = [path for path in plan.order if path not in plan.skipped]
 
 
 def _filled(plan: ArrayPlan, form: Form, copy: bool) -> ArrayPlan:

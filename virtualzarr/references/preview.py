@@ -76,7 +76,7 @@ class Preview:
     form : str
     zarr_format : int
     lines : tuple of Line
-    refused : dict of str to str
+    skipped : dict of str to str
         Variables that cannot be published at all, and why.
     """
 
@@ -84,7 +84,7 @@ class Preview:
     form: str
     zarr_format: int
     lines: tuple[Line, ...]
-    refused: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def copied(self) -> int:
@@ -118,7 +118,7 @@ a larger block
         for (name, *numbers), why in zip(texts, whys, strict=True):
             cells = (text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True))
             out.append("  ".join([name.ljust(widths[0]), *cells, why]).rstrip())
-        out += [f"cannot be published: {path or '/'}: {why}" for path, why in self.refused.items()]
+        out += [f"cannot be published: {path or '/'}: {why}" for path, why in self.skipped.items()]
         return "\n".join(out)
 
 
@@ -138,4 +138,4 @@ def planned(node: Group | Array, uri: str, form: Form, zarr_format: int | None) 
         return Preview(uri, form.name, 3, tuple(map(Line.of, plans)))
     plan = make_plan(node, copy=True, zarr_format=zarr_format, on_error="ignore", form=form)
     lines = tuple(Line.of(array) for array in plan.arrays.values())
-    return Preview(uri, form.name, plan.zarr_format, lines, plan.refused)
+    return Preview(uri, form.name, plan.zarr_format, lines, plan.skipped)

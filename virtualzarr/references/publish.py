@@ -88,7 +88,7 @@ def publish(
         said in it exactly; else 3. Parquet is always 2, Icechunk always 3.
     on_error : {"raise", "warn"}
         What to do about arrays that others would not read right: raise, or warn, leave them out
-        and note them in the report's `refused`.
+        and note them in the report's `skipped`.
     storage_options : mapping, optional
         How fsspec opens `path`; or arguments of Icechunk's storage.
     progress : bool, optional
@@ -266,7 +266,7 @@ def write(
         copied_bytes=copied_bytes,
         copied_to=copied_to,
         nbytes=nbytes,
-        refused=plan.refused,
+        skipped=plan.skipped,
         notes=tuple(notes),
     )
 

@@ -31,7 +31,7 @@ class PublishReport:
         The file they are in.
     nbytes : int
         Size of the reference file.
-    refused : dict of str to str
+    skipped : dict of str to str
         Arrays that were left out, by path, and why.
     notes : tuple of str
         What those who open it need to know.
@@ -48,7 +48,7 @@ class PublishReport:
     copied_bytes: int
     copied_to: str | None
     nbytes: int
-    refused: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -79,7 +79,7 @@ class PublishReport:
                 f"{self.copied_share:.2%} of all chunks, to {self.copied_to}"
             )
         lines += [f"v3 because: {reason}" for reason in self.why_v3]
-        lines += [f"left out: {path}: {reason}" for path, reason in self.refused.items()]
+        lines += [f"left out: {path}: {reason}" for path, reason in self.skipped.items()]
         lines += [f"note: {note}" for note in self.notes]
         head = f"{self.path}: {self.nbytes:,} bytes, Zarr v{self.zarr_format}"
         return "\n  ".join([head, *lines])

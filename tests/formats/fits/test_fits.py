@@ -15,7 +15,7 @@ from tests.fidelity.fits import check
 from tests.fidelity.runner import report, run
 from tests.formats.damage import flip_everywhere, truncate_everywhere
 from tests.realdata import real_files
-from virtualzarr.errors import RefusedWarning, SourceError, UnsupportedError
+from virtualzarr.errors import SkippedVariableWarning, SourceError, UnsupportedError
 from virtualzarr.formats.fits import scan
 
 fits = pytest.importorskip("astropy.io.fits")
@@ -132,9 +132,9 @@ def test_what_is_refused_by_name(tmp_path):
     fits.HDUList([fits.PrimaryHDU(), packed, good]).writeto(path)
     with pytest.raises(UnsupportedError, match="compressed FITS tables"):
         scan(path)
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = scan(path, on_error="warn")
-    assert "compressed FITS tables" in group.refused["C/data"]
+    assert "compressed FITS tables" in group.skipped["C/data"]
     assert np.array_equal(group["G/data"][...], good.data)
 
 

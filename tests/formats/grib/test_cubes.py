@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from tests.formats.grib.helpers import eccodes, outcomes, small
-from virtualzarr.errors import PublishError, RefusedWarning, SourceError
+from virtualzarr.errors import PublishError, SkippedVariableWarning, SourceError
 from virtualzarr.formats.grib import products as products_module
 
 
@@ -123,10 +123,10 @@ def test_the_same_field_twice_is_refused_by_name(tmp_path):
     size = len(small(1))
     with pytest.raises(SourceError, match=f"bytes {size} and {2 * size} are of the same field"):
         vz.open(path)
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = vz.open(path, on_error="warn")
     assert names(group) == ["u"]
-    assert list(group.refused) == ["isobaricInhPa/t"]
+    assert list(group.skipped) == ["isobaricInhPa/t"]
 
 
 def test_a_message_twice_counts_once(tmp_path):

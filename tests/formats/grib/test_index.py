@@ -66,7 +66,7 @@ def test_one_damaged_message_is_left_out(tmp_path):
     with pytest.warns(UserWarning, match="does not end with 7777"):
         group = scan(path, on_error="warn")
     assert group["t"][:, 0, 0].tolist() == [0, 2]
-    assert list(group.refused) == [f"message at byte {len(good[0])}"]
+    assert list(group.skipped) == [f"message at byte {len(good[0])}"]
 
 
 @pytest.mark.parametrize("edition", [1, 2])

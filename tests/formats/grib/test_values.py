@@ -13,7 +13,7 @@ from tests.fidelity.runner import report, run
 from tests.formats.grib.helpers import eccodes, message, outcomes
 from tests.realdata import real_files
 from virtualzarr.codecs.grib import message as messages
-from virtualzarr.errors import RefusedWarning, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import SkippedVariableWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.grib import grids
 from virtualzarr.formats.grib.grids import regular_lines
 
@@ -258,7 +258,7 @@ def test_values_of_more_bits_than_ecCodes_unpacks_are_refused(tmp_path, edition)
     path.write_bytes(message(edition, bitsPerValue=63) + message(edition, level=500))
     with pytest.raises(UnsupportedError, match=r"63 bits.*a\.grib.*message at byte 0"):
         vz.open(path)
-    with pytest.warns(RefusedWarning, match="63 bits"):
+    with pytest.warns(SkippedVariableWarning, match="63 bits"):
         group = vz.open(path, on_error="warn")
     assert group["isobaricInhPa"][...] == 500
 

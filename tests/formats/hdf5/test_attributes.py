@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.formats.hdf5.helpers import assert_same, scan_all
-from virtualzarr.errors import RefusedWarning
+from virtualzarr.errors import SkippedVariableWarning
 from virtualzarr.formats.hdf5 import scan
 
 
@@ -49,7 +49,7 @@ def test_attributes_without_json_form_cost_only_themselves(tmp_path):
         made = file.create_dataset("x", data=[1, 2])
         made.attrs["region"] = made.regionref[0:1]
         made.attrs["fine"] = 1
-    with pytest.warns(RefusedWarning, match="'region' was left out.*variable x"):
+    with pytest.warns(SkippedVariableWarning, match="'region' was left out.*variable x"):
         group = scan(path)
     assert group["x"].attrs == {"fine": 1}
 
@@ -58,7 +58,7 @@ def test_latin1_text_is_read_with_a_warning(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.attrs["units"] = np.bytes_(b"\xb0C")
-    with pytest.warns(RefusedWarning, match="Latin-1"):
+    with pytest.warns(SkippedVariableWarning, match="Latin-1"):
         group = scan(path)
     assert group.attrs == {"units": "°C"}
 
@@ -118,7 +118,7 @@ def test_dimension_without_variable_is_no_variable(tmp_path):
     group = scan_all(path)
     assert list(group) == ["v"]
     assert group["v"].dims == ("x",)
-    assert group.refused == {}
+    assert group.skipped == {}
 
 
 def test_coordinates_of_two_dimensions(tmp_path):

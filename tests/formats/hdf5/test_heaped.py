@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from tests.formats.hdf5.helpers import low_level, scan_all
 from virtualzarr import config
 from virtualzarr.array import Array
-from virtualzarr.errors import RefusedWarning, SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import (
+    SkippedVariableWarning,
+    SourceError,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.formats.hdf5 import heaps, inlined, scan
 from virtualzarr.formats.hdf5.open_file import opened
 from virtualzarr.formats.hdf5.unsupported import FIRST
@@ -356,7 +361,7 @@ def test_what_goes_wrong_costs_one_dataset(path, http_server, monkeypatch):
 
     monkeypatch.setattr(inlined, "texts", broken)
     for place in (path, f"{http_server(path.parent)}/{path.name}"):
-        with pytest.warns(RefusedWarning, match="whatever h5py raises"):
+        with pytest.warns(SkippedVariableWarning, match="whatever h5py raises"):
             group = scan(place, on_error="warn")
         assert set(group) == {"good"}
 

@@ -13,7 +13,7 @@ from tests.formats.hdf5.helpers import low_level, objects_of, source_of
 from tests.fuzz.repair import repaired
 from tests.fuzz.target import limits
 from virtualzarr.array import Array
-from virtualzarr.errors import CodecError, RefusedWarning, SourceError, VirtualZarrError
+from virtualzarr.errors import CodecError, SkippedVariableWarning, SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import scan
 from virtualzarr.formats.hdf5.checksum import checksums
 from virtualzarr.formats.hdf5.header import SYMBOL_TABLE
@@ -187,13 +187,13 @@ def patched(path, old, new, fill, libver="earliest"):
     path.write_bytes(repaired(raw.replace(old, new)))
 
 
-def refused(path):
+def skipped(path):
     """Return what is refused of a file of which something else can be read."""
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = scan(path, on_error="warn")
     assert list(group) == ["y"]
     assert group["y"][...] == 1
-    return group.refused
+    return group.skipped
 
 
 @pytest.mark.parametrize("name", [b"\0", b"/", b"."])
@@ -204,7 +204,7 @@ def test_names_that_are_none(tmp_path, name):
         file["QQ/z"] = file["y"] = 1
 
     patched(path, b"QQ\0", name + b"\0\0", fill)
-    assert "cannot hold this name" in refused(path)[name.decode().strip("\0")]
+    assert "cannot hold this name" in skipped(path)[name.decode().strip("\0")]
 
 
 def test_a_name_of_which_nothing_is_shown(tmp_path):
@@ -224,7 +224,7 @@ def test_floats_that_numpy_has_not(tmp_path):
 
     layout = struct.pack("<HHBBBBI", 0, 32, 23, 8, 0, 23, 127)
     patched(path, layout, layout[:-4] + b"\xff\xff\xff\x7f", fill)
-    with pytest.warns(RefusedWarning, match="the attribute 'a' was left out"):
+    with pytest.warns(SkippedVariableWarning, match="the attribute 'a' was left out"):
         group = scan(path, on_error="warn")
     assert group["y"][...] == 1
 
@@ -255,7 +255,7 @@ def test_chunks_that_cannot_be_where_they_are_said_to_be(tmp_path, address):
     with h5py.File(path, "w", libver="v110") as file:
         fill(file)
     patched(path, b"\2" + places[0], b"\2" + struct.pack("<Q", address), fill, "v110")
-    assert "do not fit into the file" in refused(path)["x"]
+    assert "do not fit into the file" in skipped(path)["x"]
 
 
 def test_chunks_larger_than_anything(tmp_path):
@@ -267,7 +267,7 @@ def test_chunks_larger_than_anything(tmp_path):
 
     chunk = struct.pack("<3I", 3, 5, 8)
     patched(path, chunk, b"\xff" * 8 + chunk[8:], fill)
-    assert "chunks of shape" in refused(path)["x"]
+    assert "chunks of shape" in skipped(path)["x"]
     # A chunk of 16 GB can be, and be read where there is memory for it.
     patched(path, chunk, struct.pack("<3I", 1 << 31, 1, 8), fill)
     with limits(), pytest.raises(CodecError, match=r"no memory.*x, chunk 0.0"):
@@ -283,7 +283,7 @@ def test_an_index_for_one_chunk_of_a_dataset_of_several(tmp_path):
 
     chunk = struct.pack("<BBBB", 3, 5, 8, 1)
     patched(path, chunk, b"\2" + chunk[1:], fill, "latest")
-    assert "kind that this dataset cannot have" in refused(path)["x"]
+    assert "kind that this dataset cannot have" in skipped(path)["x"]
 
 
 @pytest.mark.parametrize("shape", [(6,), (40,), (300,), (9, 9)])
@@ -359,7 +359,7 @@ def test_what_many_objects_share_is_not_read_for_each(tmp_path, kind):
         warnings.simplefilter("ignore")
         group = scan(path, on_error="warn")
     assert 1 <= len(group) < 200
-    assert "lie in one another" in " ".join(group.refused.values())
+    assert "lie in one another" in " ".join(group.skipped.values())
 
 
 def test_empty_grids_that_are_too_many(tmp_path):
@@ -367,7 +367,10 @@ def test_empty_grids_that_are_too_many(tmp_path):
     with h5py.File(path, "w") as file:
         for k in range(12):
             file.create_dataset(f"x{k}", (1 << 21,), "u1", chunks=(1,))[5] = 1
-    with limits(nbytes=1 << 30), pytest.warns(RefusedWarning, match="too many and too large"):
+    with (
+        limits(nbytes=1 << 30),
+        pytest.warns(SkippedVariableWarning, match="too many and too large"),
+    ):
         group = scan(path, on_error="warn")
     assert len(group) == 8
     assert next(iter(group.values()))[:7].tolist() == [0, 0, 0, 0, 0, 1, 0]
@@ -380,7 +383,7 @@ def test_an_attribute_of_billions_of_empty_lists(tmp_path):
         space = h5py.h5s.create_simple((1 << 31, 0))
         h5py.h5a.create(file.id, b"a", h5py.h5t.STD_I32LE, space)
         h5py.h5a.create(file.id, b"b", h5py.h5t.STD_I32LE, h5py.h5s.create_simple((2, 0)))
-    with limits(), pytest.warns(RefusedWarning, match="too large for an attribute"):
+    with limits(), pytest.warns(SkippedVariableWarning, match="too large for an attribute"):
         assert scan(path, on_error="warn").attrs == {"b": [[], []]}
 
 
@@ -414,10 +417,10 @@ def test_datatypes_that_lie_outside_their_elements(tmp_path, odd):
         file.create_dataset("x", (3,), dtype)
 
     patched(path, old, new, attribute, "latest")
-    with pytest.warns(RefusedWarning, match="the attribute 'a' was left out: .*datatype"):
+    with pytest.warns(SkippedVariableWarning, match="the attribute 'a' was left out: .*datatype"):
         assert scan(path, on_error="warn")["y"][...] == 1
     patched(path, old, new, dataset, "latest")
-    assert "datatype" in refused(path)["x"]
+    assert "datatype" in skipped(path)["x"]
 
 
 @pytest.mark.parametrize(("wide", "reason"), [("<f8", "16 bytes"), ("<i2", "smaller itemsize")])
@@ -431,7 +434,7 @@ def test_members_that_would_overlap_in_memory(tmp_path, wide, reason):
         file["y"].attrs.create("a", np.zeros(1, pair))
 
     patched(path, FLOAT, FLOAT[:-4] + struct.pack("<I", 1036), fill)
-    with pytest.warns(RefusedWarning, match=f"the attribute 'a' was left out: .*{reason}"):
+    with pytest.warns(SkippedVariableWarning, match=f"the attribute 'a' was left out: .*{reason}"):
         assert scan(path, on_error="warn")["y"][...] == 1
 
 
@@ -449,7 +452,7 @@ def test_a_heap_of_mappings_where_the_library_would_never_end(tmp_path):
     assert struct.unpack_from("<H6xQ", raw, free) == (0, 4096 - (free - heap))
     raw[free + 8 : free + 16] = bytes(8)
     path.write_bytes(raw)
-    with pytest.warns(RefusedWarning, match="free space"):
+    with pytest.warns(SkippedVariableWarning, match="free space"):
         group = scan(path, on_error="warn")
     assert group["y"][...] == 1
-    assert "free space" in group.refused["v"]
+    assert "free space" in group.skipped["v"]

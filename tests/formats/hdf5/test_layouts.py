@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.formats.hdf5.helpers import assert_same, low_level, scan_all
-from virtualzarr.errors import RefusedWarning
+from virtualzarr.errors import SkippedVariableWarning
 from virtualzarr.formats.hdf5 import scan
 
 DATA = np.arange(42, dtype="<i4").reshape(6, 7)
@@ -161,7 +161,7 @@ def test_large_and_almost_empty_grid_is_refused(tmp_path):
         made = file.create_dataset("x", (1 << 20, 1 << 20), "i1", chunks=(1, 1 << 4))
         file.create_dataset("never", (1 << 20, 1 << 20), "i1", chunks=(1, 1 << 4))
         made[0, 0] = 1
-    with pytest.warns(RefusedWarning, match="only 1 of 68719476736 chunks"):
+    with pytest.warns(SkippedVariableWarning, match="only 1 of 68719476736 chunks"):
         group = scan(path, on_error="warn")
     assert group["never"][-1, -2:].tolist() == [0, 0]
     assert group["never"].manifest.nbytes < 1000

@@ -8,7 +8,12 @@ import pytest
 
 import virtualzarr
 from tests.formats.hdf5.helpers import assert_same, scan_all
-from virtualzarr.errors import NodeNotFoundError, RefusedWarning, SourceError, UnsupportedError
+from virtualzarr.errors import (
+    NodeNotFoundError,
+    SkippedVariableWarning,
+    SourceError,
+    UnsupportedError,
+)
 from virtualzarr.formats.hdf5 import linked_files as parts
 from virtualzarr.formats.hdf5 import scan, walk
 
@@ -50,18 +55,18 @@ def test_links_that_lead_nowhere_cost_only_themselves(path):
         file["hidden"] = h5py.SoftLink("/other/x")
         file["a/b/up"] = file["a"]
         file["self"] = file["/"]
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = scan(path, on_error="warn")
     assert_same(path, group)
-    assert group.refused.keys() == {
+    assert group.skipped.keys() == {
         "dangling", "into", "a/loop", "ping", "pong", "other", "hidden", "a/b/up", "self",
     }  # fmt: skip
-    assert "nothing at" in group.refused["dangling"]
-    assert "itself" in group.refused["ping"]
-    assert "elsewhere.h5" in group.refused["other"]
-    assert "elsewhere.h5" in group.refused["hidden"]
-    assert "leads back" in group.refused["a/b/up"]
-    assert group["a"].refused.keys() == {"loop", "b/up"}
+    assert "nothing at" in group.skipped["dangling"]
+    assert "itself" in group.skipped["ping"]
+    assert "elsewhere.h5" in group.skipped["other"]
+    assert "elsewhere.h5" in group.skipped["hidden"]
+    assert "leads back" in group.skipped["a/b/up"]
+    assert group["a"].skipped.keys() == {"loop", "b/up"}
     with pytest.raises(NodeNotFoundError, match="elsewhere"):
         group["other"]
 
@@ -133,7 +138,7 @@ def test_files_elsewhere_are_opened_once_and_side_by_side(path, http_server):
             file[f"v{k}"] = h5py.ExternalLink(f"{k % 3}.h5", "/x")
         file["none"] = h5py.ExternalLink("none.h5", "/x")
     url = http_server(path.parent)
-    with pytest.warns(RefusedWarning, match="not there"):
+    with pytest.warns(SkippedVariableWarning, match="not there"):
         group = scan(f"{url}/a.h5", on_error="warn")
     asked = [name for name in http_server.requests if name in ("/0.h5", "/1.h5", "/2.h5")]
     assert len(asked) <= 3 * 2
@@ -189,16 +194,16 @@ def test_external_links_that_lead_nowhere_cost_only_themselves(path, other, tmp_
         for name, (where, what, _) in links.items():
             file[name] = h5py.ExternalLink(where, what)
         file["b"] = h5py.ExternalLink("parts/b.h5", "/")
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = scan(path, on_error="warn")
-    assert group.refused.keys() == {*links, "b/up", "b/ping", "b/deep/self", "b/dangling"}
+    assert group.skipped.keys() == {*links, "b/up", "b/ping", "b/deep/self", "b/dangling"}
     for name, (_, _, reason) in links.items():
-        assert reason in group.refused[name]
-    assert "leads back" in group.refused["b/up"]
-    assert "leads back" in group.refused["b/deep/self"]
+        assert reason in group.skipped[name]
+    assert "leads back" in group.skipped["b/up"]
+    assert "leads back" in group.skipped["b/deep/self"]
     assert group["b/x"].shape == (2, 3)
     assert_same(path, group)
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = scan(path, on_error="warn", allowed=tmp_path.parent)
     assert group["outside"][...].tolist() == [1]
     with pytest.raises(UnsupportedError, match=r"nothing at 'none' \[file .*b\.h5, variable path"):
@@ -231,7 +236,7 @@ def test_exponentially_many_ways_through_other_files(path, monkeypatch):
         with h5py.File(path.parent / f"{k}.h5", "w") as file:
             for name in "abcd":
                 file[name] = h5py.ExternalLink(f"{(k + 1) % 12}.h5", "/")
-    with pytest.warns(RefusedWarning, match="links lead to known groups"):
+    with pytest.warns(SkippedVariableWarning, match="links lead to known groups"):
         scan(path.parent / "0.h5", on_error="warn")
 
 
@@ -244,9 +249,9 @@ def test_external_links_between_urls(path, other, http_server):
         file["b"] = h5py.ExternalLink("parts/b.h5", "/")
         file["gone"] = h5py.ExternalLink("parts/none.h5", "/")
     url = http_server(path.parent)
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = scan(f"{url}/a.h5", on_error="warn")
-    assert group.refused.keys() == {"gone", "b/out", "b/local"}
+    assert group.skipped.keys() == {"gone", "b/out", "b/local"}
     assert group["b/x"].manifest.sources[0].uri == f"{url}/parts/b.h5"
     assert_same(path, virtualzarr.Group({}, {"b": group["b"], "a": group["a"]}, ""))
 
@@ -281,7 +286,7 @@ def test_deep_nesting_ends(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.create_group("/".join("g" * 100))["x"] = 1
-    with pytest.warns(RefusedWarning, match="nested more than 64"):
+    with pytest.warns(SkippedVariableWarning, match="nested more than 64"):
         scan(path, on_error="warn")
 
 
@@ -293,7 +298,7 @@ def test_groups_reachable_in_exponentially_many_ways(tmp_path):
             inner = group.create_group("a")
             group["b"] = inner
             group = inner
-    with pytest.warns(RefusedWarning, match="links lead to known groups"):
+    with pytest.warns(SkippedVariableWarning, match="links lead to known groups"):
         scan(path, on_error="warn")
 
 

@@ -61,10 +61,10 @@ def test_a_truncated_variable_costs_only_itself(tmp_path):
     with pytest.warns(UserWarning, match="variable b"):
         group = scan(path, on_error="warn")
     assert list(group) == ["a"]
-    assert "truncated" in group.refused["b"]
+    assert "truncated" in group.skipped["b"]
 
 
-@pytest.mark.filterwarnings("ignore::virtualzarr.errors.RefusedWarning")
+@pytest.mark.filterwarnings("ignore::virtualzarr.errors.SkippedVariableWarning")
 def test_every_bit_flipped(whole):
     path, variables = whole
     raw = path.read_bytes()

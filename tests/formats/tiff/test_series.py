@@ -9,7 +9,12 @@ import tifffile
 
 from tests.formats.tiff.helpers import check_file, patch_tag, ramp, same
 from virtualzarr import Array, Group
-from virtualzarr.errors import RefusedWarning, SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import (
+    SkippedVariableWarning,
+    SourceError,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.formats.tiff import scan
 
 
@@ -277,10 +282,10 @@ def test_what_is_refused_is_left_out_with_a_warning(tmp_path):
         UnsupportedError, match=r"compression 34676 \(SGILOG\) \[file .*, variable 1"
     ):
         scan(path)
-    with pytest.warns(RefusedWarning, match="34676"):
+    with pytest.warns(SkippedVariableWarning, match="34676"):
         group = scan(path, on_error="warn")
     assert list(group) == ["0"]
-    assert group.refused == {"1": "TIFF compression 34676 (SGILOG)"}
+    assert group.skipped == {"1": "TIFF compression 34676 (SGILOG)"}
     assert isinstance(group["0"], Array)
 
 
@@ -291,11 +296,11 @@ def test_levels_are_refused_on_their_own(tmp_path):
         tiff.write(data, tile=(16, 16), compression="zlib", metadata=None)
         tiff.write(data[::2, ::2], tile=(16, 16), compression="lzw", subfiletype=1, metadata=None)
     patch_tag(path, 259, 32809, page=1)
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         group = scan(path, on_error="warn")
     assert isinstance(group["0"], Group)
     assert list(group["0"]) == ["0"]
-    assert list(group.refused) == ["0/1"]
+    assert list(group.skipped) == ["0/1"]
 
 
 def slide(sampling, columns, rows, seed):

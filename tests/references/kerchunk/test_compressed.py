@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 import virtualzarr as vz
-from virtualzarr.errors import AccessError, RefusedWarning, UnsupportedError
+from virtualzarr.errors import AccessError, SkippedVariableWarning, UnsupportedError
 from virtualzarr.ingest.detect import detect
 
 ARRAY = {"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "|u1", "compressor": None,
@@ -70,12 +70,15 @@ def test_nothing_left_is_an_error_that_names_each_array(tmp_path, http_server):
     document = refs(3, [str(tmp_path / "a.bin"), 0, 4])
     (tmp_path / "refs.json").write_text(json.dumps(document))
     url = http_server(tmp_path) + "/refs.json"
-    with pytest.warns(RefusedWarning) as warned, pytest.raises(AccessError, match="local file"):
+    with (
+        pytest.warns(SkippedVariableWarning) as warned,
+        pytest.raises(AccessError, match="local file"),
+    ):
         vz.open(url, on_error="warn")
     for k in range(3):
         assert any(f"variable x{k}, chunk x{k}/0]" in str(each.message) for each in warned)
     # What is left is worth having.
     document |= {"y/.zarray": json.dumps(ARRAY), "y/0": "abcd"}
     (tmp_path / "refs.json").write_text(json.dumps(document))
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         assert [*vz.open(url, on_error="warn")] == ["y"]

@@ -13,7 +13,7 @@ from tests.references.kerchunk.test_vectors import listed
 from virtualzarr.errors import (
     BadReferenceError,
     MetadataError,
-    RefusedWarning,
+    SkippedVariableWarning,
     SourceError,
     SourceNotFoundError,
     UnsupportedError,
@@ -144,10 +144,10 @@ def test_on_error_warn_leaves_out_what_is_wrong():
         "good/1": ["s3://b/f", 0, 1],
         "stray/0": ["s3://b/f", 0, 1],
     }
-    with pytest.warns(RefusedWarning) as warned:
+    with pytest.warns(SkippedVariableWarning) as warned:
         group = scan({"version": 1, "refs": refs}, on_error="warn")
     assert list(group) == ["good"]
-    assert set(group.refused) >= {"x", "bad", "odd"}
+    assert set(group.skipped) >= {"x", "bad", "odd"}
     assert len(warned) == 3
     assert group.ignored_keys == 1
     assert "Ignored    : 1 key," in group.info

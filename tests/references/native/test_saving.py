@@ -16,7 +16,7 @@ from grids import RegularGrid
 from tests.references.native.helpers import RAW, build, contiguous, plans
 from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.errors import NodeExistsError, PublishError, RefusedWarning
+from virtualzarr.errors import NodeExistsError, PublishError, SkippedVariableWarning
 from virtualzarr.manifest import Affine, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, TypedFloat, json_attributes, numpy_attributes
 from virtualzarr.references.native import columns
@@ -291,9 +291,9 @@ def test_what_v3_cannot_say_is_refused_by_name(tmp_path):
         save(group, tmp_path / "x")
     assert caught.value.variable == "odd"
     assert not (tmp_path / "x" / "zarr.json").exists()
-    with pytest.warns(RefusedWarning):
+    with pytest.warns(SkippedVariableWarning):
         report = save(group, tmp_path / "y", on_error="warn")
-    assert list(report.refused) == ["odd"]
+    assert list(report.skipped) == ["odd"]
     assert list(vz.open(tmp_path / "y")) == ["a"]
 
 

@@ -65,7 +65,7 @@ def scan(
     path_or_url : path or str
     on_error : {"raise", "warn"}
         What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
-        note it in the group's `refused`.
+        note it in the group's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
     allowed : str or iterable of str, optional
@@ -118,7 +118,7 @@ class _Scan:
         self._declare(self.root, "")
         members = self._members(self.root, "")
         attributes = json_attributes(attributes_of(self.root))
-        return Group(attributes, members, refused=self.refusals.reasons)
+        return Group(attributes, members, skipped=self.refusals.reasons)
 
     def _declare(self, group: Element, path: str) -> None:
         """Note the dimensions and enumerations of a group and of those in it."""

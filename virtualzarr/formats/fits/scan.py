@@ -61,7 +61,7 @@ def scan(
     path_or_url : path or str
     on_error : {"raise", "warn"}
         What to do about a part that cannot be virtualized: raise, or warn, leave its values out
-        and note it in the group's `refused`.
+        and note it in the group's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
 
@@ -111,7 +111,7 @@ class _Scan:
                 number += 1
                 continue
             break  # where the next one begins is not known
-        return Group(_attributes(cards), members, refused=self.refusals.reasons)
+        return Group(_attributes(cards), members, skipped=self.refusals.reasons)
 
     def _follows(self) -> bool:
         start = self.file.position

@@ -87,7 +87,7 @@ def find_variables(
     Returns
     -------
     variables : list of Variable
-    refused : dict
+    skipped : dict
         Names of variables that have fields which nothing tells apart, and where those are.
     """
     usable = np.flatnonzero((products.kind >= 0) & (grid >= 0))
@@ -99,7 +99,7 @@ def find_variables(
     # In the order in which they are in the file.
     groups = [usable[group.reshape(-1) == number] for number in np.argsort(first).tolist()]
     found: list[Variable] = []
-    refused: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     for members in groups:
         for label, numbers in _apart(products, members):
             variable = _variable(products, grid, numbers, label)
@@ -108,13 +108,13 @@ def find_variables(
                 found.append(variable)
                 continue
             place = f"{variable.level_type}/{variable.name}"
-            while place in refused:
+            while place in skipped:
                 place += "_"
             starts = " and ".join(str(int(fields.start[number])) for number in twins)
-            refused[place] = (
+            skipped[place] = (
                 f"the messages at bytes {starts} are of the same field: nothing tells them apart"
             )
-    return found, refused
+    return found, skipped
 
 
 def _name(kind: Kind) -> tuple[Any, ...]:

@@ -94,7 +94,7 @@ def scan(
     path_or_url : path or str
     on_error : {"raise", "warn"}
         What to do about a message that is damaged or not supported, and about fields that nothing
-        tells apart: raise, or warn, leave them out and note them in the group's `refused`.
+        tells apart: raise, or warn, leave them out and note them in the group's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
 
@@ -154,8 +154,8 @@ class _Scan:
         self.places = yield from read_places(fields)
         repeated = yield from find_repeats(self.products, self.places, grid)
         self.products.kind[repeated] = -1
-        variables, refused = find_variables(fields, self.products, grid)
-        for name, reason in refused.items():
+        variables, skipped = find_variables(fields, self.products, grid)
+        for name, reason in skipped.items():
             with self.refusals.of(name):
                 raise SourceError(reason)
         return variables
@@ -185,8 +185,8 @@ class _Scan:
             members.update(beside)
             members[variable.name] = Array.virtual(metadata, array.manifest, place)
         attributes = _origin(variables)
-        refused = {} if path else self.refusals.reasons
-        return Group(attributes, members, path, refused)
+        skipped = {} if path else self.refusals.reasons
+        return Group(attributes, members, path, skipped)
 
     def _coordinates(self, variable: Variable, grid: Grid, path: str) -> dict[str, Array]:
         """Return the coordinates of a variable, by name."""

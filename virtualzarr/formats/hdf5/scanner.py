@@ -15,7 +15,7 @@ from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.read.cache_policy import Caching
 from virtualzarr.errors import (
-    RefusedWarning,
+    SkippedVariableWarning,
     SourceError,
     UnsupportedError,
     VirtualZarrError,
@@ -57,7 +57,7 @@ def scan(
     path_or_url : path or str
     on_error : {"raise", "warn"}
         What to do about a link or a dataset that cannot be virtualized: raise, or warn, leave it
-        out and note it in the group's `refused`.
+        out and note it in the group's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
     allowed : str or iterable of str, optional
@@ -117,7 +117,7 @@ class _Scan:
     def __init__(self, file: OpenFile, on_error: str, access: Access) -> None:
         self.file = file
         self.on_error = on_error
-        self.refused: dict[str, str] = {}
+        self.skipped: dict[str, str] = {}
         self.growth = Growth()
         self.caching = Caching()
         self.alike: dict[Any, ArrayMetadata] = {}
@@ -137,14 +137,16 @@ class _Scan:
         error.at(file=file.source.uri, variable=path)
         if self.on_error == "raise":
             raise error
-        self.refused[path] = error.message
-        warnings.warn(f"could not be virtualized: {error}", RefusedWarning, stacklevel=2)
+        self.skipped[path] = error.message
+        warnings.warn(f"could not be virtualized: {error}", SkippedVariableWarning, stacklevel=2)
 
     def _attributes(self, part: Part, node: Node) -> Attributes:
         def complain(name: str, reason: str) -> None:
             place = f"file {part.file.source.uri}, variable {node.path or '/'}"
             what = f"the attribute {name!r} was" if name else "the attributes were"
-            warnings.warn(f"{what} left out: {reason} [{place}]", RefusedWarning, stacklevel=2)
+            warnings.warn(
+                f"{what} left out: {reason} [{place}]", SkippedVariableWarning, stacklevel=2
+            )
 
         def asked(name: str, reason: str) -> Any:
             return part.file.asked(node.path, node.target, f"attribute {name!r}: {reason}")
@@ -193,7 +195,7 @@ class _Scan:
         return contents
 
     def _dataset(self, part: Part, node: Node) -> _Variable | None:
-        """Read everything about a dataset; None when it is refused or only a dimension."""
+        """Read everything about a dataset; None when it is skipped or only a dimension."""
         try:
             attributes = self._attributes(part, node)
             if attributes.is_scale:
@@ -251,10 +253,10 @@ class _Scan:
             except VirtualZarrError as error:
                 self._refuse(self.file, member.node.path, error)
         below = f"{contents.path}/" if contents.path else ""
-        refused = {
-            path[len(below) :]: why for path, why in self.refused.items() if path.startswith(below)
+        skipped = {
+            path[len(below) :]: why for path, why in self.skipped.items() if path.startswith(below)
         }
-        return Group(contents.attributes, members, contents.path, refused)
+        return Group(contents.attributes, members, contents.path, skipped)
 
     def _metadata(self, values: Values, names: tuple[str, ...]) -> ArrayMetadata:
         """Return metadata without attributes; those of datasets that are alike are checked once."""

@@ -64,7 +64,7 @@ class _Scan:
                     raise SourceError("another variable has the same name")
                 members[variable.name] = self._array(variable)
         attributes = json_attributes(self.header.attributes)
-        return Group(attributes, members, refused=self.refusals.reasons)
+        return Group(attributes, members, skipped=self.refusals.reasons)
 
     def _has_records(self, variable: Variable) -> bool:
         numbers = variable.dimensions

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.errors import (
-    RefusedWarning,
+    SkippedVariableWarning,
     SourceError,
     VirtualZarrError,
 )
@@ -49,7 +49,7 @@ def scan(
     path_or_url : path or str
     on_error : {"raise", "warn"}
         What to do about a series that cannot be virtualized: raise, or warn, leave it out, and
-        note it in the group's `refused`.
+        note it in the group's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
 
@@ -67,9 +67,9 @@ def scan(
     source = Source.of_file(path_or_url, storage_options)
     with opened(source) as files:
         group = _Scan(files, on_error).group()
-    for path, reason in group.refused.items():
+    for path, reason in group.skipped.items():
         message = f"left out: {reason} [file {source.uri}, variable {path}]"
-        warnings.warn(RefusedWarning(message), stacklevel=2)
+        warnings.warn(SkippedVariableWarning(message), stacklevel=2)
     return group
 
 
@@ -84,7 +84,7 @@ class _Scan:
         self.tiff = files.tiff
         self.uri = files.uri
         self.on_error = on_error
-        self.refused: dict[str, str] = {}
+        self.skipped: dict[str, str] = {}
         self.files = files
         self.dimensions = Dimensions()
 
@@ -113,7 +113,7 @@ class _Scan:
         if len(described) == len(series):
             attributes |= _root_attributes(members, single)
         members |= coordinate_arrays(images, "")
-        return Group(attributes, members, refused=self.refused)
+        return Group(attributes, members, skipped=self.skipped)
 
     def pyramid(self, series: Any, path: str, described: ImageMetadata) -> Group:
         """Return the resolutions of a series as a group."""
@@ -140,7 +140,7 @@ class _Scan:
         Returns
         -------
         tuple or None
-            None if the series is refused.
+            None if the series is skipped.
         """
         try:
             with parsing(self.uri):
@@ -155,7 +155,7 @@ class _Scan:
             error.at(file=self.uri, variable=path)
             if self.on_error == "raise":
                 raise
-            self.refused[path] = error.message
+            self.skipped[path] = error.message
             return None
 
 

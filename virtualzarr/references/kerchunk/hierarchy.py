@@ -183,7 +183,7 @@ def _check_nesting(hierarchy: Hierarchy) -> None:
 
 
 def build_node(
-    hierarchy: Hierarchy, arrays: Mapping[str, Array], refused: dict[str, str]
+    hierarchy: Hierarchy, arrays: Mapping[str, Array], skipped: dict[str, str]
 ) -> Group | Array:
     """The nodes as a tree; groups without metadata of their own are made where needed."""
     if "" in arrays:
@@ -203,4 +203,4 @@ def build_node(
     for path, array in arrays.items():
         above, _, last = path.rpartition("/")
         folder(above)[last] = array
-    return Group(hierarchy.groups.get(""), members[""], refused=refused)
+    return Group(hierarchy.groups.get(""), members[""], skipped=skipped)

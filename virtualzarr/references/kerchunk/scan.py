@@ -12,7 +12,7 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.errors import (
     BadReferenceError,
-    RefusedWarning,
+    SkippedVariableWarning,
     SourceError,
     SourceNotFoundError,
     VirtualZarrError,
@@ -57,7 +57,7 @@ def scan(
         The file (plain, gzip or zstd), or the parsed document itself.
     on_error : {"raise", "warn"}
         What to do about an array with wrong metadata or references: raise, or warn, leave it out
-        and note it in the group's `refused`. If no array is left, that is an error.
+        and note it in the group's `skipped`. If no array is left, that is an error.
     storage_options : mapping, optional
         How fsspec opens URLs: of the file and, for the same protocol and host, of its sources.
     allowed : str or iterable of str, optional
@@ -148,7 +148,7 @@ class _Scan:
             raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
         self.uri = uri
         self.on_error = on_error
-        self.refused: dict[str, str] = {}
+        self.skipped: dict[str, str] = {}
         self.first_error: VirtualZarrError | None = None
         self.document = Document()
         self.access = Access(uri, allowed, storage_options)
@@ -158,7 +158,7 @@ class _Scan:
         """Read the metadata of references in Parquet; records are read when they are needed."""
         hierarchy = self._hierarchy({k: v for k, v in folder.metadata.items() if is_document(k)})
         arrays = {path: folder.array(path, metadata) for path, metadata in hierarchy.arrays.items()}
-        return Opened(build_node(hierarchy, arrays, self.refused), folder.relative, folder)
+        return Opened(build_node(hierarchy, arrays, self.skipped), folder.relative, folder)
 
     def of_document(self, data: bytes | Mapping[str, Any]) -> Opened:
         """Read metadata, then references, then build the group."""
@@ -184,7 +184,7 @@ class _Scan:
         self._add_objects(columns, {**objects, **strays}, hierarchy)
         self._add_generated(columns)
         arrays = self._arrays(columns, hierarchy)
-        node = build_node(hierarchy, arrays, self.refused)
+        node = build_node(hierarchy, arrays, self.skipped)
         if isinstance(node, Group):
             node.ignored_keys = columns.ignored
         return Opened(node, document.relative)
@@ -201,9 +201,11 @@ class _Scan:
         if self.on_error == "raise":
             raise error
         self.first_error = self.first_error or error
-        if path not in self.refused:
-            self.refused[path] = str(error)
-            warnings.warn(f"{path or '/'} was left out: {error}", RefusedWarning, stacklevel=5)
+        if path not in self.skipped:
+            self.skipped[path] = str(error)
+            warnings.warn(
+                f"{path or '/'} was left out: {error}", SkippedVariableWarning, stacklevel=5
+            )
 
     def _fetch(self, value: Any) -> bytes:
         """The bytes of metadata that are given as a reference."""

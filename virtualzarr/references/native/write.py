@@ -20,7 +20,7 @@ from virtualzarr.errors import (
     MismatchError,
     NodeExistsError,
     PublishError,
-    RefusedWarning,
+    SkippedVariableWarning,
     SourceChangedError,
     UnsupportedError,
     VirtualZarrError,
@@ -85,7 +85,7 @@ def save(
         Whether sources are named relative to the hierarchy, where there is a way from there.
     on_error : {"raise", "warn"}
         What to do about arrays that have no form in Zarr v3: raise, or warn, leave them out, and
-        note them in the report's `refused`.
+        note them in the report's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
 
@@ -141,7 +141,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> P
     """Write a hierarchy where there is none."""
     nodes = [("", node)] + (list(node.members(None)) if isinstance(node, Group) else [])
     documents: dict[str, bytes] = {}
-    refused: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     notes: list[str] = []
     counts: dict[str, Any] = {"arrays": 0, "groups": 0, "references": 0}
     for path, member in nodes:
@@ -160,8 +160,8 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> P
         except (PublishError, UnsupportedError) as error:
             if on_error == "raise" or not path:
                 raise PublishError(error.message, variable=path or "/") from error
-            warnings.warn(f"{path}: {error}; it was left out", RefusedWarning, stacklevel=2)
-            refused[path] = error.message
+            warnings.warn(f"{path}: {error}; it was left out", SkippedVariableWarning, stacklevel=2)
+            skipped[path] = error.message
     for path in sorted(documents, key=len, reverse=True):
         store.set(join(path, "zarr.json"), documents[path])
     if isinstance(node, Group):
@@ -169,7 +169,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> P
     nbytes = sum(size for _, size in store.list())
     return PublishReport(
         path=store.uri, zarr_format=3, why_v3=(), inlined=0, copied=0, copied_bytes=0,
-        copied_to=None, nbytes=nbytes, refused=refused, notes=tuple(notes), **counts,
+        copied_to=None, nbytes=nbytes, skipped=skipped, notes=tuple(notes), **counts,
     )  # fmt: skip
 
 
@@ -427,7 +427,7 @@ def _tails(node: Group | Array, found: Mapping[str, tuple[Array, int]], at: str 
     if isinstance(node, Array):
         return tail(*found[at]) if at in found else node
     members = {name: _tails(node[name], found, join(at, name)) for name in node}
-    return node.replace(members=members, refused={})
+    return node.replace(members=members, skipped={})
 
 
 def _fresh(
