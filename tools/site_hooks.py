@@ -33,8 +33,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Link names of public objects to their place in the reference, if they have one."""
-    return _CODE.sub(_linked, html)
+    """Link names of public objects to the reference, and hide where the samples really are."""
+    return _CODE.sub(_linked, html.replace(str(SAMPLES.absolute()), "/data"))
 
 
 def _linked(match: re.Match[str]) -> str:

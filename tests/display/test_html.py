@@ -90,6 +90,29 @@ class TestArrays:
                 assert box[0] <= x <= box[0] + box[2]
                 assert box[1] <= y <= box[1] + box[3]
 
+    @pytest.mark.parametrize(
+        ("shape", "names", "labels"),
+        [
+            ((1500,), ["time"], ["time: 1,500"]),
+            ((3, 4), ["y", None], ["4", "y: 3"]),
+            ((2, 3, 4), ["t", "y", "<x>"], ["<x>: 4", "t: 2", "y: 3"]),
+            ((2000, 1), ["y", "x" * 500], ["x" * html.LABEL + "…", "y: 2,000"]),
+        ],
+    )
+    def test_axes_have_their_names(self, shape, names, labels):
+        picture = parsed(made(shape, shape, dimension_names=names)._repr_html_()).find(".//svg")
+        left, top, width, height = map(float, picture.get("viewBox").split())
+        texts = picture.findall(".//text")
+        assert [text.text for text in texts] == labels
+        for text in texts:
+            x, y = float(text.get("x")), float(text.get("y"))
+            assert left <= x <= left + width
+            assert top <= y <= top + height
+            start = (
+                x if text.get("text-anchor") == "start" else x - html.LETTER * len(text.text) / 2
+            )
+            assert start + html.LETTER * len(text.text) <= left + width
+
     @pytest.mark.parametrize("shape", [(2**60,), (2**40, 1), (2**30, 5, 2**20)])
     def test_short_however_many_chunks(self, shape):
         array = made(shape, (1,) * len(shape))

@@ -37,6 +37,12 @@ LONGEST, SHORTEST = 140.0, 12.0
 DEPTH = 0.45
 """How much shorter than the others the axis that leads into the picture is drawn."""
 
+COLOR = "#4a86bd"
+"""Of lines, and of faces with less of it."""
+
+LABEL, LETTER = 20, 6.4
+"""Letters of an axis's name that are drawn, and pixels that one takes at most, or nearly so."""
+
 Point = tuple[float, float]
 
 
@@ -61,10 +67,11 @@ def array_html(array: Array) -> str:
         ("Size", _size(array.nbytes)),
         ("Stored in", sources_text(array)),
     ]
-    table = _table(rows) + _attributes(array.metadata.attributes)
+    table = _table(rows, "white-space:nowrap") + _attributes(array.metadata.attributes)
     return (
-        '<div style="display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap">'
-        f"<div>{table}</div>{picture(array)}</div>"
+        '<div class="virtualzarr" '
+        'style="display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap">'
+        f'<div style="max-width:26em;overflow-wrap:anywhere">{table}</div>{picture(array)}</div>'
     )
 
 
@@ -93,7 +100,7 @@ def group_html(group: Group) -> str:
     except VirtualZarrError as error:
         members = error.message
     rows = [("Group", f"/{group.path}"), ("Members", members)]
-    text = _table(rows) + _attributes(group.attributes)
+    text = _table(rows, "white-space:nowrap") + _attributes(group.attributes)
     if names:
         heads = "".join(f'<th style="text-align:left">{head}</th>' for head in _HEADS)
         rows_of_members = _members(group, names)
@@ -106,7 +113,7 @@ def group_html(group: Group) -> str:
     if group.skipped:
         skipped = list(group.skipped.items())
         text += _details(f"{len(skipped):,} skipped", skipped)
-    return f"<div>{text}</div>"
+    return f'<div class="virtualzarr">{text}</div>'
 
 
 _HEADS = ("Name", "Dimensions", "Data type", "Chunks", "Size")
@@ -142,9 +149,9 @@ def _text(value: Any) -> str:
     return escape(text if len(text) <= TEXT else f"{text[:TEXT]}…")
 
 
-def _table(rows: Iterable[tuple[Any, Any]]) -> str:
+def _table(rows: Iterable[tuple[Any, Any]], head: str = "") -> str:
     body = "".join(
-        f'<tr><th style="text-align:left">{_text(name)}</th>'
+        f'<tr><th style="text-align:left;{head}">{_text(name)}</th>'
         f'<td style="text-align:left">{_text(value)}</td></tr>'
         for name, value in rows
     )
@@ -170,7 +177,7 @@ def picture(array: Array) -> str:
 
     The last axis goes to the right, the one before it down, and the first of three from the back
     to the front. Cuts lie where they are in the array; lengths of different axes are drawn more
-    alike than they are.
+    alike than they are. Colors suit light and dark pages.
     """
     grid = array.grid
     if not isinstance(grid, SeparableGrid) or not 1 <= grid.ndim <= 3 or 0 in grid.shape:
@@ -187,19 +194,53 @@ def picture(array: Array) -> str:
         depth = [0.0]
     back = depth[-1]
     faces = [
-        ([(0, 0), (width, 0), (width + back, back), (back, back)], "#d8e4ee"),
-        ([(0, 0), (back, back), (back, back + height), (0, height)], "#b9cbdb"),
+        ([(0, 0), (width, 0), (width + back, back), (back, back)], 0.25),
+        ([(0, 0), (back, back), (back, back + height), (0, height)], 0.45),
     ] if back else []  # fmt: skip
     front: list[Point] = [(back, back), (back + width, back),
                           (back + width, back + height), (back, back + height)]  # fmt: skip
-    shapes = [_polygon(points, color) for points, color in [*faces, (front, "#eef3f7")]]
+    shapes = [_polygon(points, opacity) for points, opacity in [*faces, (front, 0.1)]]
     path = "".join(_lines(rows, columns, depth, width, height))
+    names = [_axis_text(array, axis) for axis in range(grid.ndim)]
+    x, total, bottom = _frame(names, width, height, back)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + back + 4:.0f}" '
-        f'height="{height + back + 4:.0f}" viewBox="-2 -2 {width + back + 4:.1f} '
-        f'{height + back + 4:.1f}" role="img">{"".join(shapes)}'
-        f'<path d="{path}" stroke="#35618b" stroke-width="1" fill="none"/></svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total:.0f}" height="{bottom:.0f}" '
+        f'viewBox="{x:.1f} -2 {total:.1f} {bottom:.1f}" role="img" style="flex:none">'
+        f'{"".join(shapes)}<path d="{path}" stroke="{COLOR}" stroke-width="1" fill="none"/>'
+        '<g fill="currentColor" font-family="sans-serif" font-size="11">'
+        f"{''.join(_labels(names, width, height, back))}</g></svg>"
     )
+
+
+def _frame(
+    names: list[str], width: float, height: float, back: float
+) -> tuple[float, float, float]:
+    """Return where the picture begins on the left, its width and height, names included."""
+    middle, half = back + width / 2, LETTER * len(names[-1]) / 2
+    beside = back + width + 8 + LETTER * max(map(len, names[:-1]), default=0)
+    left = min(-2.0, middle - half)
+    return left, max(beside, middle + half) + 2 - left, height + back + 20
+
+
+def _axis_text(array: Array, axis: int) -> str:
+    name, length = array.dims[axis], array.shape[axis]
+    text = f"{length:,}" if name is None else f"{name}: {length:,}"
+    return text if len(text) <= LABEL else f"{text[:LABEL]}…"
+
+
+def _labels(names: list[str], width: float, height: float, back: float) -> Iterator[str]:
+    """Yield the name of the last axis below the picture, and those of others to the right."""
+    right, middle = back + width, back + height / 2 + 4
+    yield _label(names[-1], right - width / 2, back + height + 14, "middle")
+    if len(names) == 3:
+        yield _label(names[0], right - back / 2 + 6, back / 2 + 1, "start")
+        middle = max(middle, back / 2 + 14)
+    if len(names) > 1:
+        yield _label(names[-2], right + 6, middle, "start")
+
+
+def _label(text: str, x: float, y: float, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _lines(
@@ -225,9 +266,9 @@ def _line(start: Point, stop: Point) -> str:
     return f"M{start[0]:.1f} {start[1]:.1f}L{stop[0]:.1f} {stop[1]:.1f}"
 
 
-def _polygon(points: list[Point], color: str) -> str:
+def _polygon(points: list[Point], opacity: float) -> str:
     corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polygon points="{corners}" fill="{color}"/>'
+    return f'<polygon points="{corners}" fill="{COLOR}" fill-opacity="{opacity}"/>'
 
 
 def _sizes(shape: tuple[int, ...]) -> list[float]:

@@ -52,7 +52,7 @@ def _lengths(axis: Any) -> str:
     if len(axis.edges) == 1:
         return str(axis.edges[0])
     runs = list(zip(axis.counts.tolist(), axis.edges.tolist(), strict=True))
-    shown = [f"{times} x {edge}" for times, edge in runs[:_RUNS]]
+    shown = [f"{times} x {edge}" if times > 1 else str(edge) for times, edge in runs[:_RUNS]]
     return " + ".join(shown) + (f" + {len(runs) - _RUNS} runs more" if len(runs) > _RUNS else "")
 
 
