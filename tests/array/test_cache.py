@@ -125,8 +125,8 @@ def test_what_is_kept_is_neither_read_nor_decoded(tmp_path, kind, bound, decoded
         raise AssertionError("the file was read")
 
     monkeypatch.setattr(LocalFile, "read", refuse)
-    monkeypatch.setattr(LocalFile, "opened", refuse)
-    monkeypatch.setattr(LocalStore, "small", refuse)
+    monkeypatch.setattr(LocalFile, "open", refuse)
+    monkeypatch.setattr(LocalStore, "read_small_files", refuse)
     for _ in range(2):
         np.testing.assert_array_equal(array[2:20, ::-3], DATA[2:20, ::-3])
         assert array[5, 20] == DATA[5, 20]

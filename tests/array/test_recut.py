@@ -283,9 +283,9 @@ def test_large_uncompressed_blocks_are_read_once_for_many_cells(tmp_path):
     cut = recut(array, [finer(array.grid.axes[0], 8), finer(array.grid.axes[1], 100)])
     read = []
 
-    def counting(self, start, stop, most=None, real=LocalFile.read):
+    def counting(self, start, stop, limit=None, real=LocalFile.read):
         read.append(stop - start)
-        return real(self, start, stop, most)
+        return real(self, start, stop, limit)
 
     with mock.patch.object(LocalFile, "read", counting):
         np.testing.assert_array_equal(cut[...], values)

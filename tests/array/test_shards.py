@@ -155,7 +155,7 @@ class CountingFile:
     def __init__(self, data, uri, log, remote):
         self.data, self.uri, self.log, self.remote = data, uri, log, remote
 
-    def read(self, start, stop, most=None):
+    def read(self, start, stop, limit=None):
         stop = len(self.data) if stop is None else stop
         if stop > len(self.data):
             raise SourceError("too short")
@@ -168,7 +168,7 @@ class CountingFile:
     def read_into(self, start, out):
         out[:] = self.read(start, start + out.nbytes)
 
-    def opened(self):
+    def open(self):
         return nullcontext(self)
 
 

@@ -27,7 +27,7 @@ from tests.fuzz.loop import kind
 from tests.fuzz.mutation import mutated
 from tests.fuzz.target import TooSlow, limits
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.stores.zip import HEADER, member_begin
+from virtualzarr.stores.zip import LOCAL_HEADER_BYTES, member_data_offset
 
 Values = dict[str, Any]
 Files = dict[str, bytes]
@@ -127,7 +127,7 @@ def members(files: Files, random: Random) -> Files:
     out = bytearray(raw)
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         for entry in random.choices([e for e in archive.infolist() if e.file_size], k=2):
-            begin = member_begin(raw[entry.header_offset :][:HEADER], entry)
+            begin = member_data_offset(raw[entry.header_offset :][:LOCAL_HEADER_BYTES], entry)
             place = begin + random.randrange(entry.file_size)
             out[place] ^= random.randrange(1, 256)
     return {name: bytes(out)}

@@ -20,7 +20,7 @@ from virtualzarr.references.icechunk.manifests import read_checksums
 from virtualzarr.references.icechunk.read import NATIVE, VIRTUAL, _source
 from virtualzarr.references.icechunk.repository import container_of, major_version
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import file_facts
+from virtualzarr.stores.files import take_fingerprint
 
 icechunk = pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")
@@ -98,7 +98,7 @@ def test_sources_at_servers(tmp_path):
     write_file(tmp_path / "0.bin", 1, OLD)
     write_file(tmp_path / "1.bin", 1, OLD)
     with web_server(tmp_path) as server:
-        tag = file_facts(f"{server.url}/0.bin").etag.strip('"')
+        tag = take_fingerprint(f"{server.url}/0.bin").etag.strip('"')
         checks = [{"etag_checksum": tag}, {"last_updated_at_checksum": LATER}]
         write_repository(tmp_path / "repo", f"{server.url}/", checks)
         array = vz.open(tmp_path / "repo")["x"]

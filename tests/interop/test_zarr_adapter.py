@@ -15,7 +15,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
-from virtualzarr.stores.read_only import read_only
+from virtualzarr.stores.read_only import as_read_only
 
 pytestmark = pytest.mark.interop
 zarr = pytest.importorskip("zarr", minversion="3.1.6")
@@ -181,8 +181,8 @@ def test_a_folder_is_no_key(tmp_path, kind):
 
 def test_what_is_read_only():
     with pytest.raises(ValueError, match="cannot be written to"):
-        ZarrStore(read_only(MemoryStore()), read_only=False)
-    assert ZarrStore(read_only(MemoryStore())).read_only
+        ZarrStore(as_read_only(MemoryStore()), read_only=False)
+    assert ZarrStore(as_read_only(MemoryStore())).read_only
     assert not ZarrStore(MemoryStore()).read_only
     with pytest.raises(ValueError, match="read-only mode"):
         sync(ZarrStore({}, read_only=True).set_if_not_exists("a", cpu.Buffer.from_bytes(b"")))

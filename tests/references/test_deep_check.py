@@ -10,7 +10,7 @@ import pytest
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.cli.main import main
-from virtualzarr.stores.digests import LENGTH, PIECES, pieces_of, sample_digest
+from virtualzarr.stores.digests import SAMPLE_BYTES, SAMPLES, sample_digest, sample_ranges
 from virtualzarr.stores.files import InlineFile
 
 WHEN = (1_000_000_000, 1_000_000_000)
@@ -110,11 +110,13 @@ def test_forms_without_a_place_for_digests(tmp_path):
         group.publish(tmp_path / "refs.zarr", form="native", digests=True)
 
 
-@pytest.mark.parametrize("size", [0, 1, PIECES * LENGTH, PIECES * LENGTH + 1, 10**6, 10**7])
+@pytest.mark.parametrize(
+    "size", [0, 1, SAMPLES * SAMPLE_BYTES, SAMPLES * SAMPLE_BYTES + 1, 10**6, 10**7]
+)
 def test_samples(size):
     data = np.random.default_rng(0).bytes(size)
-    pieces = list(pieces_of(size))
-    assert sum(stop - start for start, stop in pieces) == min(size, PIECES * LENGTH)
+    pieces = list(sample_ranges(size))
+    assert sum(stop - start for start, stop in pieces) == min(size, SAMPLES * SAMPLE_BYTES)
     digest = sample_digest(InlineFile(data), size)
     assert digest == sample_digest(InlineFile(data), size)
     assert digest != sample_digest(InlineFile(data + b"\0"), size + 1)

@@ -223,7 +223,7 @@ vz.append(*sys.argv[1:], "time")
     assert done.returncode == 9
     assert not refs.exists()
     publish(vz.virtualize(files[1]), tmp_path / "other.parq")
-    with atomic_files.exclusive_writing(str(refs)):
+    with atomic_files.lock_for_writing(str(refs)):
         assert vz.open(refs)["air"].shape == (6, 4)
     assert not list(tmp_path.glob(".*"))
 

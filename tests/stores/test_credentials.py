@@ -10,7 +10,7 @@ import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import RemoteFile, file_facts
+from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.uris import LimitedOptions
 
 pytest.importorskip("aiohttp")
@@ -58,7 +58,7 @@ def test_redirects_to_another_host_carry_no_keys(servers, status):
     redirect(one, f"{other.url}/a.bin", status)
     file = RemoteFile(f"{one.url}/moved", SECRETS)
     assert bytes(file.read(4, 12)) == DATA.tobytes()[4:12]
-    assert file_facts(f"{one.url}/moved", SECRETS).size == 48
+    assert take_fingerprint(f"{one.url}/moved", SECRETS).size == 48
     assert {*leaks(one)} == {"X-Api-Key", "Authorization", "Cookie", "X-Other"}
     assert other.requests
     assert not leaks(other)

@@ -9,8 +9,8 @@ import virtualzarr as vz
 from tests.stores.webserver import FAULTS, web_server
 from virtualzarr.errors import SourceError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.stores import retry as retries
-from virtualzarr.stores.files import FileFacts, RemoteFile, file_facts
-from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.files import Fingerprint, RemoteFile, take_fingerprint
+from virtualzarr.stores.read_only import unwrap
 
 pytest.importorskip("aiohttp")
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
@@ -41,7 +41,7 @@ def write_hdf5(path, start=0):
 
 
 def store_of(array):
-    return unwrapped(array.chunk_source.store)
+    return unwrap(array.chunk_source.store)
 
 
 def attempt(work):
@@ -130,7 +130,7 @@ def test_only_404_and_410_mean_missing(tmp_path, impatient, status):
             assert store_of(array).size("a/c/1/2") is None
             assert array[5, 8] == -1
             with pytest.raises(SourceNotFoundError):
-                file_facts(f"{server.url}/x.zarr/a/c/1/2")
+                take_fingerprint(f"{server.url}/x.zarr/a/c/1/2")
 
 
 def test_a_listing_has_no_gaps(tmp_path, monkeypatch):
@@ -234,8 +234,8 @@ def test_a_wrong_range_is_an_error(tmp_path, monkeypatch, wrong):
     with web_server(tmp_path) as server:
         group = vz.virtualize(f"{server.url}/a.h5")
         server.rewrite = wrong
-        for facts in (None, FileFacts(200)):
-            file = RemoteFile(f"{server.url}/a.bin", None, facts)
+        for fingerprint in (None, Fingerprint(200)):
+            file = RemoteFile(f"{server.url}/a.bin", None, fingerprint)
             with pytest.raises(SourceError, match=r"a\.bin"):
                 file.read(10, 20)
             with pytest.raises(SourceError, match=r"a\.bin"):
@@ -251,8 +251,8 @@ def test_sizes_are_found_by_servers_that_know_no_head(tmp_path):
     (tmp_path / "a.bin").write_bytes(bytes(50))
     (tmp_path / "empty").write_bytes(b"")
     with web_server(tmp_path, head=False) as server:
-        assert file_facts(f"{server.url}/a.bin").size == 50
-        assert file_facts(f"{server.url}/empty").size == 0
+        assert take_fingerprint(f"{server.url}/a.bin").size == 50
+        assert take_fingerprint(f"{server.url}/empty").size == 0
 
 
 # --- attempts ------------------------------------------------------------------------------------
@@ -308,6 +308,6 @@ def test_a_server_is_given_the_time_it_asks_for(tmp_path, monkeypatch):
 
 
 def test_waiting_grows_and_is_random(monkeypatch):
-    assert max(retries.delay(0) for _ in range(50)) <= retries.FIRST
-    assert len({retries.delay(9) for _ in range(50)}) == 50
-    assert max(retries.delay(60) for _ in range(50)) <= retries.LONGEST
+    assert max(retries.back_off_seconds(0) for _ in range(50)) <= retries.FIRST
+    assert len({retries.back_off_seconds(9) for _ in range(50)}) == 50
+    assert max(retries.back_off_seconds(60) for _ in range(50)) <= retries.LONGEST

@@ -35,7 +35,7 @@ def windows(monkeypatch):
     """Let directories be written as on Windows."""
     msvcrt = SimpleNamespace(LK_NBLCK="lock", LK_UNLCK="unlock", locking=locking)
     monkeypatch.setattr(local, "msvcrt", msvcrt)
-    monkeypatch.setattr(local, "_Locked", local._LockedOnWindows)
+    monkeypatch.setattr(local, "_KeyLock", local._WindowsKeyLock)
     monkeypatch.setattr(local, "fcntl", None)
     monkeypatch.setattr(local.time, "sleep", lambda seconds: None)
 

@@ -26,7 +26,7 @@ from virtualzarr.errors import (
     UnsupportedError,
 )
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore
-from virtualzarr.stores.files import FileFacts, LocalFile, RemoteFile, is_url, resolve_uri
+from virtualzarr.stores.files import Fingerprint, LocalFile, RemoteFile, is_url, resolve_uri
 
 VALUES = np.arange(6, dtype="i4")
 NAMES = [
@@ -294,7 +294,7 @@ def test_sources_are_not_asked_for_facts_when_they_are_not_verified(
         file.read(1, 3)
 
 
-LocalFacts = FileFacts(999)
+LocalFacts = Fingerprint(999)
 
 
 # --- threads and processes ---------------------------------------------------------------------

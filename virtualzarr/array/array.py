@@ -36,7 +36,7 @@ from virtualzarr.nodes.array_document import Known, change, load
 from virtualzarr.stores import Store
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.locks import hierarchy_lock
-from virtualzarr.stores.store import read_only
+from virtualzarr.stores.store import read_only_error
 
 if TYPE_CHECKING:
     from virtualzarr.virtual.lazy import Lazy
@@ -349,7 +349,7 @@ class Array(ArrayProperties):
                 variable=self.path,
             )
         if not store.writable:
-            raise read_only(store.uri).at(variable=self.path)
+            raise read_only_error(store.uri).at(variable=self.path)
         return store
 
     def _writing(self) -> AbstractContextManager[StoreChunks]:

@@ -15,7 +15,7 @@ from virtualzarr.array.read.engine import read
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
-from virtualzarr.stores.files import file_facts
+from virtualzarr.stores.files import take_fingerprint
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
@@ -140,7 +140,7 @@ def _size(manifest: Manifest, row: int) -> int:
     source = manifest.sources[row]
     size = source.size if source.data is None else len(source.data)
     if size is None:
-        size = file_facts(source.uri, source.storage_options).size
+        size = take_fingerprint(source.uri, source.storage_options).size
     if size is None:
         raise UnsupportedError("the server does not say how large the file is", file=source.uri)
     return size

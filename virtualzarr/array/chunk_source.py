@@ -21,10 +21,10 @@ from virtualzarr.metadata import ArrayMetadata, KeyEncoding
 from virtualzarr.stores import Store
 from virtualzarr.stores.archive import ArchiveFile
 from virtualzarr.stores.files import (
-    AbsentFile,
     ByteFile,
     InlineFile,
     LocalFile,
+    MissingFile,
     RemoteFile,
     is_url,
 )
@@ -150,12 +150,12 @@ def open_source(source: Source) -> ByteFile:
     """Return the file that a source names, guarded by its fingerprint."""
     if source.data is not None:
         return InlineFile(source.data)
-    facts = source.facts
+    fingerprint = source.fingerprint
     if is_url(source.uri):
-        return RemoteFile(source.uri, source.storage_options, facts)
+        return RemoteFile(source.uri, source.storage_options, fingerprint)
     if source.checksums is not None:
-        return ArchiveFile(source.uri, facts, source.checksums)
-    return LocalFile(source.uri, facts)
+        return ArchiveFile(source.uri, fingerprint, source.checksums)
+    return LocalFile(source.uri, fingerprint)
 
 
 class StoreChunks:
@@ -264,12 +264,12 @@ class StoreChunks:
             if not row and first:
                 return first[0]
             key = self.keys(cells[row : row + 1])[0]
-            found = self.store.file(key) or AbsentFile(key)
+            found = self.store.file(key) or MissingFile(key)
             if not row:
                 first.append(found)  # it is asked for more than once
             return found
 
-        read_small: Any = getattr(self.store, "small", None)
+        read_small: Any = getattr(self.store, "read_small_files", None)
 
         def small(rows: NDArray[np.int64]) -> Iterator[bytes | None]:
             found: Iterator[bytes | None] = read_small(self.keys(cells[rows]))

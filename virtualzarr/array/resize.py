@@ -25,7 +25,7 @@ from virtualzarr.codecs.filled import full, is_filled
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import MismatchError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
-from virtualzarr.stores.store import Store, exclusive
+from virtualzarr.stores.store import Store, lock_key
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
@@ -35,7 +35,7 @@ Int64 = NDArray[np.int64]
 
 def alone(store: Store, path: str) -> AbstractContextManager[Any]:
     """Keep others from appending to an array or resizing it, as far as its store can do that."""
-    return exclusive(store, f"{path}/.resizing" if path else ".resizing")
+    return lock_key(store, f"{path}/.resizing" if path else ".resizing")
 
 
 def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:

@@ -45,7 +45,7 @@ class LocalPages:
 
     def __init__(self, path: str) -> None:
         stack = ExitStack()
-        self._file = stack.enter_context(LocalFile(path).opened())
+        self._file = stack.enter_context(LocalFile(path).open())
         weakref.finalize(self, stack.close)
         self._length = self._file.size
         if not self._length:

@@ -20,9 +20,9 @@ from virtualzarr.formats.plain import check_place, fortran, plain_array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import check_name
-from virtualzarr.stores.archive import Checksums
+from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import is_url
-from virtualzarr.stores.zip import HEADER, member_begin
+from virtualzarr.stores.zip import LOCAL_HEADER_BYTES, member_data_offset
 
 MAGIC = b"\x93NUMPY"
 NAME = "data"
@@ -97,7 +97,7 @@ def _archive(source: Source, refusals: Refusals) -> Group:
     except _ZIP_ERRORS as error:
         raise SourceError(f"the zip archive cannot be read: {error}") from error
     members: dict[str, Array | Group] = {}
-    checksums, stored, begins = Checksums(), [], dict[str, int]()
+    checksums, stored, begins = MemberChecksums(), [], dict[str, int]()
     if not is_url(source.uri):
         source = replace(source, checksums=checksums)
     for entry in entries:
@@ -107,7 +107,7 @@ def _archive(source: Source, refusals: Refusals) -> Group:
             if name in members:
                 raise SourceError("another array has the same name")
             file = HeaderReader(source, entry.header_offset)
-            file.seek(member_begin(file.take(HEADER), entry))
+            file.seek(member_data_offset(file.take(LOCAL_HEADER_BYTES), entry))
             begins[name] = file.position
             stored.append((file.position, entry.file_size, entry.CRC))
             members[name] = _array(file, source, name, entry.file_size)

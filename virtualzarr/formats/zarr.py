@@ -12,7 +12,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.nodes.documents import MARKERS
 from virtualzarr.stores import Store, open_store
-from virtualzarr.stores.read_only import read_only
+from virtualzarr.stores.read_only import as_read_only
 
 
 def is_hierarchy(store: Store) -> bool:
@@ -27,7 +27,7 @@ def scan(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Open a Zarr hierarchy; a root that is an array becomes the member of a group."""
-    node = open_hierarchy(read_only(open_store(path_or_url, storage_options)))
+    node = open_hierarchy(as_read_only(open_store(path_or_url, storage_options)))
     if isinstance(node, Group):
         return node if on_error == "raise" else _what_works(node)
     name = str(path_or_url).rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr") or "array"

@@ -17,7 +17,7 @@ from virtualzarr.models.known import models, spec_of
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.nodes.documents import join, node_at, node_path, read_node, write_node
 from virtualzarr.stores import Store, open_store
-from virtualzarr.stores.read_only import AssumedStore, read_only
+from virtualzarr.stores.read_only import AssumedStore, as_read_only
 from virtualzarr.stores.renamed_document import RenamedDocument
 
 Mode = Literal["r", "r+", "a", "w", "w-"]
@@ -270,7 +270,7 @@ variable /]
 
 
 def _existing(store: Store, path: str, mode: Mode, data: Any, wishes: ArrayWishes) -> Array:
-    shown = read_only(store) if mode == "r" else store
+    shown = as_read_only(store) if mode == "r" else store
     place = normalize_path(path)
     # Under another name than usual there is a document of one format only.
     only = store.zarr_format if isinstance(store, RenamedDocument) else None
@@ -326,5 +326,5 @@ def _assumed(
     else:
         metadata = assume
     place = node_path(path, metadata.zarr_format)
-    shown: Any = read_only(store) if mode == "r" else AssumedStore(store) if lasting else store
+    shown: Any = as_read_only(store) if mode == "r" else AssumedStore(store) if lasting else store
     return checked(Array.stored(metadata, shown, place), store.uri, wishes)

@@ -16,7 +16,7 @@ from virtualzarr.nodes.documents import MARKERS, node_path, read_node, write_nod
 from virtualzarr.nodes.replace_documents import PENDING, settle
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.read_only import read_only
+from virtualzarr.stores.read_only import as_read_only
 
 T = TypeVar("T")
 
@@ -263,7 +263,7 @@ def open_group(
     target = open_store(store, storage_options)
     mode = checked_mode(mode, target)
     if mode not in ("w", "w-"):
-        shown = read_only(target) if mode == "r" else target
+        shown = as_read_only(target) if mode == "r" else target
         try:
             node = open_hierarchy(
                 shown, path, zarr_format=zarr_format, use_consolidated=use_consolidated

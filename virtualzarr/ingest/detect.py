@@ -14,7 +14,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.limits import out_of_memory
 from virtualzarr.references.icechunk.repository import is_repository
 from virtualzarr.references.kerchunk.read_parquet import is_folder
-from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
+from virtualzarr.stores.files import LocalFile, RemoteFile, is_url, resolve_uri, take_fingerprint
 
 HEAD_BYTES = 4096
 _ZIP = b"PK\x03\x04"
@@ -184,6 +184,6 @@ def _head(uri: str, storage_options: Mapping[str, Any] | None) -> bytes:
             "Parquet; give the files in it, or a pattern",
             file=uri,
         )
-    size = file_facts(uri, storage_options).size
+    size = take_fingerprint(uri, storage_options).size
     file = RemoteFile(uri, storage_options) if is_url(uri) else LocalFile(uri)
     return bytes(file.read(0, HEAD_BYTES if size is None else min(size, HEAD_BYTES)))

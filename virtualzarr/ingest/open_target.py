@@ -20,7 +20,7 @@ from virtualzarr.metadata.create import ArrayWishes
 from virtualzarr.references.native.relative_uris import access_of
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
-from virtualzarr.stores.read_only import read_only
+from virtualzarr.stores.read_only import as_read_only
 from virtualzarr.virtual.element_bytes import element_bytes
 
 _log = logging.getLogger(__name__)
@@ -220,7 +220,7 @@ def _open_zarr(
     access = access_of(store, allowed, storage_options)
     zarr_format = wishes.get("zarr_format")
     if mode in ("r", "r+", "a"):
-        shown = read_only(store) if mode == "r" else store
+        shown = as_read_only(store) if mode == "r" else store
         try:
             node = open_hierarchy(
                 shown,

@@ -25,8 +25,8 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.virtual_store import VirtualStore
 from virtualzarr.stores import MemoryStore, open_store
 from virtualzarr.stores.files import LocalFile, RemoteFile
-from virtualzarr.stores.fsspec import ABSENT
-from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.fsspec import NOT_FOUND_ERRORS
+from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.store import ByteRange
 from virtualzarr.stores.store import Store as OurStore
 
@@ -262,7 +262,7 @@ def _as_bytes(value: Buffer) -> memoryview:
 
 def _size(store: OurStore, key: str) -> int | None:
     """Return the size of a value, read only where there is no other way; None without a value."""
-    plain = unwrapped(store)
+    plain = unwrap(store)
     if isinstance(plain, VirtualStore):
         return plain.size(key)
     file = store.file(key)
@@ -274,20 +274,22 @@ def _size(store: OurStore, key: str) -> int | None:
         return found.st_size if stat.S_ISREG(found.st_mode) else None
     if isinstance(file, RemoteFile):
         try:
-            facts = file.connection.facts(file.path, file.uri)
+            fingerprint = file.connection.fingerprint(file.path, file.uri)
         except SourceError as error:
-            if isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, ABSENT):
+            if isinstance(error, SourceNotFoundError) or isinstance(
+                error.__cause__, NOT_FOUND_ERRORS
+            ):
                 return None
             raise
-        if facts.size is not None:
-            return facts.size
+        if fingerprint.size is not None:
+            return fingerprint.size
     data = store.get(key)
     return None if data is None else len(data)
 
 
 def _identity(store: OurStore) -> tuple[Any, ...]:
     """Return what is equal for stores of the same place."""
-    plain = unwrapped(store)
+    plain = unwrap(store)
     place = plain.data if isinstance(plain, MemoryStore) else plain.uri
     if isinstance(plain, VirtualStore):
         place = plain.documents

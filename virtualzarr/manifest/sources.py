@@ -9,8 +9,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.stores.archive import Checksums
-from virtualzarr.stores.files import FileFacts, file_facts, resolve_uri
+from virtualzarr.stores.archive import MemberChecksums
+from virtualzarr.stores.files import Fingerprint, resolve_uri, take_fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Source:
     etag: str | None = None
     data: bytes | None = field(default=None, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    checksums: Checksums | None = field(default=None, repr=False, compare=False)
+    checksums: MemberChecksums | None = field(default=None, repr=False, compare=False)
     not_after_ns: int | None = field(default=None, repr=False)
     digest: str | None = field(default=None, repr=False, compare=False)
 
@@ -65,8 +65,10 @@ class Source:
             If there is no such file.
         """
         uri = resolve_uri(path_or_url)
-        facts = file_facts(uri, storage_options).noted()
-        return cls(uri, facts.size, facts.mtime_ns, facts.etag, None, storage_options)
+        fingerprint = take_fingerprint(uri, storage_options).as_recorded()
+        return cls(
+            uri, fingerprint.size, fingerprint.mtime_ns, fingerprint.etag, None, storage_options
+        )
 
     @classmethod
     def inline(cls, data: bytes) -> Source:
@@ -74,9 +76,9 @@ class Source:
         return cls("", size=len(data), data=bytes(data))
 
     @property
-    def facts(self) -> FileFacts:
+    def fingerprint(self) -> Fingerprint:
         """What was noted of the file when it was scanned."""
-        return FileFacts(self.size, self.mtime_ns, self.etag, self.not_after_ns)
+        return Fingerprint(self.size, self.mtime_ns, self.etag, self.not_after_ns)
 
     @property
     def is_inline(self) -> bool:

@@ -29,10 +29,10 @@ from virtualzarr.nodes.documents import (
     refresh_consolidated,
 )
 from virtualzarr.stores import Store, open_store
-from virtualzarr.stores.atomic_files import replacing
+from virtualzarr.stores.atomic_files import replace_atomically
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.memory import MemoryStore
-from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.zip import ZipStore
 
 NOTE = ".virtualzarr-copy"
@@ -51,7 +51,7 @@ def opened(
     path = resolve_uri(target)
     if os.path.lexists(path) and not overwrite:
         raise NodeExistsError("there is a file already; overwrite=True replaces it", file=path)
-    with replacing(path) as part, ZipStore(part, "w") as store:
+    with replace_atomically(path) as part, ZipStore(part, "w") as store:
         yield store
 
 
@@ -93,7 +93,7 @@ def _places(node: Array | Group) -> Iterator[tuple[Any, str]]:
 
 
 def _place(store: Any, path: str, uri: str) -> tuple[Any, str]:
-    store = unwrapped(store)
+    store = unwrap(store)
     if isinstance(store, MemoryStore):
         return id(store.data), path
     if isinstance(store, ZipStore):

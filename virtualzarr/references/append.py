@@ -39,7 +39,7 @@ from virtualzarr.references.reopen import (
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.unchanged import kept, kept_cells
 from virtualzarr.stores import open_store
-from virtualzarr.stores.atomic_files import exclusive_writing
+from virtualzarr.stores.atomic_files import lock_for_writing
 from virtualzarr.stores.fingerprints import differences
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.virtual.from_store import as_virtual
@@ -139,7 +139,7 @@ def append(
     # What is there already is never left out.
     publishing = {"copy": copy, "plugin_codecs": plugin_codecs, "on_error": "raise"}
     scanned = list(zip(files, groups, strict=True))
-    with nullcontext() if dry_run else exclusive_writing(uri):
+    with nullcontext() if dry_run else lock_for_writing(uri):
         return _append(uri, scanned, request, publishing, progress)
 
 
@@ -234,7 +234,7 @@ def _is_there(file: str, group: Group, known: Mapping[str, Source], duplicates: 
     """Whether a file's chunks are referred to already."""
     there = [source for source in sources_of(_virtual(group)) if source.uri in known]
     for source in there:
-        if differences(known[source.uri].facts, source.facts):
+        if differences(known[source.uri].fingerprint, source.fingerprint):
             raise SourceChangedError(
                 "it is there already, but was another file when it was scanned: publish anew",
                 file=source.uri,

@@ -15,7 +15,7 @@ from virtualzarr.errors import PublishError
 from virtualzarr.manifest import Affine, Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.portable import TRUNCATE, own_codecs
-from virtualzarr.stores.files import file_facts
+from virtualzarr.stores.files import take_fingerprint
 from virtualzarr.virtual.contiguous import parts_of_blocks, raw_layout
 
 Ints = npt.NDArray[np.int64]
@@ -88,7 +88,7 @@ def _with_lengths(manifest: Manifest) -> Manifest:
         known = manifest.sources[row]
         size = known.size
         if size is None:
-            size = file_facts(known.uri, known.storage_options).size
+            size = take_fingerprint(known.uri, known.storage_options).size
         cells = open_ended & (source == row)
         if size is None or (offset[cells] > size).any():
             raise PublishError("a chunk begins behind the end of its file", file=known.uri)

@@ -16,8 +16,8 @@ from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 from virtualzarr.references.deep_check import compare_digest, undecodable
 from virtualzarr.references.reopen import sources_of
-from virtualzarr.stores.digests import is_known
-from virtualzarr.stores.files import file_facts
+from virtualzarr.stores.digests import is_comparable_digest
+from virtualzarr.stores.files import take_fingerprint
 from virtualzarr.stores.fingerprints import differences, is_comparable
 
 CHECKERS = 16
@@ -113,15 +113,15 @@ def check(
 
 def _checked(source: Source, deep: bool) -> tuple[str, str]:
     try:
-        now = file_facts(source.uri, source.storage_options)
-        changes = differences(source.facts, now) or (compare_digest(source) if deep else "")
+        now = take_fingerprint(source.uri, source.storage_options)
+        changes = differences(source.fingerprint, now) or (compare_digest(source) if deep else "")
     except SourceNotFoundError:
         return "missing", ""
     except (SourceError, UnsupportedError) as error:
         return "unknown", str(error)
-    then = source.facts
+    then = source.fingerprint
     if changes:
         return "changed", changes
     told = is_comparable(then, now) or None not in (then.size, now.size)
-    told = told or (deep and source.digest is not None and is_known(source.digest))
+    told = told or (deep and source.digest is not None and is_comparable_digest(source.digest))
     return ("ok" if told and not (then.is_empty and source.digest is None) else "unknown"), ""

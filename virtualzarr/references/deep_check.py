@@ -11,8 +11,8 @@ from virtualzarr.errors import SourceNotFoundError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.references.reopen import arrays_of
-from virtualzarr.stores.digests import check_size, is_known, sample_digest
-from virtualzarr.stores.files import file_facts
+from virtualzarr.stores.digests import is_comparable_digest, require_size, sample_digest
+from virtualzarr.stores.files import take_fingerprint
 
 READ_BYTES = 64 * 1024 * 1024
 """About so much of an array is read at once."""
@@ -22,9 +22,9 @@ Box = tuple[tuple[int, int], ...]
 
 def compare_digest(source: Source) -> str:
     """Return what of a file differs from the digest that was noted; "" if nothing does."""
-    if source.digest is None or not is_known(source.digest):
+    if source.digest is None or not is_comparable_digest(source.digest):
         return ""
-    size = check_size(file_facts(source.uri, source.storage_options).size, source.uri)
+    size = require_size(take_fingerprint(source.uri, source.storage_options).size, source.uri)
     if sample_digest(open_source(source), size) == source.digest:
         return ""
     return "its bytes are others, though size and date are the same"

@@ -13,8 +13,8 @@ from virtualzarr.ingest.detect import detect
 from virtualzarr.manifest import Source
 from virtualzarr.references.icechunk.repository import is_repository
 from virtualzarr.references.kerchunk.read_parquet import is_folder
-from virtualzarr.stores.atomic_files import check_regular, real_place
-from virtualzarr.stores.files import Connection, file_facts, is_url
+from virtualzarr.stores.atomic_files import check_regular, resolve_links
+from virtualzarr.stores.files import Connection, is_url, take_fingerprint
 
 _DOCUMENT = re.compile(rb'(\.zgroup|\.zarray|zarr\.json)"')
 _DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
@@ -54,7 +54,7 @@ def check_replaceable(
     if is_url(uri):
         _check_object(uri, form, sources, overwrite, storage_options)
         return
-    place = real_place(uri)
+    place = resolve_links(uri)
     if not os.path.exists(place):
         return
     check_regular(uri)
@@ -162,7 +162,7 @@ def _check_object(
     if form != "json":
         return
     try:
-        file_facts(uri, storage_options)
+        take_fingerprint(uri, storage_options)
     except SourceNotFoundError:
         return
     if any(source.uri == uri for source in sources):

@@ -32,7 +32,7 @@ from virtualzarr.references.plan import FORMS, ArrayPlan, Form, Plan, make_plan
 from virtualzarr.references.preview import Preview, planned
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.sample_digests import add_digests
-from virtualzarr.stores.atomic_files import AtomicFile, exclusive_writing, real_place
+from virtualzarr.stores.atomic_files import AtomicFile, lock_for_writing, resolve_links
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.uris import to_name
 
@@ -160,7 +160,7 @@ def publish(
     node, notes = _in_group(node, uri, kind)
     plan = make_plan(node, copy=copy, zarr_format=zarr_format, on_error=on_error, form=kind)
     details = {"record_size": record_size} if kind.name == "parquet" else {}
-    with exclusive_writing(uri):
+    with lock_for_writing(uri):
         sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
         check_replaceable(uri, kind.name, sources, **replacing)
         return write(
@@ -302,7 +302,7 @@ def _copy(
     if not odd:
         return None, 0
     places: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
-    beside = real_place(uri)
+    beside = resolve_links(uri)
     count = sum(len(array.odd) for array in odd)
     _log.info("%s: %d chunks are decoded and stored anew", uri, count)
     with AtomicFile(beside, storage_options, digest=True) as target:

@@ -30,7 +30,7 @@ from virtualzarr.references.reopen import (
     state_of,
 )
 from virtualzarr.references.report import PublishReport
-from virtualzarr.stores.atomic_files import exclusive_writing
+from virtualzarr.stores.atomic_files import lock_for_writing
 from virtualzarr.stores.files import is_url
 
 
@@ -84,7 +84,7 @@ def rename(
         return native.rename(
             uri, names, dry_run=dry_run, relative=relative, storage_options=storage_options
         )
-    with nullcontext() if dry_run else exclusive_writing(uri):
+    with nullcontext() if dry_run else lock_for_writing(uri):
         return _rename(uri, names, dry_run, relative, storage_options)
 
 

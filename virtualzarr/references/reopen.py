@@ -54,7 +54,7 @@ def state_of(uri: str, storage_options: Mapping[str, Any] | None = None) -> obje
 def _object_state(uri: str, storage_options: Mapping[str, Any] | None) -> object:
     connection = Connection(uri, storage_options)
     try:
-        return connection.facts(connection.path, uri)
+        return connection.fingerprint(connection.path, uri)
     except SourceNotFoundError:
         return None
     except SourceError as error:

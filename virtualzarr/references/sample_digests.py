@@ -9,7 +9,7 @@ from virtualzarr.array.chunk_source import open_source
 from virtualzarr.config import config
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.references.plan import Plan
-from virtualzarr.stores.digests import check_size, sample_digest
+from virtualzarr.stores.digests import require_size, sample_digest
 
 
 def add_digests(plan: Plan) -> None:
@@ -31,5 +31,5 @@ def add_digests(plan: Plan) -> None:
 def _with_digest(source: Source) -> Source:
     if source.is_inline or source.digest is not None:
         return source
-    size = check_size(source.size, source.uri)
+    size = require_size(source.size, source.uri)
     return replace(source, digest=sample_digest(open_source(source), size))

@@ -7,7 +7,7 @@ from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.errors import PublishError, UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.stores import MemoryStore
-from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.read_only import unwrap
 from virtualzarr.virtual import from_store as references
 
 
@@ -28,6 +28,6 @@ def manifest_of(array: Array) -> Manifest:
 def bytes_in_memory(array: Array) -> int:
     """Return how many bytes the chunks of an array have that a store keeps in memory."""
     chunks = array.chunk_source
-    if not isinstance(chunks, StoreChunks) or not isinstance(unwrapped(chunks.store), MemoryStore):
+    if not isinstance(chunks, StoreChunks) or not isinstance(unwrap(chunks.store), MemoryStore):
         return 0
     return int(chunks.stored_within(array.grid.grid_shape)[1].sum())

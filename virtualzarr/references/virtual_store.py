@@ -23,8 +23,8 @@ from virtualzarr.references import portable as rules
 from virtualzarr.references.canonical import Canonical, make_canonical
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.references.stored_objects import manifest_of
-from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, file_facts
-from virtualzarr.stores.store import ByteRange, Change, first_parts, read_only, sliced
+from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, take_fingerprint
+from virtualzarr.stores.store import ByteRange, Change, list_children, read_only_error, slice_bytes
 
 _KEYS = rules.KEYS[3]
 
@@ -96,13 +96,13 @@ class VirtualStore:
             If the file it lies in is not as it was.
         """
         if key in self.documents:
-            return sliced(self.documents[key], byte_range)
+            return slice_bytes(self.documents[key], byte_range)
         found = self._reference(key)
         if found is None:
             return None
         file, offset, length = found
         if length < 0:
-            return sliced(bytes(file.read(offset, None)), byte_range)
+            return slice_bytes(bytes(file.read(offset, None)), byte_range)
         start, stop, _ = slice(*(byte_range or (0, None))).indices(length)
         return bytes(file.read(offset + start, offset + max(start, stop)))
 
@@ -133,7 +133,7 @@ class VirtualStore:
                 keys = chain(keys, [f"{prefix}/c" if prefix else "c"])
         elif self._owner(prefix) is not None:
             keys = (key for key, _ in self.list(prefix))
-        yield from first_parts(keys, prefix)
+        yield from list_children(keys, prefix)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield each key under a prefix with the size of its value in bytes."""
@@ -223,26 +223,26 @@ class VirtualStore:
 
     def set(self, key: str, data: Buffer) -> None:
         """Refuse to write."""
-        raise read_only(self.uri)
+        raise read_only_error(self.uri)
 
     def delete(self, key: str) -> None:
         """Refuse to delete."""
-        raise read_only(self.uri)
+        raise read_only_error(self.uri)
 
     def delete_dir(self, prefix: str) -> None:
         """Refuse to delete."""
-        raise read_only(self.uri)
+        raise read_only_error(self.uri)
 
     def update(self, key: str, change: Change) -> None:
         """Refuse to write."""
-        raise read_only(self.uri)
+        raise read_only_error(self.uri)
 
 
 def _source_size(manifest: Manifest, row: int) -> int:
     source: Any = manifest.sources[row]
     size = source.size
     if size is None:
-        size = file_facts(source.uri, source.storage_options).size
+        size = take_fingerprint(source.uri, source.storage_options).size
     if size is None:
         raise UnsupportedError("the size of the file is not known", file=source.uri)
     return int(size)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from virtualzarr.errors import AccessError, BadReferenceError
-from virtualzarr.stores.http import harmless
+from virtualzarr.stores.http import without_credentials
 from virtualzarr.stores.uris import (
     ANYWHERE,
     LimitedOptions,
@@ -22,18 +22,18 @@ from virtualzarr.stores.uris import (
     is_url,
     is_web,
     origin_of,
-    reached,
     resolve_uri,
     split_archives,
+    strip_members,
 )
 
-KNOWN = frozenset(
+LOCAL_PROTOCOLS = frozenset(
     ["http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "obs",
      "cos", "ftp", "ftps", "sftp", "hf", "memory"]
 )  # fmt: skip
 """Protocols that a local reference file may name when nothing else is said."""
 
-REMOTE = KNOWN - {"memory", "sftp"}
+REMOTE_PROTOCOLS = LOCAL_PROTOCOLS - {"memory", "sftp"}
 """Protocols that a remote reference file may name: none that reaches this process or its keys."""
 
 _LOCAL = re.compile(r"(?:file|local):(?://|(?=/))", re.IGNORECASE)
@@ -92,7 +92,7 @@ right, say so with allowed= [file /etc/passwd]
             return uri
         full = self._full(uri)
         if self.prefixes is not None:
-            if not any(is_below(reached(full), prefix) for prefix in self.prefixes):
+            if not any(is_below(strip_members(full), prefix) for prefix in self.prefixes):
                 raise AccessError("a reference reaches outside what was allowed", file=uri)
         elif not is_url(full):
             if self.remote:
@@ -121,7 +121,7 @@ right, say so with allowed= [file /etc/passwd]
         options = self.storage_options
         origin = origin_of(source)
         if options and not self._is_for(origin):
-            options = harmless(options) if is_web(source) else None
+            options = without_credentials(options) if is_web(source) else None
         if self.prefixes is not None and ANYWHERE not in self.prefixes:
             return LimitedOptions(options, self.prefixes)
         return options or None
@@ -137,7 +137,7 @@ right, say so with allowed= [file /etc/passwd]
         scheme = _scheme(url)
         if "::" in url or scheme is None:
             return False
-        return scheme in (REMOTE if self.remote else KNOWN) or (
+        return scheme in (REMOTE_PROTOCOLS if self.remote else LOCAL_PROTOCOLS) or (
             self.remote and "::" not in self.home and scheme == _scheme(self.home)
         )
 

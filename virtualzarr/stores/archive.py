@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError
-from virtualzarr.stores.files import FileFacts, LocalFile, OpenFile
+from virtualzarr.stores.files import Fingerprint, LocalFile, OpenFile
 
-MOST_UNASKED = 64 * 1024 * 1024
+MAX_EXTRA_BYTES = 64 * 1024 * 1024
 """Bytes that are read of a member beyond those that are asked for; else it is not checked."""
 
 _STEP = 1024 * 1024
 
 
-class Checksums:
+class MemberChecksums:
     """Places and checksums of members of one archive, and which of them were compared.
 
     Parameters
@@ -51,7 +51,7 @@ class Checksums:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process may see another file.
-        return Checksums, (self._begins, self._lengths, self._crcs)
+        return MemberChecksums, (self._begins, self._lengths, self._crcs)
 
     def unchecked(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the rows of members within a range that were not compared yet."""
@@ -70,11 +70,11 @@ class Checksums:
         begin = int(self._begins[row])
         end = begin + int(self._lengths[row])
         low, high = max(begin, start), min(end, start + view.nbytes)
-        if end - begin - (high - low) > MOST_UNASKED:
+        if end - begin - (high - low) > MAX_EXTRA_BYTES:
             return
-        crc = _crc_of(file, begin, low, 0)
+        crc = _extend_crc(file, begin, low, 0)
         crc = zlib.crc32(view[low - start : high - start], crc)
-        if _crc_of(file, high, end, crc) != int(self._crcs[row]):
+        if _extend_crc(file, high, end, crc) != int(self._crcs[row]):
             raise SourceError(
                 f"the archive's member at byte {begin} is damaged: its checksum is another",
                 file=file.uri,
@@ -82,7 +82,7 @@ class Checksums:
         self._good[row] = True
 
 
-def _crc_of(file: OpenFile, start: int, stop: int, crc: int) -> int:
+def _extend_crc(file: OpenFile, start: int, stop: int, crc: int) -> int:
     """Return the checksum of a part of a file that follows bytes of another checksum."""
     buffer = memoryview(bytearray(min(_STEP, stop - start)))
     for at in range(start, stop, _STEP):
@@ -97,8 +97,10 @@ class ArchiveFile(LocalFile):
 
     __slots__ = ("checksums",)
 
-    def __init__(self, path: str, facts: FileFacts | None, checksums: Checksums) -> None:
-        super().__init__(path, facts)
+    def __init__(
+        self, path: str, fingerprint: Fingerprint | None, checksums: MemberChecksums
+    ) -> None:
+        super().__init__(path, fingerprint)
         self.checksums = checksums
 
     def _open(self) -> OpenFile:
@@ -109,12 +111,12 @@ class ArchiveFile(LocalFile):
 class _OpenArchive(OpenFile):
     __slots__ = ("checksums",)
 
-    def __init__(self, uri: str, descriptor: int, size: int, checksums: Checksums) -> None:
+    def __init__(self, uri: str, descriptor: int, size: int, checksums: MemberChecksums) -> None:
         super().__init__(uri, descriptor, size)
         self.checksums = checksums
 
-    def read(self, start: int, stop: int | None, most: int | None = None) -> Any:
-        view = memoryview(super().read(start, stop, most))
+    def read(self, start: int, stop: int | None, limit: int | None = None) -> Any:
+        view = memoryview(super().read(start, stop, limit))
         self._compare(start, view)
         return view
 

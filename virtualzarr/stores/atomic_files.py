@@ -50,20 +50,20 @@ def write_errors(uri: str) -> Iterator[None]:
         raise failed from error
 
 
-def real_place(uri: str) -> str:
+def resolve_links(uri: str) -> str:
     """Return the path that a local path leads to by symbolic links; a URL as it is."""
     return uri if is_url(uri) else os.path.realpath(uri)
 
 
 @contextmanager
-def exclusive_writing(uri: str) -> Iterator[None]:
+def lock_for_writing(uri: str) -> Iterator[None]:
     """Exclude all others that write a file or folder, and tidy up after those that died.
 
     See `virtualzarr.stores.locks.writer_lock`.
     """
     with writer_lock(uri) as is_first:
         if is_first and not is_url(uri):
-            _tidy_up(real_place(uri))
+            _remove_leftovers(resolve_links(uri))
         yield
 
 
@@ -75,7 +75,7 @@ def check_regular(uri: str) -> None:
     NodeExistsError
     """
     try:
-        mode = os.stat(real_place(uri)).st_mode
+        mode = os.stat(resolve_links(uri)).st_mode
     except OSError:
         return  # nothing is there, or whoever writes says what is wrong
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -83,10 +83,10 @@ def check_regular(uri: str) -> None:
 
 
 @contextmanager
-def replacing(uri: str) -> Iterator[str]:
+def replace_atomically(uri: str) -> Iterator[str]:
     """Give the name of a new file, which takes the place of another, or of none, in the end."""
     check_regular(uri)
-    part = _new_part(real_place(uri))
+    part = _temporary_name(resolve_links(uri))
     try:
         yield part
         with write_errors(uri):
@@ -95,13 +95,13 @@ def replacing(uri: str) -> Iterator[str]:
         Path(part).unlink(missing_ok=True)
 
 
-def _new_part(place: str) -> str:
+def _temporary_name(place: str) -> str:
     """Return a name beside a place for what is to be put there."""
     folder, name = os.path.split(place)
     return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(8)}{_PART}")
 
 
-def _tidy_up(place: str) -> None:
+def _remove_leftovers(place: str) -> None:
     """Remove what writers left that died; with the lock held, none is at work."""
     folder, name = os.path.split(place)
     pattern = re.compile(rf"\.{re.escape(name[:200])}\.[0-9a-f]{{16}}{_PART}({_ASIDE})?")
@@ -188,7 +188,7 @@ class AtomicFile(_Atomic):
                 handle, self.part = tempfile.mkstemp(_PART)
                 self._file = os.fdopen(handle, "wb")
             else:
-                self.part = _new_part(real_place(self.uri))
+                self.part = _temporary_name(resolve_links(self.uri))
                 self._file = open(self.part, "xb")
         return self
 
@@ -230,7 +230,7 @@ class AtomicFile(_Atomic):
 
 def replace_file(part: str, uri: str) -> None:
     """Put a file that is on the disk in the place of another, or of none."""
-    place = real_place(uri)
+    place = resolve_links(uri)
     mode = _mode_of(place)
     if mode is not None:
         os.chmod(part, mode)
@@ -283,7 +283,7 @@ class AtomicFolder(_Atomic):
             if is_url(self.uri):
                 self._part = tempfile.mkdtemp(_PART)
             else:
-                self._part = _new_part(real_place(self.uri))
+                self._part = _temporary_name(resolve_links(self.uri))
                 os.mkdir(self._part)
         return self
 
@@ -318,8 +318,8 @@ class AtomicFolder(_Atomic):
             if self._growing:
                 self._put_into(files)
             else:
-                replace_folder(self._part, real_place(self.uri))
-            _sync_folder(os.path.dirname(real_place(self.uri)))
+                replace_folder(self._part, resolve_links(self.uri))
+            _sync_folder(os.path.dirname(resolve_links(self.uri)))
 
     def _put_into(self, files: list[str]) -> None:
         for name in files:
@@ -347,7 +347,7 @@ def replace_folder(new: str, place: str) -> None:
         os.rename(new, place)
         return
     os.chmod(new, mode)
-    if not exchange(new, place):
+    if not exchange_names(new, place):
         # Not at once; but neither of them is ever incomplete.
         aside = f"{new}{_ASIDE}"
         os.rename(place, aside)
@@ -355,7 +355,7 @@ def replace_folder(new: str, place: str) -> None:
         os.rename(aside, new)
 
 
-def exchange(one: str, other: str) -> bool:
+def exchange_names(one: str, other: str) -> bool:
     """Exchange two names at once, where the system can; tell whether it could."""
     import ctypes
 

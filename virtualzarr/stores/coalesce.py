@@ -68,7 +68,7 @@ def plan_reads(
         one = np.arange(2)
         stop = offset + length if length[0] >= 0 else one[:1] - 1
         return ReadPlan(one[:1], one, file, offset, stop)
-    if _in_order(file, offset, length):
+    if _is_regular(file, offset, length):
         return _plan_sorted(file, offset, length, gap, limit)
     order = np.lexsort((offset, file)).astype(np.int64, copy=False)
     by_file = np.asarray(file, np.int64)[order]
@@ -103,7 +103,7 @@ def plan_reads(
     return ReadPlan(order, np.append(group, len(order)), file[group], start[group], stop, repeats)
 
 
-def _in_order(file: NDArray, offset: NDArray, length: NDArray) -> bool:
+def _is_regular(file: NDArray, offset: NDArray, length: NDArray) -> bool:
     """Tell whether ranges are like records: of one length, rising in each file, file by file."""
     if not len(file) or length[0] < 0 or not (length == length[0]).all():
         return False

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from virtualzarr.errors import SourceError
 from virtualzarr.stores.files import ByteFile
 
-PIECES, LENGTH = 64, 4096
+SAMPLES, SAMPLE_BYTES = 64, 4096
 """So many pieces of so many bytes are taken of a larger file, the first and the last among them."""
 
-_NAME = f"blake2b-{PIECES}x{LENGTH}"
+_NAME = f"blake2b-{SAMPLES}x{SAMPLE_BYTES}"
 
 
 def sample_digest(file: ByteFile, size: int) -> str:
     """Return a digest of the length of a file, and of pieces of it that lie at equal distances.
 
-    Files of up to `PIECES` times `LENGTH` bytes are taken whole. The name of the method comes
+    Files of up to `SAMPLES` times `SAMPLE_BYTES` bytes are read whole. The name of the method comes
     first, so that digests of others are never compared.
 
     Examples
@@ -27,13 +27,13 @@ def sample_digest(file: ByteFile, size: int) -> str:
     'blake2b-64x4096:10366aba46518e2b9d040dde242bbc5a'
     """
     engine = hashlib.blake2b(size.to_bytes(8, "little"), digest_size=16)
-    with file.opened() as opened:
-        for start, stop in pieces_of(size):
+    with file.open() as opened:
+        for start, stop in sample_ranges(size):
             engine.update(opened.read(start, stop))
     return f"{_NAME}:{engine.hexdigest()}"
 
 
-def pieces_of(size: int) -> Iterable[tuple[int, int]]:
+def sample_ranges(size: int) -> Iterable[tuple[int, int]]:
     """Return the ranges that are taken of a file of some size.
 
     Examples
@@ -41,18 +41,21 @@ def pieces_of(size: int) -> Iterable[tuple[int, int]]:
     >>> list(pieces_of(3)), list(pieces_of(2**30))[-1] == (2**30 - 4096, 2**30)
     ([(0, 3)], True)
     """
-    if size <= PIECES * LENGTH:
+    if size <= SAMPLES * SAMPLE_BYTES:
         return [(0, size)] if size else []
-    last = size - LENGTH
-    return [(last * k // (PIECES - 1), last * k // (PIECES - 1) + LENGTH) for k in range(PIECES)]
+    last = size - SAMPLE_BYTES
+    return [
+        (last * k // (SAMPLES - 1), last * k // (SAMPLES - 1) + SAMPLE_BYTES)
+        for k in range(SAMPLES)
+    ]
 
 
-def is_known(digest: str) -> bool:
+def is_comparable_digest(digest: str) -> bool:
     """Tell whether a digest was made by the method of this version."""
     return digest.startswith(f"{_NAME}:")
 
 
-def check_size(size: int | None, uri: str) -> int:
+def require_size(size: int | None, uri: str) -> int:
     """Return the size of a file, which must be known."""
     if size is None:
         raise SourceError("the server does not say how long the file is", file=uri)

@@ -14,14 +14,14 @@ import numpy as np
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
-from virtualzarr.stores.fingerprints import FileFacts as FileFacts
-from virtualzarr.stores.fingerprints import check_most as check_most
+from virtualzarr.stores.fingerprints import Fingerprint as Fingerprint
 from virtualzarr.stores.fingerprints import (
+    as_source_error,
     check_unchanged,
-    failure,
     is_comparable,
-    too_short,
+    truncated_error,
 )
+from virtualzarr.stores.fingerprints import check_length as check_length
 from virtualzarr.stores.fsspec_connection import Connection as Connection
 from virtualzarr.stores.fsspec_connection import filesystem as filesystem
 from virtualzarr.stores.uris import is_url as is_url
@@ -29,14 +29,14 @@ from virtualzarr.stores.uris import resolve_uri as resolve_uri
 
 Buffer = bytes | bytearray | memoryview
 
-SMALL = 96 * 1024
+SMALL_FILE_BYTES = 96 * 1024
 """Files of fewer bytes may be read by one call, into memory that does not come from the system."""
 
-KEPT = 16 * 1024 * 1024
+MAX_SCRATCH_BYTES = 16 * 1024 * 1024
 """Memory for larger reads is not kept for the next one."""
 
 
-def file_facts(uri: str, storage_options: Mapping[str, Any] | None = None) -> FileFacts:
+def take_fingerprint(uri: str, storage_options: Mapping[str, Any] | None = None) -> Fingerprint:
     """Take a file's fingerprint as it is now: no listing that fsspec keeps is believed.
 
     Raises
@@ -48,16 +48,16 @@ def file_facts(uri: str, storage_options: Mapping[str, Any] | None = None) -> Fi
         try:
             found = os.stat(uri)
         except (OSError, ValueError) as error:
-            raise failure(error, uri) from error
-        return FileFacts(found.st_size, found.st_mtime_ns)
+            raise as_source_error(error, uri) from error
+        return Fingerprint(found.st_size, found.st_mtime_ns)
     connection = Connection(uri, storage_options)
-    return connection.facts(connection.path, uri)
+    return connection.fingerprint(connection.path, uri)
 
 
 def is_file(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Tell whether a file is there; no answer is an error, and not the same as none."""
     try:
-        file_facts(uri, storage_options)
+        take_fingerprint(uri, storage_options)
     except SourceNotFoundError:
         return False
     return True
@@ -69,10 +69,10 @@ class ByteFile(Protocol):
     uri: str
     remote: bool
 
-    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:
+    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:
         """Return the bytes from `start` up to `stop`, or to the end.
 
-        The buffer may be overwritten by the next read in the same thread. More than `most` bytes
+        The buffer may be overwritten by the next read in the same thread. More than `limit` bytes
         are an error; where that can be known before, nothing is read.
 
         Raises
@@ -86,7 +86,7 @@ class ByteFile(Protocol):
         """Fill `out` with the bytes from `start` on. Raises as `read` does."""
         ...
 
-    def opened(self) -> AbstractContextManager[ByteFile]:
+    def open(self) -> AbstractContextManager[ByteFile]:
         """Return the file ready for several reads, by one thread, within a with statement."""
         ...
 
@@ -98,7 +98,7 @@ class _Scratch(threading.local):
         self.memory = np.empty(0, np.uint8)
 
     def take(self, nbytes: int) -> memoryview:
-        if nbytes > KEPT:
+        if nbytes > MAX_SCRATCH_BYTES:
             return np.empty(nbytes, np.uint8).data
         if len(self.memory) < nbytes:
             self.memory = np.empty(max(nbytes, 1024 * 1024), np.uint8)
@@ -111,26 +111,26 @@ _scratch = _Scratch()
 class LocalFile:
     """A local file, opened anew for each use, so that no descriptor outlives it."""
 
-    __slots__ = ("facts", "uri")
+    __slots__ = ("fingerprint", "uri")
     remote = False
 
-    def __init__(self, path: str, facts: FileFacts | None = None) -> None:
+    def __init__(self, path: str, fingerprint: Fingerprint | None = None) -> None:
         self.uri = path
-        self.facts = facts
+        self.fingerprint = fingerprint
 
-    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
+    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         file = self._open()
         try:
-            return file.read(start, stop, most)
+            return file.read(start, stop, limit)
         finally:
             os.close(file.descriptor)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
-        with self.opened() as file:
+        with self.open() as file:
             file.read_into(start, out)
 
     @contextmanager
-    def opened(self) -> Iterator[OpenFile]:  # noqa: D102
+    def open(self) -> Iterator[OpenFile]:  # noqa: D102
         file = self._open()
         try:
             yield file
@@ -144,16 +144,16 @@ class LocalFile:
             if os.path.islink(self.uri):
                 # Not the same as nothing: its content was left behind, or not fetched yet.
                 raise SourceError("a symbolic link to a missing file", file=self.uri) from error
-            raise failure(error, self.uri) from error
+            raise as_source_error(error, self.uri) from error
         except OSError as error:
-            raise failure(error, self.uri) from error
+            raise as_source_error(error, self.uri) from error
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise _irregular(self.uri, found.st_mode)
-            facts, now = self.facts, (found.st_size, found.st_mtime_ns)
-            if facts is not None and (facts.size, facts.mtime_ns) != now:
-                check_unchanged(self.uri, facts, FileFacts(*now))
+            fingerprint, now = self.fingerprint, (found.st_size, found.st_mtime_ns)
+            if fingerprint is not None and (fingerprint.size, fingerprint.mtime_ns) != now:
+                check_unchanged(self.uri, fingerprint, Fingerprint(*now))
         except BaseException:
             os.close(descriptor)
             raise
@@ -174,15 +174,15 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 def read_small(path: str) -> bytes | None:
     """Return what a file holds, quickly, or None if there is more to say of it.
 
-    That is: it is not there, it is no plain file, it is empty, or has `SMALL` bytes or more.
+    That is: it is missing, no plain file, empty, or has `SMALL_FILE_BYTES` bytes or more.
     """
     try:
         descriptor = os.open(path, _FLAGS)
     except OSError:
         return None
     try:
-        data = os.read(descriptor, SMALL)
-        return data if 0 < len(data) < SMALL and not os.read(descriptor, 1) else None
+        data = os.read(descriptor, SMALL_FILE_BYTES)
+        return data if 0 < len(data) < SMALL_FILE_BYTES and not os.read(descriptor, 1) else None
     except OSError:
         return None
     finally:
@@ -200,10 +200,10 @@ class OpenFile:
         self.descriptor = descriptor
         self.size = size
 
-    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
+    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         stop = self.size if stop is None else stop
         self._check(start, stop)
-        check_most(self.uri, stop - start, most)
+        check_length(self.uri, stop - start, limit)
         view = _scratch.take(stop - start)
         self.fill(start, view)
         return view
@@ -212,13 +212,13 @@ class OpenFile:
         self._check(start, start + out.nbytes)
         self.fill(start, out.cast("B"))
 
-    def opened(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
+    def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
         return nullcontext(self)
 
     def _check(self, start: int, stop: int) -> None:
         # Before memory is taken: a reference may claim any length.
         if stop > self.size or start > stop:
-            raise too_short(self.uri, start, stop, self.size)
+            raise truncated_error(self.uri, start, stop, self.size)
 
     def take(self, start: int, nbytes: int) -> bytes:
         """Read so many bytes into memory of their own.
@@ -232,7 +232,7 @@ class OpenFile:
             try:
                 data = os.pread(self.descriptor, nbytes, start)
             except OSError as error:
-                raise failure(error, self.uri) from error
+                raise as_source_error(error, self.uri) from error
             if len(data) == nbytes:
                 return data
         view = memoryview(bytearray(nbytes))
@@ -246,9 +246,9 @@ class OpenFile:
             try:
                 count = _read_at(self.descriptor, start + done, view[done:] if done else view)
             except OSError as error:
-                raise failure(error, self.uri) from error
+                raise as_source_error(error, self.uri) from error
             if not count:
-                raise too_short(self.uri, start, start + nbytes, start + done)
+                raise truncated_error(self.uri, start, start + nbytes, start + done)
             done += count
 
 
@@ -276,20 +276,20 @@ class InlineFile:
         self.data = memoryview(data).cast("B")
         self.uri = uri
 
-    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
+    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         stop = self.data.nbytes if stop is None else stop
         if stop > self.data.nbytes or start > stop:
-            raise too_short(self.uri, start, stop, self.data.nbytes)
+            raise truncated_error(self.uri, start, stop, self.data.nbytes)
         return self.data[start:stop]
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)
 
-    def opened(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
+    def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
         return nullcontext(self)
 
 
-class AbsentFile:
+class MissingFile:
     """A file that is known not to be there."""
 
     __slots__ = ("uri",)
@@ -298,13 +298,13 @@ class AbsentFile:
     def __init__(self, uri: str) -> None:
         self.uri = uri
 
-    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
+    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         raise SourceNotFoundError("there is no such file", file=self.uri)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         self.read(start, None)
 
-    def opened(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
+    def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
         return nullcontext(self)
 
 
@@ -317,24 +317,24 @@ class RemoteFile:
     Attributes
     ----------
     uri : str
-    facts : FileFacts, optional
+    fingerprint : Fingerprint, optional
         What was noted of the file when it was scanned.
-    pinned : FileFacts, optional
+    pinned : Fingerprint, optional
         What the first answer said of it: nothing of another version is read by this object.
     """
 
-    __slots__ = ("connection", "facts", "path", "pinned", "uri")
+    __slots__ = ("connection", "fingerprint", "path", "pinned", "uri")
     remote = True
 
     def __init__(
         self,
         uri: str,
         storage_options: Mapping[str, Any] | None = None,
-        facts: FileFacts | None = None,
+        fingerprint: Fingerprint | None = None,
     ) -> None:
         self.uri = uri
-        self.facts = facts
-        self.pinned: FileFacts | None = None
+        self.fingerprint = fingerprint
+        self.pinned: Fingerprint | None = None
         self.connection = Connection(uri, storage_options)
         self.path = self.connection.path
 
@@ -343,21 +343,21 @@ class RemoteFile:
         """Make a file of a file system that is connected already."""
         self = cls.__new__(cls)
         self.uri, self.connection, self.path = uri, connection, path
-        self.facts = self.pinned = None
+        self.fingerprint = self.pinned = None
         return self
 
-    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:  # noqa: D102
+    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         self._check_inside(start, stop)
         if stop is not None and start >= stop:
             return b""
-        data, facts = self.connection.fetch(self.path, self.uri, start, stop, most)
-        if stop is None and start == 0 and facts is None:
-            facts = FileFacts(len(data))
+        data, fingerprint = self.connection.fetch(self.path, self.uri, start, stop, limit)
+        if stop is None and start == 0 and fingerprint is None:
+            fingerprint = Fingerprint(len(data))
         if stop is not None and len(data) != stop - start:
-            self._check_version(facts)  # which tells more of what is wrong
-            raise too_short(self.uri, start, stop, start + len(data))
-        self._check_version(facts)
-        check_most(self.uri, len(data), most)
+            self._check_version(fingerprint)  # which tells more of what is wrong
+            raise truncated_error(self.uri, start, stop, start + len(data))
+        self._check_version(fingerprint)
+        check_length(self.uri, len(data), limit)
         return data
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -365,33 +365,35 @@ class RemoteFile:
         for span in ranges:
             self._check_inside(*span)
         answers = self.connection.fetch_many(self.path, self.uri, ranges)
-        told = dict.fromkeys(facts for _, facts in answers)
-        for facts in told:
-            self._check_version(facts)
+        told = dict.fromkeys(fingerprint for _, fingerprint in answers)
+        for fingerprint in told:
+            self._check_version(fingerprint)
         for (start, stop), (data, _) in zip(ranges, answers, strict=True):
             if len(data) != stop - start:
-                raise too_short(self.uri, start, stop, start + len(data))
+                raise truncated_error(self.uri, start, stop, start + len(data))
         return [data for data, _ in answers]
 
     def tail(self, nbytes: int) -> Buffer:
         """Return the last bytes of the file, or all of it where it has no more."""
-        data, facts = self.connection.fetch(self.path, self.uri, -nbytes, None)
-        self._check_version(facts)
+        data, fingerprint = self.connection.fetch(self.path, self.uri, -nbytes, None)
+        self._check_version(fingerprint)
         return data[-nbytes:]
 
-    def pin(self, facts: FileFacts | None = None) -> None:
+    def pin(self, fingerprint: Fingerprint | None = None) -> None:
         """Read nothing of another version than the one that is there, or is known to be.
 
         Where answers tell their version, the first one does this without another request.
         """
-        self.pinned = self.connection.facts(self.path, self.uri) if facts is None else facts
+        self.pinned = (
+            self.connection.fingerprint(self.path, self.uri) if fingerprint is None else fingerprint
+        )
 
     def _check_inside(self, start: int, stop: int | None) -> None:
-        size = None if self.facts is None else self.facts.size
+        size = None if self.fingerprint is None else self.fingerprint.size
         if size is not None and (start > size or (stop is not None and stop > size)):
-            raise too_short(self.uri, start, stop or size, size)
+            raise truncated_error(self.uri, start, stop or size, size)
 
-    def _check_version(self, told: FileFacts | None) -> None:
+    def _check_version(self, told: Fingerprint | None) -> None:
         """Compare what an answer told of its version with what is known of the file.
 
         If it told too little, the file is looked at now, after its bytes have come: if it still is
@@ -399,20 +401,26 @@ class RemoteFile:
         """
         if not config.verify_sources:
             return
-        known = [facts for facts in (self.facts, self.pinned) if facts and not facts.is_empty]
-        if known and (told is None or not all(is_comparable(facts, told) for facts in known)):
-            told = self.connection.facts(self.path, self.uri)
+        known = [
+            fingerprint
+            for fingerprint in (self.fingerprint, self.pinned)
+            if fingerprint and not fingerprint.is_empty
+        ]
+        if known and (
+            told is None or not all(is_comparable(fingerprint, told) for fingerprint in known)
+        ):
+            told = self.connection.fingerprint(self.path, self.uri)
         if told is None:
             return
-        for facts in known:
-            check_unchanged(self.uri, facts, told)
+        for fingerprint in known:
+            check_unchanged(self.uri, fingerprint, told)
         if told.has_version:
             with _pinning:  # of threads that read at the same time, one is the first
-                pinned = self.pinned = self.pinned or told.noted()
+                pinned = self.pinned = self.pinned or told.as_recorded()
             check_unchanged(self.uri, pinned, told)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)
 
-    def opened(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
+    def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
         return nullcontext(self)

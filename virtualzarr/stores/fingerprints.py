@@ -1,4 +1,4 @@
-"""Fingerprints of files: what tells one version from another, and their comparison."""
+"""File fingerprints: size, modification time and entity tag, and their comparison."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import Any
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 
+# Each file system of fsspec has names of its own for the same things.
+_TAG_NAMES = ("ETag", "etag")
+_DATE_NAMES = ("LastModified", "last_modified", "updated", "mtime", "created")
 _LABELS = {"size": "size in bytes", "mtime_ns": "modification time in ns", "etag": "entity tag"}
-_DATES = ("LastModified", "last_modified", "updated", "mtime", "created")
 _SECOND = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class Fingerprint:
     """What tells one version of a file from another.
 
     Attributes
@@ -38,11 +40,35 @@ class FileFacts:
     etag: str | None = None
     not_after_ns: int | None = None
 
-    def noted(self) -> FileFacts:
-        """Return what is worth remembering: no date beside an entity tag that stands for bytes.
+    @classmethod
+    def from_headers(cls, headers: Mapping[str, str], size: int | None) -> Fingerprint:
+        """Return what the headers of an HTTP response tell of a file of a size.
+
+        Examples
+        --------
+        >>> headers = {"Last-Modified": "Thu, 01 Jan 1970 00:00:01 GMT"}
+        >>> Fingerprint.from_headers(headers, 3).mtime_ns
+        1000000000
+        """
+        etag = headers.get("ETag") or None
+        try:
+            date = parsedate_to_datetime(headers.get("Last-Modified", ""))
+        except (ValueError, TypeError):
+            return cls(size, None, etag)
+        return cls(size, to_nanoseconds(date), etag)
+
+    @classmethod
+    def from_info(cls, info: Mapping[str, Any]) -> Fingerprint:
+        """Return what ``info`` of a file system of fsspec tells of a file."""
+        etag = next((info[name] for name in _TAG_NAMES if info.get(name)), None)
+        date = next((info[name] for name in _DATE_NAMES if info.get(name)), None)
+        return cls(info.get("size"), to_nanoseconds(date), None if etag is None else str(etag))
+
+    def as_recorded(self) -> Fingerprint:
+        """Return what references record: no date beside a strong entity tag.
 
         Servers that mirror each other agree on tags sooner than on dates. A weak tag may stay when
-        bytes change in a way that the server thinks does not matter.
+        bytes change in a way that the server thinks does not matter (RFC 9110, 8.8.1).
         """
         if self.etag is None or self.etag.startswith("W/"):
             return self
@@ -50,43 +76,13 @@ class FileFacts:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known."""
+        """Whether it tells nothing."""
         return self.size is None and self.not_after_ns is None and not self.has_version
 
     @property
     def has_version(self) -> bool:
-        """Whether more than the size is known."""
+        """Whether it tells more than the size."""
         return self.etag is not None or self.mtime_ns is not None
-
-
-def facts_of_headers(headers: Mapping[str, str], size: int | None) -> FileFacts:
-    """Return what the headers of an HTTP answer tell of a file of a size.
-
-    Examples
-    --------
-    >>> facts_of_headers({"Last-Modified": "Thu, 01 Jan 1970 00:00:01 GMT"}, 3).mtime_ns
-    1000000000
-    """
-    etag = headers.get("ETag") or None
-    try:
-        date = parsedate_to_datetime(headers.get("Last-Modified", ""))
-    except (ValueError, TypeError):
-        return FileFacts(size, None, etag)
-    return FileFacts(size, to_nanoseconds(date), etag)
-
-
-def facts_of_info(info: Mapping[str, Any]) -> FileFacts:
-    """Return what a file system of fsspec tells of a file: names of members differ between them."""
-    etag = next((info[name] for name in ("ETag", "etag") if info.get(name)), None)
-    dates = (
-        info.get(name) for name in ("LastModified", "last_modified", "updated", "mtime", "created")
-    )
-    date = next((date for date in dates if date), None)
-    return FileFacts(
-        info.get("size"),
-        to_nanoseconds(date),
-        None if etag is None else str(etag),
-    )
 
 
 def to_nanoseconds(date: object) -> int | None:
@@ -108,23 +104,25 @@ def to_nanoseconds(date: object) -> int | None:
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
-    past = date - _EPOCH  # in whole microseconds: a float would round
-    return ((past.days * 86_400 + past.seconds) * 10**6 + past.microseconds) * 1000
+    # Whole microseconds: `timestamp()` is a float, which rounds the last digits of today's dates.
+    elapsed = date - _EPOCH
+    return ((elapsed.days * 86_400 + elapsed.seconds) * 10**6 + elapsed.microseconds) * 1000
 
 
-def differences(then: FileFacts, now: FileFacts) -> str:
+def differences(scanned: Fingerprint, current: Fingerprint) -> str:
     """Return what of two fingerprints differs, in words; "" if nothing that both have does.
 
     Examples
     --------
-    >>> differences(FileFacts(3, None, "a"), FileFacts(4, 5, "a"))
+    >>> differences(Fingerprint(3, None, "a"), Fingerprint(4, 5, "a"))
     'size in bytes 3 is now 4'
     """
-    bound, date = then.not_after_ns, now.mtime_ns
+    bound, date = scanned.not_after_ns, current.mtime_ns
     if bound is not None and date is not None and date > bound:
         return f"modified at {date} ns, which is after {bound}"
     pairs = (
-        (name, label, getattr(then, name), getattr(now, name)) for name, label in _LABELS.items()
+        (name, label, getattr(scanned, name), getattr(current, name))
+        for name, label in _LABELS.items()
     )
     return "; ".join(
         f"{label} {a} is now {b}"
@@ -135,46 +133,47 @@ def differences(then: FileFacts, now: FileFacts) -> str:
 
 def _is_same(name: str, a: Any, b: Any) -> bool:
     if name == "mtime_ns" and (a % _SECOND == 0 or b % _SECOND == 0):
-        # HTTP tells whole seconds of a date that a directory has in full.
+        # HTTP dates are whole seconds; the same file has nanoseconds in a directory.
         return bool(a // _SECOND == b // _SECOND)
     return bool(a == b)
 
 
-def is_comparable(then: FileFacts, now: FileFacts) -> bool:
-    """Tell whether one fingerprint can say that a file is still of the version of another."""
-    if then.etag is not None and now.etag is not None:
+def is_comparable(scanned: Fingerprint, current: Fingerprint) -> bool:
+    """Tell whether two fingerprints suffice to say that a file is still of the scanned version."""
+    if scanned.etag is not None and current.etag is not None:
         return True
-    if then.mtime_ns is not None and now.mtime_ns is not None:
+    if scanned.mtime_ns is not None and current.mtime_ns is not None:
         return True
-    if then.not_after_ns is not None:
-        return now.mtime_ns is not None
-    return not then.has_version and now.size is not None
+    if scanned.not_after_ns is not None:
+        return current.mtime_ns is not None
+    # The size alone is compared only where the scan recorded nothing better.
+    return not scanned.has_version and current.size is not None
 
 
-def check_unchanged(uri: str, scanned: FileFacts | None, now: FileFacts) -> None:
+def check_unchanged(uri: str, scanned: Fingerprint | None, current: Fingerprint) -> None:
     """Raise `SourceChangedError` if a file is of another version than when it was scanned."""
     if scanned is None or not config.verify_sources:
         return
-    if changes := differences(scanned, now):
+    if changes := differences(scanned, current):
         raise SourceChangedError(
             f"the file changed since it was scanned; scan it again ({changes})", file=uri
         )
 
 
-def too_short(uri: str, start: int, stop: int, size: int) -> SourceError:
+def truncated_error(uri: str, start: int, stop: int, size: int) -> SourceError:
     """Return the error for bytes that a file does not have."""
     return SourceError(
         f"bytes {start} to {stop} are needed, but the file has only {size}", file=uri
     )
 
 
-def check_most(uri: str, size: int, most: int | None) -> None:
-    """Refuse a file that is larger than anything it may hold."""
-    if most is not None and size > most:
-        raise SourceError(f"{size} bytes are too many: at most {most} are needed", file=uri)
+def check_length(uri: str, length: int, limit: int | None) -> None:
+    """Refuse more bytes than the caller allows, before memory is taken for them."""
+    if limit is not None and length > limit:
+        raise SourceError(f"{length} bytes are too many: at most {limit} are needed", file=uri)
 
 
-def failure(error: Exception, uri: str) -> SourceError:
+def as_source_error(error: Exception, uri: str) -> SourceError:
     """Return an exception of a file system as an error of this package."""
     if isinstance(error, SourceError):
         return error

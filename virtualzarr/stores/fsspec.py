@@ -7,14 +7,14 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
-from virtualzarr.stores.files import Buffer, ByteFile, Connection, FileFacts, RemoteFile
+from virtualzarr.stores.files import Buffer, ByteFile, Connection, Fingerprint, RemoteFile
 from virtualzarr.stores.http import StatusError
-from virtualzarr.stores.invalidation import changed, changed_below
+from virtualzarr.stores.invalidation import notify_change, notify_change_below
 from virtualzarr.stores.listing import Entry
-from virtualzarr.stores.store import ByteRange, Change, check_key, inside, key_lock
+from virtualzarr.stores.store import ByteRange, Change, check_key, check_within, thread_lock
 from virtualzarr.stores.transport import Answer
 
-ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+NOT_FOUND_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """What file systems raise where there is no file."""
 
 
@@ -61,7 +61,7 @@ class FsspecStore:
         return "::".join([*links[:first], stem + self._name(key), *links[first + 1 :]])
 
     def _name(self, key: str) -> str:
-        inside(key, self.uri)
+        check_within(key, self.uri)
         return quote(key) if self._quoted else key
 
     def _path(self, key: str) -> str:
@@ -79,7 +79,9 @@ class FsspecStore:
         try:
             return ask(path=self._path(key), uri=self.location(key), **options)
         except SourceError as error:
-            if isinstance(error, SourceNotFoundError) or isinstance(error.__cause__, ABSENT):
+            if isinstance(error, SourceNotFoundError) or isinstance(
+                error.__cause__, NOT_FOUND_ERRORS
+            ):
                 return None
             if isinstance(error.__cause__, NotImplementedError):
                 raise UnsupportedError(
@@ -111,10 +113,10 @@ class FsspecStore:
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object, -1 where that is not said; None if it is not there."""
-        facts: FileFacts | None = self._ask(self.connection.facts, key)
-        if facts is None:
+        fingerprint: Fingerprint | None = self._ask(self.connection.fingerprint, key)
+        if fingerprint is None:
             return None
-        return -1 if facts.size is None else facts.size
+        return -1 if fingerprint.size is None else fingerprint.size
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix; nothing where the server cannot list."""
@@ -137,7 +139,7 @@ class FsspecStore:
     def set(self, key: str, data: Buffer) -> None:
         """Give a key a value; object stores show old or new bytes, some servers a part."""
         check_key(key, self.uri)
-        with key_lock(self.uri, key):
+        with thread_lock(self.uri, key):
             self._put(key, data)
 
     def _put(self, key: str, data: Buffer) -> None:
@@ -145,7 +147,7 @@ class FsspecStore:
         try:
             self._pipe(path, uri, bytes(data))
         finally:
-            changed(uri)
+            notify_change(uri)
 
     def _pipe(self, path: str, uri: str, data: bytes) -> None:
         try:
@@ -165,14 +167,14 @@ class FsspecStore:
     def delete(self, key: str) -> None:
         """Take a key's value away, if it has one."""
         check_key(key, self.uri)
-        with key_lock(self.uri, key):
+        with thread_lock(self.uri, key):
             self._remove(key)
 
     def _remove(self, key: str) -> None:
         try:
             self._call("rm_file", key)
         finally:
-            changed(self.location(key))
+            notify_change(self.location(key))
 
     def delete_dir(self, prefix: str) -> None:
         """Take away all keys under a prefix."""
@@ -181,12 +183,12 @@ class FsspecStore:
         try:
             self._call("rm", prefix, recursive=True)
         finally:
-            changed_below(self.location(prefix) if prefix else self.uri)
+            notify_change_below(self.location(prefix) if prefix else self.uri)
 
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it; see `guarantees`."""
         check_key(key, self.uri)
-        with key_lock(self.uri, key):
+        with thread_lock(self.uri, key):
             old = self.get(key)
             new = change(old)
             if new is None and old is not None:

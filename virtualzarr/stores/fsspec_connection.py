@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
-from virtualzarr.stores.fingerprints import FileFacts, failure
-from virtualzarr.stores.listing import Entry, find_pattern
-from virtualzarr.stores.transport import Answer, Transport, transport_of
+from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
+from virtualzarr.stores.listing import Entry, glob
+from virtualzarr.stores.transport import Answer, Transport, transport_for
 
 
 def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
@@ -38,7 +38,7 @@ def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tu
     except ValueError as error:
         raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
     except Exception as error:
-        raise failure(error, uri) from error
+        raise as_source_error(error, uri) from error
     return fs, path
 
 
@@ -70,7 +70,7 @@ class Connection:
         if not self._fs.async_impl:
             # It may serve other URLs, too: fsspec keeps and shares file systems.
             self._guard = self._locks.setdefault(self._fs, threading.Lock())
-        self._transport = transport_of(self._fs, self.url, self.storage_options)
+        self._transport = transport_for(self._fs, self.url, self.storage_options)
         self._process = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -88,11 +88,11 @@ class Connection:
             return getattr(self._fs, method)(path, *values, **options)
 
     def fetch(
-        self, path: str, uri: str, start: int, stop: int | None, most: int | None = None
+        self, path: str, uri: str, start: int, stop: int | None, limit: int | None = None
     ) -> Answer:
         """Return bytes of a file, and what tells of which version they are. Raises as `call`."""
         with self._errors(uri) as transport:
-            return transport.fetch(path, start, stop, most)
+            return transport.fetch(path, start, stop, limit)
 
     def fetch_many(
         self, path: str, uri: str, ranges: Sequence[tuple[int, int]]
@@ -101,10 +101,10 @@ class Connection:
         with self._errors(uri) as transport:
             return transport.fetch_many(path, ranges)
 
-    def facts(self, path: str, uri: str) -> FileFacts:
+    def fingerprint(self, path: str, uri: str) -> Fingerprint:
         """Return a file's fingerprint as it is now. Raises as `call`."""
         with self._errors(uri) as transport:
-            return transport.facts(path)
+            return transport.fingerprint(path)
 
     def entries(self, path: str, uri: str) -> list[Entry]:
         """Return what is in a folder, as it is now. Raises as `call`."""
@@ -119,7 +119,7 @@ class Connection:
     def find(self, pattern: str, uri: str) -> list[str]:
         """Return the paths that match a pattern. Raises as `walk`."""
         with self._errors(uri) as transport:
-            return find_pattern(transport, pattern)
+            return glob(transport, pattern)
 
     def url_of(self, path: str) -> str:
         """Return the URL of a path in the file system."""
@@ -138,7 +138,7 @@ class Connection:
             error.file = uri
             raise
         except Exception as error:
-            raise failure(error, uri) from error
+            raise as_source_error(error, uri) from error
 
 
 if hasattr(os, "register_at_fork"):

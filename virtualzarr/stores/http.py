@@ -11,23 +11,28 @@ from urllib.parse import urldefrag, urljoin
 
 from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
 from virtualzarr.stores.fingerprints import (
-    FileFacts,
-    check_most,
-    facts_of_headers,
-    failure,
-    too_short,
+    Fingerprint,
+    as_source_error,
+    check_length,
+    truncated_error,
 )
 from virtualzarr.stores.listing import Entry, walk_entries
-from virtualzarr.stores.retry import STATUSES, TransientError, gather_ranges, retry, seconds_of
+from virtualzarr.stores.retry import (
+    TRANSIENT_STATUSES,
+    TransientError,
+    gather_ranges,
+    parse_retry_after,
+    retry,
+)
 from virtualzarr.stores.uris import LimitedOptions, is_below, origin_of
 
-MISSING = (404, 410)
+MISSING_STATUSES = (404, 410)
 """All other failures say nothing of whether a file is there."""
 
-REDIRECTS = 10
-_REDIRECT = (301, 302, 303, 307, 308)
-_HARMLESS = ("ssl", "proxy", "proxy_auth", "timeout", "verify_ssl", "encoded")
-_HARMLESS_CLIENT = ("trust_env", "timeout")
+MAX_REDIRECTS = 10
+_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+_CONNECTION_OPTIONS = ("ssl", "proxy", "proxy_auth", "timeout", "verify_ssl", "encoded")
+_CLIENT_OPTIONS = ("trust_env", "timeout")
 _CREDENTIALS = (
     "; it wants other credentials (storage_options of a remote reference file go to its own host "
     "only, those of a local one to hosts that allowed= names)"
@@ -37,7 +42,7 @@ _LONGEST_LISTING = 256 * 1024 * 1024
 _SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
 
 
-def harmless(options: Mapping[str, Any]) -> dict[str, Any]:
+def without_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that say how to connect, and nothing of who asks: any host may get them.
 
     Examples
@@ -45,9 +50,9 @@ def harmless(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> harmless({"headers": {"X-Api-Key": "secret"}, "ssl": False})
     {'ssl': False}
     """
-    found = {name: options[name] for name in _HARMLESS if name in options}
+    found = {name: options[name] for name in _CONNECTION_OPTIONS if name in options}
     client = options.get("client_kwargs") or {}
-    client = {name: client[name] for name in _HARMLESS_CLIENT if name in client}
+    client = {name: client[name] for name in _CLIENT_OPTIONS if name in client}
     return found | ({"client_kwargs": client} if client else {})
 
 
@@ -69,37 +74,37 @@ class HttpTransport:
         self._prefixes = options.prefixes if isinstance(options, LimitedOptions) else None
 
     def fetch(
-        self, url: str, start: int, stop: int | None, most: int | None = None
-    ) -> tuple[bytes, FileFacts]:
+        self, url: str, start: int, stop: int | None, limit: int | None = None
+    ) -> tuple[bytes, Fingerprint]:
         """Return bytes of a file, and what the answer says of it; see `Transport`."""
-        result: tuple[bytes, FileFacts] = self._run(self._fetch, url, start, stop, most)
+        result: tuple[bytes, Fingerprint] = self._run(self._fetch, url, start, stop, limit)
         return result
 
     def fetch_many(
         self, url: str, ranges: Sequence[tuple[int, int]]
-    ) -> list[tuple[bytes, FileFacts]]:
+    ) -> list[tuple[bytes, Fingerprint]]:
         """Return several ranges of a file, requested side by side."""
 
-        def fetch(start: int, stop: int) -> Awaitable[tuple[bytes, FileFacts]]:
+        def fetch(start: int, stop: int) -> Awaitable[tuple[bytes, Fingerprint]]:
             return self._fetch(url, start, stop, None)
 
-        result: list[tuple[bytes, FileFacts]] = self._run(gather_ranges, fetch, ranges)
+        result: list[tuple[bytes, Fingerprint]] = self._run(gather_ranges, fetch, ranges)
         return result
 
-    def facts(self, url: str) -> FileFacts:
+    def fingerprint(self, url: str) -> Fingerprint:
         """Return a file's fingerprint.
 
         HEAD alone is believed only if it tells a size: some servers do not know it, or it is not
         what a signed URL is for. Whether a file is missing is said by GET.
         """
-        result: FileFacts = self._run(self._facts, url)
+        result: Fingerprint = self._run(self._fingerprint, url)
         return result
 
     def entries(self, url: str) -> list[Entry]:
         """Return the files and folders that a page links to and that lie directly below it."""
         folder = url if url.endswith("/") else f"{url}/"
         data, _ = self.fetch(url, 0, None, _LONGEST_LISTING)
-        page = _Links()
+        page = _LinkParser()
         page.feed(data.decode("utf-8", "replace"))
         found = {urldefrag(urljoin(folder, link))[0] for link in page.links}
         below = (link for link in found if link.startswith(folder) and "?" not in link)
@@ -115,60 +120,68 @@ class HttpTransport:
 
         return sync(self._fs.loop, work, *values)
 
-    async def _facts(self, url: str) -> FileFacts:
-        async def ask() -> FileFacts | None:
+    async def _fingerprint(self, url: str) -> Fingerprint:
+        async def ask() -> Fingerprint | None:
             async with self._answer("HEAD", url, {}) as answer:
-                if answer.status in STATUSES:
-                    raise _transient(answer, url)
+                if answer.status in TRANSIENT_STATUSES:
+                    raise _transient_error(answer, url)
                 size = _content_length(answer)
-                return facts_of_headers(answer.headers, size) if answer.status == 200 else None
+                return (
+                    Fingerprint.from_headers(answer.headers, size) if answer.status == 200 else None
+                )
 
         found = await retry(ask)
         if found is not None and found.size:
             return found
-        return await retry(lambda: self._facts_by_get(url))
+        return await retry(lambda: self._fingerprint_by_get(url))
 
-    async def _facts_by_get(self, url: str) -> FileFacts:
+    async def _fingerprint_by_get(self, url: str) -> Fingerprint:
         async with self._answer("GET", url, {"Range": "bytes=0-0"}) as answer:
             if answer.status == 416:
-                return facts_of_headers(answer.headers, _span(answer, url)[2])
+                return Fingerprint.from_headers(
+                    answer.headers, _parse_content_range(answer, url)[2]
+                )
             _check_status(answer, url)
-            size = _span(answer, url)[2] if answer.status == 206 else _content_length(answer)
-            return facts_of_headers(answer.headers, size)
+            size = (
+                _parse_content_range(answer, url)[2]
+                if answer.status == 206
+                else _content_length(answer)
+            )
+            return Fingerprint.from_headers(answer.headers, size)
 
     async def _fetch(
-        self, url: str, start: int, stop: int | None, most: int | None
-    ) -> tuple[bytes, FileFacts]:
-        return await retry(lambda: self._attempt(url, start, stop, most))
+        self, url: str, start: int, stop: int | None, limit: int | None
+    ) -> tuple[bytes, Fingerprint]:
+        return await retry(lambda: self._attempt(url, start, stop, limit))
 
     async def _attempt(
-        self, url: str, start: int, stop: int | None, most: int | None
-    ) -> tuple[bytes, FileFacts]:
+        self, url: str, start: int, stop: int | None, limit: int | None
+    ) -> tuple[bytes, Fingerprint]:
         headers = {}
         if start or stop is not None:
             last = "" if stop is None else stop - 1
             headers["Range"] = f"bytes={start}" if start < 0 else f"bytes={start}-{last}"
         async with self._answer("GET", url, headers) as answer:
             if answer.status == 416:
-                size = _span(answer, url)[2]
+                size = _parse_content_range(answer, url)[2]
                 if start < 0 and size == 0:
-                    return b"", facts_of_headers(answer.headers, 0)
-                raise too_short(url, start, start if stop is None else stop, size or 0)
+                    return b"", Fingerprint.from_headers(answer.headers, 0)
+                raise truncated_error(url, start, start if stop is None else stop, size or 0)
             _check_status(answer, url)
             size, begin, end = _content_length(answer), 0, None
             if answer.status == 206:
-                begin, end, size = _span(answer, url)
+                begin, end, size = _parse_content_range(answer, url)
             length = size if end is None else end - begin
             if headers or end is not None:
-                _check_span(url, answer, (start, stop), (begin, end, size))
+                _check_range(url, answer, (start, stop), (begin, end, size))
             if length is not None:
-                check_most(url, length, most)
-            data = await _read(answer, url, length, most)
+                check_length(url, length, limit)
+            data = await _read(answer, url, length, limit)
             if end is None and not headers and "Content-Encoding" not in answer.headers:
                 size = len(data)
             if headers and answer.status != 206:
                 data = data[start:]  # all of it, where the last bytes were asked for
-            return data, facts_of_headers(answer.headers, size)
+            return data, Fingerprint.from_headers(answer.headers, size)
 
     @asynccontextmanager
     async def _answer(
@@ -181,12 +194,12 @@ class HttpTransport:
         from yarl import URL
 
         fs, place = self._fs, self._fs.encode_url(url)
-        for _ in range(REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             options = dict(fs.kwargs)
             sent = {**(options.pop("headers", None) or {}), "Accept-Encoding": "identity"}
             for name in ("allow_redirects", "max_redirects", "raise_for_status"):
                 options.pop(name, None)
-            with _translated(url):
+            with _translate_errors(url):
                 session = await fs.set_session()
                 answer = await session.request(
                     method, place, headers={**sent, **headers}, allow_redirects=False,
@@ -194,8 +207,8 @@ class HttpTransport:
                 )  # fmt: skip
             try:
                 target = answer.headers.get("Location")
-                if answer.status not in _REDIRECT or target is None:
-                    with _translated(url):
+                if answer.status not in _REDIRECT_STATUSES or target is None:
+                    with _translate_errors(url):
                         yield answer
                     return
             finally:
@@ -205,7 +218,7 @@ class HttpTransport:
             except ValueError as error:
                 raise SourceError(f"a redirect leads to {target!r:.99}", file=url) from error
             fs = self._file_system_for(str(place), url)
-        raise SourceError(f"more than {REDIRECTS} redirects", file=url)
+        raise SourceError(f"more than {MAX_REDIRECTS} redirects", file=url)
 
     def _file_system_for(self, place: str, url: str) -> Any:
         """Return what may ask a place to which a redirect leads."""
@@ -218,10 +231,10 @@ class HttpTransport:
             return self._fs
         from fsspec.implementations.http import HTTPFileSystem
 
-        return HTTPFileSystem(**harmless(self._options))
+        return HTTPFileSystem(**without_credentials(self._options))
 
 
-class _Links(HTMLParser):
+class _LinkParser(HTMLParser):
     """Collects what the anchors of a page refer to."""
 
     def __init__(self) -> None:
@@ -238,7 +251,7 @@ def _is_child(rest: str) -> bool:
     return bool(name) and "/" not in name and name not in (".", "..")
 
 
-class _translated:
+class _translate_errors:
     """Gives exceptions of aiohttp as errors of this package, transient ones as such."""
 
     def __init__(self, url: str) -> None:
@@ -251,21 +264,21 @@ class _translated:
         import aiohttp
 
         if isinstance(error, aiohttp.ClientConnectorError):
-            raise failure(error, self._url) from error  # nobody answers there
+            raise as_source_error(error, self._url) from error  # nobody answers there
         transient = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
         if isinstance(error, transient):
-            named = failure(error, self._url)
+            named = as_source_error(error, self._url)
             named.__cause__ = error
             raise TransientError(named) from error
         if isinstance(error, aiohttp.ClientError | ValueError):
-            raise failure(error, self._url) from error
+            raise as_source_error(error, self._url) from error
 
 
 def _check_status(answer: Any, url: str) -> None:
     """Raise what a status means, unless it is that of a file or of a part of it."""
-    if answer.status in STATUSES:
-        raise _transient(answer, url)
-    if answer.status in MISSING:
+    if answer.status in TRANSIENT_STATUSES:
+        raise _transient_error(answer, url)
+    if answer.status in MISSING_STATUSES:
         raise SourceNotFoundError(f"the server answered {answer.status}: no such file", file=url)
     if answer.status not in (200, 206):
         raise StatusError.of(answer, url)
@@ -291,9 +304,9 @@ class StatusError(SourceError):
         return error
 
 
-def _transient(answer: Any, url: str) -> TransientError:
+def _transient_error(answer: Any, url: str) -> TransientError:
     error = StatusError.of(answer, url)
-    return TransientError(error, seconds_of(answer.headers.get("Retry-After")))
+    return TransientError(error, parse_retry_after(answer.headers.get("Retry-After")))
 
 
 def _content_length(answer: Any) -> int | None:
@@ -304,7 +317,7 @@ def _content_length(answer: Any) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _span(answer: Any, url: str) -> tuple[int, int, int | None]:
+def _parse_content_range(answer: Any, url: str) -> tuple[int, int, int | None]:
     """Return which bytes an answer has, and of how many."""
     text = answer.headers.get("Content-Range", "")
     found = _SPAN.match(text.strip())
@@ -317,7 +330,7 @@ def _span(answer: Any, url: str) -> tuple[int, int, int | None]:
     return max(int(found[1] or 0), 0), int(found[2] or -1) + 1, size
 
 
-def _check_span(
+def _check_range(
     url: str,
     answer: Any,
     asked: tuple[int, int | None],
@@ -346,13 +359,13 @@ def _check_span(
         )
 
 
-async def _read(answer: Any, url: str, length: int | None, most: int | None) -> bytes:
-    """Return the body, which must have the length that is known, and at most so many bytes."""
-    if length is None and most is not None:
+async def _read(answer: Any, url: str, length: int | None, limit: int | None) -> bytes:
+    """Return the body, which must have the length that is known, and at limit so many bytes."""
+    if length is None and limit is not None:
         data = bytearray()
         async for part in answer.content.iter_any():
             data += part
-            check_most(url, len(data), most)
+            check_length(url, len(data), limit)
         return bytes(data)
     whole: bytes = await answer.read()
     if length is not None and len(whole) != length:

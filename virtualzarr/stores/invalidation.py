@@ -1,4 +1,4 @@
-"""What this process writes, told to whoever keeps something of what was there before."""
+"""Cache invalidation: writes of this process, announced to the caches of what they replace."""
 
 from __future__ import annotations
 
@@ -9,80 +9,85 @@ from typing import Protocol
 from weakref import ref
 
 STRIPES = 1024
-"""So many notes there are of when files were last written; each is shared by several."""
+"""Slots for the tick of the last write; each is shared by all files whose names hash to it."""
 
 
-class Keeper(Protocol):
-    """Keeps something of files, and must not after they were written."""
+class CacheListener(Protocol):
+    """A cache of files, which must drop its entries after they were written."""
 
-    def forget(self, uri: str) -> None:
-        """Drop what is kept of a file."""
+    def invalidate(self, uri: str) -> None:
+        """Drop the entries of a file."""
         ...
 
-    def forget_below(self, uri: str) -> None:
-        """Drop what is kept of all files in a folder."""
+    def invalidate_below(self, uri: str) -> None:
+        """Drop the entries of all files in a folder."""
         ...
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew in a forked process: other threads may have been changing anything."""
         ...
 
 
-_keepers: tuple[ref[Keeper], ...] = ()
-_adding = threading.Lock()
-_moments = count(1)
-_written = [0] * STRIPES
+# A tuple that is replaced, never changed: `notify_change` goes over it without a lock.
+_listeners: tuple[ref[CacheListener], ...] = ()
+_subscribing = threading.Lock()
+_ticks = count(1)
+_last_write = [0] * STRIPES
 
 
-def add(keeper: Keeper) -> None:
-    """Tell a keeper of all changes from now on, as long as it lives."""
-    global _keepers
-    with _adding:
-        _keepers = (*(other for other in _keepers if other() is not None), ref(keeper))
+def subscribe(listener: CacheListener) -> None:
+    """Notify a cache of all writes from now on, as long as it lives."""
+    global _listeners
+    with _subscribing:
+        _listeners = (*(other for other in _listeners if other() is not None), ref(listener))
 
 
-def moment() -> int:
-    """Return a number for now: larger than those of all writes that have ended.
+def next_tick() -> int:
+    """Return a number larger than those of all writes that have ended.
 
     Examples
     --------
-    >>> before = moment()
-    >>> changed("/data/a/c/0")
-    >>> unchanged("/data/a/c/0", before), unchanged("/data/a/c/0", moment())
+    >>> before = next_tick()
+    >>> notify_change("/data/a/c/0")
+    >>> is_unchanged("/data/a/c/0", before), is_unchanged("/data/a/c/0", next_tick())
     (False, True)
     """
-    return next(_moments)
+    return next(_ticks)
 
 
-def unchanged(uri: str, since: int) -> bool:
-    """Tell whether this process has not written a file since a moment, as far as is known."""
-    return _written[hash(uri) % STRIPES] <= since
+def is_unchanged(uri: str, since: int) -> bool:
+    """Tell whether this process has written no file of a file's slot since a tick."""
+    # Files that share a slot cost a needless read now and then, never a stale value.
+    return _last_write[hash(uri) % STRIPES] <= since
 
 
-def changed(uri: str) -> None:
-    """Tell all keepers that a file was written or deleted."""
-    # Noted first: who has read the file before, and keeps it after they forgot it, must see this.
-    _written[hash(uri) % STRIPES] = next(_moments)
-    for found in _keepers:
-        if (keeper := found()) is not None:
-            keeper.forget(uri)
+def notify_change(uri: str) -> None:
+    """Tell all caches that a file was written or deleted."""
+    # The tick comes first: a thread that read the file before, and caches it after the listeners
+    # dropped it, must see in `is_unchanged` that its bytes are stale.
+    _last_write[hash(uri) % STRIPES] = next(_ticks)
+    for reference in _listeners:
+        if (listener := reference()) is not None:
+            listener.invalidate(uri)
 
 
-def changed_below(uri: str) -> None:
-    """Tell all keepers that everything in a folder was deleted."""
-    _written[:] = [next(_moments)] * STRIPES
-    for found in _keepers:
-        if (keeper := found()) is not None:
-            keeper.forget_below(uri)
+def notify_change_below(uri: str) -> None:
+    """Tell all caches that everything in a folder was deleted."""
+    # Which slots its files have is not known without listing them: all count as written.
+    _last_write[:] = [next(_ticks)] * STRIPES
+    for reference in _listeners:
+        if (listener := reference()) is not None:
+            listener.invalidate_below(uri)
 
 
-def _forked() -> None:
-    global _adding
-    _adding = threading.Lock()
-    for found in _keepers:
-        if (keeper := found()) is not None:
-            keeper.forked()
+def _reset_after_fork() -> None:
+    global _subscribing
+    # Another thread of the parent may have held the lock; here nobody would release it.
+    _subscribing = threading.Lock()
+    for reference in _listeners:
+        if (listener := reference()) is not None:
+            listener.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_reset_after_fork)

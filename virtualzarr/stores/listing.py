@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     is_folder: bool
 
 
-class Lists(Protocol):
+class SupportsListing(Protocol):
     """Lists folders."""
 
     def entries(self, path: str) -> list[Entry]: ...  # noqa: D102
@@ -62,13 +62,13 @@ def walk_entries(
     return found
 
 
-def entries_of(fs: Any, path: str) -> list[Entry]:
+def list_folder(fs: Any, path: str) -> list[Entry]:
     """Return what is in a folder of a file system of fsspec, and not what it remembers."""
     fs.invalidate_cache(path)
     return [as_entry(info) for info in fs.ls(path, detail=True)]
 
 
-def all_entries_of(fs: Any, path: str) -> list[Entry]:
+def list_files_below(fs: Any, path: str) -> list[Entry]:
     """Return all files below a folder of a file system of fsspec.
 
     What fsspec itself offers leaves out folders that cannot be listed. Object stores have a way of
@@ -83,7 +83,7 @@ def all_entries_of(fs: Any, path: str) -> list[Entry]:
     else:
         own = kind.find is not AbstractFileSystem.find
     if not own:
-        return walk_entries(lambda folder: entries_of(fs, folder), path)
+        return walk_entries(lambda folder: list_folder(fs, folder), path)
     fs.invalidate_cache(path)
     return [as_entry(info) for info in fs.find(path, detail=True).values()]
 
@@ -101,11 +101,11 @@ class Listings:
 
     def entries(self, path: str) -> list[Entry]:
         """Return what is in a folder now."""
-        return entries_of(self._fs, path)
+        return list_folder(self._fs, path)
 
     def walk(self, path: str) -> list[Entry]:
         """Return all files below a folder."""
-        return all_entries_of(self._fs, path)
+        return list_files_below(self._fs, path)
 
 
 def as_entry(info: Any) -> Entry:
@@ -113,7 +113,7 @@ def as_entry(info: Any) -> Entry:
     return Entry(str(info["name"]).rstrip("/"), info.get("size"), info["type"] == "directory")
 
 
-def find_pattern(lists: Lists, pattern: str) -> list[str]:
+def glob(lists: SupportsListing, pattern: str) -> list[str]:
     """Return the paths of files and folders that match a pattern with ``*`` and ``**``.
 
     Raises
@@ -127,7 +127,7 @@ def find_pattern(lists: Lists, pattern: str) -> list[str]:
     depth = None if "**" in pattern else pattern[len(root) + 1 :].count("/") + 1
     try:
         if depth is None:
-            names = _with_folders(entry.path for entry in lists.walk(root))
+            names = _add_folders(entry.path for entry in lists.walk(root))
         else:
             names = {entry.path for entry in walk_entries(lists.entries, root, depth, True)}
     except (SourceNotFoundError, FileNotFoundError):
@@ -136,7 +136,7 @@ def find_pattern(lists: Lists, pattern: str) -> list[str]:
     return sorted(name for name in names if matches.match(name))
 
 
-def _with_folders(files: Iterable[str]) -> set[str]:
+def _add_folders(files: Iterable[str]) -> set[str]:
     """Return paths of files, and of all folders that they lie in."""
     names = set()
     for name in files:

@@ -24,15 +24,15 @@ from typing import Any, Self
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, read_small, resolve_uri
-from virtualzarr.stores.invalidation import changed, changed_below
+from virtualzarr.stores.invalidation import notify_change, notify_change_below
 from virtualzarr.stores.store import (
     LOCK_SUFFIX,
     ByteRange,
     Change,
     check_key,
-    first_parts,
+    check_within,
     held_locks,
-    inside,
+    list_children,
 )
 
 try:
@@ -67,12 +67,12 @@ class LocalStore:
 
     def location(self, key: str) -> str:
         """Return the path of the file under a key."""
-        return f"{self.uri}/{inside(key, self.uri)}" if key else self.uri
+        return f"{self.uri}/{check_within(key, self.uri)}" if key else self.uri
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return the contents of a file, or some of them, or None."""
         try:
-            with LocalFile(self.location(key)).opened() as file:
+            with LocalFile(self.location(key)).open() as file:
                 start, stop, _ = slice(*(byte_range or (0, None))).indices(file.size)
                 return bytes(file.read(start, max(start, stop)))
         except SourceNotFoundError:
@@ -86,9 +86,9 @@ class LocalStore:
         """Return the file under a key, there or not."""
         return LocalFile(self.location(key))
 
-    def small(self, keys: Sequence[str]) -> Iterator[bytes | None]:
+    def read_small_files(self, keys: Sequence[str]) -> Iterator[bytes | None]:
         """Read files one after the other, those that `read_small` reads."""
-        inside("/".join(keys), self.uri)
+        check_within("/".join(keys), self.uri)
         start = f"{self.uri}/"
         return (read_small(start + key) for key in keys)
 
@@ -100,8 +100,8 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise _failed(error, path) from error
-        yield from first_parts((name for name in names if not name.endswith(LOCK_SUFFIX)), "")
+            raise _as_source_error(error, path) from error
+        yield from list_children((name for name in names if not name.endswith(LOCK_SUFFIX)), "")
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield keys and sizes under a prefix."""
@@ -111,7 +111,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise _failed(error, path) from error
+            raise _as_source_error(error, path) from error
         start = f"{prefix}/" if prefix else ""
         with entries:
             for entry in entries:
@@ -126,7 +126,7 @@ class LocalStore:
     def set(self, key: str, data: Buffer) -> None:
         """Give a key a value."""
         path = self.location(check_key(key, self.uri))
-        with _Locked(path) as lock:
+        with _KeyLock(path) as lock:
             lock.replace(data)
 
     def delete(self, key: str) -> None:
@@ -134,7 +134,7 @@ class LocalStore:
         path = self.location(check_key(key, self.uri))
         if not os.path.lexists(path):
             return
-        with _Locked(path):
+        with _KeyLock(path):
             self._unlink(path)
 
     def delete_dir(self, prefix: str) -> None:
@@ -149,7 +149,7 @@ class LocalStore:
                 # What a process left that died while it wrote; those in use cannot be had.
                 path = os.path.join(folder, name.removesuffix(LOCK_SUFFIX))
                 if name.endswith(LOCK_SUFFIX) and os.path.realpath(path) not in held_locks.paths:
-                    with _Locked(path):
+                    with _KeyLock(path):
                         pass
             if folder != self.uri:
                 with suppress(OSError):
@@ -160,7 +160,7 @@ class LocalStore:
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it."""
         path = self.location(check_key(key, self.uri))
-        with _Locked(path) as lock:
+        with _KeyLock(path) as lock:
             old = self.get(key)
             new = change(old)
             if new is None:
@@ -182,22 +182,22 @@ class LocalStore:
             os.rename(old, new)
         except OSError:
             return False
-        changed_below(old)
-        changed_below(new)
+        notify_change_below(old)
+        notify_change_below(new)
         self._prune(old)
         return True
 
-    def exclusive(self, key: str) -> _Locked:
+    def lock_key(self, key: str) -> _KeyLock:
         """Keep threads and processes that ask for the same key out; its value stays as it is."""
-        return _Locked(self.location(check_key(key, self.uri)))
+        return _KeyLock(self.location(check_key(key, self.uri)))
 
     def _unlink(self, path: str) -> None:
         try:
-            _patiently(partial(os.unlink, path))
+            _retry_while_open(partial(os.unlink, path))
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _failed(error, path) from error
+            raise _as_source_error(error, path) from error
 
     def _prune(self, path: str) -> None:
         """Remove the directories above a path that are empty now."""
@@ -210,7 +210,7 @@ class LocalStore:
             folder = os.path.dirname(folder)
 
 
-class _Locked:
+class _KeyLock:
     """Hold the lock of a path within a with statement; the lock file is gone afterwards."""
 
     __slots__ = ("fd", "name", "path", "renamed", "stale")
@@ -225,11 +225,11 @@ class _Locked:
             while not self._acquired():
                 continue
         except OSError as error:
-            raise _failed(error, self.path) from error
+            raise _as_source_error(error, self.path) from error
         return self
 
     def _acquired(self) -> bool:
-        self.fd = _created(self.name)
+        self.fd = _open_lock_file(self.name)
         try:
             _lock(self.fd)
             ours = os.fstat(self.fd)
@@ -264,25 +264,25 @@ class _Locked:
             if config.sync_files:
                 _sync_folder(os.path.dirname(self.path))
         except OSError as error:
-            raise _failed(error, self.path) from error
+            raise _as_source_error(error, self.path) from error
 
     def __exit__(self, *error: object) -> None:
         if not self.renamed:
             with suppress(FileNotFoundError):
                 os.unlink(self.name)
-        changed(self.path)
+        notify_change(self.path)
         # Closing is not enough: a process forked meanwhile has the same open file.
         _unlock(self.fd)
         os.close(self.fd)
 
 
-class _LockedOnWindows(_Locked):
+class _WindowsKeyLock(_KeyLock):
     """The same with the locks of Windows."""
 
     __slots__ = ()
 
     def _acquired(self) -> bool:
-        self.fd = _created(self.name)
+        self.fd = _open_lock_file(self.name)
         try:
             # The lock file cannot vanish as long as we have it open.
             while True:
@@ -304,19 +304,19 @@ class _LockedOnWindows(_Locked):
                 if config.sync_files:
                     file.flush()
                     os.fsync(file.fileno())
-            _patiently(partial(os.replace, new, self.path))
+            _retry_while_open(partial(os.replace, new, self.path))
         except OSError as error:
-            raise _failed(error, self.path) from error
+            raise _as_source_error(error, self.path) from error
 
     def __exit__(self, *error: object) -> None:
-        changed(self.path)
+        notify_change(self.path)
         msvcrt.locking(self.fd, msvcrt.LK_UNLCK, 1)
         os.close(self.fd)
         with suppress(OSError):  # others wait for it
             os.unlink(self.name)
 
 
-def _patiently(step: Callable[[], None]) -> None:
+def _retry_while_open(step: Callable[[], None]) -> None:
     """Do what Windows refuses while others have the file open, as readers do for a moment."""
     for tried in count():
         try:
@@ -327,7 +327,7 @@ def _patiently(step: Callable[[], None]) -> None:
             time.sleep(0.01)
 
 
-def _created(name: str) -> int:
+def _open_lock_file(name: str) -> int:
     """Open a lock file, and make it and its folder if need be."""
     for vanished in count():
         try:
@@ -371,8 +371,8 @@ else:
 
 
 if fcntl is None:
-    _Locked = _LockedOnWindows  # type: ignore[misc]
+    _KeyLock = _WindowsKeyLock  # type: ignore[misc]
 
 
-def _failed(error: OSError, path: str) -> SourceError:
+def _as_source_error(error: OSError, path: str) -> SourceError:
     return SourceError(error.strerror or str(error), file=path)

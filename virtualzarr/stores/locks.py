@@ -14,7 +14,7 @@ from typing import Any
 
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.local import LocalStore
-from virtualzarr.stores.store import Store, exclusive, held_locks, key_lock
+from virtualzarr.stores.store import Store, held_locks, lock_key, thread_lock
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def writer_lock(uri: str) -> AbstractContextManager[Any]:
     """
     uri = resolve_uri(uri)
     if is_url(uri):
-        return key_lock("references", uri)
+        return thread_lock("references", uri)
     return _path_lock(*os.path.split(os.path.realpath(uri)))
 
 
@@ -61,14 +61,14 @@ def hierarchy_lock(
     """
     folder = local_folder(store, path)
     if folder is None:
-        return exclusive(store, WRITER)
+        return lock_key(store, WRITER)
     return _path_lock(topmost_folder(folder), WRITER, create=create)
 
 
 def local_folder(store: Store, path: str) -> str | None:
     """Return the real path of a node's folder; None if the store is over no directory."""
     uri = getattr(store, "uri", "")
-    if not hasattr(store, "exclusive") or is_url(uri) or not os.path.isabs(uri):
+    if not hasattr(store, "lock_key") or is_url(uri) or not os.path.isabs(uri):
         return None
     return os.path.realpath(os.path.join(uri, path))
 
@@ -90,7 +90,7 @@ def _path_lock(folder: str, name: str, *, create: bool = False) -> Iterator[bool
         yield path not in held
         return
     _log.debug("waiting for the lock of %s", path)
-    with LocalStore(folder).exclusive(name):
+    with LocalStore(folder).lock_key(name):
         _log.debug("writing %s, with its lock", path)
         held.add(path)
         try:

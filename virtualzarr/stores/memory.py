@@ -9,10 +9,10 @@ from virtualzarr.stores.store import (
     ByteRange,
     Change,
     check_key,
-    first_parts,
-    key_lock,
-    read_only,
-    sliced,
+    list_children,
+    read_only_error,
+    slice_bytes,
+    thread_lock,
 )
 
 
@@ -48,7 +48,7 @@ class MemoryStore:
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return the value of a key, or None."""
         value = self.data.get(key)
-        return None if value is None else sliced(bytes(value), byte_range)
+        return None if value is None else slice_bytes(bytes(value), byte_range)
 
     def file(self, key: str) -> ByteFile | None:
         """Return the value of a key as a file, or None."""
@@ -57,7 +57,7 @@ class MemoryStore:
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix."""
-        return first_parts(iter(list(self.data)), prefix)
+        return list_children(iter(list(self.data)), prefix)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield keys and sizes under a prefix."""
@@ -70,13 +70,13 @@ class MemoryStore:
         """Give a key a value."""
         mapping, key = self._mutable(), check_key(key, self.uri)
         value = bytes(data)
-        with key_lock(id(mapping), key):
+        with thread_lock(id(mapping), key):
             mapping[key] = value
 
     def delete(self, key: str) -> None:
         """Take a key's value away, if it has one."""
         mapping = self._mutable()
-        with key_lock(id(mapping), key):
+        with thread_lock(id(mapping), key):
             mapping.pop(key, None)
 
     def delete_dir(self, prefix: str) -> None:
@@ -87,7 +87,7 @@ class MemoryStore:
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it."""
         mapping, key = self._mutable(), check_key(key, self.uri)
-        with key_lock(id(mapping), key):
+        with thread_lock(id(mapping), key):
             old = mapping.get(key)
             new = change(None if old is None else bytes(old))
             if new is None:
@@ -97,5 +97,5 @@ class MemoryStore:
 
     def _mutable(self) -> MutableMapping[str, bytes]:
         if not isinstance(self.data, MutableMapping):
-            raise read_only(self.uri)
+            raise read_only_error(self.uri)
         return self.data

@@ -77,11 +77,11 @@ class AssumedStore(ReadOnlyStore):
         )
 
 
-def read_only(store: Store) -> Store:
+def as_read_only(store: Store) -> Store:
     """Return a store that cannot be written to."""
     return ReadOnlyStore(store) if getattr(store, "writable", False) else store
 
 
-def unwrapped(store: Any) -> Any:
+def unwrap(store: Any) -> Any:
     """Return the store itself, without the rules it is seen through."""
-    return unwrapped(store.store) if isinstance(store, ReadOnlyStore) else store
+    return unwrap(store.store) if isinstance(store, ReadOnlyStore) else store

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from virtualzarr.config import config
 
-STATUSES = frozenset([429, 500, 502, 503, 504])
+TRANSIENT_STATUSES = frozenset([429, 500, 502, 503, 504])
 """Answers of a server that another attempt may not get."""
 
 FIRST, LONGEST = 0.1, 20.0
@@ -49,7 +49,7 @@ async def retry(attempt: Callable[[], Awaitable[T]]) -> T:
         except TransientError as failed:
             if number >= config.retries or failed.retry_after > LONGEST:
                 raise failed.error from failed.error.__cause__
-            await asyncio.sleep(delay(number, failed.retry_after))
+            await asyncio.sleep(back_off_seconds(number, failed.retry_after))
         number += 1
 
 
@@ -66,7 +66,7 @@ async def gather_ranges(
     return await asyncio.gather(*(fetch_one(*span) for span in ranges))
 
 
-def delay(number: int, retry_after: float = 0.0) -> float:
+def back_off_seconds(number: int, retry_after: float = 0.0) -> float:
     """Return the seconds to wait after attempt `number`, counted from 0.
 
     Clients that failed together must not come back together, so the time is random up to a bound
@@ -80,7 +80,7 @@ def delay(number: int, retry_after: float = 0.0) -> float:
     return retry_after + random.uniform(0, min(FIRST * 2**number, LONGEST))
 
 
-def seconds_of(header: str | None) -> float:
+def parse_retry_after(header: str | None) -> float:
     """Return the seconds that a header Retry-After says: a number, or a date.
 
     Examples

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from virtualzarr.errors import SourceError
-from virtualzarr.stores.fingerprints import FileFacts, check_most, to_nanoseconds
+from virtualzarr.stores.fingerprints import Fingerprint, check_length, to_nanoseconds
 from virtualzarr.stores.listing import Listings
 from virtualzarr.stores.retry import TransientError, gather_ranges, retry
 
@@ -23,26 +23,26 @@ class S3Transport(Listings):
     """
 
     def fetch(
-        self, path: str, start: int, stop: int | None, most: int | None = None
-    ) -> tuple[bytes, FileFacts]:
+        self, path: str, start: int, stop: int | None, limit: int | None = None
+    ) -> tuple[bytes, Fingerprint]:
         """Return bytes of an object; see `Transport`."""
-        result: tuple[bytes, FileFacts] = self._run(self._fetch, path, start, stop, most)
+        result: tuple[bytes, Fingerprint] = self._run(self._fetch, path, start, stop, limit)
         return result
 
     def fetch_many(
         self, path: str, ranges: Sequence[tuple[int, int]]
-    ) -> list[tuple[bytes, FileFacts]]:
+    ) -> list[tuple[bytes, Fingerprint]]:
         """Return several ranges of an object, requested side by side."""
 
-        def fetch(start: int, stop: int) -> Awaitable[tuple[bytes, FileFacts]]:
+        def fetch(start: int, stop: int) -> Awaitable[tuple[bytes, Fingerprint]]:
             return self._fetch(path, start, stop, None)
 
-        result: list[tuple[bytes, FileFacts]] = self._run(gather_ranges, fetch, ranges)
+        result: list[tuple[bytes, Fingerprint]] = self._run(gather_ranges, fetch, ranges)
         return result
 
-    def facts(self, path: str) -> FileFacts:
+    def fingerprint(self, path: str) -> Fingerprint:
         """Return an object's size and entity tag."""
-        found: FileFacts = self._run(self._facts, path)
+        found: Fingerprint = self._run(self._fingerprint, path)
         return found
 
     def _run(self, work: Callable[..., Awaitable[Any]], *values: Any) -> Any:
@@ -57,18 +57,18 @@ class S3Transport(Listings):
         place = {"Bucket": bucket, "Key": key}
         return place | {"VersionId": version} if version else place
 
-    async def _facts(self, path: str) -> FileFacts:
+    async def _fingerprint(self, path: str) -> Fingerprint:
         found = await self._fs._call_s3("head_object", **self._place(path))
-        return _facts(found, found["ContentLength"])
+        return _fingerprint(found, found["ContentLength"])
 
     async def _fetch(
-        self, path: str, start: int, stop: int | None, most: int | None
-    ) -> tuple[bytes, FileFacts]:
-        return await retry(lambda: self._attempt(path, start, stop, most))
+        self, path: str, start: int, stop: int | None, limit: int | None
+    ) -> tuple[bytes, Fingerprint]:
+        return await retry(lambda: self._attempt(path, start, stop, limit))
 
     async def _attempt(
-        self, path: str, start: int, stop: int | None, most: int | None
-    ) -> tuple[bytes, FileFacts]:
+        self, path: str, start: int, stop: int | None, limit: int | None
+    ) -> tuple[bytes, Fingerprint]:
         asked = self._place(path)
         if start or stop is not None:
             last = "" if stop is None else stop - 1
@@ -77,15 +77,15 @@ class S3Transport(Listings):
         body, length = answer["Body"], answer["ContentLength"]
         try:
             size = _size_of(answer, start, stop) if "Range" in asked else length
-            check_most(path, length, most)
+            check_length(path, length, limit)
             data = await _read(body, length)
         finally:
             body.close()
-        return data, _facts(answer, size)
+        return data, _fingerprint(answer, size)
 
 
-def _facts(answer: Any, size: int) -> FileFacts:
-    return FileFacts(size, to_nanoseconds(answer.get("LastModified")), answer.get("ETag") or None)
+def _fingerprint(answer: Any, size: int) -> Fingerprint:
+    return Fingerprint(size, to_nanoseconds(answer.get("LastModified")), answer.get("ETag") or None)
 
 
 async def _read(body: Any, length: int) -> bytes:

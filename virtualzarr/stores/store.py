@@ -98,7 +98,7 @@ def check_key(key: str, uri: str) -> str:
     return key
 
 
-def inside(key: str, uri: str) -> str:
+def check_within(key: str, uri: str) -> str:
     """Return a key that stays in the store: paths may come from documents that are hostile.
 
     Raises
@@ -112,17 +112,17 @@ def inside(key: str, uri: str) -> str:
     return key
 
 
-def read_only(uri: str) -> AccessError:
+def read_only_error(uri: str) -> AccessError:
     """Return the error for writing to what can only be read."""
     return AccessError("the store is read-only", file=uri)
 
 
-def sliced(data: bytes, byte_range: ByteRange | None) -> bytes:
+def slice_bytes(data: bytes, byte_range: ByteRange | None) -> bytes:
     """Return the bytes in a range."""
     return data if byte_range is None else data[slice(*byte_range)]
 
 
-def first_parts(keys: Iterator[str], prefix: str) -> Iterator[str]:
+def list_children(keys: Iterator[str], prefix: str) -> Iterator[str]:
     """Yield the next part of each key under a prefix, once each, sorted."""
     start = f"{prefix}/" if prefix else ""
     yield from sorted({key[len(start) :].split("/", 1)[0] for key in keys if key.startswith(start)})
@@ -152,17 +152,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_stripes)
 
 
-def key_lock(owner: Hashable, key: str) -> threading.RLock:
+def thread_lock(owner: Hashable, key: str) -> threading.RLock:
     """Return the lock of this process for one key of a store; several keys may share one."""
     return _stripes[hash((owner, key)) % len(_stripes)]
 
 
-def exclusive(store: Store, key: str) -> AbstractContextManager[Any]:
+def lock_key(store: Store, key: str) -> AbstractContextManager[Any]:
     """Keep others that ask for the same key out, while keys are read and written as usual.
 
-    Those are all threads of this process and, where the store has a method `exclusive` that does
+    Those are all threads of this process and, where the store has a method `lock_key` that does
     more, other processes.
     """
-    own: Callable[[str], AbstractContextManager[Any]] | None = getattr(store, "exclusive", None)
+    own: Callable[[str], AbstractContextManager[Any]] | None = getattr(store, "lock_key", None)
     # Not the locks of `update`: threads that help must not wait for the one they help.
     return _claims[hash((store.uri, key)) % len(_claims)] if own is None else own(key)

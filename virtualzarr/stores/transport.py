@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from virtualzarr.stores.fingerprints import FileFacts, check_most, facts_of_info
+from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.http import HttpTransport
 from virtualzarr.stores.listing import Entry, Listings
 from virtualzarr.stores.s3 import S3Transport
 
-Answer = tuple[bytes, FileFacts | None]
+Answer = tuple[bytes, Fingerprint | None]
 """Bytes, and what tells the version of the file that they are of; None if nothing does."""
 
 
@@ -22,7 +22,7 @@ class Transport(Protocol):
     nothing is tried again by the caller.
     """
 
-    def fetch(self, path: str, start: int, stop: int | None, most: int | None = None) -> Answer:
+    def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes ``start:stop``, fewer where the file ends; from its end if negative."""
         ...
 
@@ -30,7 +30,7 @@ class Transport(Protocol):
         """Return several ranges of a file, side by side where that can be."""
         ...
 
-    def facts(self, path: str) -> FileFacts:
+    def fingerprint(self, path: str) -> Fingerprint:
         """Return what tells the version of a file now, never from memory."""
         ...
 
@@ -43,7 +43,7 @@ class Transport(Protocol):
         ...
 
 
-def transport_of(fs: Any, url: str, options: Mapping[str, Any] | None) -> Transport:
+def transport_for(fs: Any, url: str, options: Mapping[str, Any] | None) -> Transport:
     """Return how files of a file system of fsspec are read."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(fs).__mro__}
     if "fsspec.implementations.local.LocalFileSystem" in kinds:
@@ -58,12 +58,12 @@ def transport_of(fs: Any, url: str, options: Mapping[str, Any] | None) -> Transp
 class FsspecTransport(Listings):
     """Files of any file system of fsspec: what it returns does not say of which version it is."""
 
-    def fetch(self, path: str, start: int, stop: int | None, most: int | None = None) -> Answer:
+    def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes of a file."""
         whole = start == 0 and stop is None
-        if whole and most is not None:
+        if whole and limit is not None:
             size = self._fs.info(path).get("size")
-            check_most(path, size or 0, most)
+            check_length(path, size or 0, limit)
         data = self._fs.cat_file(path, start=None if whole else start, end=stop)
         return bytes(data), None
 
@@ -76,19 +76,19 @@ class FsspecTransport(Listings):
                 raise part
         return [(bytes(part), None) for part in found]
 
-    def facts(self, path: str) -> FileFacts:
+    def fingerprint(self, path: str) -> Fingerprint:
         """Return what the file system tells of a file."""
         self._fs.invalidate_cache(path)  # a listing that it keeps is no news
         info = self._fs.info(path)
         if info.get("type") == "directory":
             raise IsADirectoryError(21, "it is a folder, not a file")
-        return facts_of_info(info)
+        return Fingerprint.from_info(info)
 
 
 class LocalTransport(FsspecTransport):
     """Local files behind URLs of fsspec, which has their dates as floats: too coarse to compare."""
 
-    def facts(self, path: str) -> FileFacts:
+    def fingerprint(self, path: str) -> Fingerprint:
         """Return what the system tells of a file, its date in whole nanoseconds."""
-        facts = super().facts(path)
-        return FileFacts(facts.size, os.stat(path).st_mtime_ns)
+        fingerprint = super().fingerprint(path)
+        return Fingerprint(fingerprint.size, os.stat(path).st_mtime_ns)

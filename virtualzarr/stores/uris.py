@@ -124,7 +124,7 @@ def split_archives(uri: str) -> tuple[str, str]:
     return outer + mark, last
 
 
-def reached(uri: str) -> str:
+def strip_members(uri: str) -> str:
     """Return the file that a URI reaches: of a member of an archive, the archive."""
     return split_archives(uri)[1]
 

@@ -22,22 +22,22 @@ from typing import Any, BinaryIO, Literal, Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
-from virtualzarr.stores.archive import Checksums
+from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import (
     Buffer,
     ByteFile,
     InlineFile,
     LocalFile,
-    check_most,
+    check_length,
     resolve_uri,
 )
 from virtualzarr.stores.store import (
     ByteRange,
     Change,
     check_key,
-    first_parts,
-    read_only,
-    sliced,
+    list_children,
+    read_only_error,
+    slice_bytes,
 )
 
 _DAMAGED = (
@@ -48,12 +48,12 @@ _DAMAGED = (
 
 _DOCUMENTS = frozenset(("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"))
 _MEMBER = b"PK\x03\x04"
-HEADER = 30
+LOCAL_HEADER_BYTES = 30
 """Bytes at the beginning of each member, before its name."""
 
 _END = b"PK\x05\x06"
 _END_SIZE = 22
-_SPARING = 4  # directories take at most one byte for so many others
+_DIRECTORY_RATIO = 4  # directories take at most one byte for so many others
 
 
 class ZipStore:
@@ -101,7 +101,7 @@ class ZipStore:
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._opening = object()
-        self.checksums = Checksums()  # of what was asked for by `places`
+        self.checksums = MemberChecksums()  # of what was asked for by `places`
         try:
             self._zip = _open(self.uri, self.mode)
             if self.writable:
@@ -187,7 +187,7 @@ class ZipStore:
             _check_document(entry, f"{self.uri}/{key}")
             try:
                 self._check_size(archive, entry)
-                return sliced(archive.read(entry), byte_range)
+                return slice_bytes(archive.read(entry), byte_range)
             except _DAMAGED as error:
                 raise SourceError(str(error), file=f"{self.uri}/{key}") from error
 
@@ -204,7 +204,7 @@ class ZipStore:
         if entry is None:
             return None
         # What was written once is never overwritten, as long as the archive is open.
-        return _Entry(self, key, entry.file_size, (self._opening, entry.header_offset))
+        return _MemberFile(self, key, entry.file_size, (self._opening, entry.header_offset))
 
     def places(self, keys: Iterable[str]) -> tuple[list[int], list[int]]:
         """Return where in the file the values of keys begin, and how many bytes they have.
@@ -227,10 +227,12 @@ class ZipStore:
                 "in it); pack the files again without compression (zip -0)",
                 file=self.uri,
             )
-        with LocalFile(self.uri).opened() as file:
+        with LocalFile(self.uri).open() as file:
             try:
-                begins = [member_begin(file.read(e.header_offset, e.header_offset + HEADER), e)
-                          for e in entries]  # fmt: skip
+                begins = [
+                    member_data_offset(file.read(at := e.header_offset, at + LOCAL_HEADER_BYTES), e)
+                    for e in entries
+                ]
             except (SourceError, UnsupportedError) as error:
                 raise error.at(file=self.uri) from error.__cause__
         sizes = [entry.file_size for entry in entries]
@@ -239,7 +241,7 @@ class ZipStore:
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix."""
-        return first_parts((key for key, _ in self.list()), prefix)
+        return list_children((key for key, _ in self.list()), prefix)
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield keys and sizes under a prefix."""
@@ -257,7 +259,10 @@ class ZipStore:
             self._drop(key)
             archive.writestr(key, bytes(data))
             written = archive.start_dir - self._end
-            if written >= _SPARING * self._directory and key.rsplit("/", 1)[-1] in _DOCUMENTS:
+            if (
+                written >= _DIRECTORY_RATIO * self._directory
+                and key.rsplit("/", 1)[-1] in _DOCUMENTS
+            ):
                 self.flush()
 
     def delete(self, key: str) -> None:
@@ -267,7 +272,7 @@ class ZipStore:
 
     def _drop(self, key: str) -> None:
         if not self.writable:
-            raise read_only(self.uri)
+            raise read_only_error(self.uri)
         entry = self._zip.NameToInfo.pop(key, None)
         if entry is not None:
             self._zip.filelist = [other for other in self._zip.filelist if other is not entry]
@@ -302,8 +307,8 @@ def _check_document(entry: zipfile.ZipInfo, file: str) -> None:
         )
 
 
-def member_begin(header: Buffer, entry: zipfile.ZipInfo) -> int:
-    """Return where the bytes of a member of an archive begin, given its first `HEADER` bytes.
+def member_data_offset(header: Buffer, entry: zipfile.ZipInfo) -> int:
+    """Return where a member's bytes begin, given the first `LOCAL_HEADER_BYTES` of its header.
 
     Raises
     ------
@@ -316,15 +321,15 @@ def member_begin(header: Buffer, entry: zipfile.ZipInfo) -> int:
         raise UnsupportedError(f"{entry.filename} is encrypted in the archive")
     # Its name and extra fields need not be as long as in the directory.
     lengths = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
-    return entry.header_offset + HEADER + sum(lengths)
+    return entry.header_offset + LOCAL_HEADER_BYTES + sum(lengths)
 
 
 def _open(path: str, mode: Literal["r", "w", "a"]) -> zipfile.ZipFile:
     """Open a zip file, also one whose last writer died."""
-    end = None if mode == "w" or not os.path.exists(path) else _last_directory(path)
+    end = None if mode == "w" or not os.path.exists(path) else _find_last_directory(path)
     if end is None:
         return zipfile.ZipFile(path, mode)
-    raw = _UpTo(path, "rb" if mode == "r" else "r+b")
+    raw = _TruncatedFile(path, "rb" if mode == "r" else "r+b")
     try:
         raw.limit = end
         file: Any = io.BufferedReader(raw) if mode == "r" else io.BufferedRandom(raw)
@@ -338,7 +343,7 @@ def _open(path: str, mode: Literal["r", "w", "a"]) -> zipfile.ZipFile:
     return archive
 
 
-def _last_directory(path: str) -> int | None:
+def _find_last_directory(path: str) -> int | None:
     """Return where the last directory ends, if that is not where the file ends.
 
     None is also for files that have a directory of another kind, or none.
@@ -352,22 +357,22 @@ def _last_directory(path: str) -> int | None:
             part = file.read(top - start) + after
             at = len(part)
             while (at := part.rfind(_END, 0, at)) >= 0:
-                end = start + at + (_end_of(part[at:]) or size + 1)
-                if end <= size and _directory_before(file, start + at):
+                end = start + at + (_end_record_length(part[at:]) or size + 1)
+                if end <= size and _is_end_record(file, start + at):
                     return None if end == size else end
             top, after = start, part[: _END_SIZE - 1]
             scan = min(4 * scan, 1 << 24)
     return None
 
 
-def _end_of(record: bytes) -> int | None:
+def _end_record_length(record: bytes) -> int | None:
     """Return the length of the record that ends a directory, if all of it is there."""
     if len(record) < _END_SIZE:
         return None
     return _END_SIZE + int.from_bytes(record[20:22], "little")
 
 
-def _directory_before(file: BinaryIO, at: int) -> bool:
+def _is_end_record(file: BinaryIO, at: int) -> bool:
     """Tell whether the record at a place is that of a directory of this very file.
 
     Chunks may be zip files, too: then it would be right with respect to their own start.
@@ -384,7 +389,7 @@ def _directory_before(file: BinaryIO, at: int) -> bool:
     return bool(offset + size == at)
 
 
-class _UpTo(io.FileIO):
+class _TruncatedFile(io.FileIO):
     """A file that seems to end at a limit."""
 
     limit = sys.maxsize
@@ -405,7 +410,7 @@ class _UpTo(io.FileIO):
         return self.read(max(0, min(self.limit, os.fstat(self.fileno()).st_size) - self.tell()))
 
 
-class _Entry(InlineFile):
+class _MemberFile(InlineFile):
     """A value of a zip file, read when it is needed."""
 
     __slots__ = ("_data", "_key", "_size", "_store", "name")
@@ -425,6 +430,6 @@ class _Entry(InlineFile):
             self._data = memoryview(data)
         return self._data
 
-    def read(self, start: int, stop: int | None, most: int | None = None) -> Buffer:
-        check_most(self.uri, self._size, most)
+    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:
+        check_length(self.uri, self._size, limit)
         return super().read(start, stop)

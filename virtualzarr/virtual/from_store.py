@@ -15,7 +15,7 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
-from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.read_only import unwrap
 
 
 def as_virtual(array: Array) -> Array:
@@ -46,7 +46,7 @@ def manifest_of(array: Array) -> Manifest:
     if array.is_virtual:
         return array.manifest
     chunks = array.chunk_source
-    store: Any = unwrapped(getattr(chunks, "store", None))
+    store: Any = unwrap(getattr(chunks, "store", None))
     known = isinstance(store, LocalStore | FsspecStore | MemoryStore | ZipStore)
     if not isinstance(chunks, StoreChunks) or not known:
         place = getattr(store, "uri", type(chunks).__name__)

@@ -15,7 +15,7 @@ from virtualzarr.array.chunk_source import Located
 from virtualzarr.array.read.chunk_cache import ChunkCache, Origin, PinnedFile, look
 from virtualzarr.array.thread_pools import share
 from virtualzarr.codecs import BlockCodec
-from virtualzarr.stores import invalidation as changes
+from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, LocalFile, RemoteFile
 
 
@@ -57,7 +57,7 @@ class Kept:
     ) -> None:
         self.cache = cache
         self.since = since
-        self.moment = changes.moment()
+        self.moment = invalidation.next_tick()
         self.is_shard = located.again is not None
         self.origins: dict[int, Origin | None] = {}
         rows = located.file.tolist()
@@ -86,17 +86,17 @@ class Kept:
         """Return what chunks of a file are kept with, or None if they are not."""
         always = self.since == math.inf
         if isinstance(file, PinnedFile):
-            facts = file.version.facts
-            self.cache.check(file.uri, None, facts, file.checked)
+            fingerprint = file.version.fingerprint
+            self.cache.check(file.uri, None, fingerprint, file.checked)
             settled = file.version.settled or not always
-            return Origin(file.uri, None, facts, file.checked) if settled else None
+            return Origin(file.uri, None, fingerprint, file.checked) if settled else None
         if isinstance(file, RemoteFile):
             # An index that was read says nothing of the version that sub-chunks are read from.
             if self.is_shard and always:
                 return None
-            owner: Hashable = (file.connection._fs, file.facts)
+            owner: Hashable = (file.connection._fs, file.fingerprint)
         elif isinstance(file, LocalFile):
-            owner = file.facts
+            owner = file.fingerprint
         else:
             return None
         known = self.cache.seen(file.uri, owner, self.since)

@@ -22,8 +22,8 @@ from virtualzarr.array.read.cache_policy import Caching
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError
-from virtualzarr.stores import invalidation as changes
-from virtualzarr.stores.files import ByteFile, FileFacts, LocalFile, RemoteFile
+from virtualzarr.stores import invalidation
+from virtualzarr.stores.files import ByteFile, Fingerprint, LocalFile, RemoteFile
 
 SETTLED_NS = 2_000_000_000
 """A file changed less than this long ago may change again without its times telling."""
@@ -39,13 +39,13 @@ class Version(NamedTuple):
 
     Attributes
     ----------
-    facts : FileFacts
+    fingerprint : Fingerprint
         Of a local file, the tag is made of its inode and of when it was last changed in any way.
     settled : bool
-        Whether any later change will give other facts.
+        Whether any later change will give other fingerprint.
     """
 
-    facts: FileFacts
+    fingerprint: Fingerprint
     settled: bool
 
 
@@ -60,8 +60,8 @@ def local_version(path: str) -> Version:
     found = os.stat(path)
     times = found.st_mtime_ns, found.st_ctime_ns
     tag = f"{found.st_dev:x}-{found.st_ino:x}-{found.st_ctime_ns:x}"
-    facts = FileFacts(found.st_size, found.st_mtime_ns, tag)
-    return Version(facts, is_settled(*times))
+    fingerprint = Fingerprint(found.st_size, found.st_mtime_ns, tag)
+    return Version(fingerprint, is_settled(*times))
 
 
 def is_settled(*times_ns: int) -> bool:
@@ -69,7 +69,7 @@ def is_settled(*times_ns: int) -> bool:
     return time.time_ns() - max(times_ns) > SETTLED_NS
 
 
-def look(file: ByteFile) -> FileFacts | None:
+def look(file: ByteFile) -> Fingerprint | None:
     """Return what tells a file from all later versions of it, or None if nothing does."""
     if isinstance(file, RemoteFile):
         return _look_remote(file)
@@ -77,19 +77,19 @@ def look(file: ByteFile) -> FileFacts | None:
         version = local_version(file.uri)
     except OSError:
         return None  # reading it will say what is wrong
-    return version.facts if version.settled else None
+    return version.fingerprint if version.settled else None
 
 
-def _look_remote(file: RemoteFile) -> FileFacts | None:
+def _look_remote(file: RemoteFile) -> Fingerprint | None:
     try:
-        facts = file.connection.facts(file.path, file.uri)
+        fingerprint = file.connection.fingerprint(file.path, file.uri)
     except SourceError:
         return None
-    if facts.etag is None:
+    if fingerprint.etag is None:
         return None
-    facts = facts.noted()
-    file.pin(facts)  # what is read by this object later, too, is of this version
-    return facts
+    fingerprint = fingerprint.as_recorded()
+    file.pin(fingerprint)  # what is read by this object later, too, is of this version
+    return fingerprint
 
 
 class PinnedFile(LocalFile):
@@ -98,7 +98,7 @@ class PinnedFile(LocalFile):
     __slots__ = ("checked", "version")
 
     def __init__(self, path: str, version: Version, checked: float) -> None:
-        super().__init__(path, version.facts)
+        super().__init__(path, version.fingerprint)
         self.version = version
         self.checked = checked
 
@@ -149,7 +149,7 @@ class FileCache(Generic[T]):
             raise ValueError(f"a cache keeps 0 bytes or more, not {limit}")
         self._limit = limit
         self._begin()
-        changes.add(self)
+        invalidation.subscribe(self)
 
     @property
     def limit(self) -> int:
@@ -235,7 +235,7 @@ class FileCache(Generic[T]):
         key, origin
             As for `get`.
         moment : int
-            `changes.moment` before the file was read.
+            `invalidation.next_tick` before the file was read.
         """
         nbytes += ENTRY
         uri = None if origin is None else origin.uri
@@ -250,7 +250,7 @@ class FileCache(Generic[T]):
 
     def _joins(self, origin: Origin, key: Hashable, moment: int) -> bool:
         """Add a key to those of its file, if what is kept of that is of the same version."""
-        if not changes.unchanged(origin.uri, moment):
+        if not invalidation.is_unchanged(origin.uri, moment):
             return False
         file = self._files.get(origin.uri)
         if file is None:
@@ -277,20 +277,20 @@ class FileCache(Generic[T]):
         for key in self._files.pop(uri).keys:
             self.nbytes -= self._entries.pop((uri, key))[1]
 
-    def forget(self, uri: str) -> None:
+    def invalidate(self, uri: str) -> None:
         """Drop what is kept of a file."""
         with self._lock:
             if uri in self._files:
                 self._drop_file(uri)
 
-    def forget_below(self, uri: str) -> None:
+    def invalidate_below(self, uri: str) -> None:
         """Drop what is kept of all files in a folder."""
         with self._lock:
             start = uri.rstrip("/") + "/"
             for name in [name for name in self._files if name.startswith(start)]:
                 self._drop_file(name)
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew: another thread may have held the lock when the process was forked."""
         self._begin()
 

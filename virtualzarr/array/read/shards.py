@@ -30,8 +30,8 @@ from virtualzarr.codecs.sharding import Index, Shard, Sharding, only_sharding
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.stores import invalidation as changes
-from virtualzarr.stores.files import ByteFile, FileFacts, InlineFile, LocalFile, RemoteFile
+from virtualzarr.stores import invalidation
+from virtualzarr.stores.files import ByteFile, Fingerprint, InlineFile, LocalFile, RemoteFile
 
 TRIES = 100
 """How often an index is read again that is replaced faster than it can be read."""
@@ -266,7 +266,7 @@ class _Reader:
 
     def __post_init__(self) -> None:
         self._files: dict[int, ByteFile] = {}
-        self._moment = changes.moment()
+        self._moment = invalidation.next_tick()
 
     def file(self, row: int) -> ByteFile:
         """Return a file that is sure to be the one whose indexes were read."""
@@ -301,7 +301,7 @@ class _Reader:
                 error.at(file=located.files(row).uri)
                 raise
             self._files.pop(row, None)
-            self.since, self._moment = math.inf, changes.moment()
+            self.since, self._moment = math.inf, invalidation.next_tick()
             return self.index(j, tries - 1)
         except SourceNotFoundError as error:
             if located.may_be_absent:
@@ -315,7 +315,7 @@ class _Reader:
 
 def _pinned(file: ByteFile, since: float) -> ByteFile:
     """Return a local file as it is now, or was seen to be lately enough."""
-    if not isinstance(file, LocalFile) or file.facts is not None:
+    if not isinstance(file, LocalFile) or file.fingerprint is not None:
         return file
     known = indexes.seen(file.uri, None, since)
     if known is None:
@@ -360,16 +360,18 @@ def _origin(file: ByteFile, since: float) -> Origin | None:
     """Return what the indexes in a file are kept with, or None if they are not."""
     if not isinstance(file, LocalFile | RemoteFile):
         return None
-    checked, facts = time.monotonic(), file.facts
+    checked, fingerprint = time.monotonic(), file.fingerprint
     if isinstance(file, PinnedFile):
         usable = file.version.settled or since < math.inf
         kept = Origin(file.uri, None, file.version, file.checked)
         return kept if usable and config.verify_sources else None
-    owner: Hashable = (file.connection._fs, facts) if isinstance(file, RemoteFile) else facts
-    if facts is not None and config.verify_sources and _is_distinct(facts):
+    owner: Hashable = (
+        (file.connection._fs, fingerprint) if isinstance(file, RemoteFile) else fingerprint
+    )
+    if fingerprint is not None and config.verify_sources and _is_distinct(fingerprint):
         # What is read by the index is read from this very version, or not at all.
-        indexes.check(file.uri, owner, facts, checked)
-        return Origin(file.uri, owner, facts, checked)
+        indexes.check(file.uri, owner, fingerprint, checked)
+        return Origin(file.uri, owner, fingerprint, checked)
     if since == math.inf:
         return None
     known = indexes.seen(file.uri, owner, since)
@@ -378,17 +380,23 @@ def _origin(file: ByteFile, since: float) -> Origin | None:
     return Origin(file.uri, owner, *(known or (None, checked)))
 
 
-def _is_distinct(facts: FileFacts) -> bool:
-    """Tell whether no other version of a file has the same facts."""
-    return facts.etag is not None if facts.mtime_ns is None else is_settled(facts.mtime_ns)
+def _is_distinct(fingerprint: Fingerprint) -> bool:
+    """Tell whether no other version of a file has the same fingerprint."""
+    return (
+        fingerprint.etag is not None
+        if fingerprint.mtime_ns is None
+        else is_settled(fingerprint.mtime_ns)
+    )
 
 
 def _size(file: ByteFile, offset: int) -> int | None:
     """Return how many bytes there are from an offset on, if that is known without asking."""
     if isinstance(file, InlineFile):
         return file.data.nbytes - offset
-    facts = getattr(file, "facts", None)
-    return None if facts is None or facts.size is None else int(facts.size) - offset
+    fingerprint = getattr(file, "fingerprint", None)
+    return (
+        None if fingerprint is None or fingerprint.size is None else int(fingerprint.size) - offset
+    )
 
 
 def _tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:

@@ -16,7 +16,7 @@ from virtualzarr.array.read.partial import Piece
 from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.core.strided import Lattice
 from virtualzarr.errors import ChunkNotFoundError, SourceChangedError, SourceNotFoundError
-from virtualzarr.stores.files import SMALL
+from virtualzarr.stores.files import SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     from virtualzarr.array.read.engine import Request
@@ -39,7 +39,7 @@ class RawReads:
         offset = int(located.offset[self.i])
         undo = self.lattice.decoded if self.lattice.undo else None
         try:
-            with located.files(int(located.file[self.i])).opened() as file:
+            with located.files(int(located.file[self.i])).open() as file:
                 for piece in self.pieces:
                     piece.run(file, offset, self.lattice.dtype, self.out, undo)
         except SourceNotFoundError as error:
@@ -91,7 +91,7 @@ class Batch:
         located = self.request.located
         chunks, parts = self._chunks()
         every: Iterable[bytes | None] = repeat(None, len(chunks))
-        if located.small is not None and self.request.codecs[0][0].nbytes < SMALL:
+        if located.small is not None and self.request.codecs[0][0].nbytes < SMALL_FILE_BYTES:
             every = located.small(located.file[chunks])
         return zip(chunks.tolist(), parts, every, strict=True)
 

@@ -21,7 +21,7 @@ from virtualzarr.references.kerchunk.write_json import Counts
 from virtualzarr.references.materialize import encoded_chunks
 from virtualzarr.references.plan import ArrayPlan, Plan
 from virtualzarr.references.portable import KEYS
-from virtualzarr.stores.files import file_facts, is_url
+from virtualzarr.stores.files import is_url, take_fingerprint
 
 BRANCH = "main"
 _FOLDERS = 16
@@ -233,7 +233,7 @@ def _lengths(manifest: Manifest, refs: References, virtual: npt.NDArray[np.bool_
         known = manifest.sources[row]
         size = known.size
         if size is None:
-            size = file_facts(known.uri, known.storage_options).size
+            size = take_fingerprint(known.uri, known.storage_options).size
         if size is None:
             raise PublishError("the size of the file is not known", file=known.uri)
         cells = whole & (refs.source == row)

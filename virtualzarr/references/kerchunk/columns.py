@@ -42,10 +42,18 @@ _CELLS_PER_REFERENCE = 256
 
 def source_at(place: str, uri: str, fingerprints: Fingerprints, access: Access) -> Source:
     """The source at a place that references call `uri`."""
-    facts = fingerprints.of(uri)
+    fingerprint = fingerprints.of(uri)
     options = access.options_of(place)
     digest = fingerprints.digest_of(uri)
-    return Source(place, facts.size, facts.mtime_ns, facts.etag, None, options, digest=digest)
+    return Source(
+        place,
+        fingerprint.size,
+        fingerprint.mtime_ns,
+        fingerprint.etag,
+        None,
+        options,
+        digest=digest,
+    )
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from virtualzarr.manifest import Source
-from virtualzarr.stores.files import FileFacts
+from virtualzarr.stores.files import Fingerprint
 
 _MEMBERS = {"sizes": "size", "mtimes": "mtime_ns", "etags": "etag", "digests": "digest"}
 
@@ -23,17 +23,17 @@ class Fingerprints:
     Examples
     --------
     >>> Fingerprints({"sizes": {"a.nc": 10}, "etags": {"a.nc": "x", "b.nc": 7}}).of("a.nc")
-    FileFacts(size=10, mtime_ns=None, etag='x', not_after_ns=None)
+    Fingerprint(size=10, mtime_ns=None, etag='x', not_after_ns=None)
     """
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
         parts = ((document or {}).get(name) for name in _MEMBERS)
         self._parts = [part if isinstance(part, Mapping) else {} for part in parts]
 
-    def of(self, uri: str) -> FileFacts:
+    def of(self, uri: str) -> Fingerprint:
         """Return what is known of a source; what has a wrong type is not."""
         size, mtime, etag, _ = (part.get(uri) for part in self._parts)
-        return FileFacts(_number(size), _number(mtime), etag if isinstance(etag, str) else None)
+        return Fingerprint(_number(size), _number(mtime), etag if isinstance(etag, str) else None)
 
     def digest_of(self, uri: str) -> str | None:
         """Return the digest of samples of a source, if one was noted."""

@@ -37,7 +37,7 @@ from virtualzarr.references.kerchunk.hierarchy import (
 from virtualzarr.references.kerchunk.read_parquet import Folder, is_folder
 from virtualzarr.references.kerchunk.templates import Templates
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import LocalFile, RemoteFile, file_facts, is_url, resolve_uri
+from virtualzarr.stores.files import LocalFile, RemoteFile, is_url, resolve_uri, take_fingerprint
 
 _LONGEST_METADATA = 1 << 28
 
@@ -219,7 +219,7 @@ class _Scan:
         if type(start) is not int or type(length) is not int or start < 0:
             raise BadReferenceError(f"offset and length are integers, not {value[1:]!r:.99}")
         if length < 0:
-            length = file_facts(source.uri, source.storage_options).size or 0
+            length = take_fingerprint(source.uri, source.storage_options).size or 0
         if length > _LONGEST_METADATA:
             raise BadReferenceError(f"metadata of {length} bytes", file=source.uri)
         remote = is_url(source.uri)

@@ -23,7 +23,7 @@ from virtualzarr.metadata import parse_array_v3 as parse_array
 from virtualzarr.metadata.json_documents import as_list, as_object, member, require, short
 from virtualzarr.nodes.documents import join
 from virtualzarr.stores import FsspecStore, LocalStore, Store
-from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.read_only import unwrap
 
 Int64 = NDArray[np.int64]
 Bounds = tuple[int, int]
@@ -286,7 +286,7 @@ class Column:
                 raise MetadataError("the column's chunks are too large, or cut corners", file=place)
             self._array = Array.stored(metadata, self.store, path)
             self._array.fill_missing = False
-            store = unwrapped(self.store)
+            store = unwrap(self.store)
             shared = isinstance(store, LocalStore | FsspecStore)
             self._owner = (type(store), store.uri) if shared else object()
         return self._array

@@ -22,7 +22,7 @@ from virtualzarr.references.native.written_cells import STORED, Marks
 from virtualzarr.stores import FsspecStore, LocalStore, Store
 from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import ByteFile
-from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.read_only import unwrap
 
 if TYPE_CHECKING:
     from virtualzarr.array import Array
@@ -295,7 +295,7 @@ class NativeChunks(ManifestChunks):
         return manifest.replace(sources=Sources([*manifest.sources, *sources]), **changed)
 
     def _native_sources(self, keys: list[str]) -> list[Source]:
-        store = unwrapped(self.store)
+        store = unwrap(self.store)
         if isinstance(store, LocalStore | FsspecStore):
             options = getattr(store, "storage_options", None)
             return [Source(store.location(key), storage_options=options) for key in keys]

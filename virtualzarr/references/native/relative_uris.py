@@ -10,13 +10,13 @@ from typing import Any
 from virtualzarr.errors import BadReferenceError
 from virtualzarr.stores import FsspecStore, LocalStore, Store
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.read_only import unwrapped
+from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.uris import from_name, is_url, to_name
 
 
 def folder_of(store: Store, path: str) -> str | None:
     """Return the folder or URL of a node; None where the store lies in no folder."""
-    store = unwrapped(store)
+    store = unwrap(store)
     if isinstance(store, LocalStore | FsspecStore):
         return f"{store.uri.rstrip('/')}/{path}".rstrip("/")
     return None
@@ -28,7 +28,7 @@ def access_of(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Access:
     """Return what manifests in a store may refer to: as reference files of the same place may."""
-    inner: Any = unwrapped(store)
+    inner: Any = unwrap(store)
     home = inner.uri if isinstance(inner, LocalStore | FsspecStore) else ""
     return Access(home, allowed, storage_options or getattr(inner, "storage_options", None))
 
