@@ -8,6 +8,7 @@ import zarr
 import virtualzarr as vz
 from tests.stores.webserver import FAULTS, web_server
 from virtualzarr.errors import SourceError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.ingest.scan_files import find_files
 from virtualzarr.stores import retry as retries
 from virtualzarr.stores.files import Fingerprint, RemoteFile, take_fingerprint
 from virtualzarr.stores.read_only import unwrap
@@ -144,7 +145,7 @@ def test_a_listing_has_no_gaps(tmp_path, monkeypatch):
         array = vz.open(f"{server.url}/x.zarr")["a"]
         assert len([*store_of(array).list("a/c")]) == 15
         pattern = f"{server.url}/d*/*.h5"
-        assert len(vz.scanning.find_files(pattern)) == 3
+        assert len(find_files(pattern)) == 3
         for fault in (503, 429, 500, "cut"):
 
             def rewrite(request, *answer, fault=fault):
@@ -160,7 +161,7 @@ def test_a_listing_has_no_gaps(tmp_path, monkeypatch):
             with pytest.raises(VirtualZarrError):
                 [*store_of(array).list("a/c")]
             with pytest.raises(VirtualZarrError):
-                vz.scanning.find_files(pattern)
+                find_files(pattern)
 
 
 def test_a_server_that_forbids_listing_is_asked_for_each_chunk(tmp_path):
