@@ -87,7 +87,7 @@ def test_consolidated_documents_are_models(version):
     model.create(store, consolidate=True)
     if version == 3:
         assert v3.GroupSpec.from_json(json.loads(store["zarr.json"])) == model
-    metadata = read_node(open_store(store), "").metadata
+    metadata = read_node(open_store(store), "")
     assert MODELS[version].GroupSpec.from_metadata(metadata) == model
 
 

@@ -11,10 +11,9 @@ from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.read.cache_policy import Caching, Recheck
 from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.metadata import ArrayMetadata, loads_json, normalize_path
+from virtualzarr.metadata import ArrayMetadata, GroupMetadata, loads_json, normalize_path
 from virtualzarr.metadata.create import ArrayWishes, Wishes, differences, new_array
-from virtualzarr.models.known import models, spec_of
-from virtualzarr.models.node import NodeSpec
+from virtualzarr.metadata.node_documents import array_from_json
 from virtualzarr.nodes.documents import join, node_at, node_path, read_node, write_node
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.read_only import AssumedStore, as_read_only
@@ -126,17 +125,17 @@ def create_array(
     caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
     if data is not None:
         data = _of_data(data, wishes)
-    spec = spec_of(new_array(Wishes.of(wishes)))
-    path = node_path(name or "", spec.zarr_format)
+    metadata = new_array(Wishes.of(wishes))
+    path = node_path(name or "", metadata.zarr_format)
     if not overwrite:
         _check_shared(target, path)
     try:
-        write_node(target, path, spec, overwrite=overwrite)
+        write_node(target, path, metadata, overwrite=overwrite)
     except (MetadataError, NodeExistsError) as error:
         error.at(file=target.uri, variable=path or "/")
         raise
     # As it is read back: what is returned is what others will open.
-    array = _stored(read_node(target, path, spec.zarr_format), target, path)
+    array = _stored(read_node(target, path, metadata.zarr_format), target, path)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
     array.caching = caching
     if data is not None:
@@ -275,19 +274,19 @@ def _existing(store: Store, path: str, mode: Mode, data: Any, wishes: ArrayWishe
     # Under another name than usual there is a document of one format only.
     only = store.zarr_format if isinstance(store, RenamedDocument) else None
     try:
-        spec = read_node(shown, place, only or wishes.get("zarr_format"))
+        metadata = read_node(shown, place, only or wishes.get("zarr_format"))
     except NodeNotFoundError:
         if mode != "a":
             raise
         return create_array(store, name=path, data=data, **wishes)
-    return checked(_stored(spec, shown, place), store.uri, wishes)
+    return checked(_stored(metadata, shown, place), store.uri, wishes)
 
 
-def _stored(spec: NodeSpec, store: Store, path: str) -> Array:
+def _stored(metadata: ArrayMetadata | GroupMetadata, store: Store, path: str) -> Array:
     """Return the array of a model that was read."""
-    if not isinstance(spec.metadata, ArrayMetadata):
+    if not isinstance(metadata, ArrayMetadata):
         raise NodeNotFoundError(f"there is no array at {path!r}, but a group", file=store.uri)
-    return Array.stored(spec.metadata, store, path)
+    return Array.stored(metadata, store, path)
 
 
 def checked(array: Array, uri: str, wishes: ArrayWishes) -> Array:
@@ -320,7 +319,7 @@ def _assumed(
     if mode in ("w", "w-"):
         raise ValueError(f"assume: with mode {mode!r} the metadata are written, not assumed")
     if isinstance(assume, Mapping):
-        assume = models(2 if assume.get("zarr_format") == 2 else 3)[0].from_json(assume).metadata
+        assume = array_from_json(assume, 2 if assume.get("zarr_format") == 2 else 3)
     if isinstance(assume, bool):
         metadata = new_array(Wishes.of(wishes))
     else:

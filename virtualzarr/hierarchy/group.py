@@ -11,10 +11,9 @@ from virtualzarr.display import text as group_text
 from virtualzarr.errors import MissingPropertyError, NodeNotFoundError, VirtualZarrError
 from virtualzarr.hierarchy.create import create_array, open_array
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.metadata import GroupMetadata, normalize_path
+from virtualzarr.metadata import ArrayMetadata, GroupMetadata, normalize_path
 from virtualzarr.metadata.create import ArrayWishes
-from virtualzarr.models.known import models
-from virtualzarr.models.node import NodeSpec
+from virtualzarr.metadata.create.group import new_group
 from virtualzarr.nodes.attributes import Attributes
 from virtualzarr.nodes.documents import (
     consolidate,
@@ -28,6 +27,7 @@ from virtualzarr.nodes.documents import (
 )
 
 if TYPE_CHECKING:
+    from virtualzarr.models.node import NodeSpec
     from virtualzarr.references.report import PublishReport
     from virtualzarr.stores import Store
 
@@ -261,9 +261,9 @@ class Group(Mapping[str, "Array | Group"]):
         zarr_format: int | None = None,
     ) -> Group:
         """Make a group in this group; see `virtualzarr.create_group`."""
-        spec = models(zarr_format or self.zarr_format)[1](attributes=attributes or {})
-        path = node_path(self._place(name), spec.zarr_format)
-        write_node(self.store, path, spec, overwrite=overwrite)
+        metadata = new_group(attributes or {}, zarr_format or self.zarr_format)
+        path = node_path(self._place(name), metadata.zarr_format)
+        write_node(self.store, path, metadata, overwrite=overwrite)
         return self._group_at(path)
 
     def create_hierarchy(
@@ -299,7 +299,8 @@ class Group(Mapping[str, "Array | Group"]):
         # A group before what is in it, however they are given.
         for name in sorted(nodes, key=lambda name: normalize_path(name).split("/")):
             path = node_path(self._place(name), nodes[name].zarr_format)
-            write_hierarchy(self.store, path, nodes[name], overwrite=overwrite)
+            inner = {below: node.metadata for below, node in nodes[name].to_flat().items()}
+            write_hierarchy(self.store, path, inner, overwrite=overwrite)
         return {name: self[normalize_path(name)] for name in nodes}
 
     @strict_keywords(ArrayWishes)
@@ -330,10 +331,10 @@ class Group(Mapping[str, "Array | Group"]):
         """Return a group in this group, made if it is not there."""
         path = self._place(name)
         try:
-            spec = read_node(self.store, path, zarr_format or self.zarr_format)
+            metadata = read_node(self.store, path, zarr_format or self.zarr_format)
         except NodeNotFoundError:
             return self.create_group(name, attributes=attributes, zarr_format=zarr_format)
-        if spec.node_type != "group":
+        if isinstance(metadata, ArrayMetadata):
             raise NodeNotFoundError(
                 f"there is no group at {path!r}, but an array", file=self.store.uri
             )

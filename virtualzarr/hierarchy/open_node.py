@@ -11,7 +11,7 @@ from virtualzarr.hierarchy.create import Mode, checked_mode
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
-from virtualzarr.models.known import models
+from virtualzarr.metadata.create.group import new_group
 from virtualzarr.nodes.documents import MARKERS, node_path, read_node, write_node
 from virtualzarr.nodes.replace_documents import PENDING, settle
 from virtualzarr.stores import Store, open_store
@@ -52,7 +52,7 @@ def open_hierarchy(
         does not have.
     """
     path = normalize_path(path)
-    metadata = read_node(store, path, zarr_format).metadata
+    metadata = read_node(store, path, zarr_format)
     if isinstance(metadata, ArrayMetadata):
         return Array.stored(metadata, store, path, access)
     writable = getattr(store, "writable", False)
@@ -221,10 +221,10 @@ def create_group(
     <Group a/b: 0 members>
     """
     target = open_store(store, storage_options)
-    spec = models(zarr_format or 3)[1](attributes=attributes or {})
-    place = node_path(path or "", spec.zarr_format)
-    write_node(target, place, spec, overwrite=overwrite)
-    return group_of(spec.metadata, target, place)
+    metadata = new_group(attributes or {}, zarr_format or 3)
+    place = node_path(path or "", metadata.zarr_format)
+    write_node(target, place, metadata, overwrite=overwrite)
+    return group_of(metadata, target, place)
 
 
 @strict_keywords()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
@@ -14,9 +13,11 @@ from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.create import ArrayWishes, Wishes, new_array
-from virtualzarr.metadata.json_documents import as_object, member, require, require_format
+from virtualzarr.metadata.create.group import attributes_json
+from virtualzarr.metadata.json_documents import member
+from virtualzarr.metadata.node_documents import array_from_json, parse_array, to_json
 from virtualzarr.models.node import NodeSpec
-from virtualzarr.models.typed import attributes_json, typed
+from virtualzarr.models.typed import typed
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -40,21 +41,13 @@ class ArraySpecBase(_Node, Generic[A]):
     node_type: ClassVar[str] = "array"
     metadata: ArrayMetadata
 
-    @classmethod
-    @abstractmethod
-    def _parse(cls, documents: Mapping[str, Any]) -> ArrayMetadata: ...
-
-    @classmethod
-    @abstractmethod
-    def _repaired(cls, document: Mapping[str, Any]) -> dict[str, Any]: ...
-
     def _build(self, attributes: A, extra: Mapping[str, Any], members: dict[str, Any]) -> None:
         """Check the parameters of a new model against one another."""
         head = {"zarr_format": self.zarr_format, "node_type": self.node_type}
         document = {**extra, **head, **_plain(members), "attributes": attributes_json(attributes)}
         if self.zarr_format == 2:
             del document["node_type"]
-        metadata = self._parse(self._split(self._repaired(document)))
+        metadata = array_from_json(document, self.zarr_format)
         for name in extra:
             if name not in metadata.extra:
                 raise MetadataError(f"extra: {name} cannot be a further member of an array")
@@ -71,13 +64,13 @@ class ArraySpecBase(_Node, Generic[A]):
         kind = cls._declared(*kinds)[0]
         if kind is not None:
             with member("attributes"):
-                vars(spec)["attributes"] = typed(spec._written["attributes"], kind)
+                vars(spec)["attributes"] = typed(spec._json["attributes"], kind)
         return spec
 
     @functools.cached_property
     def attributes(self) -> A:
         """A mapping, or a dataclass; of v2 with the dimension names in them."""
-        return self._written["attributes"]
+        return self._json["attributes"]
 
     @property
     def extra(self) -> Mapping[str, Any]:
@@ -92,7 +85,7 @@ class ArraySpecBase(_Node, Generic[A]):
     @classmethod
     def from_documents(cls, documents: Mapping[str, Any]) -> Self:
         """Return the model that documents have, by the names they are stored under."""
-        return cls._of(cls._parse(documents))
+        return cls._of(parse_array(documents, cls.zarr_format))
 
     @classmethod
     def from_json(
@@ -111,10 +104,7 @@ class ArraySpecBase(_Node, Generic[A]):
         MetadataError, UnsupportedError
             As for the metadata documents of arrays; the message names the member.
         """
-        document = as_object(document)
-        require_format(document, cls.zarr_format)
-        require(document, "shape")
-        return cls._of(cls._parse(cls._split(cls._repaired(document))), attributes)
+        return cls._of(array_from_json(document, cls.zarr_format), attributes)
 
     @classmethod
     def from_metadata(
@@ -134,7 +124,7 @@ class ArraySpecBase(_Node, Generic[A]):
                 "convert the model"
             )
         spec = cls._of(metadata, attributes)
-        assert spec._written  # made now, so that what has no form is refused now
+        assert spec._json  # made now, so that what has no form is refused now
         return spec
 
     @classmethod
@@ -161,7 +151,7 @@ class ArraySpecBase(_Node, Generic[A]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the model as the JSON object of ZEP 6."""
-        return self._spelled()
+        return to_json(self.metadata)
 
 
 def _plain(value: Any) -> Any:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, check_name
+from virtualzarr.metadata.create.group import new_group
 from virtualzarr.metadata.json_documents import as_object, member, require_format
+from virtualzarr.metadata.node_documents import parse_group, split_json, to_json
 from virtualzarr.models.array import NOTHING, A, ArraySpecBase
 from virtualzarr.models.flat import nested
 from virtualzarr.models.node import NodeSpec
-from virtualzarr.models.typed import attributes_json, typed
+from virtualzarr.models.typed import typed
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -57,15 +59,9 @@ class GroupSpecBase(_Node, Generic[A, M]):
     def __init__(
         self, *, attributes: A = NOTHING, members: M = NOTHING, extra: Mapping[str, Any] = NOTHING
     ) -> None:
-        plain = GroupMetadata(attributes_json(attributes), self.zarr_format, dict(extra))
-        vars(self)["metadata"] = plain
-        metadata = self._parse(self.to_documents())  # refuses what no document may have
-        for name in extra:
-            if name not in metadata.extra:
-                raise MetadataError(f"extra: {name} cannot be a further member of a group")
+        metadata = new_group(attributes, self.zarr_format, extra)
         kept: Any = dict(attributes) if isinstance(attributes, Mapping) else attributes
         inner: Any = None if members is None else dict(members)
-        vars(self).pop("_written", None)
         vars(self).update(metadata=metadata, attributes=kept, members=inner)
         for name, node in (inner or {}).items():
             self._check(name, node)
@@ -84,17 +80,13 @@ class GroupSpecBase(_Node, Generic[A, M]):
 
     @classmethod
     @abstractmethod
-    def _parse(cls, documents: Mapping[str, Any]) -> GroupMetadata: ...
-
-    @classmethod
-    @abstractmethod
     def _types(cls) -> tuple[type[ArraySpecBase[Any]], type[GroupSpecBase[Any, Any]]]:
         """Return the classes of members whose types are not declared."""
 
     @functools.cached_property
     def attributes(self) -> A:
         """A mapping, or a dataclass."""
-        return self._written["attributes"]
+        return self._json["attributes"]
 
     @functools.cached_property
     def members(self) -> M:
@@ -136,7 +128,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
     @classmethod
     def from_documents(cls, documents: Mapping[str, Any]) -> Self:
         """Return the model that documents have, by the names they are stored under."""
-        return cls._of(cls._parse(documents))
+        return cls._of(parse_group(documents, cls.zarr_format))
 
     @classmethod
     def from_json(
@@ -185,7 +177,8 @@ class GroupSpecBase(_Node, Generic[A, M]):
             document = as_object(document)
             require_format(document, cls.zarr_format)
             found = document.pop("members", None)
-            metadata = cls._parse(cls._split(_metadata_names(document)))
+            documents = split_json(_metadata_names(document), cls.document)
+            metadata = parse_group(documents, cls.zarr_format)
             with member("members"):
                 inner = None if found is None else as_object(found)
                 for name in inner or ():
@@ -277,7 +270,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the model as the JSON object of ZEP 6."""
-        written = self._spelled()
+        written = to_json(self.metadata)
         first = [name for name in ("zarr_format", "node_type", "attributes") if name in written]
         head: dict[str, Any] = {name: written.pop(name) for name in first}
         document: dict[str, Any] = {**head, **_model_names(written)}

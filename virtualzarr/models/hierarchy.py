@@ -7,10 +7,8 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_hierarchy
-from virtualzarr.ingest.open_target import open
 from virtualzarr.metadata import loads_json
-from virtualzarr.models.group import GroupSpecBase
-from virtualzarr.models.known import models
+from virtualzarr.models.classes import spec_classes
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.nodes.documents import consolidate as write_consolidated
 from virtualzarr.nodes.documents import node_path, write_hierarchy
@@ -47,10 +45,12 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
     """
     if _is_foreign(node):
         node = node[path] if path.strip("/") else node
-        array, group = models(node.metadata.zarr_format)
+        array, group = spec_classes(node.metadata.zarr_format)
         document = _document_of(node, depth)
         return (array if "shape" in document else group).from_json(document)
     if not isinstance(node, Array | Group):
+        from virtualzarr.ingest.open_target import open
+
         node = open(node, path, **options)
     elif path.strip("/") and isinstance(node, Group):
         node = node[path]
@@ -58,7 +58,7 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
 
 
 def _model(node: Array | Group, zarr_format: int, depth: int | None) -> NodeSpec:
-    array, group = models(zarr_format)
+    array, group = spec_classes(zarr_format)
     if isinstance(node, Array):
         metadata = node.metadata
         return array.from_metadata(metadata.as_format(zarr_format) if node.is_virtual else metadata)
@@ -103,7 +103,8 @@ def create(
     """Make a hierarchy in a store; see `NodeSpec.create`."""
     target = open_store(store, storage_options)
     root = node_path(path, model.zarr_format)
-    write_hierarchy(target, root, model, overwrite=overwrite)
-    if consolidate and isinstance(model, GroupSpecBase):
+    nodes = {name: node.metadata for name, node in model.to_flat().items()}
+    write_hierarchy(target, root, nodes, overwrite=overwrite)
+    if consolidate and model.node_type == "group":
         write_consolidated(target, root)
     return open_hierarchy(target, root, zarr_format=model.zarr_format)

@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast, get_args, get_origin
 
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata
+from virtualzarr.metadata.compare_documents import compare_documents
 from virtualzarr.metadata.json_documents import same_json
-from virtualzarr.models.compare import documents_differ
+from virtualzarr.metadata.node_documents import Documents, to_documents, to_json
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -24,9 +25,6 @@ else:
     from typing import TypeVar
 
     N = TypeVar("N", covariant=True)
-
-Documents = dict[str, dict[str, Any]]
-"""The documents of a node by the names they are stored under; the first makes it a node."""
 
 
 class NodeSpec(ABC, Generic[N]):
@@ -78,34 +76,22 @@ class NodeSpec(ABC, Generic[N]):
             message names the member.
         """
 
-    @abstractmethod
     def to_documents(self) -> Documents:
         """Return the documents of the node alone, by the names they are stored under."""
+        return to_documents(self.metadata)
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return the model as the JSON object of ZEP 6."""
 
-    @classmethod
-    def _split(cls, document: Mapping[str, Any]) -> Documents:
-        """Return the documents that a JSON object stands for: v2 has attributes in their own."""
-        if cls.zarr_format == 3:
-            return {cls.document: dict(document)}
-        main = {name: value for name, value in document.items() if name != "attributes"}
-        attributes = document.get("attributes")
-        return {cls.document: main} | ({} if attributes is None else {".zattrs": attributes})
+    def to_flat(self) -> dict[str, NodeSpec[Any]]:
+        """Return the models of this node, at "", and of all nodes in it by path."""
+        return {"": self}
 
     @functools.cached_property
-    def _written(self) -> dict[str, Any]:
-        return self._spelled()
-
-    def _spelled(self) -> dict[str, Any]:
-        """Return the documents as one JSON object: format, kind and attributes first."""
-        documents = self.to_documents()
-        main = {"attributes": documents.get(".zattrs", {}), **documents[self.document]}
-        first = [name for name in ("zarr_format", "node_type", "attributes") if name in main]
-        head: dict[str, Any] = {name: main.pop(name) for name in first}
-        return {**head, **main}
+    def _json(self) -> dict[str, Any]:
+        # Members are spelled out when first asked for: most models are only passed on.
+        return to_json(self.metadata)
 
     # -- types -------------------------------------------------------------------------------
 
@@ -192,7 +178,7 @@ class NodeSpec(ABC, Generic[N]):
             from virtualzarr.models.hierarchy import read
 
             other = read(other)
-        return list(documents_differ(self.to_json(), other.to_json(), include, exclude))
+        return list(compare_documents(self.to_json(), other.to_json(), include, exclude))
 
     def like(
         self,

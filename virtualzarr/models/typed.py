@@ -18,33 +18,8 @@ from typing import (
 )
 
 from virtualzarr.errors import MetadataError, UnsupportedError, short
-from virtualzarr.metadata.create import plain_json
-from virtualzarr.metadata.json_documents import as_object, dumps_json, loads_json, member, same_json
+from virtualzarr.metadata.json_documents import as_object, member
 from virtualzarr.models.node import NodeSpec
-
-
-def attributes_json(attributes: Any) -> dict[str, Any]:
-    """Return attributes as the JSON object that is stored.
-
-    Raises
-    ------
-    MetadataError
-        They are neither a mapping nor a dataclass, or a value has no JSON form.
-
-    Examples
-    --------
-    >>> attributes_json({"range": (0, 1)})
-    {'range': [0, 1]}
-    """
-    if dataclasses.is_dataclass(attributes) and not isinstance(attributes, type):
-        attributes = dataclasses.asdict(attributes)
-    with member("attributes"):
-        if not isinstance(attributes, Mapping):
-            raise MetadataError(f"must be a mapping or a dataclass, not {short(attributes)}")
-        plain = plain_json(attributes)
-        if not same_json(loads_json(dumps_json(plain)), plain):
-            raise MetadataError("the names in JSON objects must be strings")
-    return plain
 
 
 def typed(value: Any, kind: Any) -> Any:

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypedDict
 
-from virtualzarr.metadata import (
-    ArrayMetadata,
-    GroupMetadata,
-    array_to_v2,
-    group_to_v2,
-    parse_array_v2,
-    parse_consolidated_v2,
-    parse_group_v2,
-)
-from virtualzarr.models import repair
 from virtualzarr.models.array import NOTHING, A, ArraySpecBase
 from virtualzarr.models.group import GroupSpecBase, M
-from virtualzarr.models.node import Documents
 
 
 class CodecConfig(TypedDict):
@@ -84,51 +73,38 @@ has 2 axes
     @property
     def chunks(self) -> tuple[int, ...]:
         """Elements of a chunk along each axis."""
-        return tuple(self._written["chunks"])
+        return tuple(self._json["chunks"])
 
     @property
     def dtype(self) -> str | list[Any]:
         """The data type with its byte order; fields of structured ones."""
-        return self._written["dtype"]
+        return self._json["dtype"]
 
     @property
     def compressor(self) -> CodecConfig | None:
         """The codec after the filters."""
-        return self._written["compressor"]
+        return self._json["compressor"]
 
     @property
     def fill_value(self) -> Any:
         """What elements never written are, in JSON."""
-        return self._written["fill_value"]
+        return self._json["fill_value"]
 
     @property
     def order(self) -> Literal["C", "F"]:
         """In which order the elements of a chunk are stored."""
-        return self._written["order"]
+        return self._json["order"]
 
     @property
     def filters(self) -> tuple[CodecConfig, ...] | None:
         """The codecs before the compressor."""
-        filters = self._written["filters"]
+        filters = self._json["filters"]
         return None if filters is None else tuple(filters)
 
     @property
     def dimension_separator(self) -> Literal[".", "/"]:
         """What stands between the numbers in the keys of chunks."""
-        return self._written["dimension_separator"]
-
-    @classmethod
-    def _repaired(cls, document: Mapping[str, Any]) -> dict[str, Any]:
-        return repair.empty_filters(document)
-
-    @classmethod
-    def _parse(cls, documents: Mapping[str, Any]) -> ArrayMetadata:
-        return parse_array_v2(documents[cls.document], documents.get(".zattrs"))
-
-    def to_documents(self) -> Documents:
-        """Return `.zarray`, and `.zattrs` if there are attributes."""
-        zarray, zattrs = array_to_v2(self.metadata)
-        return {self.document: zarray} | ({".zattrs": zattrs} if zattrs else {})
+        return self._json["dimension_separator"]
 
 
 class GroupSpec(GroupSpecBase[A, M]):
@@ -148,15 +124,3 @@ class GroupSpec(GroupSpecBase[A, M]):
     @classmethod
     def _types(cls) -> tuple[type[ArraySpecBase[Any]], type[GroupSpecBase[Any, Any]]]:
         return ArraySpec, GroupSpec
-
-    @classmethod
-    def _parse(cls, documents: Mapping[str, Any]) -> GroupMetadata:
-        group = parse_group_v2(documents[cls.document], documents.get(".zattrs"))
-        if (consolidated := documents.get(".zmetadata")) is None:
-            return group
-        return group.replace(consolidated=parse_consolidated_v2(consolidated))
-
-    def to_documents(self) -> Documents:
-        """Return `.zgroup`, and `.zattrs` if there are attributes."""
-        zgroup, zattrs = group_to_v2(self.metadata)
-        return {self.document: zgroup} | ({".zattrs": zattrs} if zattrs else {})

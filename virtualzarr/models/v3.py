@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NotRequired, TypedDict
 
-from virtualzarr.metadata import (
-    ArrayMetadata,
-    GroupMetadata,
-    array_to_v3,
-    group_to_v3,
-    parse_array_v3,
-    parse_group_v3,
-)
-from virtualzarr.models import repair
 from virtualzarr.models.array import NOTHING, A, ArraySpecBase
 from virtualzarr.models.group import GroupSpecBase, M
-from virtualzarr.models.node import Documents
 
 
 class NamedConfig(TypedDict):
@@ -86,49 +76,37 @@ class ArraySpec(ArraySpecBase[A]):
     @property
     def data_type(self) -> str | NamedConfig:
         """The data type."""
-        return self._written["data_type"]
+        return self._json["data_type"]
 
     @property
     def chunk_grid(self) -> NamedConfig:
         """How the array is cut into chunks."""
-        return self._written["chunk_grid"]
+        return self._json["chunk_grid"]
 
     @property
     def chunk_key_encoding(self) -> NamedConfig:
         """How the keys of chunks are spelled."""
-        return self._written["chunk_key_encoding"]
+        return self._json["chunk_key_encoding"]
 
     @property
     def fill_value(self) -> Any:
         """What elements never written are, in JSON."""
-        return self._written["fill_value"]
+        return self._json["fill_value"]
 
     @property
     def codecs(self) -> tuple[NamedConfig, ...]:
         """How chunks become bytes."""
-        return tuple(self._written["codecs"])
+        return tuple(self._json["codecs"])
 
     @property
     def storage_transformers(self) -> tuple[NamedConfig, ...]:
         """What stands between the array and its keys."""
-        return tuple(self._written["storage_transformers"])
+        return tuple(self._json["storage_transformers"])
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """One name for each axis, None for one without."""
         return self.metadata.dimension_names
-
-    @classmethod
-    def _repaired(cls, document: Mapping[str, Any]) -> dict[str, Any]:
-        return repair.early_names(document)
-
-    @classmethod
-    def _parse(cls, documents: Mapping[str, Any]) -> ArrayMetadata:
-        return parse_array_v3(documents[cls.document])
-
-    def to_documents(self) -> Documents:
-        """Return `zarr.json`."""
-        return {self.document: array_to_v3(self.metadata)}
 
 
 class GroupSpec(GroupSpecBase[A, M]):
@@ -149,11 +127,3 @@ class GroupSpec(GroupSpecBase[A, M]):
     @classmethod
     def _types(cls) -> tuple[type[ArraySpecBase[Any]], type[GroupSpecBase[Any, Any]]]:
         return ArraySpec, GroupSpec
-
-    @classmethod
-    def _parse(cls, documents: Mapping[str, Any]) -> GroupMetadata:
-        return parse_group_v3(documents[cls.document])
-
-    def to_documents(self) -> Documents:
-        """Return `zarr.json`, without what is consolidated: that is the members'."""
-        return {self.document: group_to_v3(self.metadata.replace(consolidated=None))}

@@ -8,8 +8,8 @@ from typing import Any
 from grids import RectilinearGrid
 from virtualzarr.errors import MismatchError, NodeNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
+from virtualzarr.metadata.node_documents import parse_array, to_documents
 from virtualzarr.metadata.storage_transformers import fitted
-from virtualzarr.models.known import models, spec_of
 from virtualzarr.nodes.documents import join, refresh_consolidated
 from virtualzarr.stores import Store
 from virtualzarr.stores.renamed_document import DOCUMENTS
@@ -77,7 +77,7 @@ def change(
                 variable=path,
             )
         new = fitted(found.replace(**wanted))
-        document = spec_of(new).to_documents()[DOCUMENTS[version]]
+        document = to_documents(new)[DOCUMENTS[version]]
         data = dumps_json(document, indent=None if _is_long(new) else 2)
         result = data, new
         return data
@@ -103,7 +103,7 @@ def _parsed(
         documents = {DOCUMENTS[zarr_format]: loads_json(data)}
         if zarr_format == 2 and (zattrs := store.get(join(path, ".zattrs"))) is not None:
             documents[".zattrs"] = loads_json(zattrs)
-        return data, models(zarr_format)[0].from_documents(documents).metadata
+        return data, parse_array(documents, zarr_format)
     except VirtualZarrError as error:
         error.at(file=store.uri, variable=path)
         raise

@@ -18,6 +18,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.metadata import (
+    ArrayMetadata,
     GroupMetadata,
     check_name,
     dumps_json,
@@ -26,11 +27,9 @@ from virtualzarr.metadata import (
 )
 from virtualzarr.metadata.create import plain_json
 from virtualzarr.metadata.json_documents import same_json
+from virtualzarr.metadata.node_documents import from_documents, to_documents
 from virtualzarr.metadata.storage_transformers import change_attributes
 from virtualzarr.metadata.v2 import DIMENSIONS
-from virtualzarr.models.group import GroupSpecBase
-from virtualzarr.models.known import from_documents, spec_of
-from virtualzarr.models.node import NodeSpec
 from virtualzarr.stores import Store
 
 Document = dict[str, Any]
@@ -81,8 +80,10 @@ def node_at(store: Store, path: str, zarr_format: int | None = None) -> Node | N
     return None
 
 
-def read_node(store: Store, path: str, zarr_format: int | None = None) -> NodeSpec:
-    """Return the model of a stored node, of a group with consolidated members or none.
+def read_node(
+    store: Store, path: str, zarr_format: int | None = None
+) -> ArrayMetadata | GroupMetadata:
+    """Return the metadata of a stored node, of a group with what is consolidated in it.
 
     Parameters
     ----------
@@ -123,11 +124,11 @@ def read_node(store: Store, path: str, zarr_format: int | None = None) -> NodeSp
 def write_node(
     store: Store,
     path: str,
-    spec: NodeSpec,
+    metadata: ArrayMetadata | GroupMetadata,
     *,
     overwrite: bool = False,
 ) -> None:
-    """Make a node from its model, and groups above it where there are none.
+    """Create a node from its metadata, and groups above it where there are none.
 
     Source: Zarr v2 specification, hierarchies; Zarr v3 core specification, hierarchy.
 
@@ -146,10 +147,10 @@ def write_node(
         A node above is an array, or of the other Zarr format.
     """
     check_writable(store)
-    documents = spec.to_documents()
+    documents = to_documents(metadata)
     written = {name: dumps_json(doc, allow_nan=False) for name, doc in documents.items()}
     for parent in ancestors(path):
-        _ensure_group(store, parent, path, spec.zarr_format)
+        _ensure_group(store, parent, path, metadata.zarr_format)
     if overwrite:
         delete_node(store, path, missing_ok=True)
     elif (found := node_at(store, path)) is not None:
@@ -157,18 +158,24 @@ def write_node(
     for i, (name, data) in enumerate(written.items()):
         # The first one decides who makes the node, if several try at once.
         store.update(join(path, name), _only_new(data, store, path) if i == 0 else _always(data))
-    refresh_consolidated(store, path, documents, spec.zarr_format)
+    refresh_consolidated(store, path, documents, metadata.zarr_format)
 
 
-def write_hierarchy(store: Store, root: str, spec: NodeSpec, *, overwrite: bool = False) -> None:
-    """Make a node with everything in it, groups before what is in them; see `write_node`."""
-    nodes = spec.to_flat() if isinstance(spec, GroupSpecBase) else {"": spec}
-    for below, node in nodes.items():
-        place = join(root, below)
+def write_hierarchy(
+    store: Store,
+    root: str,
+    nodes: Mapping[str, ArrayMetadata | GroupMetadata],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Create nodes by their paths from a root, groups before what is in them; see `write_node`."""
+    for name, metadata in nodes.items():
+        path = join(root, name)
         try:
-            write_node(store, place, node, overwrite=overwrite and not below)
+            # The root is deleted with everything in it, so that nothing else needs to be.
+            write_node(store, path, metadata, overwrite=overwrite and not name)
         except (MetadataError, NodeExistsError) as error:
-            raise error.at(file=store.uri, variable=place or "/") from error.__cause__
+            raise error.at(file=store.uri, variable=path or "/") from error.__cause__
 
 
 def check_writable(store: Store) -> None:
@@ -204,7 +211,7 @@ def _always(data: bytes) -> Callable[[bytes | None], bytes]:
 def _ensure_group(store: Store, path: str, below: str, zarr_format: int) -> None:
     found = node_at(store, path, zarr_format) or node_at(store, path)
     if found is None:
-        documents = spec_of(GroupMetadata(zarr_format=zarr_format)).to_documents()
+        documents = to_documents(GroupMetadata(zarr_format=zarr_format))
         ((name, document),) = documents.items()
         data = dumps_json(document)
         store.update(join(path, name), lambda old: data if old is None else old)

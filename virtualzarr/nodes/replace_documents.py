@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from virtualzarr.array import Array
 from virtualzarr.errors import MismatchError, NodeNotFoundError
 from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
 from virtualzarr.metadata.json_documents import same_json
-from virtualzarr.models.known import spec_of
+from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.documents import ancestors, join, refresh_consolidated
 from virtualzarr.stores import LocalStore, Store
 from virtualzarr.stores.locks import local_folder, topmost_folder
@@ -43,7 +42,9 @@ def topmost(store: Store, path: str) -> tuple[Store, str, str]:
     return LocalStore(top), "", join(os.path.relpath(folder, top).replace(os.sep, "/"), inner)
 
 
-def commit(store: Store, root: str, changes: Mapping[str, tuple[Array, ArrayMetadata]]) -> None:
+def commit(
+    store: Store, root: str, changes: Mapping[str, tuple[ArrayMetadata, ArrayMetadata]]
+) -> None:
     """Put new documents of arrays in the places of old ones, all at once.
 
     The document of the group at `root` says first what all of them are from now on. Where it has
@@ -56,8 +57,8 @@ def commit(store: Store, root: str, changes: Mapping[str, tuple[Array, ArrayMeta
     MismatchError
         Somebody else has changed one of the arrays meanwhile.
     """
-    documents = {path: _growing(spec_of(new)) for path, (_, new) in changes.items()}
-    before = {path: _growing(spec_of(old.metadata)) for path, (old, _) in changes.items()}
+    documents = {path: _growing(new) for path, (_, new) in changes.items()}
+    before = {path: _growing(old) for path, (old, _) in changes.items()}
     for path in changes:  # All of them, before anything is changed.
         _check_same(store, root, path, _loaded(store, join(root, path, "zarr.json")), before[path])
     token = secrets.token_hex(8)
@@ -68,9 +69,9 @@ def commit(store: Store, root: str, changes: Mapping[str, tuple[Array, ArrayMeta
         store.update(join(root, "zarr.json"), partial(_without_pending, token=token))
 
 
-def _growing(spec: Any) -> Document:
+def _growing(metadata: ArrayMetadata) -> Document:
     """Return the members of a document that an append changes."""
-    document = spec.to_documents()["zarr.json"]
+    document = to_documents(metadata)["zarr.json"]
     return {name: document[name] for name in _GROWING if name in document}
 
 

@@ -18,7 +18,7 @@ from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
 from virtualzarr.errors import MetadataError, NodeExistsError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
-from virtualzarr.models.known import spec_of
+from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.documents import (
     all_documents,
     ancestors,
@@ -153,5 +153,5 @@ def finish(store: Store, path: str, zarr_format: int) -> None:
 
 def write_documents(store: Store, path: str, metadata: ArrayMetadata | GroupMetadata) -> None:
     """Write the documents of a node, the one that makes it a node last."""
-    for name, document in reversed(spec_of(metadata).to_documents().items()):
+    for name, document in reversed(to_documents(metadata).items()):
         store.set(join(path, name), dumps_json(document, allow_nan=False))

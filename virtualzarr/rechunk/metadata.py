@@ -12,7 +12,7 @@ from grids import ChunkGrid, RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.sharding import Sharding, only_sharding
-from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import (
     ArrayMetadata,
     GroupMetadata,
@@ -20,6 +20,7 @@ from virtualzarr.metadata import (
     to_scalar,
     zero_of,
 )
+from virtualzarr.metadata.convert_format import convert_array, convert_group
 from virtualzarr.metadata.create import Wishes
 from virtualzarr.metadata.create.codecs import (
     as_codec,
@@ -29,8 +30,10 @@ from virtualzarr.metadata.create.codecs import (
     split_codecs,
 )
 from virtualzarr.metadata.create.grid import new_grid
+from virtualzarr.metadata.create.group import new_group
 from virtualzarr.metadata.fill import same_fill
 from virtualzarr.metadata.json_documents import member
+from virtualzarr.metadata.node_documents import as_written
 from virtualzarr.metadata.portable import (
     FILL,
     fill_is_mask,
@@ -39,8 +42,6 @@ from virtualzarr.metadata.portable import (
     is_named,
     strict_attributes,
 )
-from virtualzarr.models import v2, v3
-from virtualzarr.models.known import as_written
 from virtualzarr.references.materialize import plain_pipeline, reversible
 from virtualzarr.references.portable import are_misread, own_codecs
 
@@ -190,9 +191,8 @@ def change_group(group: Any, zarr_format: int) -> GroupChange:
     attributes, notes = strict_attributes(group.attributes)
     if stored is None:
         return GroupChange(GroupMetadata(attributes, zarr_format), notes)
-    kind: Any = v2.GroupSpec if stored.zarr_format == 2 else v3.GroupSpec
-    model: Any = kind(attributes=attributes, members={}, extra=stored.extra)
-    return GroupChange(model.to_format(zarr_format).metadata, notes)
+    metadata = new_group(attributes, stored.zarr_format, stored.extra)
+    return GroupChange(convert_group(metadata, zarr_format), notes)
 
 
 def converted(metadata: ArrayMetadata, zarr_format: int) -> ArrayMetadata:
@@ -207,12 +207,7 @@ def converted(metadata: ArrayMetadata, zarr_format: int) -> ArrayMetadata:
         # Joined arrays of v2 may have chunks of several lengths, for which only v3 has a form.
         regular = metadata.replace(grid=RegularGrid(metadata.shape, np.maximum(metadata.shape, 1)))
         return converted(regular, 3).replace(grid=metadata.grid)
-    kind: Any = v2.ArraySpec if metadata.zarr_format == 2 else v3.ArraySpec
-    try:
-        return kind.from_metadata(metadata).to_format(zarr_format, new_keys=True).metadata
-    except VirtualZarrError as error:
-        error.variable = None  # it is not known here
-        raise
+    return convert_array(metadata, zarr_format, new_keys=True)
 
 
 def _given(options: CopyOptions) -> bool:

@@ -39,8 +39,8 @@ from virtualzarr.metadata import (
     zero_of,
 )
 from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.metadata.portable import in_v3, strict_attributes, with_typed_mask
-from virtualzarr.models.known import spec_of
 from virtualzarr.nodes.documents import check_writable, consolidate, delete_node, join, node_at
 from virtualzarr.nodes.replace_documents import commit, settle, topmost
 from virtualzarr.references.materialize import renamed
@@ -154,7 +154,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> P
                 metadata, count, remarks = _saved_array(store, path, member, relative)
                 counts["arrays"] += 1
                 counts["references"] += count
-            document = spec_of(metadata).to_documents()["zarr.json"]
+            document = to_documents(metadata)["zarr.json"]
             documents[path] = dumps_json(document, allow_nan=False)
             notes += [f"{path or '/'}: {remark}" for remark in remarks]
         except (PublishError, UnsupportedError) as error:
@@ -222,7 +222,7 @@ def _check_said(metadata: ArrayMetadata, path: str) -> None:
     """Refuse an array of which a v3 document would not say what it is."""
     dtype = metadata.dtype
     try:
-        read = parse_array_v3(spec_of(metadata).to_documents()["zarr.json"])
+        read = parse_array_v3(to_documents(metadata)["zarr.json"])
     except VirtualZarrError as error:
         raise PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
     fills = [zero_of(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)]
@@ -307,7 +307,10 @@ def append(
         fitting = in_stored_terms(ends, addition, options)
         joined: Any = concat([ends, fitting], dim=dim, axis=axis, **options)
         changes = {
-            join(inner, place): (array, grown(array, joined[place] if place else joined, along))
+            join(inner, place): (
+                array.metadata,
+                grown(array, joined[place] if place else joined, along),
+            )
             for place, (array, along) in found.items()
         }
         commit(top, root, changes)
@@ -382,7 +385,7 @@ def _rename(
         change = partial(renamed, name=lambda old: new.get(old, old))
         top, root, inner = topmost(store, "")
         changes = {
-            join(inner, path): (array, described_anew(array, change, relative=relative))
+            join(inner, path): (array.metadata, described_anew(array, change, relative=relative))
             for path, array in arrays.items()
         }
         commit(top, root, changes)

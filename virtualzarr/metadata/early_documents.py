@@ -1,11 +1,12 @@
-"""Repairs of models in JSON: what the examples of ZEP 6 spell as no Zarr document may."""
+"""Repairs of documents from drafts: what the examples of ZEP 6 spell as no Zarr document may."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from virtualzarr.metadata import dtype_from_v2, dtype_to_v3
+from virtualzarr.metadata.dtypes_v2 import dtype_from_v2
+from virtualzarr.metadata.dtypes_v3 import dtype_to_v3
 
 _BYTE_ORDERS = {"<": "little", ">": "big"}
 
