@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         from_attribute,
         from_filename,
         from_variable,
-        merge,
         stack,
     )
+    from virtualzarr.combine.merge import merge
     from virtualzarr.formats.raw import virtualize_raw
     from virtualzarr.hierarchy.create import create_array, open_array
     from virtualzarr.hierarchy.group import Group
@@ -61,7 +61,7 @@ _HOMES = {
     "from_attribute": "virtualzarr.combine",
     "from_filename": "virtualzarr.combine",
     "from_variable": "virtualzarr.combine",
-    "merge": "virtualzarr.combine",
+    "merge": "virtualzarr.combine.merge",
     "concat": "virtualzarr.combine",
     "convert": "virtualzarr.references.rename",
     "copy": "virtualzarr.rechunk.copy",
