@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from virtualzarr.references.check import check
     from virtualzarr.references.publish import preview, publish
     from virtualzarr.references.rename import convert, rename
-    from virtualzarr.virtual.derived import missing_like, split_chunks
+    from virtualzarr.virtual.derived import empty_like, split_chunks
 
 __version__ = "0.1.0"
 
@@ -67,7 +67,7 @@ _HOMES = {
     "copy": "virtualzarr.rechunk.copy",
     "create_array": "virtualzarr.hierarchy.create",
     "create_group": "virtualzarr.hierarchy.open_node",
-    "missing_like": "virtualzarr.virtual.derived",
+    "empty_like": "virtualzarr.virtual.derived",
     "models": "virtualzarr.models",
     "open": "virtualzarr.ingest.open_target",
     "open_array": "virtualzarr.hierarchy.create",
@@ -97,11 +97,11 @@ __all__ = [
     "copy",
     "create_array",
     "create_group",
+    "empty_like",
     "from_attribute",
     "from_filename",
     "from_variable",
     "merge",
-    "missing_like",
     "models",
     "open",
     "open_array",

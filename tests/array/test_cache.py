@@ -20,7 +20,7 @@ from virtualzarr import ChunkCache
 from virtualzarr.array.read import cached_blocks as kept
 from virtualzarr.array.read import chunk_cache as caches
 from virtualzarr.array.read import shards
-from virtualzarr.array.read.cache_policy import Caching, valid_since
+from virtualzarr.array.read.cache_policy import CachePolicy, resolve_recheck
 from virtualzarr.codecs.core.block import BlockCodec
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores import LocalStore, ZipStore
@@ -35,7 +35,7 @@ MIB = 1 << 20
 def settled(monkeypatch):
     """Trust the times of files at once, and not after seconds."""
     monkeypatch.setattr(caches, "SETTLED_NS", 0)
-    shards.indexes.clear()
+    shards.shard_indexes.clear()
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_chunks_from_everywhere_are_kept(tmp_path, place, decoded):
     else:
         stored = make(tmp_path / "a.zarr", "plain" if place == "virtual" else "shards")
         array = virtual_of(stored, tmp_path / "a.zarr")
-        array.caching = Caching(options["cache"], data="open")
+        array.caching = CachePolicy(options["cache"], data="open")
     np.testing.assert_array_equal(array[...], DATA)
     assert len(decoded) == 16
     np.testing.assert_array_equal(array[...], DATA)
@@ -208,7 +208,7 @@ def test_parts_of_one_file_are_told_apart(data, tmp_path_factory):
         like = vz.create_array({}, shape=(32,), chunks=(4,), dtype=dtype, compressors=None)
         manifest = Manifest((8,), Sources([Source.of_file(path)]), 0, offsets, 16)
         array = vz.Array.virtual(like.metadata, manifest)
-        array.caching = Caching(cache, data=data.draw(st.sampled_from([True, False, "open"])))
+        array.caching = CachePolicy(cache, data=data.draw(st.sampled_from([True, False, "open"])))
         arrays.append((array, np.concatenate([heap[i : i + 16] for i in offsets]).view(dtype)))
     for which, start, stop in data.draw(
         st.lists(st.tuples(st.integers(0, 1), st.integers(0, 31), st.integers(0, 32)), max_size=6)
@@ -299,14 +299,14 @@ def test_files_that_just_changed_are_not_trusted(tmp_path, monkeypatch, decoded)
 def test_a_chunk_that_is_written_while_it_is_read_is_not_kept(tmp_path, monkeypatch):
     make(tmp_path, "raw")
     array = vz.open(tmp_path, mode="r+", cache=ChunkCache(MIB), recheck_cached_data=False)
-    original = kept.Kept.block
+    original = kept.CachedBlocks.block
 
     def block(self, *args):
         monkeypatch.undo()
         array[0, 0] = 7  # after its bytes were read
         return original(self, *args)
 
-    monkeypatch.setattr(kept.Kept, "block", block)
+    monkeypatch.setattr(kept.CachedBlocks, "block", block)
     assert array[0, 0] == 0
     assert array[0, 0] == 7
 
@@ -418,8 +418,8 @@ def test_indexes_follow_the_bound(tmp_path, monkeypatch, bound):
     array = vz.open(tmp_path, recheck_cached_data=bound)
     assert array[0, 0] == 0
     looks = []
-    original = shards.local_version
-    monkeypatch.setattr(shards, "local_version", lambda p: looks.append(p) or original(p))
+    original = shards.stat_version
+    monkeypatch.setattr(shards, "stat_version", lambda p: looks.append(p) or original(p))
     assert array[0, 7] == 7
     assert bool(looks) is (bound is True)
     with another_process(tmp_path):
@@ -458,7 +458,7 @@ def test_memory_is_that_of_the_limit(tmp_path):
 
     data = np.random.default_rng(0).integers(0, 1000, (64, 65536), "i4")
     array = vz.create_array(tmp_path, data=data, chunks=(1, 65536), compressors=None)
-    array.caching = Caching(ChunkCache(2 * MIB), data=False)
+    array.caching = CachePolicy(ChunkCache(2 * MIB), data=False)
     array[0]
     tracemalloc.start()
     for row in range(64):
@@ -472,7 +472,7 @@ def test_memory_is_that_of_the_limit(tmp_path):
 def test_what_was_used_last_stays():
     store = {}
     make(store, "raw")
-    cache = ChunkCache(2 * (144 + 144 + caches.ENTRY))
+    cache = ChunkCache(2 * (144 + 144 + caches.ENTRY_OVERHEAD))
     array = vz.open(store, cache=cache)
     array[0, 0], array[6, 6], array[0, 0], array[12, 12]
     assert (cache.hits, cache.misses) == (1, 3)
@@ -573,7 +573,7 @@ def test_forked_processes_begin_anew(tmp_path):
     total = int(array[...].sum())
     here, there = multiprocessing.Pipe()
     context = multiprocessing.get_context("fork")
-    with array.caching.cache._lock, shards.indexes._lock:  # as another thread might
+    with array.caching.cache._lock, shards.shard_indexes._lock:  # as another thread might
         child = context.Process(target=_in_child, args=(array, there))
         child.start()
     assert here.poll(30)
@@ -584,7 +584,7 @@ def test_forked_processes_begin_anew(tmp_path):
 def test_threads_never_see_what_was_before_their_own_writes(tmp_path):
     """Each thread writes one row of every chunk, reads it back, and reads others' rows."""
     array = make(tmp_path, "plain", np.zeros((24, 24), "i4"))
-    array.caching = Caching(ChunkCache(10 * 700), data=False)
+    array.caching = CachePolicy(ChunkCache(10 * 700), data=False)
     errors, done = [], [0] * 4
 
     def work(row):
@@ -670,5 +670,5 @@ def test_what_is_no_bound_is_refused(bound):
 
 def test_seconds_and_times():
     now = time.monotonic()
-    assert now - 5 <= valid_since(5, 0.0) <= time.monotonic() - 5
-    assert abs(valid_since(time.time() - 5, 0.0) - (now - 5)) < 1
+    assert now - 5 <= resolve_recheck(5, 0.0) <= time.monotonic() - 5
+    assert abs(resolve_recheck(time.time() - 5, 0.0) - (now - 5)) < 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from tests.combine.helpers import RAW, ZLIB, numbers, virtual_array
-from virtualzarr.array.read.cache_policy import Caching
+from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.references.canonical import make_canonical
 
@@ -46,16 +46,14 @@ def test_info_tells_what_is_unusual():
 
 def test_chunks_beyond_counting_are_refused():
     huge = virtual_array(numbers((2, 2))).metadata
-    big = vz.missing_like(
-        vz.Array.virtual(huge, virtual_array(numbers((2, 2))).manifest), (10**9, 8)
-    )
+    big = vz.empty_like(vz.Array.virtual(huge, virtual_array(numbers((2, 2))).manifest), (10**9, 8))
     with pytest.raises(UnsupportedError, match="8,000,000,000 chunks"):
         vz.split_chunks(big, 1)
 
 
 def test_a_missing_input_reads_as_the_fill_value():
     array = virtual_array(numbers((4, 3)), (3, 3), fill_value=-7, pipeline=ZLIB)
-    missing = vz.missing_like(array, (5, 3))
+    missing = vz.empty_like(array, (5, 3))
     joined = vz.concat([array, missing, array])
     expected = np.concatenate([numbers((4, 3)), np.full((5, 3), -7), numbers((4, 3))])
     np.testing.assert_array_equal(joined[...], expected)
@@ -87,7 +85,7 @@ def settled():
         lambda a: vz.merge([vz.Group({}, {"x": a}), vz.Group({}, {"x": a})])["x"],
         lambda a: vz.concat([vz.Group({}, {"x": a})] * 2, axis=0, harmonize=True)["x"],
         lambda a: vz.Group({}, {"x": a}).rename(x="y")["y"],
-        lambda a: vz.Group({}, {"g": vz.Group({}, {"x": a})}).map_arrays(vz.missing_like)["g/x"],
+        lambda a: vz.Group({}, {"g": vz.Group({}, {"x": a})}).map_arrays(vz.empty_like)["g/x"],
     ],
 )
 def test_settings_stay(derive):
@@ -113,7 +111,7 @@ def test_chunks_of_joined_arrays_are_read_once(tmp_path):
 
 def test_settings_that_differ():
     one, other = settled(), settled()
-    other.caching = Caching(other.caching.cache, data=60.0)
+    other.caching = CachePolicy(other.caching.cache, data=60.0)
     joined = vz.concat([one, other])
     assert joined.caching.cache is one.caching.cache
     assert joined.caching.data == "always"

@@ -324,9 +324,9 @@ def test_tasks_may_have_tasks(threads):
     done = []
 
     def outer():
-        pools.run([lambda: done.append(1)] * 5, remote=False, large=True)
+        pools.run_tasks([lambda: done.append(1)] * 5, remote=False, large=True)
 
-    pools.run([outer] * 20, remote=False, large=True)
+    pools.run_tasks([outer] * 20, remote=False, large=True)
     assert len(done) == 100
 
 
@@ -343,7 +343,7 @@ def test_nothing_runs_on_after_an_error(threads):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pools.run([slow, fail, *[slow] * 50], remote=False, large=True)
+        pools.run_tasks([slow, fail, *[slow] * 50], remote=False, large=True)
     count = len(begun)
     assert begun.count(1) == begun.count(2) < 50
     release.wait(0.05)
@@ -382,8 +382,8 @@ def test_reading_while_the_interpreter_exits(tmp_path):
     script = f"""
         import atexit, threading, time
         import virtualzarr as vz
-        from virtualzarr.array import reader
-        vz.config.threads, reader.BATCH_BYTES = 4, 100
+        from virtualzarr.array.read import engine
+        vz.config.threads, engine.BATCH_BYTES = 4, 100
         array = vz.open({str(tmp_path)!r})
         array[:]
         atexit.register(lambda: print(int(array[:].sum())))
@@ -417,7 +417,7 @@ def test_files_are_closed(tmp_path, threads):
 
 
 def test_few_files_are_kept_ready(monkeypatch):
-    monkeypatch.setattr("virtualzarr.array.chunk_source.FILES", 3)
+    monkeypatch.setattr("virtualzarr.array.chunk_source.MAX_OPEN_SOURCES", 3)
     data = np.arange(10, dtype="<f4")
     sources = Sources(Source.inline(value.tobytes()) for value in data)
     array = plain((10,), (1,), Manifest((10,), sources, np.arange(10), 0, 4))

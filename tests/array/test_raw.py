@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtualzarr.array.read.partial import RawBlock, split_box, split_points
+from virtualzarr.array.read.partial import UncompressedBlock, plan_box, plan_points
 from virtualzarr.stores.files import InlineFile
 
 PAD = 13
@@ -25,7 +25,7 @@ class CountingFile(InlineFile):
 
 def block_of(data):
     file = CountingFile(bytes(PAD) + data.tobytes() + bytes(PAD))
-    return file, RawBlock(data.shape, data.dtype)
+    return file, UncompressedBlock(data.shape, data.dtype)
 
 
 @st.composite
@@ -55,7 +55,7 @@ def test_pieces_of_a_box_place_every_element(case, gap, limit):
     indices = [np.arange(n)[s] for n, s in zip(data.shape, select, strict=True)]
     expected = data[np.ix_(*indices)] if indices else data
     out = np.full(expected.shape, 77, data.dtype.newbyteorder("="))
-    for piece in split_box(block, select, gap, limit):
+    for piece in plan_box(block, select, gap, limit):
         piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, expected)
     for start, stop in file.reads:
@@ -68,7 +68,7 @@ def test_points(points, gap):
     file, block = block_of(data)
     rows, columns = np.array(points, dtype=np.int64).reshape(-1, 2).T
     out = np.full(len(points), np.nan)
-    for piece in split_points(block, [rows, columns], gap, 100):
+    for piece in plan_points(block, [rows, columns], gap, 100):
         piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, data[rows, columns])
 
@@ -78,7 +78,7 @@ def test_only_what_is_needed_is_read():
     file, block = block_of(data)
     out = np.empty((3, 2), data.dtype)
     select = [slice(100, 700, 200), slice(10, 12)]
-    for piece in split_box(block, select, 64, 1 << 20):
+    for piece in plan_box(block, select, 64, 1 << 20):
         piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, data[100:700:200, 10:12])
     assert [stop - start for start, stop in file.reads] == [4, 4, 4]
@@ -88,7 +88,7 @@ def test_far_rows_within_near_planes_are_read_apart():
     data = np.arange(4 * 1000 * 10, dtype="<u2").reshape(4, 1000, 10)
     file, block = block_of(data)
     out = np.empty((4, 2, 10), data.dtype)
-    for piece in split_box(block, [slice(0, 4), slice(0, 1000, 999), slice(0, 10)], 64, 1 << 20):
+    for piece in plan_box(block, [slice(0, 4), slice(0, 1000, 999), slice(0, 10)], 64, 1 << 20):
         piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, data[:, ::999])
     # The last row of a plane touches the first of the next.
@@ -99,7 +99,7 @@ def test_a_dense_native_piece_needs_no_scratch():
     data = np.arange(64 * 64, dtype=np.dtype("f8").newbyteorder("=")).reshape(64, 64)
     file, block = block_of(data)
     out = np.empty_like(data)
-    for piece in split_box(block, [slice(0, 64), slice(0, 64)], 64, 4096):
+    for piece in plan_box(block, [slice(0, 64), slice(0, 64)], 64, 4096):
         piece.run(file, PAD, data.dtype, out)
     np.testing.assert_array_equal(out, data)
 
@@ -107,8 +107,8 @@ def test_a_dense_native_piece_needs_no_scratch():
 def test_a_block_that_reaches_past_its_file_is_an_error():
     data = np.zeros((10, 10))
     file = InlineFile(bytes(PAD) + data.tobytes()[:-1])
-    block = RawBlock(data.shape, data.dtype)
+    block = UncompressedBlock(data.shape, data.dtype)
     out = np.empty_like(data)
-    (piece,) = split_box(block, [slice(0, 10), slice(0, 10)], 0, 10**6)
+    (piece,) = plan_box(block, [slice(0, 10), slice(0, 10)], 0, 10**6)
     with pytest.raises(OSError, match="needed"):
         piece.run(file, PAD, data.dtype, out)

@@ -18,7 +18,8 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import LocalFile
-from virtualzarr.virtual.rechunk import Pieces, recut
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.rechunk import apply_axis_slices
 
 FORTRAN = Pipeline([make("transpose", order="F"), make("bytes", endian="little")])
 SHARDED = Pipeline(
@@ -46,30 +47,30 @@ def axes(draw, most=7):
 
 @st.composite
 def pieces_and_indices(draw, axis):
-    """Pieces of an axis, and the indices they stand for: -1 where nothing is."""
+    """AxisSlices of an axis, and the indices they stand for: -1 where nothing is."""
     n = axis.extent
     kind = draw(st.sampled_from(["whole", "clipped", "slice", "refined", "take", "pad"]))
     if kind == "whole":
-        return Pieces.whole(axis), np.arange(n)
+        return AxisSlices.whole(axis), np.arange(n)
     if kind == "clipped":
-        return Pieces.clipped(axis), np.arange(n)
+        return AxisSlices.clipped(axis), np.arange(n)
     if kind == "slice":
         start = draw(st.integers(0, n))
         stop = draw(st.integers(start, n))
-        return Pieces.slice(axis, start, stop), np.arange(start, stop)
+        return AxisSlices.slice(axis, start, stop), np.arange(start, stop)
     if kind == "refined":
         other = draw(axes(most=n).filter(lambda a: a.extent == n) | st.just(Axis.bare(n, 2)))
         finer = grids.refine([grids.from_axes([axis]), grids.from_axes([other])]).axes[0]
-        return Pieces.refined(axis, finer), np.arange(n)
+        return AxisSlices.refined(axis, finer), np.arange(n)
     if kind == "pad":
         before, after = draw(st.integers(0, 4)), draw(st.integers(0, 4))
-        pieces = Pieces.pad(axis, before, after, draw(st.none() | st.integers(1, 3)))
+        pieces = AxisSlices.pad(axis, before, after, draw(st.none() | st.integers(1, 3)))
         return pieces, np.concatenate([np.full(before, -1), np.arange(n), np.full(after, -1)])
     runs = draw(st.lists(st.tuples(st.integers(-1, n - 1), st.integers(1, n)), max_size=4))
     indices = [
         i for start, count in runs for i in range(start, min(start + count, n)) if i or start >= 0
     ]
-    return Pieces.take(axis, np.array(indices, int)), np.array(indices, int)
+    return AxisSlices.take(axis, np.array(indices, int)), np.array(indices, int)
 
 
 @st.composite
@@ -146,7 +147,7 @@ def test_it_holds_what_numpy_takes(case, data):
     np.testing.assert_array_equal(array[...], values)
     for _ in range(2):  # what was cut can be cut again
         cut = [data.draw(pieces_and_indices(axis)) for axis in array.grid.axes]
-        array = recut(array, [pieces for pieces, _ in cut])
+        array = apply_axis_slices(array, [pieces for pieces, _ in cut])
         values = taken(values, [indices for _, indices in cut], array.fill_value)
         assert array.shape == values.shape
         np.testing.assert_array_equal(array[...], values)
@@ -166,9 +167,12 @@ def test_it_holds_what_numpy_takes(case, data):
 @pytest.mark.parametrize("pipeline", [RAW, BIG])
 def test_pieces_of_uncompressed_blocks_are_shorter_ranges(pipeline):
     array = virtual_array(numbers((6, 4)), (3, 4), pipeline=pipeline)
-    halves = recut(
+    halves = apply_axis_slices(
         array,
-        [Pieces.refined(array.grid.axes[0], Axis.bare(6, 1)), Pieces.whole(array.grid.axes[1])],
+        [
+            AxisSlices.refined(array.grid.axes[0], Axis.bare(6, 1)),
+            AxisSlices.whole(array.grid.axes[1]),
+        ],
     )
     assert halves.manifest.decoder is None
     assert halves.manifest.origin is None
@@ -178,9 +182,12 @@ def test_pieces_of_uncompressed_blocks_are_shorter_ranges(pipeline):
 
 def test_pieces_of_columns_are_parts_of_whole_blocks():
     array = virtual_array(numbers((4, 6)), (4, 6))
-    cut = recut(
+    cut = apply_axis_slices(
         array,
-        [Pieces.whole(array.grid.axes[0]), Pieces.refined(array.grid.axes[1], Axis.bare(6, 2))],
+        [
+            AxisSlices.whole(array.grid.axes[0]),
+            AxisSlices.refined(array.grid.axes[1], Axis.bare(6, 2)),
+        ],
     )
     assert cut.manifest.decoders == (Decoder(RAW, (4, 6)),)
     assert cut.manifest.origin[0, :, 1].tolist() == [0, 2, 4]
@@ -192,9 +199,9 @@ def test_columns_without_memory_stay_so():
     grid = grids.RegularGrid((4000, 4000), (4, 4))
     meta = ArrayMetadata(grid.shape, np.dtype("u1"), grid, ZLIB)
     manifest = Manifest(shape, Sources([Source("/a")]), 0, Affine(shape, 8, (16000, 16)), 16)
-    cut = recut(
+    cut = apply_axis_slices(
         vz.Array.virtual(meta, manifest),
-        [Pieces.slice(axis, 400, 2000) for axis in grid.axes],
+        [AxisSlices.slice(axis, 400, 2000) for axis in grid.axes],
     )
     assert cut.manifest.nbytes < 100
     assert cut.grid == grids.RegularGrid((1600, 1600), (4, 4))
@@ -212,10 +219,12 @@ def test_parts_of_shards_are_decoded_from_whole_shards():
         (1, 2), Sources([Source.inline(heap)]), 0, [[0, len(blocks[0])]], [[*map(len, blocks)]]
     )
     array = vz.Array.virtual(meta, manifest)
-    cut = recut(array, [Pieces.slice(axis, 1, 4) for axis in grid.axes])
+    cut = apply_axis_slices(array, [AxisSlices.slice(axis, 1, 4) for axis in grid.axes])
     np.testing.assert_array_equal(cut[...], values[1:4, 1:4])
     np.testing.assert_array_equal(
-        recut(array, [Pieces.slice(a, 0, n) for a, n in zip(grid.axes, (4, 3), strict=True)])[...],
+        apply_axis_slices(
+            array, [AxisSlices.slice(a, 0, n) for a, n in zip(grid.axes, (4, 3), strict=True)]
+        )[...],
         values[:, :3],
     )
 
@@ -226,7 +235,7 @@ def test_a_million_references_are_cut_without_a_loop_over_them():
     meta = ArrayMetadata(grid.shape, np.dtype("i4"), grid, ZLIB)
     offset = np.arange(10**6).reshape(shape) * 50
     array = vz.Array.virtual(meta, Manifest(shape, Sources([Source("/a")]), 0, offset, 50))
-    cut = recut(array, [Pieces.slice(axis, 1, 3000) for axis in grid.axes])
+    cut = apply_axis_slices(array, [AxisSlices.slice(axis, 1, 3000) for axis in grid.axes])
     assert len(cut.manifest.decoders) == 1
     assert int(np.count_nonzero(~cut.manifest.canonical)) == 1999
 
@@ -247,7 +256,7 @@ COUNTED = Pipeline([make("bytes", endian="little"), Counted("numcodecs.zlib", {"
 def finer(axis, edge):
     """The pieces of an axis cut at the multiples of an edge, too."""
     other = grids.RegularGrid((axis.extent,), (edge,))
-    return Pieces.refined(axis, grids.refine([grids.from_axes([axis]), other]).axes[0])
+    return AxisSlices.refined(axis, grids.refine([grids.from_axes([axis]), other]).axes[0])
 
 
 @settings(max_examples=60, deadline=None)
@@ -258,7 +267,9 @@ def test_each_stored_block_is_decoded_once_a_request(data):
     values = np.random.default_rng(0).integers(0, 2**30, shape).astype("i4")
     array = virtual_array(values, chunks, pipeline=COUNTED)
     edges = [data.draw(st.integers(1, n)) for n in shape]
-    cut = recut(array, [finer(*pair) for pair in zip(array.grid.axes, edges, strict=True)])
+    cut = apply_axis_slices(
+        array, [finer(*pair) for pair in zip(array.grid.axes, edges, strict=True)]
+    )
     box = tuple(
         slice(*sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))) for n in shape
     )
@@ -280,7 +291,7 @@ def test_each_stored_block_is_decoded_once_a_request(data):
 def test_large_uncompressed_blocks_are_read_once_for_many_cells(tmp_path):
     values = numbers((64, 2048), "i4")
     array = virtual_array(values, (64, 2048), file=str(tmp_path / "a"))
-    cut = recut(array, [finer(array.grid.axes[0], 8), finer(array.grid.axes[1], 100)])
+    cut = apply_axis_slices(array, [finer(array.grid.axes[0], 8), finer(array.grid.axes[1], 100)])
     read = []
 
     def counting(self, start, stop, limit=None, real=LocalFile.read):

@@ -12,7 +12,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
 from virtualzarr.errors import CodecError, SourceChangedError, SourceError, UnsupportedError
 from virtualzarr.stores import ZipStore
-from virtualzarr.virtual.from_store import as_virtual, manifest_of, unsharded
+from virtualzarr.virtual.from_store import as_virtual, build_manifest, unshard
 
 
 @pytest.mark.parametrize("memory", [True, False])
@@ -31,7 +31,7 @@ def test_a_stored_array_is_referred_to(tmp_path, memory, shards, zarr_format):
     assert made.is_virtual
     np.testing.assert_array_equal(made[...], values)
     assert as_virtual(made) is made
-    inner = unsharded(made)
+    inner = unshard(made)
     np.testing.assert_array_equal(inner[...], values)
     assert inner.grid.grid_shape == (5, 4)
     assert inner.manifest.nrefs == 6
@@ -46,7 +46,7 @@ def test_shards_behind_another_codec_stay_whole():
         made.metadata.replace(pipeline=Pipeline([*made.metadata.pipeline.codecs, make("crc32c")])),
         made.manifest,
     )
-    assert unsharded(odd) is odd
+    assert unshard(odd) is odd
 
 
 def packed(folder, path, how=zipfile.ZIP_STORED):
@@ -72,7 +72,7 @@ def test_what_lies_in_a_zip_file_is_referred_to(tmp_path, shards):
     array = vz.open_array(packed(tmp_path / "a", tmp_path / "a.zip"))
     virtual = as_virtual(array)
     assert [source.uri for source in virtual.manifest.sources] == [str(tmp_path / "a.zip")]
-    for each in (array, virtual, unsharded(virtual)):
+    for each in (array, virtual, unshard(virtual)):
         np.testing.assert_array_equal(each[...], values)
     with open(tmp_path / "a.zip", "ab") as file:
         file.write(b"more")
@@ -84,17 +84,17 @@ def test_what_references_cannot_point_into_is_refused(tmp_path):
     vz.create_array(str(tmp_path / "a"), shape=(4,), dtype="i4")[:] = 1
     path = packed(tmp_path / "a", tmp_path / "a.zip", zipfile.ZIP_DEFLATED)
     with pytest.raises(UnsupportedError, match=r"c/0 is compressed in the archive.*a\.zip"):
-        manifest_of(vz.open_array(path))
+        build_manifest(vz.open_array(path))
     packed(tmp_path / "a", tmp_path / "b.zip")
     store = ZipStore(tmp_path / "b.zip", "a")
     with pytest.raises(UnsupportedError, match=r"being written.*b\.zip"):
-        manifest_of(vz.open_array(store, mode="r+"))
+        build_manifest(vz.open_array(store, mode="r+"))
     store.close()
     raw = bytearray((tmp_path / "b.zip").read_bytes())
     raw[0] = 0
     (tmp_path / "b.zip").write_bytes(raw)
     with pytest.raises(SourceError, match=r"points to no member.*b\.zip"):
-        manifest_of(vz.open_array(tmp_path / "b.zip"))
+        build_manifest(vz.open_array(tmp_path / "b.zip"))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from virtualzarr import Array
 from virtualzarr.array.read import chunk_cache as cache
 from virtualzarr.array.read import engine as reader
 from virtualzarr.array.read import shards
-from virtualzarr.array.read.shards import ShardedChunks, indexes
+from virtualzarr.array.read.shards import ShardedChunks, shard_indexes
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import ChunkNotFoundError, CodecError, MetadataError, SourceError
@@ -415,14 +415,14 @@ def settled(monkeypatch):
 @pytest.fixture
 def parsed(monkeypatch):
     """Count the indexes that are parsed."""
-    indexes.clear()
+    shard_indexes.clear()
     found = []
     original = shards._read_index
 
     def read_index(*args):
-        before = indexes.nbytes
+        before = shard_indexes.nbytes
         index = original(*args)
-        found.append(indexes.nbytes > before)
+        found.append(shard_indexes.nbytes > before)
         return index
 
     monkeypatch.setattr(shards, "_read_index", read_index)
@@ -447,20 +447,20 @@ def test_indexes_of_files_just_written_are_not_kept(tmp_path, parsed):
     array = stored(tmp_path, values)
     store_shards(tmp_path, array.metadata, values, age=0)
     assert array[20] == 20
-    assert indexes.nbytes == 0
+    assert shard_indexes.nbytes == 0
     assert parsed == [False]
 
 
 def test_the_cache_has_a_limit(tmp_path, monkeypatch, settled):
-    indexes.clear()
+    shard_indexes.clear()
     values = np.arange(640, dtype="i4")
     array = stored(tmp_path, values)
     monkeypatch.setattr(virtualzarr.config, "shard_index_bytes", 2000)
     np.testing.assert_array_equal(array[...], values)
-    assert 0 < indexes.nbytes <= 2000
+    assert 0 < shard_indexes.nbytes <= 2000
     monkeypatch.setattr(virtualzarr.config, "shard_index_bytes", 0)
     np.testing.assert_array_equal(array[...], values)
-    assert indexes.nbytes == 0
+    assert shard_indexes.nbytes == 0
 
 
 @pytest.mark.parametrize("split", [0, 10**9])

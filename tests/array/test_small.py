@@ -19,7 +19,7 @@ SHUFFLE = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch):
     monkeypatch.setattr(reader, "BATCH_BYTES", 2000)
-    monkeypatch.setattr(ahead, "AHEAD", 3)
+    monkeypatch.setattr(ahead, "BATCHES_PER_TASK", 3)
     monkeypatch.setattr(vz.config, "threads", 2)
 
 

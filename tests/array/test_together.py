@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import grids
 import virtualzarr as vz
 from virtualzarr.array.read import strided as together
-from virtualzarr.array.read.cache_policy import Caching
+from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, VirtualZarrError
@@ -30,11 +30,13 @@ PIPELINES = [
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Place as few chunks as two together, and count how often that is done."""
-    monkeypatch.setattr(together, "FEW", 2)
-    monkeypatch.setattr(together, "DENSE", 1)
+    monkeypatch.setattr(together, "MIN_CHUNKS", 2)
+    monkeypatch.setattr(together, "MIN_CHUNKS_PER_READ", 1)
     placed = []
-    read = together._Reads._read
-    monkeypatch.setattr(together._Reads, "_read", lambda *args: placed.append(1) or read(*args))
+    read = together._StridedReads._read
+    monkeypatch.setattr(
+        together._StridedReads, "_read", lambda *args: placed.append(1) or read(*args)
+    )
     return placed
 
 
@@ -141,7 +143,7 @@ def test_records_are_placed_at_once(tmp_path, at_once):
 @pytest.mark.parametrize("count", [500, 1500])
 def test_many_records_are_not_looked_up_in_a_cache(tmp_path, at_once, count):
     array, values = records(tmp_path / "a.bin", count)
-    array.caching = Caching(cache := vz.ChunkCache(1 << 20), data=False)
+    array.caching = CachePolicy(cache := vz.ChunkCache(1 << 20), data=False)
     for _ in range(2):
         np.testing.assert_array_equal(array[...], values)
     assert (len(at_once), bool(len(cache))) == ((2, False) if count > 1000 else (0, True))
@@ -153,7 +155,7 @@ def test_reads_are_no_longer_than_they_may_be(tmp_path, monkeypatch, at_once):
     np.testing.assert_array_equal(array[...], values)
     assert len(at_once) == 10
     monkeypatch.setattr(config, "local_gap", 4)
-    monkeypatch.setattr(together, "DENSE", 2)
+    monkeypatch.setattr(together, "MIN_CHUNKS_PER_READ", 2)
     np.testing.assert_array_equal(array[...], values)
     assert len(at_once) == 10
 

@@ -140,8 +140,8 @@ def test_orthogonal_point_mask_and_block_selections(data, case, seed):
 def test_many_chunks_in_threads(tmp_path, monkeypatch, threads, kind):
     monkeypatch.setattr(virtualzarr.config, "threads", threads)
     monkeypatch.setattr(writer, "BATCH_BYTES", 1000)
-    monkeypatch.setattr(writer, "SLAB", 17)
-    monkeypatch.setattr(writer, "SMALL", 0)
+    monkeypatch.setattr(writer, "CELLS_PER_SLAB", 17)
+    monkeypatch.setattr(writer, "SMALL_CHUNK", 0)
     store = MemoryStore() if kind == "memory" else LocalStore(tmp_path)
     array = create(RegularGrid((100, 60), (7, 11)), "f8", fill=np.nan, store=store)
     model = np.full((100, 60), np.nan)

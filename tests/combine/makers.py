@@ -20,6 +20,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.ingest.detect import scan
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.virtual.from_store import build_manifest
 
 FORTRAN = Pipeline([make("transpose", order="F"), make("bytes", endian="big"), make("zstd")])
 CHECKED = Pipeline([make("bytes", endian="little"), make("gzip", level=1), make("crc32c")])
@@ -151,15 +152,8 @@ def stored(draw, values, fill):
     )
     array[...] = values
     if options["zarr_format"] == 2:
-        return plain(vz.Array.virtual(array.metadata, manifest_of(array)))
+        return plain(vz.Array.virtual(array.metadata, build_manifest(array)))
     return plain(array)
-
-
-def manifest_of(array):
-    """The manifest of a stored array."""
-    from virtualzarr.virtual.from_store import manifest_of
-
-    return manifest_of(array)
 
 
 MAKERS: dict[str, Maker] = {

@@ -16,7 +16,7 @@ from tests.combine.makers import MAKERS
 from virtualzarr.combine.compatibility import has_missing
 from virtualzarr.combine.dtypes import common_dtype
 from virtualzarr.errors import MismatchError, UnsupportedError
-from virtualzarr.virtual.from_store import as_virtual, unsharded
+from virtualzarr.virtual.from_store import as_virtual, unshard
 
 DTYPES = ["i2", "i4", "u2", "f4", "f8", "i8", "u8", "c8", "?", "S3", "M8[s]"]
 NUMBERS = ["i2", "u2", "i4", "f4", "f8"]
@@ -35,7 +35,7 @@ def made(data, kind, shape, dtype, start=0):
 def check_joined(data, join, arrays, expected):
     """What is joined holds what is expected; an error is one only where arrays disagree."""
     dtype = common_dtype([array.dtype for array in arrays])
-    virtual = [unsharded(as_virtual(array)) for array in arrays]
+    virtual = [unshard(as_virtual(array)) for array in arrays]
     fills = {np.asarray(a.fill_value, dtype).tobytes() for a in virtual if has_missing(a)}
     harmonize = data.draw(st.sampled_from([False, "fill"]))
     try:

@@ -319,7 +319,7 @@ def test_a_server_that_does_not_list_is_asked_for_each_chunk(
     group.publish(tmp_path / "refs.json")
     for name, expected in values.items():
         np.testing.assert_array_equal(vz.open(tmp_path / "refs.json")[name][...], expected)
-    monkeypatch.setattr(chunks, "ASKED", 3)
+    monkeypatch.setattr(chunks, "MAX_CHUNK_QUERIES", 3)
     with pytest.raises(UnsupportedError, match=r"does not list which chunks.*x\.zarr.*variable a"):
         group["a"].chunk_exists()
     with pytest.raises(UnsupportedError, match="does not list which chunks"):

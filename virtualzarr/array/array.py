@@ -15,17 +15,22 @@ from numpy.typing import NDArray
 
 from grids.selection import Mode
 from virtualzarr.array import chunk_inventory as existing
-from virtualzarr.array.chunk_source import Chunks, ManifestChunks, StoreChunks, check_cells
-from virtualzarr.array.fields import FieldIndexer, Fields, FieldView, fields_of
+from virtualzarr.array.chunk_source import (
+    ChunkSource,
+    ManifestChunks,
+    StoreChunks,
+    check_grid_shape,
+)
+from virtualzarr.array.fields import FieldIndexer, FieldSelection, FieldView, split_fields
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.indexing import Indexer
 from virtualzarr.array.properties import ArrayProperties
-from virtualzarr.array.read.cache_policy import Caching
-from virtualzarr.array.read.cached_blocks import Kept
+from virtualzarr.array.read.cache_policy import CachePolicy
+from virtualzarr.array.read.cached_blocks import CachedBlocks
 from virtualzarr.array.read.chunk_cache import chunk_cache
 from virtualzarr.array.read.engine import read
-from virtualzarr.array.read.shards import elements_of_blocks, readable
-from virtualzarr.array.resize import alone, append, check_direction, resize
+from virtualzarr.array.read.shards import elements_of_blocks, resolve_shards
+from virtualzarr.array.resize import append, check_direction, lock_resizing, resize
 from virtualzarr.array.write import write, writing_grid
 from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.limits import out_of_memory
@@ -77,12 +82,12 @@ class Array(ArrayProperties):
     def __init__(
         self,
         metadata: ArrayMetadata,
-        chunks: Chunks,
+        chunks: ChunkSource,
         path: str = "",
         *,
         fill_missing: bool = True,
         write_empty_chunks: bool = False,
-        caching: Caching | None = None,
+        caching: CachePolicy | None = None,
     ) -> None:
         if metadata.storage_transformers and not hasattr(chunks, "store"):
             # Those of a stored array that this one was made from.
@@ -92,10 +97,10 @@ class Array(ArrayProperties):
         self.path = path
         self.fill_missing = fill_missing
         self.write_empty_chunks = write_empty_chunks
-        self.caching = Caching() if caching is None else caching
+        self.caching = CachePolicy() if caching is None else caching
         self.file_layout: FileLayout | None = None
         self._read_at = time.monotonic()
-        self._inner: tuple[ArrayMetadata, Caching, ArrayMetadata, Chunks] | None = None
+        self._inner: tuple[ArrayMetadata, CachePolicy, ArrayMetadata, ChunkSource] | None = None
         self._known: Known | None = None
 
     @classmethod
@@ -104,10 +109,10 @@ class Array(ArrayProperties):
         metadata: ArrayMetadata,
         manifest: Manifest,
         path: str = "",
-        caching: Caching | None = None,
+        caching: CachePolicy | None = None,
     ) -> Array:
         """Make an array whose chunks lie where a manifest says."""
-        check_cells(metadata, manifest)
+        check_grid_shape(metadata, manifest)
         return cls(metadata, ManifestChunks(manifest), path, caching=caching)
 
     @classmethod
@@ -118,7 +123,7 @@ class Array(ArrayProperties):
 
         `access` says which files the array may refer to, where a manifest is stored with it.
         """
-        chunks: Chunks
+        chunks: ChunkSource
         if metadata.storage_transformers:
             chunks = transformer(metadata).chunks(metadata, store, path, access)
         else:
@@ -132,11 +137,11 @@ class Array(ArrayProperties):
     def replace(
         self,
         metadata: ArrayMetadata | None = None,
-        chunks: Chunks | Manifest | None = None,
+        chunks: ChunkSource | Manifest | None = None,
         *,
         path: str | None = None,
         fill_missing: bool | None = None,
-        caching: Caching | None = None,
+        caching: CachePolicy | None = None,
     ) -> Array:
         """Return an array with other parts, which is read with the same settings.
 
@@ -164,7 +169,7 @@ class Array(ArrayProperties):
         layout = self.file_layout if metadata is None else None
         metadata = self.metadata if metadata is None else metadata
         if isinstance(chunks, Manifest):
-            check_cells(metadata, chunks)
+            check_grid_shape(metadata, chunks)
             chunks = ManifestChunks(chunks)
         array = Array(
             metadata,
@@ -181,12 +186,12 @@ class Array(ArrayProperties):
         # Where it is unpickled, another clock may run.
         return self.__dict__ | {"_inner": None, "_read_at": -math.inf}
 
-    def _readable(self) -> tuple[ArrayMetadata, Chunks]:
+    def _readable(self) -> tuple[ArrayMetadata, ChunkSource]:
         """Return the metadata and chunks to read by: of a sharded array, those of its chunks."""
         self._recheck()
         made, outer, caching = self._inner, self.metadata, self.caching
         if made is None or made[0] is not outer or made[1] is not caching:
-            inner = readable(outer, self.chunk_source, caching)
+            inner = resolve_shards(outer, self.chunk_source, caching)
             made = self._inner = (outer, caching, *inner)
         return made[2:]
 
@@ -214,7 +219,9 @@ class Array(ArrayProperties):
                 variable=self.path,
                 fill_missing=self.fill_missing,
                 out=out,
-                keep=None if cache is None else partial(Kept, cache, self.caching.data_since()),
+                keep=None
+                if cache is None
+                else partial(CachedBlocks, cache, self.caching.data_since()),
             )
         except MemoryError as error:
             if isinstance(error, VirtualZarrError):
@@ -233,7 +240,7 @@ class Array(ArrayProperties):
 
     def _get(self, selection: Any, mode: Mode) -> Any:
         if self.dtype.names is not None:
-            names, selection = fields_of(selection)
+            names, selection = split_fields(selection)
             if isinstance(names, str):
                 view = self.field(names)
                 return view[selection] if mode == "basic" else FieldIndexer(view, mode)[selection]
@@ -315,15 +322,17 @@ class Array(ArrayProperties):
     def _set(self, selection: Any, mode: Mode, value: Any) -> None:
         fields = None
         if self.dtype.names is not None:
-            names, selection = fields_of(selection)
+            names, selection = split_fields(selection)
             if isinstance(names, str) and mode == "basic":
                 # A field may have axes of its own to select along.
                 self.field(names)[selection] = value
                 return
-            fields = None if names is None else Fields((names,))
+            fields = None if names is None else FieldSelection((names,))
         self._write(selection, mode, value, fields)
 
-    def _write(self, selection: Any, mode: Mode, value: Any, fields: Fields | None = None) -> None:
+    def _write(
+        self, selection: Any, mode: Mode, value: Any, fields: FieldSelection | None = None
+    ) -> None:
         self._recheck()
         self._own_store()
         grid = writing_grid(self.metadata)
@@ -381,7 +390,7 @@ class Array(ArrayProperties):
         >>> a.append(np.arange(3)), a.append([7]), a.chunks
         ((5,), (6,), ((2, 3, 1),))
         """
-        with alone(self._own_store(), self.path):
+        with lock_resizing(self._own_store(), self.path):
             self.refresh()
             with self._writing() as chunks:
                 return append(self, chunks, data, axis)
@@ -410,7 +419,7 @@ class Array(ArrayProperties):
         given: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
         new = tuple(map(operator.index, given))
         self.grid.resize(new)
-        with alone(store, self.path):
+        with lock_resizing(store, self.path):
             self.refresh()
             check_direction(self, new, expand_only, shrink_only)
             with self._writing() as chunks:

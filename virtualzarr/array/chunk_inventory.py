@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 
-MOST_CELLS = 1 << 31
+MAX_CELLS = 1 << 31
 """Grids with more cells get no array with an entry for each."""
 
 
-def exists(array: ArrayProperties) -> NDArray[np.bool_]:
+def find_stored_chunks(array: ArrayProperties) -> NDArray[np.bool_]:
     """Tell for each cell of the grid whether it has a chunk."""
     _check_cells(array)
     if isinstance(array.chunk_source, ManifestChunks):
         return array.chunk_source.manifest.source >= 0
-    cells, _ = _listed(array)
-    return _spread(array, cells, np.True_)
+    cells, _ = _list_stored(array)
+    return _scatter(array, cells, np.True_)
 
 
-def nbytes(array: ArrayProperties) -> Int64:
+def measure_chunks(array: ArrayProperties) -> Int64:
     """Return for each cell of the grid how many bytes its chunk has; 0 where there is none."""
     _check_cells(array)
     if isinstance(array.chunk_source, ManifestChunks):
-        return _lengths(array.chunk_source.manifest)
-    return _spread(array, *_listed(array))
+        return _chunk_lengths(array.chunk_source.manifest)
+    return _scatter(array, *_list_stored(array))
 
 
-def _spread(array: ArrayProperties, cells: Int64, values: Any) -> NDArray[Any]:
+def _scatter(array: ArrayProperties, cells: Int64, values: Any) -> NDArray[Any]:
     """Return an array over the grid that has values in some cells, and zero elsewhere."""
     spread = np.zeros(array.grid.grid_shape, values.dtype)
     if len(cells):
@@ -52,43 +52,43 @@ def _spread(array: ArrayProperties, cells: Int64, values: Any) -> NDArray[Any]:
     return spread
 
 
-def nobjects(array: ArrayProperties) -> int:
+def count_objects(array: ArrayProperties) -> int:
     """Count the cells of the grid that have a chunk, or a shard."""
     if isinstance(array.chunk_source, ManifestChunks):
         return array.chunk_source.manifest.nrefs
-    return len(_listed(array)[0])
+    return len(_list_stored(array)[0])
 
 
-def nchunks_initialized(array: ArrayProperties) -> int:
+def count_initialized(array: ArrayProperties) -> int:
     """Count the chunks that exist; those of a shard that exists are all counted."""
     codec, grid = only_sharding(array.metadata.pipeline), array.grid
     if codec is None:
-        return nobjects(array)
+        return count_objects(array)
     if isinstance(grid, RegularGrid):
         each = zip(grid.chunk_shape, codec.chunk_shape, strict=True)
-        return nobjects(array) * math.prod(n // c for n, c in each)
+        return count_objects(array) * math.prod(n // c for n, c in each)
     assert isinstance(grid, SeparableGrid)
-    cells = np.argwhere(exists(array)) if array.is_virtual else _listed(array)[0]
+    cells = np.argwhere(find_stored_chunks(array)) if array.is_virtual else _list_stored(array)[0]
     inside = grid.cell_shapes(cells) // np.array(codec.chunk_shape, np.int64)
     return int(inside.prod(axis=1).sum())
 
 
-def nbytes_stored(array: ArrayProperties) -> int:
+def sum_stored_bytes(array: ArrayProperties) -> int:
     """Sum up the bytes of all that is stored for an array."""
     source = array.chunk_source
     if isinstance(source, ManifestChunks):
         _check_cells(array)
-        return int(_lengths(source.manifest).sum())
+        return int(_chunk_lengths(source.manifest).sum())
     if isinstance(source, StoreChunks):
         return sum(size for _, size in source.store.list(array.path))
-    _unknown(array)
+    _raise_unknown(array)
 
 
 def iter_chunks(array: Array) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
     """Yield where each chunk lies in the array, and its elements, in C order."""
     metadata, chunks = array._readable()
     grid = metadata.grid
-    for cell in _cells(grid.grid_shape):
+    for cell in _iter_cells(grid.grid_shape):
         corner, extent = grid.cell_origin(cell), grid.cell_extent(cell)
         place = tuple(slice(i, i + n) for i, n in zip(corner, extent, strict=True))
         yield (
@@ -103,39 +103,39 @@ def iter_chunks(array: Array) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]
         )
 
 
-def _cells(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _iter_cells(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Yield all cells of a grid, which may have any number of them."""
     if not shape:
         yield ()
         return
     for i in range(shape[0]):
-        for rest in _cells(shape[1:]):
+        for rest in _iter_cells(shape[1:]):
             yield (i, *rest)
 
 
-def _listed(array: ArrayProperties) -> tuple[Int64, Int64]:
+def _list_stored(array: ArrayProperties) -> tuple[Int64, Int64]:
     """List the cells of the grid that have a chunk in the store, and the sizes of the chunks."""
     source = array.chunk_source
     if not isinstance(source, StoreChunks):
-        _unknown(array)
+        _raise_unknown(array)
     cells, sizes = source.stored_within(array.grid.grid_shape)
     return cells, np.maximum(sizes, 0)
 
 
-def _lengths(manifest: Manifest) -> Int64:
+def _chunk_lengths(manifest: Manifest) -> Int64:
     """Return the bytes of each chunk; a chunk may be all the rest of its source."""
     length = np.where(manifest.source < 0, 0, np.asarray(manifest.length))
     flat = length.reshape(-1)
     whole = np.flatnonzero(flat < 0)
     if len(whole):
         rows, which = np.unique(manifest.source.reshape(-1)[whole], return_inverse=True)
-        sizes = np.array([_size(manifest, row) for row in rows.tolist()], np.int64)
+        sizes = np.array([_source_size(manifest, row) for row in rows.tolist()], np.int64)
         offset = np.asarray(manifest.offset).reshape(-1)[whole]
         flat[whole] = np.maximum(sizes[which] - offset, 0)
     return length
 
 
-def _size(manifest: Manifest, row: int) -> int:
+def _source_size(manifest: Manifest, row: int) -> int:
     """Return the bytes of a source, asked for where its fingerprint does not have them."""
     source = manifest.sources[row]
     size = source.size if source.data is None else len(source.data)
@@ -148,14 +148,14 @@ def _size(manifest: Manifest, row: int) -> int:
 
 def _check_cells(array: ArrayProperties) -> None:
     cells = math.prod(array.grid.grid_shape)
-    if cells > MOST_CELLS:
+    if cells > MAX_CELLS:
         raise ValueError(
             f"the grid of /{array.path} has {cells} cells: too many for an array with an entry "
-            f"for each, which has at most {MOST_CELLS}"
+            f"for each, which has at most {MAX_CELLS}"
         )
 
 
-def _unknown(array: ArrayProperties) -> NoReturn:
+def _raise_unknown(array: ArrayProperties) -> NoReturn:
     raise UnsupportedError(
         f"which chunks exist is not known of {type(array.chunk_source).__name__}",
         variable=array.path,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid, Projection
-from virtualzarr.array.thread_pools import share
+from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source
 from virtualzarr.manifest.decoders import picked
@@ -29,17 +29,17 @@ from virtualzarr.stores.files import (
     is_url,
 )
 
-ASKED = 10_000
+MAX_CHUNK_QUERIES = 10_000
 """No more chunks are asked for one by one, where a server does not list them."""
 
 _NOTHING = -2
 
-FILES = 4096
+MAX_OPEN_SOURCES = 4096
 """So many files of a manifest are kept ready; each takes far more memory than its references."""
 
 
 @dataclass(slots=True, eq=False)
-class Located:
+class LocatedChunks:
     """The chunks that one request needs, as columns with one entry for each chunk.
 
     Attributes
@@ -74,17 +74,17 @@ class Located:
     decoder: NDArray[np.int32] | None = None
     origin: NDArray[np.int32] | None = None
     may_be_absent: bool = False
-    again: Callable[[NDArray[np.int64]], Located] | None = None
+    again: Callable[[NDArray[np.int64]], LocatedChunks] | None = None
     small: Callable[[NDArray[np.int64]], Iterator[bytes | None]] | None = None
 
     def __len__(self) -> int:
         return len(self.cell)
 
 
-class Chunks(Protocol):
+class ChunkSource(Protocol):
     """What an array needs to know of its chunks."""
 
-    def locate(self, projection: Projection) -> Located:
+    def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches; missing ones are left out."""
         ...
 
@@ -96,7 +96,7 @@ class ManifestChunks:
         self.manifest = manifest
         self._files: dict[int, ByteFile] = {}
 
-    def locate(self, projection: Projection) -> Located:
+    def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches; missing ones are left out."""
         refs = self.manifest.take(projection.grid_index)
         there = refs.source >= 0
@@ -105,8 +105,8 @@ class ManifestChunks:
         if len(cell) == len(there):
             source = refs.source.astype(np.int64)
             columns = refs.offset, refs.length, self._file, decoders
-            return Located(cell, source, *columns, decoder, refs.origin)
-        return Located(
+            return LocatedChunks(cell, source, *columns, decoder, refs.origin)
+        return LocatedChunks(
             cell,
             refs.source[cell].astype(np.int64),
             refs.offset[cell],
@@ -132,13 +132,13 @@ class ManifestChunks:
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)
         if file is None:
-            if len(self._files) >= FILES:
+            if len(self._files) >= MAX_OPEN_SOURCES:
                 self._files.clear()
             file = self._files[row] = open_source(self.manifest.sources[row])
         return file
 
 
-def check_cells(metadata: ArrayMetadata, manifest: Manifest) -> None:
+def check_grid_shape(metadata: ArrayMetadata, manifest: Manifest) -> None:
     """Refuse a manifest that has other cells than the grid."""
     if manifest.shape != metadata.grid.grid_shape:
         raise ValueError(
@@ -230,7 +230,7 @@ class StoreChunks:
             cells, sizes = self.stored(len(shape))
         except UnsupportedError as error:
             ask: Any = getattr(self.store, "size", None)
-            if ask is None or math.prod(shape) > ASKED:
+            if ask is None or math.prod(shape) > MAX_CHUNK_QUERIES:
                 raise
             cells = np.array([*np.ndindex(*shape)], np.int64).reshape(math.prod(shape), len(shape))
             sizes, keys = np.full(len(cells), _NOTHING), self.keys(cells)
@@ -239,7 +239,7 @@ class StoreChunks:
                 found = ask(keys[i])
                 sizes[i] = _NOTHING if found is None else found
 
-            share([partial(note, i) for i in range(len(keys))], remote=True)
+            run_shared([partial(note, i) for i in range(len(keys))], remote=True)
             inside = sizes != _NOTHING
             if len(keys) and not inside.any():
                 # Whoever says that nothing is there would say so of anything, for all we know.
@@ -252,7 +252,7 @@ class StoreChunks:
         """Return cells not listed by `stored` that reach past the end of a grid along some axes."""
         return np.empty((0, grid.ndim), np.int64)
 
-    def locate(self, projection: Projection) -> Located:
+    def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches, without looking for them yet."""
         cells = projection.cells()
         every = np.arange(len(cells))
@@ -275,7 +275,7 @@ class StoreChunks:
             found: Iterator[bytes | None] = read_small(self.keys(cells[rows]))
             return found
 
-        return Located(
+        return LocatedChunks(
             every,
             every,
             nothing,

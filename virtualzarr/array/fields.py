@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Fields:
+class FieldSelection:
     """What is written of each element: a field, or several, or a part of a field with a shape.
 
     Attributes
@@ -116,7 +116,7 @@ class FieldView:
     def __setitem__(self, selection: Any, value: Any) -> None:
         """Write a value, which broadcasts, to this field of the selected elements."""
         outer, inner = self._split(selection)
-        self._array._write(outer, "basic", value, Fields(self._names, inner))
+        self._array._write(outer, "basic", value, FieldSelection(self._names, inner))
 
     @property
     def oindex(self) -> FieldIndexer:
@@ -196,10 +196,10 @@ class FieldIndexer:
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         field = self._field
-        field._array._write(selection, self._mode, value, Fields(field._names))
+        field._array._write(selection, self._mode, value, FieldSelection(field._names))
 
 
-def fields_of(selection: Any) -> tuple[list[str] | str | None, Any]:
+def split_fields(selection: Any) -> tuple[list[str] | str | None, Any]:
     """Take the name of a field, or a list of names, out of a selection.
 
     Examples

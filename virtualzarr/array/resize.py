@@ -19,7 +19,7 @@ from grids import ChunkGrid, SeparableGrid
 from grids.axis import Axis
 from grids.grid import axis_number
 from virtualzarr.array.chunk_source import StoreChunks
-from virtualzarr.array.thread_pools import run
+from virtualzarr.array.thread_pools import run_tasks
 from virtualzarr.array.write import write, writing_grid
 from virtualzarr.codecs.filled import full, is_filled
 from virtualzarr.codecs.sharding import only_sharding
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Int64 = NDArray[np.int64]
 
 
-def alone(store: Store, path: str) -> AbstractContextManager[Any]:
+def lock_resizing(store: Store, path: str) -> AbstractContextManager[Any]:
     """Keep others from appending to an array or resizing it, as far as its store can do that."""
     return lock_key(store, f"{path}/.resizing" if path else ".resizing")
 
@@ -45,11 +45,11 @@ def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
     if smaller != old.shape:
         grid = old.grid.resize(smaller)
         array.update_metadata(shape=smaller, grid=grid)
-        _clear(array, chunks, grid)
+        _clear_outside(array, chunks, grid)
     if tuple(shape) != smaller:
-        grid = _whole_shards(array.metadata, array.grid.resize(shape))
+        grid = _round_up_to_shards(array.metadata, array.grid.resize(shape))
         grown = [i for i, n in enumerate(smaller) if shape[i] > n]
-        _clear(array, chunks, array.grid, grown)
+        _clear_outside(array, chunks, array.grid, grown)
         array.update_metadata(shape=tuple(shape), grid=grid)
 
 
@@ -66,7 +66,9 @@ def check_direction(
             )
 
 
-def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid, grown: Sequence[int] = ()) -> None:
+def _clear_outside(
+    array: Array, chunks: StoreChunks, grid: ChunkGrid, grown: Sequence[int] = ()
+) -> None:
     """Remove all that is stored past the extents of a grid, which then grows along some axes."""
     metadata = array.metadata
     cells, _ = chunks.stored(grid.ndim)
@@ -74,7 +76,7 @@ def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid, grown: Sequence[i
         cells = np.unique(np.concatenate([cells, more]), axis=0)
     outside = (cells >= np.array(grid.grid_shape, np.int64)).any(axis=1)
     inside = cells[~outside]
-    shapes, extents = _shapes(grid, inside)
+    shapes, extents = _cell_shapes(grid, inside)
     cut = (shapes > extents).any(axis=1)
     tasks: list[Callable[[], None]] = [
         partial(chunks.store.delete, key) for key in chunks.keys(cells[outside])
@@ -84,10 +86,10 @@ def _clear(array: Array, chunks: StoreChunks, grid: ChunkGrid, grown: Sequence[i
     )
     for key, block, extent in entries:
         tasks.append(partial(_clear_chunk, array, chunks, metadata, key, tuple(block), extent))
-    run(tasks, bool(getattr(chunks.store, "remote", False)), True)
+    run_tasks(tasks, bool(getattr(chunks.store, "remote", False)), True)
 
 
-def _shapes(grid: ChunkGrid, cells: Int64) -> tuple[Int64, Int64]:
+def _cell_shapes(grid: ChunkGrid, cells: Int64) -> tuple[Int64, Int64]:
     """Return the declared shapes of cells, and the parts of them inside of the array."""
     if isinstance(grid, SeparableGrid):
         return grid.cell_shapes(cells), grid.cell_extents(cells)
@@ -148,7 +150,7 @@ def append(array: Array, chunks: StoreChunks, data: Any, axis: int) -> tuple[int
     if not length:
         return metadata.shape
     shape = tuple(before + length if i == axis else n for i, n in enumerate(metadata.shape))
-    grid = _grown(metadata, axis, length, shape)
+    grid = _append_grid(metadata, axis, length, shape)
     new = metadata.replace(shape=shape, grid=grid)
     place = tuple(slice(before if i == axis else 0, n) for i, n in enumerate(shape))
     write(
@@ -163,15 +165,17 @@ def append(array: Array, chunks: StoreChunks, data: Any, axis: int) -> tuple[int
     return shape
 
 
-def _grown(metadata: ArrayMetadata, axis: int, length: int, shape: tuple[int, ...]) -> ChunkGrid:
+def _append_grid(
+    metadata: ArrayMetadata, axis: int, length: int, shape: tuple[int, ...]
+) -> ChunkGrid:
     """Return the grid that an append gives: one more cell where edges are listed."""
     grid = metadata.grid
     if not isinstance(grid, SeparableGrid):
         return grid.resize(shape)
-    return _whole_shards(metadata, grid.append(axis, length))
+    return _round_up_to_shards(metadata, grid.append(axis, length))
 
 
-def _whole_shards(metadata: ArrayMetadata, grid: ChunkGrid) -> ChunkGrid:
+def _round_up_to_shards(metadata: ArrayMetadata, grid: ChunkGrid) -> ChunkGrid:
     """Lengthen edges that were added to a grid of shards, so that they hold whole sub-chunks."""
     codec = only_sharding(metadata.pipeline)
     if codec is None or not isinstance(grid, SeparableGrid):

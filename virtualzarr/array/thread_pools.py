@@ -15,13 +15,13 @@ from virtualzarr.config import config
 Task = Callable[[], None]
 T = TypeVar("T")
 
-WAITING = 3
+IO_BOUND_RATIO = 3
 """A thread that takes so many times as long as it is busy waits for disks or servers."""
 
 _pools: dict[bool, ThreadPoolExecutor] = {}
 
 
-def pool(remote: bool) -> ThreadPoolExecutor:
+def get_pool(remote: bool) -> ThreadPoolExecutor:
     """Return the threads for remote requests, or those for local files and decoding."""
     size = config.requests if remote else config.threads
     found = _pools.get(remote)
@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
 
 
-def run(tasks: list[Task], remote: bool, large: bool, *, brief: bool = False) -> None:
+def run_tasks(tasks: list[Task], remote: bool, large: bool, *, brief: bool = False) -> None:
     """Run tasks, in threads where that pays; the first error ends them all.
 
     Parameters
@@ -54,26 +54,27 @@ def run(tasks: list[Task], remote: bool, large: bool, *, brief: bool = False) ->
         start, busy = time.perf_counter(), time.thread_time()
         tasks[done]()
         done += 1
-        if time.perf_counter() - start > WAITING * (time.thread_time() - busy):
+        if time.perf_counter() - start > IO_BOUND_RATIO * (time.thread_time() - busy):
             break
-    share(tasks[done:], remote)
+    run_shared(tasks[done:], remote)
 
 
-def begin(work: Callable[[], T]) -> Callable[[], T]:
+def submit(work: Callable[[], T]) -> Callable[[], T]:
     """Begin something in another thread, if one is idle, and return what waits for its result.
 
-    Like `share`, it may be called by a task: what has not been begun is done when it is waited for.
+    Like `run_shared`, it may be called by a task: what has not been begun is done when its result
+    is waited for.
     """
     if config.threads == 1:
         return work
     try:
-        helper = pool(remote=False).submit(work)
+        helper = get_pool(remote=False).submit(work)
     except RuntimeError:
         return work
     return lambda: work() if helper.cancel() else helper.result()
 
 
-def share(tasks: list[Task], remote: bool = False) -> None:
+def run_shared(tasks: list[Task], remote: bool = False) -> None:
     """Run tasks in this thread, with the help of others that are idle.
 
     It may be called by a task, and while a lock is held: it waits for nothing but tasks that have
@@ -97,7 +98,7 @@ def share(tasks: list[Task], remote: bool = False) -> None:
     helpers = []
     for _ in range(min(config.requests if remote else config.threads, len(tasks)) - 1):
         try:
-            helpers.append(pool(remote).submit(work))
+            helpers.append(get_pool(remote).submit(work))
         except RuntimeError:
             break  # the interpreter is about to exit, or there can be no more threads
     try:

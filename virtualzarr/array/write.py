@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
 from grids.grouping import grouped
 from virtualzarr.array.chunk_source import StoreChunks
-from virtualzarr.array.fields import Fields
+from virtualzarr.array.fields import FieldSelection
 from virtualzarr.array.read.shards import ShardedChunks
-from virtualzarr.array.thread_pools import Task, run, share
+from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.filled import full, is_filled
 from virtualzarr.codecs.sharding import Shard, Sharding, innermost, only_sharding
@@ -34,13 +34,13 @@ from virtualzarr.stores.files import Buffer
 BATCH_BYTES = 1024 * 1024
 """A thread is given about this many decoded bytes at once."""
 
-SMALL = 16 * 1024
+SMALL_CHUNK = 16 * 1024
 """Of chunks that are smaller than this, and a file each, it is the files that cost."""
 
-SLAB = 1 << 16
+CELLS_PER_SLAB = 1 << 16
 """Cells that are prepared at a time."""
 
-NUMBERS = frozenset("biufc")
+NUMBER_KINDS = frozenset("biufc")
 Part = tuple[Any, Any, bool]
 
 
@@ -59,7 +59,7 @@ def write(
     projection: Projection,
     value: Any,
     *,
-    fields: Fields | None = None,
+    fields: FieldSelection | None = None,
     variable: str = "",
     write_empty_chunks: bool = False,
 ) -> None:
@@ -85,15 +85,15 @@ def write(
     """
     ndim = len(projection.shape)
     if fields is None:
-        values = _values(value, metadata.dtype, ndim)
+        values = _as_values(value, metadata.dtype, ndim)
     else:
         part = fields.of(np.empty((), metadata.dtype))
-        values = fields.records(_values(value, part.dtype, ndim + part.ndim), part)
+        values = fields.records(_as_values(value, part.dtype, ndim + part.ndim), part)
     work = projection.spread(values)
     if not len(projection):
         return
     fill = metadata.fill_value
-    writing = _Writing(
+    writing = _WriteRequest(
         metadata,
         chunks,
         projection,
@@ -111,14 +111,14 @@ def write(
         _write_cells(writing)
 
 
-def _values(value: Any, dtype: np.dtype[Any], ndim: int) -> NDArray[Any]:
+def _as_values(value: Any, dtype: np.dtype[Any], ndim: int) -> NDArray[Any]:
     """Return a value as an array that can be cast chunk by chunk, as numpy would assign it."""
     if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
         values = np.asarray(value)
     else:
         # Python's numbers are checked against the dtype: 300 is no uint8.
         values = np.asarray(value, dtype=dtype)
-    if values.dtype != dtype and not {values.dtype.kind, dtype.kind} <= NUMBERS:
+    if values.dtype != dtype and not {values.dtype.kind, dtype.kind} <= NUMBER_KINDS:
         # What may fail must do so before any chunk is written.
         cast = np.empty(values.shape, dtype)
         cast[...] = values
@@ -129,7 +129,7 @@ def _values(value: Any, dtype: np.dtype[Any], ndim: int) -> NDArray[Any]:
 
 
 @dataclass
-class _Writing:
+class _WriteRequest:
     """One write under way.
 
     Attributes
@@ -151,7 +151,7 @@ class _Writing:
     fill: Any
     elide: bool
     same: bool
-    fields: Fields | None
+    fields: FieldSelection | None
     variable: str
     encoded: dict[Any, bytes | None] = field(default_factory=dict)
 
@@ -217,24 +217,28 @@ class _Writing:
             batch.append(work)
             size, total, chunks = size + nbytes, total + nbytes, chunks + 1
             if remote or size >= BATCH_BYTES:
-                tasks.append(partial(_all, batch))
+                tasks.append(partial(_run_all, batch))
                 batch, size = [], 0
         if batch:
-            tasks.append(partial(_all, batch))
-        run(tasks, remote, total > BATCH_BYTES, brief=total < SMALL * chunks)
+            tasks.append(partial(_run_all, batch))
+        run_tasks(tasks, remote, total > BATCH_BYTES, brief=total < SMALL_CHUNK * chunks)
 
 
-def _all(works: list[Callable[[], None]]) -> None:
+def _run_all(works: list[Callable[[], None]]) -> None:
     for work in works:
         work()
 
 
-def _write_cells(writing: _Writing) -> None:
+def _write_cells(writing: _WriteRequest) -> None:
     """Write the cells of an array without shards."""
     projection, total = writing.projection, len(writing.projection)
     grid, itemsize = writing.metadata.grid, writing.metadata.itemsize
-    for first in range(0, total, SLAB):
-        chosen = None if total <= SLAB else np.arange(first, min(first + SLAB, total))
+    for first in range(0, total, CELLS_PER_SLAB):
+        chosen = (
+            None
+            if total <= CELLS_PER_SLAB
+            else np.arange(first, min(first + CELLS_PER_SLAB, total))
+        )
         cells = projection.cells(chosen)
         keys = writing.chunks.keys(cells)
         shapes: Iterator[tuple[int, ...]]
@@ -250,7 +254,7 @@ def _write_cells(writing: _Writing) -> None:
 
 
 def _write_cell(
-    writing: _Writing, key: str, cell: NDArray[np.int64], shape: tuple[int, ...], part: Part
+    writing: _WriteRequest, key: str, cell: NDArray[np.int64], shape: tuple[int, ...], part: Part
 ) -> None:
     store = writing.chunks.store
     try:
@@ -265,7 +269,7 @@ def _write_cell(
         writing.failed(error, key, cell)
 
 
-def _write_shards(writing: _Writing, grid: SeparableGrid, codec: Sharding) -> None:
+def _write_shards(writing: _WriteRequest, grid: SeparableGrid, codec: Sharding) -> None:
     """Write an array of shards, of which each is stored once."""
     shards = ShardedChunks(writing.chunks, grid, codec)
     projection, itemsize = writing.projection, writing.metadata.itemsize
@@ -282,16 +286,16 @@ def _write_shards(writing: _Writing, grid: SeparableGrid, codec: Sharding) -> No
         for i, key in enumerate(keys):
             members = order[limits[i] : limits[i + 1]]
             found = codec.shard(tuple(shapes[i]))
-            places = _Places(members, entry[members], starts[members])
-            work = _ShardWork(writing, key, cells[i], found, places, inside[i])
+            places = _SubchunkPositions(members, entry[members], starts[members])
+            work = _ShardWrite(writing, key, cells[i], found, places, inside[i])
             yield work, len(members) * math.prod(smallest.tolist()) * itemsize
 
     every = works()
-    while some := list(islice(every, SLAB)):
+    while some := list(islice(every, CELLS_PER_SLAB)):
         writing.run(iter(some))
 
 
-class _Places(NamedTuple):
+class _SubchunkPositions(NamedTuple):
     """Where the smallest chunks that are written lie in a shard.
 
     Attributes
@@ -310,21 +314,21 @@ class _Places(NamedTuple):
 
 
 @dataclass
-class _ShardWork:
+class _ShardWrite:
     """Sub-chunks of one shard to be written."""
 
-    writing: _Writing
+    writing: _WriteRequest
     key: str
     cell: NDArray[np.int64]
     shard: Shard
-    places: _Places
+    places: _SubchunkPositions
     inside: int  # of the smallest chunks, those that hold elements of the array
 
     def __call__(self) -> None:
         store = self.writing.chunks.store
         parts = list(self.writing.projection.parts(self.places.part))
         places = self.places._replace(part=np.arange(len(parts)))
-        change = partial(_changed, self.writing, self.shard, parts, places)
+        change = partial(_update_shard, self.writing, self.shard, parts, places)
         try:
             if len(parts) < self.inside or not all(map(self.writing.covers, parts)):
                 store.update(self.key, change)
@@ -336,16 +340,20 @@ class _ShardWork:
             self.writing.failed(error, self.key, self.cell)
 
 
-def _changed(
-    writing: _Writing, shard: Shard, parts: list[Part], places: _Places, old: Buffer | None
+def _update_shard(
+    writing: _WriteRequest,
+    shard: Shard,
+    parts: list[Part],
+    places: _SubchunkPositions,
+    old: Buffer | None,
 ) -> bytes | None:
     """Return a shard with some parts written; what is not touched keeps its encoded bytes."""
     stored = {} if old is None else shard.split(old)
     inner = only_sharding(shard.codec.pipeline)
     if inner is None:
-        changed = _chunks_changed(writing, shard.codec, parts, places, stored)
+        changed = _encode_chunks(writing, shard.codec, parts, places, stored)
     else:
-        changed = _shards_changed(writing, shard.codec, inner, parts, places, stored)
+        changed = _encode_inner_shards(writing, shard.codec, inner, parts, places, stored)
     for entry, data in changed:
         if data is None:
             stored.pop(entry, None)
@@ -354,11 +362,11 @@ def _changed(
     return shard.join(stored) if stored else None
 
 
-def _chunks_changed(
-    writing: _Writing,
+def _encode_chunks(
+    writing: _WriteRequest,
     outer: Sharding,
     parts: list[Part],
-    places: _Places,
+    places: _SubchunkPositions,
     stored: Mapping[int, Buffer],
 ) -> Iterator[tuple[int, bytes | None]]:
     """Return the new bytes of sub-chunks by their entries."""
@@ -375,16 +383,16 @@ def _chunks_changed(
                 changed[i] = writing.merged(codec, mine[i], stored.get(entries[i]))
 
     step = max(1, BATCH_BYTES // max(1, codec.nbytes))
-    share([partial(encode, i, min(i + step, len(mine))) for i in range(0, len(mine), step)])
+    run_shared([partial(encode, i, min(i + step, len(mine))) for i in range(0, len(mine), step)])
     return zip(entries, changed, strict=True)
 
 
-def _shards_changed(
-    writing: _Writing,
+def _encode_inner_shards(
+    writing: _WriteRequest,
     outer: Sharding,
     inner: Sharding,
     parts: list[Part],
-    places: _Places,
+    places: _SubchunkPositions,
     stored: Mapping[int, Buffer],
 ) -> Iterator[tuple[int, bytes | None]]:
     """Return the new bytes of sub-chunks that are shards themselves, by their entries."""
@@ -399,11 +407,11 @@ def _shards_changed(
 
     def change(i: int) -> None:
         some = order[bounds[i] : bounds[i + 1]]
-        within = _Places(places.part[some], entry[some], starts[some])
+        within = _SubchunkPositions(places.part[some], entry[some], starts[some])
         old = stored.get(int(entries[i]))
         if len(some) == whole and all(writing.covers(parts[k]) for k in within.part.tolist()):
             old = None
-        changed[i] = _changed(writing, shard, parts, within, old)
+        changed[i] = _update_shard(writing, shard, parts, within, old)
 
-    share([partial(change, i) for i in range(len(entries))])
+    run_shared([partial(change, i) for i in range(len(entries))])
     return zip(entries.tolist(), changed, strict=True)

@@ -92,7 +92,7 @@ def _skipped(group: Group) -> Iterator[str]:
 def _stored(array: Array) -> str:
     """Say how much of an array there is, by listing its store."""
     try:
-        nbytes, objects = array.nbytes_stored(), existing.nobjects(array)
+        nbytes, objects = array.nbytes_stored(), existing.count_objects(array)
     except UnsupportedError as error:
         return f"not known: {error.message}"
     if not (nbytes or array.is_virtual):

@@ -11,7 +11,7 @@ import numpy as np
 import grids
 from grids import Axis
 from virtualzarr.array import Array
-from virtualzarr.array.read.cache_policy import common_caching
+from virtualzarr.array.read.cache_policy import combine_policies
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
 from virtualzarr.codecs.core.widen import widened_pipeline
@@ -36,8 +36,8 @@ from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import zero_of
 from virtualzarr.metadata.dimension_names import joined_names
 from virtualzarr.metadata.dimension_units import axis_members
-from virtualzarr.virtual.from_store import as_virtual, unsharded
-from virtualzarr.virtual.rechunk import decoded_by, without_shards
+from virtualzarr.virtual.from_store import as_virtual, unshard
+from virtualzarr.virtual.rechunk import with_decoder, without_shards
 from virtualzarr.virtual.transforms import with_manifest
 
 
@@ -131,7 +131,7 @@ class _Agreed:
         if not same_fill_value(fill, self.fill_value, dtype) and can_be_filled(array):
             made = _with_own_fill(made)
         if pipeline != ours and pipeline.decoding_key(dtype) != ours.decoding_key(dtype):
-            explicit = decoded_by(made.manifest, pipeline)
+            explicit = with_decoder(made.manifest, pipeline)
             made = with_manifest(made, explicit, pipeline=ours, fill_value=self.fill_value)
         return made
 
@@ -145,7 +145,7 @@ class _Agreed:
             metadata,
             manifest,
             fill_missing=all(array.fill_missing for array in self.arrays),
-            caching=common_caching([array.caching for array in self.arrays]),
+            caching=combine_policies([array.caching for array in self.arrays]),
         )
 
 
@@ -223,7 +223,7 @@ def alike(
 
 def _apart(array: Array) -> Array:
     """Return an array of the sub-chunks of its shards, if it has any."""
-    return without_shards(unsharded(array)) if _is_sharded(array) else array
+    return without_shards(unshard(array)) if _is_sharded(array) else array
 
 
 def _is_sharded(array: Array) -> bool:

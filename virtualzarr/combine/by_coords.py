@@ -24,8 +24,9 @@ from virtualzarr.combine.values import meant
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.inline import inline_array
-from virtualzarr.virtual.rechunk import Pieces, axes_of, recut
+from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes
 
 OVERLAPS = ("raise", "first", "last")
 GAPS = ("allow", "raise", "fill")
@@ -265,7 +266,7 @@ class _Places:
         start, stop = self.kept[rank]
         if (start, stop) == (0, len(self.coordinates[rank])):
             return group
-        return along(group, self.dim, lambda axis: Pieces.slice(axis, start, stop))
+        return along(group, self.dim, lambda axis: AxisSlices.slice(axis, start, stop))
 
     def find_gaps(self, how: str) -> None:
         """Find out what has to be put before each to fill a gap."""
@@ -338,8 +339,10 @@ def along(group: Group, dim: str, cut: Any) -> Group:
     def cut_array(array: Array) -> Array:
         if dim not in array.dims:
             return array
-        axes = zip(array.dims, axes_of(array), strict=True)
-        return recut(array, [cut(axis) if own == dim else Pieces.whole(axis) for own, axis in axes])
+        axes = zip(array.dims, get_axes(array), strict=True)
+        return apply_axis_slices(
+            array, [cut(axis) if own == dim else AxisSlices.whole(axis) for own, axis in axes]
+        )
 
     return group.map_arrays(cut_array)
 

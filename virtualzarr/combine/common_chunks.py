@@ -13,7 +13,8 @@ from virtualzarr.array import Array
 from virtualzarr.combine.compatibility import axis_name, same_cells
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
-from virtualzarr.virtual.rechunk import Pieces, axes_of, recut, with_planes
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_planes
 
 CELLS = 10_000_000
 """Grids are refined to no more cells than this."""
@@ -33,13 +34,13 @@ def common_axes(arrays: Sequence[Array], axis: int | None) -> Axes:
     """
     first = arrays[0]
     if all(same_cells(array.grid, first.grid, axis) for array in arrays[1:]):
-        return axes_of(first)
+        return get_axes(first)
     first = next((array for array in arrays if array.manifest.nrefs), first)
-    ours = axes_of(first)
+    ours = get_axes(first)
     distinct: dict[Axes, None] = {}
     for array in arrays:
         if not same_cells(array.grid, first.grid, axis) and array.manifest.nrefs:
-            distinct.setdefault(axes_of(array))
+            distinct.setdefault(get_axes(array))
     if not distinct:
         return ours
     common = list(ours)
@@ -53,7 +54,7 @@ def common_axes(arrays: Sequence[Array], axis: int | None) -> Axes:
             raise UnsupportedError(
                 f"chunks along {axis_name(first.metadata, i)} are too different: {error}"
             ) from error
-    along = len(arrays) if axis is None else sum(axes_of(array)[axis].ncells for array in arrays)
+    along = len(arrays) if axis is None else sum(get_axes(array)[axis].ncells for array in arrays)
     cells = along * math.prod(own.ncells for i, own in enumerate(common) if i != axis)
     if cells > CELLS:
         raise UnsupportedError(
@@ -69,14 +70,14 @@ def fitted(array: Array, axes: Axes) -> Array:
         return array
     if not array.manifest.nrefs:
         return unwritten_as(array, axes, None)
-    return recut(array, _pieces(axes_of(array), axes, None))
+    return apply_axis_slices(array, _pieces(get_axes(array), axes, None))
 
 
 def unwritten_as(array: Array, axes: Axes, axis: int | None) -> Array:
     """Return an array that was never written with the cells of some axes; others as they are."""
     if _same(array, axes, axis) or array.manifest.nrefs:
         return array
-    own = axes_of(array)
+    own = get_axes(array)
     grid = grids.simplest(
         [a if i == axis else b for i, (a, b) in enumerate(zip(own, axes, strict=True))]
     )
@@ -85,13 +86,13 @@ def unwritten_as(array: Array, axes: Axes, axis: int | None) -> Array:
 
 
 def _same(array: Array, axes: Axes, axis: int | None) -> bool:
-    pairs = zip(axes_of(array), axes, strict=True)
+    pairs = zip(get_axes(array), axes, strict=True)
     return all(i == axis or a is b or a.same_cells(b) for i, (a, b) in enumerate(pairs))
 
 
-def _pieces(own: Axes, axes: Axes, axis: int | None) -> list[Pieces]:
+def _pieces(own: Axes, axes: Axes, axis: int | None) -> list[AxisSlices]:
     return [
-        Pieces.whole(a) if i == axis or a.same_cells(b) else Pieces.refined(a, b)
+        AxisSlices.whole(a) if i == axis or a.same_cells(b) else AxisSlices.refined(a, b)
         for i, (a, b) in enumerate(zip(own, axes, strict=True))
     ]
 
@@ -129,11 +130,11 @@ def _run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Array:
     It is joined as it is stored: the last chunk of each may reach further than its array, and is
     cut off where the next one begins.
     """
-    own = axes_of(arrays[0])
-    along = [axes_of(array)[axis] for array in arrays]
+    own = get_axes(arrays[0])
+    along = [get_axes(array)[axis] for array in arrays]
     inside = grids.concatenate([grids.from_axes([each]) for each in along]).axes[0]
     if not last:
-        inside = Pieces.clipped(inside).axis
+        inside = AxisSlices.clipped(inside).axis
     stored = _stored(along if not last else along[:-1], along, inside)
     manifests = [array.manifest for array in arrays]
     manifest = manifests[0] if len(arrays) == 1 else Manifest.concatenate(manifests, axis)
@@ -143,22 +144,28 @@ def _run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Array:
     pieces = _pieces(own, axes, axis)
     refined = any(piece.axis is not a for piece, a in zip(pieces, own, strict=True))
     if stored is inside:
-        return recut(made, _with(pieces, axis, Pieces.whole(inside))) if refined else made
+        return (
+            apply_axis_slices(made, _with(pieces, axis, AxisSlices.whole(inside)))
+            if refined
+            else made
+        )
     if refined:
         cells = np.arange(inside.ncells)
-        return recut(made, _with(pieces, axis, Pieces(cells, np.zeros_like(cells), inside)))
+        return apply_axis_slices(
+            made, _with(pieces, axis, AxisSlices(cells, np.zeros_like(cells), inside))
+        )
     # Only in planes where one array ends and the next begins: there are far fewer of them.
     ends = np.cumsum([axis.ncells for axis in along]) - 1
     ends = ends[inside.edge(ends) != stored.edge(ends)]
     edges = inside.edge(ends)
-    cut = Pieces(ends, np.zeros_like(ends), Axis(int(edges.sum()), edges))
-    planes = recut(made, _with(pieces, axis, cut)).manifest
+    cut = AxisSlices(ends, np.zeros_like(ends), Axis(int(edges.sum()), edges))
+    planes = apply_axis_slices(made, _with(pieces, axis, cut)).manifest
     grid = grids.simplest([*own[:axis], inside, *own[axis + 1 :]])
     metadata = metadata.replace(shape=grid.shape, grid=grid)
     return made.replace(metadata, with_planes(manifest, planes, axis, ends))
 
 
-def _with(pieces: list[Pieces], axis: int, along: Pieces) -> list[Pieces]:
+def _with(pieces: list[AxisSlices], axis: int, along: AxisSlices) -> list[AxisSlices]:
     return [*pieces[:axis], along, *pieces[axis + 1 :]]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from virtualzarr.array import Array
-from virtualzarr.array.read.cache_policy import common_caching
+from virtualzarr.array.read.cache_policy import combine_policies
 from virtualzarr.combine.arrays import alike, concat_arrays, stack_arrays
 from virtualzarr.combine.attributes import combined_attributes
 from virtualzarr.combine.error_report import Problems
@@ -259,7 +259,7 @@ def same_everywhere(
     attributes = combined_attributes([array.attrs for array in arrays], options.combine_attrs)
     names = joined_names([array.metadata.dimension_names for array in arrays])
     metadata = first.metadata.replace(attributes=attributes, dimension_names=names)
-    return first.replace(metadata, caching=common_caching([array.caching for array in arrays]))
+    return first.replace(metadata, caching=combine_policies([array.caching for array in arrays]))
 
 
 def _with_typed_mask(array: Array) -> Array:

@@ -16,7 +16,7 @@ from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata.dimension_names import real_name
-from virtualzarr.virtual.rechunk import axes_of
+from virtualzarr.virtual.rechunk import get_axes
 
 
 def lengths_of(group: Group) -> dict[str, int]:
@@ -62,7 +62,7 @@ def absent(model: Array, lengths: Mapping[str, int]) -> Array:
     shape = [lengths.get(dim or "", n) for dim, n in zip(model.dims, model.shape, strict=True)]
     axes = [
         Axis.bare(n, axis.uniform or int(axis.runs()[0].max(initial=1)))
-        for n, axis in zip(shape, axes_of(model), strict=True)
+        for n, axis in zip(shape, get_axes(model), strict=True)
     ]
     grid = grids.simplest(axes)
     metadata = model.metadata.replace(

@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from virtualzarr.array import Array, ChunkCache
-from virtualzarr.array.read.cache_policy import Caching, Recheck
+from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
 from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, loads_json, normalize_path
@@ -122,7 +122,7 @@ def create_array(
     if metadata_key is not None:
         zarr_format = wishes.get("zarr_format") or 3
         target = _renamed(target, normalize_path(name or ""), metadata_key, zarr_format)
-    caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
+    caching = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     if data is not None:
         data = _of_data(data, wishes)
     metadata = new_array(Wishes.of(wishes))
@@ -256,7 +256,7 @@ variable /]
     # What is assumed is never looked up.
     lasting = assume is not False and not assume_cached
     metadata = False if lasting else recheck_cached_metadata
-    caching = Caching(cache, metadata, recheck_cached_data)
+    caching = CachePolicy(cache, metadata, recheck_cached_data)
     if assume is not False:
         array = _assumed(target, path, mode, assume, wishes, lasting)
     elif mode in ("w", "w-"):

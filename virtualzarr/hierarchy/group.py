@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from virtualzarr.array import Array
-from virtualzarr.array.read.cache_policy import Caching
+from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.display import text as group_text
 from virtualzarr.errors import MissingPropertyError, NodeNotFoundError, VirtualZarrError
 from virtualzarr.hierarchy.create import create_array, open_array
@@ -73,7 +73,7 @@ class Group(Mapping[str, "Array | Group"]):
         self.path = path
         self.skipped = dict(skipped or {})
         self.ignored_keys = 0
-        self.caching: Caching | None = None  # what the arrays in it are read with
+        self.caching: CachePolicy | None = None  # what the arrays in it are read with
         self._members = {} if members is None else members
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack, overload
 
 from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.fields import FieldView
-from virtualzarr.array.read.cache_policy import Caching, Recheck
+from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.hierarchy.create import Mode, checked, checked_mode, open_array
 from virtualzarr.hierarchy.group import Group
@@ -21,7 +21,7 @@ from virtualzarr.references.native.relative_uris import access_of
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.read_only import as_read_only
-from virtualzarr.virtual.element_bytes import element_bytes
+from virtualzarr.virtual.element_bytes import view_as_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def open(
     <Group: 0 members>
     """
     checked_mode(mode, target)
-    caching = Caching(cache, recheck_cached_metadata, recheck_cached_data)
+    caching = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     if format is None:
         zarr = metadata_key is not None
         format = "zarr" if zarr else _format_of(target, mode, storage_options)
@@ -145,7 +145,7 @@ def _element_bytes(node: Array | Group, target: Any) -> FieldView:
             f"there is no array at {node.path!r}, but a group: it has no elements",
             file=str(target),
         )
-    return element_bytes(node)
+    return view_as_bytes(node)
 
 
 def _check_file_options(

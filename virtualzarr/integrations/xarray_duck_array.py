@@ -27,11 +27,11 @@ from virtualzarr.integrations.xarray_selection import (
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.dtypes import vlen_kind
-from virtualzarr.virtual.axis_slices import Pieces
+from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual
 from virtualzarr.virtual.inline import inline_array
-from virtualzarr.virtual.rechunk import axes_of
-from virtualzarr.virtual.transforms import filled
+from virtualzarr.virtual.rechunk import get_axes
+from virtualzarr.virtual.transforms import slice_with_fill
 
 
 class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixin):
@@ -435,9 +435,9 @@ def _pad(array: DuckArray, pad_width: Any, mode: Any = "constant", constant_valu
         for side in (0, 1):
             if width[side]:
                 beside = (width[0], 0) if side == 0 else (0, width[1])
-                pieces: list[Pieces | None] = [None] * array.ndim
-                pieces[axis] = Pieces.pad(axes_of(made)[axis], *beside)
-                made = filled(made, pieces, pair[side])
+                pieces: list[AxisSlices | None] = [None] * array.ndim
+                pieces[axis] = AxisSlices.pad(get_axes(made)[axis], *beside)
+                made = slice_with_fill(made, pieces, pair[side])
     return array.like(made)
 
 
@@ -468,12 +468,12 @@ def _where(condition: Any, *choices: Any) -> Any:
     if kept is None:
         return NotImplemented
     pieces = [
-        None if along.all() else Pieces.take(axis, np.where(along, np.arange(len(along)), -1))
-        for axis, along in zip(axes_of(made.array), kept, strict=True)
+        None if along.all() else AxisSlices.take(axis, np.where(along, np.arange(len(along)), -1))
+        for axis, along in zip(get_axes(made.array), kept, strict=True)
     ]
     if not shape:
         return made if condition else NotImplemented
-    return made.like(filled(made.array, pieces, np.asarray(y, dtype)[()]))
+    return made.like(slice_with_fill(made.array, pieces, np.asarray(y, dtype)[()]))
 
 
 def _separated(condition: NDArray[np.bool_]) -> list[NDArray[np.bool_]] | None:

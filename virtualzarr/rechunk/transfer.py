@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
-from virtualzarr.array.chunk_source import Located, ManifestChunks, StoreChunks
+from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreChunks
 from virtualzarr.array.read.shards import ShardedChunks
-from virtualzarr.array.thread_pools import Task, run, share
+from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.rechunk.blocks import Blocks, Box, choose, needed, portions
@@ -220,13 +220,13 @@ class Copying:
             self._run(works, int(sizes[first:last].sum()))
             progress(_volume(self.source, cells[first:last]))
 
-    def _copy_object(self, located: Located, i: int, key: str, counts: Counts) -> None:
+    def _copy_object(self, located: LocatedChunks, i: int, key: str, counts: Counts) -> None:
         data = self._stored(located, i)
         if data is not None:
             _store(self.target).set(key, data)
             counts.add(copied=1, nbytes_copied=len(data))
 
-    def _stored(self, located: Located, i: int) -> Any:
+    def _stored(self, located: LocatedChunks, i: int) -> Any:
         """Return the bytes of a chunk, None where there is none any more."""
         offset, length = int(located.offset[i]), int(located.length[i])
         file = located.files(int(located.file[i]))
@@ -264,7 +264,7 @@ class Copying:
             found[i] = None if data is None else bytes(data)
 
         works: list[Task] = [partial(fetch, i) for i in range(len(located))]
-        share(works, remote=True) if self.remote else _all(works)
+        run_shared(works, remote=True) if self.remote else _all(works)
         there = {i: data for i, data in enumerate(found) if data is not None}
         counts.add(repacked=len(there), nbytes_copied=sum(map(len, there.values())))
         store, codec = _store(self.target), only_sharding(self.target.metadata.pipeline)
@@ -352,10 +352,10 @@ class Copying:
         step = 1 if self.remote else min(size, len(works))
         tasks: list[Task] = [partial(_all, works[i : i + step])
                              for i in range(0, len(works), max(1, step))]  # fmt: skip
-        run(tasks, self.remote, nbytes > 1 << 20 and nbytes >= SMALL * len(works))
+        run_tasks(tasks, self.remote, nbytes > 1 << 20 and nbytes >= SMALL * len(works))
 
 
-def _locate(array: Array, cells: Int64) -> Located:
+def _locate(array: Array, cells: Int64) -> LocatedChunks:
     """Find the chunks of some cells, which are distinct and in C order."""
     grid = array.grid
     if isinstance(grid, SeparableGrid):

@@ -16,7 +16,7 @@ from virtualzarr.manifest import Affine, Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.portable import TRUNCATE, own_codecs
 from virtualzarr.stores.files import take_fingerprint
-from virtualzarr.virtual.contiguous import parts_of_blocks, raw_layout
+from virtualzarr.virtual.contiguous import locate_parts, uncompressed_layout
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -169,10 +169,10 @@ class _Work:
 
     def _contiguous(self, rows: Ints, stored: Ints, pipeline: Pipeline) -> Mask:
         """Shorten the ranges of cells that lie in one piece of an uncompressed block."""
-        layout = raw_layout(pipeline, self.metadata.dtype, self.metadata.ndim)
+        layout = uncompressed_layout(pipeline, self.metadata.dtype, self.metadata.ndim)
         if layout is None:
             return np.zeros(len(rows), bool)
-        found = parts_of_blocks(layout, self.cell[rows].T, self.origin[rows].T, stored.T)
+        found = locate_parts(layout, self.cell[rows].T, self.origin[rows].T, stored.T)
         good = np.array(np.broadcast_to(found.contiguous, len(rows)))
         good &= (self.length[rows] == found.block_nbytes) | (self.length[rows] == -1)
         self.offset[rows[good]] += np.broadcast_to(found.first, len(rows))[good]
@@ -183,7 +183,7 @@ class _Work:
         """Find cells that are the first elements of their block, in the order they are stored."""
         codecs = self.metadata.pipeline.codecs
         plain = Pipeline([codec for codec in codecs if codec.kind != "bytes_bytes"])
-        layout = raw_layout(plain, self.metadata.dtype, self.metadata.ndim)
+        layout = uncompressed_layout(plain, self.metadata.dtype, self.metadata.ndim)
         if layout is None:
             return np.zeros(len(rows), bool)
         dtype, (leading, *others) = layout[0], layout[1]

@@ -38,8 +38,8 @@ from virtualzarr.references.materialize import (
 )
 from virtualzarr.references.report import many
 from virtualzarr.references.stored_objects import bytes_in_memory, manifest_of
-from virtualzarr.virtual.axis_slices import Pieces
-from virtualzarr.virtual.rechunk import recut
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.rechunk import apply_axis_slices
 
 INLINE_FILL_BYTES = 1 << 16
 """Missing chunks of an array are written out, inline, where that takes at most so many bytes."""
@@ -260,8 +260,10 @@ def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
     made = make_canonical(array.metadata, manifest, form.plugins)
     if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
         return array, made
-    pieces = [Pieces.clipped(axis) for axis in grid.axes]
-    shorter = recut(array if array.is_virtual else array.replace(chunks=manifest), pieces)
+    pieces = [AxisSlices.clipped(axis) for axis in grid.axes]
+    shorter = apply_axis_slices(
+        array if array.is_virtual else array.replace(chunks=manifest), pieces
+    )
     if not rules.is_regular(shorter.metadata):
         return array, made
     other = make_canonical(shorter.metadata, shorter.manifest, form.plugins)

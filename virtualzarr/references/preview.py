@@ -11,7 +11,7 @@ import numpy as np
 from virtualzarr.array import Array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.plan import ArrayPlan, Form, make_plan
-from virtualzarr.virtual.from_store import manifest_of
+from virtualzarr.virtual.from_store import build_manifest
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def planned(node: Group | Array, uri: str, form: Form, zarr_format: int | None) 
     if form.name == "native":  # which says everything as it is
         arrays = {"": node} if isinstance(node, Array) else dict(node.members(None))
         none = np.empty(0, np.int64)
-        plans = [ArrayPlan(path, array, array.metadata, manifest_of(array), none)
+        plans = [ArrayPlan(path, array, array.metadata, build_manifest(array), none)
                  for path, array in arrays.items() if isinstance(array, Array)]  # fmt: skip
         return Preview(uri, form.name, 3, tuple(map(Line.of, plans)))
     plan = make_plan(node, copy=True, zarr_format=zarr_format, on_error="ignore", form=form)

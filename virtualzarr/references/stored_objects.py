@@ -20,7 +20,7 @@ def manifest_of(array: Array) -> Manifest:
         If other readers could not reach the store's objects by URL.
     """
     try:
-        return references.manifest_of(array)
+        return references.build_manifest(array)
     except UnsupportedError as error:
         raise PublishError(error.message, variable=array.path) from error
 

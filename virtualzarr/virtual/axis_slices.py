@@ -13,12 +13,12 @@ from grids import Axis
 
 Int64 = NDArray[np.int64]
 
-NOWHERE = -1
+MISSING_CELL = -1
 """Cell of a piece that is cut out of nothing."""
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class AxisSlices:
     """One axis of a new array, cut out of an axis of an old one.
 
     Attributes
@@ -41,19 +41,19 @@ class Pieces:
     axis: Axis
 
     @classmethod
-    def whole(cls, axis: Axis) -> Pieces:
+    def whole(cls, axis: Axis) -> AxisSlices:
         """Keep every cell as it is."""
         return cls(np.arange(axis.ncells), np.zeros(axis.ncells, np.int64), axis)
 
     @classmethod
-    def clipped(cls, axis: Axis) -> Pieces:
+    def clipped(cls, axis: Axis) -> AxisSlices:
         """Keep every cell, but cut off what the last one has past the extent."""
         if axis.end == axis.extent:
             return cls.whole(axis)
         return cls.whole(Axis(axis.extent, *axis.runs(clipped=True)))
 
     @classmethod
-    def slice(cls, axis: Axis, start: int, stop: int) -> Pieces:
+    def slice(cls, axis: Axis, start: int, stop: int) -> AxisSlices:
         """Keep the indices from `start` up to `stop`, which must lie within the axis."""
         extent = max(0, stop - start)
         edge = axis.uniform or 1
@@ -68,14 +68,14 @@ class Pieces:
         return cls(cell, inside, Axis(extent, axis.edge(cell) - inside))
 
     @classmethod
-    def refined(cls, axis: Axis, finer: Axis) -> Pieces:
+    def refined(cls, axis: Axis, finer: Axis) -> AxisSlices:
         """Cut into the cells of another axis, each of which must lie within one of these."""
         first = finer.start(np.arange(finer.ncells))
         cell = axis.cell_of(first)
         return cls(cell, first - axis.start(cell), finer)
 
     @classmethod
-    def take(cls, axis: Axis, indices: NDArray[Any]) -> Pieces:
+    def take(cls, axis: Axis, indices: NDArray[Any]) -> AxisSlices:
         """Take indices in any order, any number of times; -1 is an index that is nowhere.
 
         Indices that follow one another within a cell become one cell.
@@ -90,7 +90,7 @@ class Pieces:
         if not len(indices):
             return cls.whole(Axis.bare(0, axis.uniform or 1))
         nowhere = indices < 0
-        cells = np.where(nowhere, NOWHERE, axis.cell_of(np.maximum(indices, 0)))
+        cells = np.where(nowhere, MISSING_CELL, axis.cell_of(np.maximum(indices, 0)))
         new = np.ones(len(indices), bool)
         new[1:] = (cells[1:] != cells[:-1]) | ((np.diff(indices) != 1) & ~nowhere[1:])
         first = np.flatnonzero(new)
@@ -102,7 +102,7 @@ class Pieces:
         return cls(cell, inside, Axis(len(indices), edges))
 
     @classmethod
-    def pad(cls, axis: Axis, before: int, after: int, edge: int | None = None) -> Pieces:
+    def pad(cls, axis: Axis, before: int, after: int, edge: int | None = None) -> AxisSlices:
         """Put lengths of nothing before and after, in cells of at most `edge`.
 
         Parameters
@@ -111,20 +111,20 @@ class Pieces:
             That of the longest cell by default.
         """
         edge = edge or int(axis.runs()[0].max(initial=0)) or max(before, after, 1)
-        head, tail = _cut(before, edge)[::-1], _cut(after, edge)
+        head, tail = _split_length(before, edge)[::-1], _split_length(after, edge)
         edges, counts = axis.runs(clipped=bool(after))
         kept = Axis(axis.extent, edges[: axis.ncells], counts[: axis.ncells])
         edges = np.concatenate([head, kept.edge(np.arange(kept.ncells)), tail])
         if after:
             edges[-1] = edge
-        outside = (np.full(len(head), NOWHERE), np.full(len(tail), NOWHERE))
+        outside = (np.full(len(head), MISSING_CELL), np.full(len(tail), MISSING_CELL))
         cell = np.concatenate([outside[0], np.arange(kept.ncells), outside[1]])
         extent = before + axis.extent + after
         new = Axis(extent, edges) if len(edges) else Axis.bare(0, edge)
         return cls(cell, np.zeros(len(cell), np.int64), new)
 
     @classmethod
-    def grow(cls, axis: Axis, extent: int) -> Pieces:
+    def grow(cls, axis: Axis, extent: int) -> AxisSlices:
         """Go on behind the end of an axis, with cells of nothing as long as its longest one.
 
         Of the last old cell, only what lies within the old extent is kept.
@@ -139,7 +139,7 @@ class Pieces:
         # The rest of a cell is one of its own, so that those behind it lie where they would.
         rest = min(-axis.extent % edge if axis.uniform else 0, extent - axis.extent)
         new = -(-(extent - axis.extent - rest) // edge)
-        cell = np.concatenate([np.arange(axis.ncells), np.full(bool(rest) + new, NOWHERE)])
+        cell = np.concatenate([np.arange(axis.ncells), np.full(bool(rest) + new, MISSING_CELL)])
         inside = np.zeros(len(cell), np.int64)
         if axis.uniform and not rest:
             return cls(cell, inside, Axis.bare(extent, edge))
@@ -161,6 +161,6 @@ class Pieces:
         return not n or bool(self.cell[0] >= 0 and (np.diff(self.cell) == 1).all())
 
 
-def _cut(length: int, edge: int) -> Int64:
+def _split_length(length: int, edge: int) -> Int64:
     whole, rest = divmod(length, edge)
     return np.array([edge] * whole + [rest] * bool(rest), np.int64)

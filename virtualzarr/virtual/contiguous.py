@@ -12,14 +12,14 @@ from virtualzarr.codecs import Pipeline
 Layout = tuple[np.dtype[Any], tuple[int, ...]]
 
 
-def raw_layout(pipeline: Pipeline, dtype: np.dtype[Any], ndim: int) -> Layout | None:
+def uncompressed_layout(pipeline: Pipeline, dtype: np.dtype[Any], ndim: int) -> Layout | None:
     """Return the dtype and the order of axes of what is stored; None if it has to be decoded."""
     if pipeline.serializer.needs_fill or dtype.hasobject:
         return None
     return pipeline.for_block((1,) * ndim, dtype).raw
 
 
-class Parts(NamedTuple):
+class BlockParts(NamedTuple):
     """Parts of blocks, as arrays that broadcast to one entry for each part.
 
     Attributes
@@ -38,13 +38,13 @@ class Parts(NamedTuple):
     block_nbytes: NDArray[np.int64]
 
 
-def parts_of_blocks(layout: Layout, part: Any, origin: Any, block: Any) -> Parts:
+def locate_parts(layout: Layout, part: Any, origin: Any, block: Any) -> BlockParts:
     """Find where parts of uncompressed blocks lie.
 
     Parameters
     ----------
     layout : (dtype, order)
-        Of the blocks, as `raw_layout` gives it.
+        Of the blocks, as `uncompressed_layout` gives it.
     part, origin, block : sequences of int64 arrays, one for each axis
         Lengths of the parts, where they begin, and lengths of the blocks; any arrays that
         broadcast to one entry for each part.
@@ -70,4 +70,4 @@ def parts_of_blocks(layout: Layout, part: Any, origin: Any, block: Any) -> Parts
         first = first + origin[axis] * step
         step = step * block[axis]
         nbytes = nbytes * part[axis]
-    return Parts(contiguous, first, nbytes, step)
+    return BlockParts(contiguous, first, nbytes, step)

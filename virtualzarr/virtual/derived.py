@@ -13,10 +13,11 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual
-from virtualzarr.virtual.rechunk import Pieces, axes_of, recut
+from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes
 
-CELLS = 10_000_000
+MAX_CELLS = 10_000_000
 """No array is cut into more cells than this."""
 
 
@@ -50,7 +51,7 @@ def split_chunks(array: Array, chunks: Any) -> Array:
     ((1, 6), [12, 13, 14, 15, 16, 17], [[6], [6], [6], [6]])
     """
     wanted = grids.parse(chunks, array.shape)
-    own = axes_of(array)
+    own = get_axes(array)
     if not isinstance(wanted, grids.SeparableGrid):
         raise UnsupportedError("chunks must cut each axis on its own", variable=array.path)
     try:
@@ -61,16 +62,18 @@ def split_chunks(array: Array, chunks: Any) -> Array:
     except GridError as error:
         raise UnsupportedError(f"chunks: {error}", variable=array.path) from error
     cells = math.prod(axis.ncells for axis in finer)
-    if cells > CELLS:
+    if cells > MAX_CELLS:
         raise UnsupportedError(
-            f"{cells:,} chunks would be made, at most {CELLS:,} are", variable=array.path
+            f"{cells:,} chunks would be made, at most {MAX_CELLS:,} are", variable=array.path
         )
     made = as_virtual(array)
-    return recut(made, [Pieces.refined(a, b) for a, b in zip(own, finer, strict=True)])
+    return apply_axis_slices(
+        made, [AxisSlices.refined(a, b) for a, b in zip(own, finer, strict=True)]
+    )
 
 
 @strict_keywords()
-def missing_like(array: Array, shape: Sequence[int] | None = None) -> Array:
+def empty_like(array: Array, shape: Sequence[int] | None = None) -> Array:
     """Return an array of the same kind that was never written: it reads as the fill value.
 
     It stands for an input whose file is missing.
@@ -86,7 +89,7 @@ def missing_like(array: Array, shape: Sequence[int] | None = None) -> Array:
     >>> import virtualzarr as vz
     >>> day = vz.create_array({}, shape=(2,), chunks=(2,), dtype="i4", fill_value=-1)
     >>> day[:] = 7
-    >>> vz.concat([day, missing_like(day), day])[...]
+    >>> vz.concat([day, empty_like(day), day])[...]
     array([ 7,  7, -1, -1,  7,  7], dtype=int32)
     """
     metadata: ArrayMetadata = array.metadata

@@ -10,7 +10,7 @@ import numpy as np
 from virtualzarr.array.array import Array
 from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
 from virtualzarr.array.fields import FieldView
-from virtualzarr.array.read.output import fill_of
+from virtualzarr.array.read.output import resolve_fill
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.byteorder import Bytes
 from virtualzarr.codecs.core.base import BytesBytes
@@ -24,7 +24,7 @@ NAME = "bytes"
 """What the field is called that takes the place of the data type."""
 
 
-def element_bytes(array: Array) -> FieldView:
+def view_as_bytes(array: Array) -> FieldView:
     """Return the bytes of an array's elements, after all codecs but that of the data type.
 
     Returns
@@ -54,7 +54,7 @@ def element_bytes(array: Array) -> FieldView:
             variable=array.path or "/",
         )
     try:
-        metadata = _of_bytes(array.metadata)
+        metadata = _to_byte_metadata(array.metadata)
     except UnsupportedError as error:
         error.at(variable=array.path or "/")
         raise
@@ -76,7 +76,7 @@ class _ByteArray(Array):
         raise UnsupportedError("the bytes of elements have no metadata of their own to change")
 
     def _take_over(self, known: Known) -> None:
-        metadata = _of_bytes(known[1])
+        metadata = _to_byte_metadata(known[1])
         if metadata.dtype != self.metadata.dtype:
             raise UnsupportedError(
                 "the data type has another size now; open the array again",
@@ -85,14 +85,14 @@ class _ByteArray(Array):
         super()._take_over((known[0], metadata))
 
 
-def _of_bytes(metadata: ArrayMetadata) -> ArrayMetadata:
+def _to_byte_metadata(metadata: ArrayMetadata) -> ArrayMetadata:
     """Return metadata that leave elements as they are stored."""
     pipeline, serializer = _without_order(metadata.pipeline)
     dtype = metadata.dtype
     if dtype.hasobject:
         raise UnsupportedError(f"open_as_void: elements of {dtype} have no fixed number of bytes")
     fill = np.empty(1, dtype)
-    fill[0] = fill_of(metadata)
+    fill[0] = resolve_fill(metadata)
     stored = Pipeline([serializer]).for_block((1,), dtype).encode(fill)
     record = np.dtype([(NAME, "u1", (dtype.itemsize,))])
     return metadata.replace(

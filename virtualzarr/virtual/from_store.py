@@ -10,7 +10,7 @@ import numpy as np
 
 from virtualzarr.array.array import Array
 from virtualzarr.array.chunk_source import StoreChunks
-from virtualzarr.array.read.shards import readable
+from virtualzarr.array.read.shards import resolve_shards
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata.portable import with_typed_mask
@@ -28,10 +28,10 @@ def as_virtual(array: Array) -> Array:
     """
     if array.is_virtual:
         return array
-    return array.replace(with_typed_mask(array.metadata), manifest_of(array))
+    return array.replace(with_typed_mask(array.metadata), build_manifest(array))
 
 
-def manifest_of(array: Array) -> Manifest:
+def build_manifest(array: Array) -> Manifest:
     """Return the manifest of an array, virtual or stored.
 
     The store is listed; a server that does not list is asked for each chunk. What a store keeps in
@@ -72,11 +72,11 @@ def manifest_of(array: Array) -> Manifest:
         archive = replace(Source.of_file(store.uri), checksums=store.checksums)
         return Manifest(shape, Sources([archive]), where, offset, length)
     keys = zip(names, sizes.tolist(), strict=True)
-    sources = Sources(_source(store, key, size) for key, size in keys)
+    sources = Sources(_make_source(store, key, size) for key, size in keys)
     return Manifest(shape, sources, source.reshape(shape), 0, -1)
 
 
-def _source(store: Any, key: str, size: int) -> Source:
+def _make_source(store: Any, key: str, size: int) -> Source:
     """Return a chunk as it is now: what changes later is an error when it is read."""
     if isinstance(store, MemoryStore):
         return Source.inline(store.get(key) or b"")
@@ -88,7 +88,7 @@ def _source(store: Any, key: str, size: int) -> Source:
     )
 
 
-def unsharded(array: Array) -> Array:
+def unshard(array: Array) -> Array:
     """Return a sharded array as one whose chunks are the sub-chunks within the shards.
 
     The indexes of all shards are read. An array whose sub-chunks cannot be read alone, for what is
@@ -103,7 +103,7 @@ def unsharded(array: Array) -> Array:
     >>> b, b.manifest.offset.tolist(), b[:4].tolist()
     (<Array (8,) uint8, 4 chunks, virtual>, [0, 2, 0, 0], [1, 2, 3, 0])
     """
-    metadata, chunks = readable(array.metadata, array.chunk_source)
+    metadata, chunks = resolve_shards(array.metadata, array.chunk_source)
     if metadata is array.metadata:
         return array
     located = chunks.locate(metadata.grid.project(...))

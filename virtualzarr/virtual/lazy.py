@@ -10,9 +10,9 @@ import numpy as np
 
 from grids import Axis
 from virtualzarr.virtual import transforms as views
-from virtualzarr.virtual.axis_slices import Pieces
+from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual
-from virtualzarr.virtual.rechunk import axes_of
+from virtualzarr.virtual.rechunk import get_axes
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
@@ -86,7 +86,7 @@ class Lazy:
         order = [self._axis(axis) for axis in given] or list(range(self._array.ndim))[::-1]
         if sorted(order) != list(range(self._array.ndim)):
             raise ValueError(f"{given} does not name each of {self._array.ndim} axes once")
-        return self._made(views.transposed(self._array, order))
+        return self._made(views.transpose(self._array, order))
 
     def rename_dims(
         self, dims_dict: Mapping[str, str] | Mapping[int, str] | None = None, **names: str
@@ -161,7 +161,7 @@ class Lazy:
             raise ValueError(f"an array of shape {array.shape} does not broadcast to {shape}")
         for axis, (n, wanted) in enumerate(zip(array.shape, shape[new:], strict=True)):
             if n != wanted:
-                array = views.repeated(array, axis, wanted)
+                array = views.repeat_axis(array, axis, wanted)
         for length in shape[:new][::-1]:
             array = views.with_axis(array, 0, None, length)
         return self._made(array)
@@ -181,12 +181,12 @@ class Lazy:
         ValueError
             The array's dtype does not have that value.
         """
-        axes = axes_of(self._array)
+        axes = get_axes(self._array)
         pieces = [
-            Pieces.pad(own, before, after) if before or after else None
+            AxisSlices.pad(own, before, after) if before or after else None
             for own, (before, after) in zip(axes, self._widths(pad_width), strict=True)
         ]
-        return self._made(views.filled(self._array, pieces, fill_value))
+        return self._made(views.slice_with_fill(self._array, pieces, fill_value))
 
     def reindex(self, indices: Any, axis: int | str = 0, fill_value: Any = None) -> Array:
         """Take indices along an axis, where -1 is an element that is not in the array.
@@ -213,15 +213,15 @@ class Lazy:
         array([ 3, -9,  1], dtype=int32)
         """
         place = self._axis(axis)
-        own = axes_of(self._array)[place]
+        own = get_axes(self._array)[place]
         wanted = np.asarray(indices, None if np.size(indices) else np.int64)
         if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
             raise IndexError("indices must be one list of integers")
         if wanted.size and not (wanted.min() >= -1 and wanted.max() < own.extent):
             raise IndexError(f"indices must be from -1 to {own.extent - 1}")
-        pieces: list[Pieces | None] = [None] * self._array.ndim
-        pieces[place] = Pieces.take(own, wanted)
-        return self._made(views.filled(self._array, pieces, fill_value))
+        pieces: list[AxisSlices | None] = [None] * self._array.ndim
+        pieces[place] = AxisSlices.take(own, wanted)
+        return self._made(views.slice_with_fill(self._array, pieces, fill_value))
 
     def astype(self, dtype: Any) -> Array:
         """Cast the elements as numpy's ``astype`` does, when they are read."""
@@ -275,14 +275,14 @@ class LazyOrthogonal:
 def _select(array: Array, selection: Any, *, orthogonal: bool) -> Array:
     """Return what a selection selects."""
     items = selection if isinstance(selection, tuple) else (selection,)
-    placed = _expanded(items, array.ndim)
-    pieces: list[Pieces | None] = [None] * array.ndim
+    placed = _expand_ellipsis(items, array.ndim)
+    pieces: list[AxisSlices | None] = [None] * array.ndim
     steps: list[tuple[int, int, int, int]] = []
     dropped = []
     for i, (own, item) in enumerate(
-        zip(axes_of(array), (item for item in placed if item is not None), strict=True)
+        zip(get_axes(array), (item for item in placed if item is not None), strict=True)
     ):
-        chosen = _along(own, item, i, orthogonal=orthogonal)
+        chosen = _resolve_item(own, item, i, orthogonal=orthogonal)
         if isinstance(chosen, int):
             pieces[i] = views.one(own, chosen)
             dropped.append(i)
@@ -291,13 +291,13 @@ def _select(array: Array, selection: Any, *, orthogonal: bool) -> Array:
             if step != 1:
                 steps.append((i, *chosen))
             elif count != own.extent:
-                pieces[i] = Pieces.slice(own, start, start + count)
+                pieces[i] = AxisSlices.slice(own, start, start + count)
         else:
-            pieces[i] = Pieces.take(own, chosen)
+            pieces[i] = AxisSlices.take(own, chosen)
     if any(piece is not None for piece in pieces):
-        array = views.cut(array, pieces)
+        array = views.slice_axes(array, pieces)
     for step in steps:
-        array = views.strided(array, *step)
+        array = views.take_strided(array, *step)
     for axis in dropped[::-1]:
         array = views.without_axis(array, axis)
     kept = [item for item in placed if not _is_integer(item)]
@@ -307,7 +307,7 @@ def _select(array: Array, selection: Any, *, orthogonal: bool) -> Array:
     return array
 
 
-def _expanded(items: tuple[Any, ...], ndim: int) -> list[Any]:
+def _expand_ellipsis(items: tuple[Any, ...], ndim: int) -> list[Any]:
     """Return the items of a selection with all axes named."""
     dots = [i for i, item in enumerate(items) if item is Ellipsis]
     named = sum(item is not None and item is not Ellipsis for item in items)
@@ -324,7 +324,7 @@ def _is_integer(item: Any) -> bool:
     )
 
 
-def _along(axis: Axis, item: Any, place: int, *, orthogonal: bool) -> Any:
+def _resolve_item(axis: Axis, item: Any, place: int, *, orthogonal: bool) -> Any:
     """Return an index, or (start, step, count), or an array of indices, none of them negative."""
     extent = axis.extent
     if isinstance(item, slice):
@@ -350,10 +350,10 @@ def _along(axis: Axis, item: Any, place: int, *, orthogonal: bool) -> Any:
     indices = indices.astype(np.int64)
     if len(indices) and not (indices.min() >= -extent and indices.max() < extent):
         raise IndexError(f"an index is out of bounds for axis {place} of length {extent}")
-    return _progression(np.where(indices < 0, indices + extent, indices))
+    return _as_progression(np.where(indices < 0, indices + extent, indices))
 
 
-def _progression(indices: Any) -> Any:
+def _as_progression(indices: Any) -> Any:
     """Return indices as (start, step, count) if they are evenly spaced."""
     if len(indices) > 1:
         step = int(indices[1] - indices[0])

@@ -17,15 +17,13 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Affine, Decoder, Manifest
 from virtualzarr.manifest.manifest import CANONICAL, MISSING
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.virtual.axis_slices import Pieces
-from virtualzarr.virtual.contiguous import parts_of_blocks, raw_layout
-
-__all__ = ["Pieces", "axes_of", "decoded_by", "recut", "tidied", "with_planes", "without_shards"]
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.contiguous import locate_parts, uncompressed_layout
 
 Int64 = NDArray[np.int64]
 
 
-def axes_of(array: Array) -> tuple[Axis, ...]:
+def get_axes(array: Array) -> tuple[Axis, ...]:
     """Return the axes of an array whose grid cuts each on its own."""
     if not isinstance(array.grid, SeparableGrid):
         raise UnsupportedError(
@@ -34,14 +32,14 @@ def axes_of(array: Array) -> tuple[Axis, ...]:
     return array.grid.axes
 
 
-def recut(array: Array, pieces: Sequence[Pieces]) -> Array:
+def apply_axis_slices(array: Array, pieces: Sequence[AxisSlices]) -> Array:
     """Return a virtual array whose cells are parts of those of another, without copying anything.
 
     Parameters
     ----------
     array : Array
         A virtual one.
-    pieces : sequence of Pieces, one for each axis
+    pieces : sequence of AxisSlices, one for each axis
 
     Returns
     -------
@@ -59,15 +57,15 @@ def recut(array: Array, pieces: Sequence[Pieces]) -> Array:
     -----
     Shards are decoded whole where a cell is only a part of one.
     """
-    axes = axes_of(array)
+    axes = get_axes(array)
     grid = simplest([piece.axis for piece in pieces])
     array = without_shards(array)
-    manifest = _Recutting(array.metadata, array.manifest, axes, pieces).manifest()
+    manifest = _ManifestSlicer(array.metadata, array.manifest, axes, pieces).manifest()
     metadata = array.metadata.replace(shape=grid.shape, grid=grid)
     return array.replace(metadata, manifest)
 
 
-def decoded_by(manifest: Manifest, pipeline: Pipeline) -> Manifest:
+def with_decoder(manifest: Manifest, pipeline: Pipeline) -> Manifest:
     """Return a manifest in which a decoder says what was left to the array's own pipeline."""
     known = {decoder: row for row, decoder in enumerate(manifest.decoders)}
     row = known.setdefault(Decoder(pipeline), len(known))
@@ -91,17 +89,17 @@ def without_shards(array: Array) -> Array:
         serializer = serializer.pipeline.serializer
     return array.replace(
         array.metadata.replace(pipeline=Pipeline(chain)),
-        decoded_by(array.manifest, array.metadata.pipeline),
+        with_decoder(array.manifest, array.metadata.pipeline),
     )
 
 
-def _edges(axis: Axis) -> Int64:
+def _list_edges(axis: Axis) -> Int64:
     """Return the edge of each cell."""
     edges, counts = axis.runs()
     return np.repeat(edges, counts)
 
 
-class _Recutting:
+class _ManifestSlicer:
     """The columns of a manifest on their way to other cells.
 
     Numbers of one axis are kept as arrays that broadcast along all others.
@@ -112,7 +110,7 @@ class _Recutting:
         metadata: ArrayMetadata,
         manifest: Manifest,
         axes: tuple[Axis, ...],
-        pieces: Sequence[Pieces],
+        pieces: Sequence[AxisSlices],
     ) -> None:
         self.metadata, self.old, self.axes, self.pieces = metadata, manifest, axes, pieces
         self.ndim = len(axes)
@@ -122,11 +120,11 @@ class _Recutting:
         self.starts = []
         self.fits = []
         for i, (axis, piece) in enumerate(zip(axes, pieces, strict=True)):
-            edge = _edges(piece.axis)
+            edge = _list_edges(piece.axis)
             if not len(piece.cell) or not axis.ncells:
                 block = edge
             elif piece.unbroken:
-                block = _edges(axis)[int(piece.cell[0]) : int(piece.cell[-1]) + 1]
+                block = _list_edges(axis)[int(piece.cell[0]) : int(piece.cell[-1]) + 1]
             else:
                 block = axis.edge(np.maximum(piece.cell, 0))
             self.edges.append(self._along(i, edge))
@@ -157,8 +155,8 @@ class _Recutting:
             for i, along in enumerate(self.fits):
                 fits = fits & self._along(i, along)
             part = ~fits & (taken.source >= 0)
-            taken = _Parts(self, taken, part).manifest() if part.any() else taken
-        return tidied(taken)
+            taken = _PartialCells(self, taken, part).manifest() if part.any() else taken
+        return simplify_manifest(taken)
 
     def _taken(self, column: Any) -> Any:
         """Return a column of the new cells."""
@@ -188,10 +186,10 @@ class _Recutting:
         return Affine(self.shape, base, column.strides)
 
 
-class _Parts:
+class _PartialCells:
     """The cells that are parts of blocks: shorter ranges, or decoders and origins."""
 
-    def __init__(self, work: _Recutting, taken: Manifest, part: NDArray[np.bool_]) -> None:
+    def __init__(self, work: _ManifestSlicer, taken: Manifest, part: NDArray[np.bool_]) -> None:
         self.work, self.taken, self.part = work, taken, np.broadcast_to(part, work.shape)
         self.metadata = work.metadata
         self.known = {decoder: row for row, decoder in enumerate(taken.decoders)}
@@ -205,7 +203,7 @@ class _Parts:
         rest = self.part
         freed = np.zeros((), bool)
         for layout, of_layout in self._layouts():
-            found = parts_of_blocks(layout, self.work.edges, origin, self._blocks())
+            found = locate_parts(layout, self.work.edges, origin, self._blocks())
             length = np.asarray(length)
             good = found.contiguous & of_layout & self.part
             good = good & ((length == found.block_nbytes) | (length == -1))
@@ -255,9 +253,9 @@ class _Parts:
         dtype, ndim = self.metadata.dtype, self.work.ndim
         pipelines = [*(d.pipeline for d in self.taken.decoders), self.metadata.pipeline]
         if self.rows is None:
-            layout = raw_layout(self.metadata.pipeline, dtype, ndim)
+            layout = uncompressed_layout(self.metadata.pipeline, dtype, ndim)
             return [] if layout is None else [(layout, np.True_)]
-        layouts = [raw_layout(pipeline, dtype, ndim) for pipeline in pipelines]
+        layouts = [uncompressed_layout(pipeline, dtype, ndim) for pipeline in pipelines]
         distinct = {layout for layout in layouts if layout is not None}
         return [
             (layout, np.array([other == layout for other in layouts])[self.rows])
@@ -283,7 +281,7 @@ class _Parts:
             distinct, inverse = np.unique(block, return_inverse=True)
             shapes.append(distinct)
             which = which * len(distinct) + inverse.reshape(-1)[cells[i]]
-        kinds, inverse = _distinct(which)
+        kinds, inverse = _unique_inverse(which)
         sizes = (len(self.taken.decoders) + 1, *map(len, shapes))
         rows = []
         for row, *places in zip(*(n.tolist() for n in np.unravel_index(kinds, sizes)), strict=True):
@@ -300,7 +298,7 @@ class _Parts:
         return self.known.setdefault(Decoder(pipeline), len(self.known))
 
 
-def _distinct(keys: Int64) -> tuple[Int64, Int64]:
+def _unique_inverse(keys: Int64) -> tuple[Int64, Int64]:
     """Return the different numbers, and which of them each is; as np.unique, which sorts."""
     top = int(keys.max()) + 1
     if top > 4 * len(keys) + 1024:
@@ -351,7 +349,7 @@ def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -
     )
 
 
-def tidied(manifest: Manifest) -> Manifest:
+def simplify_manifest(manifest: Manifest) -> Manifest:
     """Return a manifest without decoders that no chunk has, and columns that say nothing."""
     changes: dict[str, Any] = {}
     missing = manifest.source < 0

@@ -1,7 +1,8 @@
 """What can be done with an array without reading it: parts of it, other axes, other orders.
 
 Each function takes a virtual array and returns another one over the same bytes. Differences in
-where cells lie are cut anew (`recut`); differences in axes become codecs in front of the others.
+where cells lie are sliced axis by axis (`apply_axis_slices`); differences in axes become codecs in
+front of the others.
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata import zero_of
 from virtualzarr.metadata.dimension_units import axis_members
-from virtualzarr.virtual.axis_slices import Pieces
-from virtualzarr.virtual.rechunk import axes_of, recut, tidied, without_shards
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.rechunk import (
+    apply_axis_slices,
+    get_axes,
+    simplify_manifest,
+    without_shards,
+)
 
-CELLS = 10_000_000
+MAX_CELLS = 10_000_000
 """Nothing is cut into more cells than this, unless it has been before."""
 
-REPEATED = 1 << 20
+REPEATED_ELEMENTS = 1 << 20
 """About so many elements a cell has that repeats a block along an axis."""
 
 
@@ -40,7 +46,7 @@ def with_manifest(array: Array, manifest: Manifest, **changes: Any) -> Array:
     return array.replace(metadata, manifest)
 
 
-def cut(array: Array, pieces: Sequence[Pieces | None]) -> Array:
+def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
     """Return an array cut anew along some axes; None leaves an axis as it is.
 
     Raises
@@ -48,28 +54,28 @@ def cut(array: Array, pieces: Sequence[Pieces | None]) -> Array:
     UnsupportedError
         There would be too many cells.
     """
-    axes = axes_of(array)
-    chosen = [p or Pieces.whole(axis) for p, axis in zip(pieces, axes, strict=True)]
+    axes = get_axes(array)
+    chosen = [p or AxisSlices.whole(axis) for p, axis in zip(pieces, axes, strict=True)]
     cells = math.prod(piece.axis.ncells for piece in chosen)
-    if cells > max(CELLS, array.manifest.ncells):
+    if cells > max(MAX_CELLS, array.manifest.ncells):
         raise UnsupportedError(
             f"the indices do not follow one another: each run of them would be a cell of its own, "
-            f"{cells:,} in all, with at most {CELLS:,} allowed; read the elements instead",
+            f"{cells:,} in all, with at most {MAX_CELLS:,} allowed; read the elements instead",
             variable=array.path,
         )
-    return recut(array, chosen)
+    return apply_axis_slices(array, chosen)
 
 
-def one(axis: Axis, index: int) -> Pieces:
+def one(axis: Axis, index: int) -> AxisSlices:
     """Return the piece that is a single index, in a cell of just that length."""
     cell = np.array([axis.cell_of(index)])
-    return Pieces(cell, index - axis.start(cell), Axis(1, [1]))
+    return AxisSlices(cell, index - axis.start(cell), Axis(1, [1]))
 
 
 # -- every so many elements -------------------------------------------------------------------
 
 
-def strided(array: Array, axis: int, start: int, step: int, count: int) -> Array:
+def take_strided(array: Array, axis: int, start: int, step: int, count: int) -> Array:
     """Take every `step`-th element along an axis, backwards if the step is negative.
 
     Parameters
@@ -77,27 +83,27 @@ def strided(array: Array, axis: int, start: int, step: int, count: int) -> Array
     start, step, count : int
         Indices ``start + step * i`` for ``i < count`` lie within the axis.
     """
-    own = axes_of(array)[axis]
+    own = get_axes(array)[axis]
     if step == 1 or count <= 1:
-        return _cut_one(array, axis, Pieces.slice(own, start, start + count))
+        return _slice_axis(array, axis, AxisSlices.slice(own, start, start + count))
     first, by = (start, step) if step > 0 else (start + step * (count - 1), -step)
-    cell, inside, counts = _progression(own, first, by, count)
+    cell, inside, counts = _locate_progression(own, first, by, count)
     edges = own.edge(cell)
     if step < 0:
         cell, counts, edges = cell[::-1], counts[::-1], edges[::-1]
         inside = inside[::-1] + by * (counts - 1)
     axis_of_new = Axis(count, counts)
     if int(counts.max()) == 1:
-        return _cut_one(array, axis, Pieces(cell, inside, axis_of_new))
-    whole = Pieces(cell, np.zeros_like(cell), Axis(int(edges.sum()), edges))
-    return _picked(_cut_one(array, axis, whole), axis, inside, edges, (step, axis_of_new))
+        return _slice_axis(array, axis, AxisSlices(cell, inside, axis_of_new))
+    whole = AxisSlices(cell, np.zeros_like(cell), Axis(int(edges.sum()), edges))
+    return _pick(_slice_axis(array, axis, whole), axis, inside, edges, (step, axis_of_new))
 
 
-def _cut_one(array: Array, axis: int, pieces: Pieces) -> Array:
-    return cut(array, [pieces if i == axis else None for i in range(array.ndim)])
+def _slice_axis(array: Array, axis: int, pieces: AxisSlices) -> Array:
+    return slice_axes(array, [pieces if i == axis else None for i in range(array.ndim)])
 
 
-def _progression(axis: Axis, first: int, by: int, count: int) -> tuple[Any, Any, Any]:
+def _locate_progression(axis: Axis, first: int, by: int, count: int) -> tuple[Any, Any, Any]:
     """Return the cells that an arithmetic progression meets, where in them, and how often.
 
     Where steps are longer than cells, cells are found from the elements, else elements from cells.
@@ -120,13 +126,13 @@ def _progression(axis: Axis, first: int, by: int, count: int) -> tuple[Any, Any,
 
 def without_axis(array: Array, axis: int) -> Array:
     """Leave out an axis of length 1."""
-    own = axes_of(array)[axis]
-    single = array if own.end == 1 else _cut_one(array, axis, one(own, 0))
+    own = get_axes(array)[axis]
+    single = array if own.end == 1 else _slice_axis(array, axis, one(own, 0))
     single = without_shards(single)
-    return _picked(single, axis, np.zeros(1, np.int64), np.ones(1, np.int64), None)
+    return _pick(single, axis, np.zeros(1, np.int64), np.ones(1, np.int64), None)
 
 
-def _picked(
+def _pick(
     array: Array, axis: int, starts: Any, edges: Any, thinned: tuple[int, Axis] | None
 ) -> Array:
     """Choose elements within each cell along an axis, by codecs.
@@ -154,11 +160,11 @@ def _picked(
     count = np.int64(0) if thinned is None else thinned[1].edge(np.arange(len(edges))).reshape(tail)
     table, inverse = _distinct_rows(rows, begin, length, count)
     known: dict[Decoder, int] = {}
-    own = _declared(metadata.pipeline, axis, ndim) if thinned is None else metadata.pipeline
+    own = _declare_pipeline(metadata.pipeline, axis, ndim) if thinned is None else metadata.pipeline
     numbers = []
     for row, index, size, kept in table:
         decoder = manifest.decoders[row] if row >= 0 else Decoder(metadata.pipeline)
-        made = _part(decoder, axis, ndim, index, size, kept, thinned and thinned[0])
+        made = _part_decoder(decoder, axis, ndim, index, size, kept, thinned and thinned[0])
         canonical = made.shape is None and made.pipeline == own
         numbers.append(CANONICAL if canonical else known.setdefault(made, len(known)))
     column = np.broadcast_to(np.array(numbers, np.int32)[inverse], manifest.shape)
@@ -168,9 +174,9 @@ def _picked(
         origin[..., axis] = 0
     made_of = manifest.replace(decoders=tuple(known), decoder=column, origin=origin)
     if thinned is not None:
-        grid = simplest(_replaced(axes_of(array), axis, thinned[1]))
-        return with_manifest(array, tidied(made_of), shape=grid.shape, grid=grid)
-    return _fewer(array, made_of, axis, own)
+        grid = simplest(_with_item(get_axes(array), axis, thinned[1]))
+        return with_manifest(array, simplify_manifest(made_of), shape=grid.shape, grid=grid)
+    return _drop_axis(array, made_of, axis, own)
 
 
 def _distinct_rows(*columns: Any) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
@@ -187,7 +193,7 @@ def _distinct_rows(*columns: Any) -> tuple[list[tuple[int, ...]], NDArray[np.int
     return list(rows), inverse.reshape(np.shape(which))
 
 
-def _part(
+def _part_decoder(
     decoder: Decoder, axis: int, ndim: int, index: int, length: int, count: int, step: int | None
 ) -> Decoder:
     """Return what decodes to a part of a block; `count` is its length, unless the axis goes."""
@@ -205,23 +211,25 @@ def _part(
     return Decoder(Pipeline([codec, *decoder.pipeline.codecs]), shape)
 
 
-def _declared(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
+def _declare_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
     """Return codecs that an array without the axis declares; no chunk may have them."""
     narrow = narrowed_pipeline(pipeline, axis, ndim)
     return Pipeline([make("bytes", endian="little")]) if narrow is None else narrow
 
 
-def _fewer(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) -> Array:
+def _drop_axis(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) -> Array:
     """Return an array without an axis, along which there is one cell."""
 
     def flat(column: Any) -> Any:
         if isinstance(column, Affine):
-            return Affine(_dropped(column.shape, axis), column.base, _dropped(column.strides, axis))
+            return Affine(
+                _without_item(column.shape, axis), column.base, _without_item(column.strides, axis)
+            )
         return None if column is None else column[(slice(None),) * axis + (0,)]
 
     origin = flat(manifest.origin)
     made = Manifest(
-        _dropped(manifest.shape, axis),
+        _without_item(manifest.shape, axis),
         manifest.sources,
         flat(manifest.source),
         flat(manifest.offset),
@@ -230,17 +238,17 @@ def _fewer(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) -> A
         flat(manifest.decoder),
         None if origin is None else np.delete(origin, axis, -1),
     )
-    grid = simplest(_dropped(axes_of(array), axis))
-    members = axis_members(array.metadata, _dropped(range(array.ndim), axis))
+    grid = simplest(_without_item(get_axes(array), axis))
+    members = axis_members(array.metadata, _without_item(range(array.ndim), axis))
     members |= {"shape": grid.shape, "grid": grid, "pipeline": pipeline}
-    return with_manifest(array, tidied(made), **members)
+    return with_manifest(array, simplify_manifest(made), **members)
 
 
-def _dropped(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
+def _without_item(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
     return (*items[:axis], *items[axis + 1 :])
 
 
-def _replaced(items: Sequence[Any], axis: int, item: Any) -> tuple[Any, ...]:
+def _with_item(items: Sequence[Any], axis: int, item: Any) -> tuple[Any, ...]:
     return (*items[:axis], item, *items[axis + 1 :])
 
 
@@ -251,9 +259,9 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
     """Put in an axis, along which the array is repeated."""
     array = without_shards(array)
     metadata, manifest = array.metadata, array.manifest
-    axes = axes_of(array)
+    axes = get_axes(array)
     cell = math.prod(int(own.runs()[0].max(initial=1)) for own in axes)
-    edge = min(max(length, 1), max(1, REPEATED // cell))
+    edge = min(max(length, 1), max(1, REPEATED_ELEMENTS // cell))
     grid = simplest([*axes[:axis], Axis.bare(length, edge), *axes[axis:]])
     repeated = edge > 1
 
@@ -272,7 +280,7 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
     order = (*range(axis), None, *range(axis, array.ndim))
     return with_manifest(
         array,
-        _wide(manifest, axis, grid.grid_shape, decoders),
+        _broadcast_manifest(manifest, axis, grid.grid_shape, decoders),
         shape=grid.shape,
         grid=grid,
         pipeline=wide(metadata.pipeline),
@@ -280,7 +288,7 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
     )
 
 
-def _wide(
+def _broadcast_manifest(
     manifest: Manifest, axis: int, shape: tuple[int, ...], decoders: Sequence[Decoder]
 ) -> Manifest:
     """Return a manifest with the same planes everywhere along a new axis."""
@@ -303,12 +311,12 @@ def _wide(
     )
 
 
-def repeated(array: Array, axis: int, length: int) -> Array:
+def repeat_axis(array: Array, axis: int, length: int) -> Array:
     """Repeat an array along one of its axes, of length 1."""
     return with_axis(without_axis(array, axis), axis, array.dims[axis], length)
 
 
-def transposed(array: Array, axes: Sequence[int]) -> Array:
+def transpose(array: Array, axes: Sequence[int]) -> Array:
     """Put the axes in another order: axis ``i`` is axis ``axes[i]`` of the array."""
     axes = tuple(axes)
     if axes == tuple(range(array.ndim)):
@@ -324,7 +332,7 @@ def transposed(array: Array, axes: Sequence[int]) -> Array:
 
     decoders = [
         Decoder(
-            _turned(d.pipeline, order),
+            _transpose_pipeline(d.pipeline, order),
             None if d.shape is None else tuple(d.shape[axis] for axis in axes),
         )
         for d in manifest.decoders
@@ -342,19 +350,19 @@ def transposed(array: Array, axes: Sequence[int]) -> Array:
         turned(manifest.decoder),
         origin,
     )
-    own = axes_of(array)
+    own = get_axes(array)
     grid = simplest([own[axis] for axis in axes])
     return with_manifest(
         array,
         made,
         shape=grid.shape,
         grid=grid,
-        pipeline=_turned(metadata.pipeline, order),
+        pipeline=_transpose_pipeline(metadata.pipeline, order),
         **axis_members(metadata, axes),
     )
 
 
-def _turned(pipeline: Pipeline, order: tuple[int, ...]) -> Pipeline:
+def _transpose_pipeline(pipeline: Pipeline, order: tuple[int, ...]) -> Pipeline:
     """Return a pipeline for blocks of which axis ``order[i]`` was axis ``i``."""
     codecs: list[Codec] = list(pipeline.codecs)
     if isinstance(codecs[0], Transpose):
@@ -367,7 +375,9 @@ def _turned(pipeline: Pipeline, order: tuple[int, ...]) -> Pipeline:
 # -- elements that are nowhere ----------------------------------------------------------------
 
 
-def filled(array: Array, pieces: Sequence[Pieces | None], fill_value: Any = None) -> Array:
+def slice_with_fill(
+    array: Array, pieces: Sequence[AxisSlices | None], fill_value: Any = None
+) -> Array:
     """Return an array cut anew; cells that are cut out of nothing read as a value.
 
     Parameters
@@ -376,7 +386,7 @@ def filled(array: Array, pieces: Sequence[Pieces | None], fill_value: Any = None
         The array's own by default. Where another is given, it becomes that of the array if no
         chunk is missing, else it is referred to from each cell.
     """
-    made = cut(array, pieces)
+    made = slice_axes(array, pieces)
     nowhere: Any = np.False_
     for axis, piece in enumerate(pieces):
         if piece is not None:
@@ -384,21 +394,21 @@ def filled(array: Array, pieces: Sequence[Pieces | None], fill_value: Any = None
     if not nowhere.any():
         return made
     own = zero_of(array.dtype) if array.fill_value is None else array.fill_value
-    value = own if fill_value is None else _element(fill_value, array.dtype)
-    same = _bits(value, array.dtype) == _bits(own, array.dtype)
+    value = own if fill_value is None else _to_element(fill_value, array.dtype)
+    same = _to_bits(value, array.dtype) == _to_bits(own, array.dtype)
     if same and array.fill_missing:
         return made
     pipelines = [made.metadata.pipeline, *(d.pipeline for d in made.manifest.decoders)]
     complete = array.manifest.nrefs == array.manifest.ncells and array.fill_missing
     shards = any(pipeline.serializer.needs_fill for pipeline in pipelines)
-    storable = _storable(made.metadata.pipeline, value, array.dtype)
+    storable = _is_storable(made.metadata.pipeline, value, array.dtype)
     if complete and storable and not shards and array.metadata.zarr_format == 3:
         return with_manifest(made, made.manifest, fill_value=value)
     nowhere = np.broadcast_to(nowhere, made.manifest.shape)
-    return with_manifest(made, _constant(made, nowhere, value))
+    return with_manifest(made, _with_constant(made, nowhere, value))
 
 
-def _storable(pipeline: Pipeline, value: Any, dtype: np.dtype[Any]) -> bool:
+def _is_storable(pipeline: Pipeline, value: Any, dtype: np.dtype[Any]) -> bool:
     """Whether an array with such codecs may declare a fill value."""
     try:
         pipeline.check_fill(value, dtype)
@@ -407,7 +417,7 @@ def _storable(pipeline: Pipeline, value: Any, dtype: np.dtype[Any]) -> bool:
     return True
 
 
-def _element(value: Any, dtype: np.dtype[Any]) -> Any:
+def _to_element(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a value as one of a dtype.
 
     Raises
@@ -431,11 +441,11 @@ def _element(value: Any, dtype: np.dtype[Any]) -> Any:
     return element
 
 
-def _bits(value: Any, dtype: np.dtype[Any]) -> Any:
+def _to_bits(value: Any, dtype: np.dtype[Any]) -> Any:
     return value if dtype.hasobject else np.asarray(value, dtype).tobytes()
 
 
-def _constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manifest:
+def _with_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manifest:
     """Return a manifest whose chunks in some cells hold nothing but a value."""
     if array.dtype.hasobject:
         raise UnsupportedError(

@@ -20,7 +20,7 @@ EPOCH = 1e9
 """Numbers from here on are times, seconds since the beginning of 1970, and no ages."""
 
 
-def checked_recheck(bound: Recheck | None, name: str) -> Recheck | None:
+def check_recheck(bound: Recheck | None, name: str) -> Recheck | None:
     """Return a bound, if it is one.
 
     Raises
@@ -37,7 +37,7 @@ def checked_recheck(bound: Recheck | None, name: str) -> Recheck | None:
     )
 
 
-def valid_since(bound: Recheck, opened: float) -> float:
+def resolve_recheck(bound: Recheck, opened: float) -> float:
     """Return since when, by `time.monotonic`, something must be known to be used unchecked.
 
     Parameters
@@ -62,7 +62,7 @@ def valid_since(bound: Recheck, opened: float) -> float:
 
 
 @dataclass(frozen=True)
-class Caching:
+class CachePolicy:
     """What an array may keep in memory, and how it is checked.
 
     Attributes
@@ -81,26 +81,26 @@ class Caching:
     opened: float = field(default_factory=time.monotonic, compare=False)
 
     def __post_init__(self) -> None:
-        checked_recheck(self.metadata, "recheck_cached_metadata")
-        checked_recheck(self.data, "recheck_cached_data")
+        check_recheck(self.metadata, "recheck_cached_metadata")
+        check_recheck(self.data, "recheck_cached_data")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Opened when it is unpickled: the clock of another machine says nothing here.
-        return Caching, (self.cache, self.metadata, self.data)
+        return CachePolicy, (self.cache, self.metadata, self.data)
 
     def metadata_since(self) -> float:
         """Return since when metadata must be known to be used unchecked."""
         bound = config.recheck_cached_metadata if self.metadata is None else self.metadata
         # Opening an array is what reads them.
-        return -math.inf if bound == "open" else valid_since(bound, self.opened)
+        return -math.inf if bound == "open" else resolve_recheck(bound, self.opened)
 
     def data_since(self) -> float:
         """Return since when data must be known to be used unchecked."""
         bound = config.recheck_cached_data if self.data is None else self.data
-        return valid_since(bound, self.opened)
+        return resolve_recheck(bound, self.opened)
 
 
-def common_caching(every: Sequence[Caching]) -> Caching:
+def combine_policies(every: Sequence[CachePolicy]) -> CachePolicy:
     """Return how an array that is made of several is cached.
 
     That is as all are, where they agree. Otherwise, chunks go to the first cache that was given,
@@ -119,7 +119,7 @@ def common_caching(every: Sequence[Caching]) -> Caching:
         alike = all(type(bound) is type(bounds[0]) and bound == bounds[0] for bound in bounds)
         return bounds[0] if alike else "always"
 
-    return Caching(
+    return CachePolicy(
         next((one.cache for one in every if one.cache is not None), None),
         agreed([one.metadata for one in every]),
         agreed([one.data for one in every]),
@@ -127,5 +127,5 @@ def common_caching(every: Sequence[Caching]) -> Caching:
     )
 
 
-ALWAYS = Caching(data=True)
+ALWAYS_REVALIDATE = CachePolicy(data=True)
 """Nothing that is kept is used unchecked."""

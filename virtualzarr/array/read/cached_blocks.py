@@ -11,25 +11,25 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.array.chunk_source import Located
-from virtualzarr.array.read.chunk_cache import ChunkCache, Origin, PinnedFile, look
-from virtualzarr.array.thread_pools import share
+from virtualzarr.array.chunk_source import LocatedChunks
+from virtualzarr.array.read.chunk_cache import ChunkCache, PinnedFile, SourceVersion, fetch_version
+from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, LocalFile, RemoteFile
 
 
-class Keep(Protocol):
-    """Makes `Kept` for the chunks of a request."""
+class CacheLookup(Protocol):
+    """Makes `CachedBlocks` for the chunks of a request."""
 
     def __call__(
-        self, located: Located, codecs: Sequence[BlockCodec], kinds: NDArray[np.int64], /
-    ) -> Kept:
+        self, located: LocatedChunks, codecs: Sequence[BlockCodec], kinds: NDArray[np.int64], /
+    ) -> CachedBlocks:
         """Find out what there is of the chunks."""
         ...
 
 
-class Kept:
+class CachedBlocks:
     """The blocks of the chunks that one request needs.
 
     A block is kept with all that it is made from: the file, how it is reached and which version it
@@ -51,7 +51,7 @@ class Kept:
         self,
         cache: ChunkCache,
         since: float,
-        located: Located,
+        located: LocatedChunks,
         codecs: Sequence[BlockCodec],
         kinds: NDArray[np.int64],
     ) -> None:
@@ -59,7 +59,7 @@ class Kept:
         self.since = since
         self.moment = invalidation.next_tick()
         self.is_shard = located.again is not None
-        self.origins: dict[int, Origin | None] = {}
+        self.origins: dict[int, SourceVersion | None] = {}
         rows = located.file.tolist()
         files = {row: located.files(row) for row in dict.fromkeys(rows)}
         self._look_at(files)
@@ -77,19 +77,19 @@ class Kept:
             self.origins[row] = self._origin(file)
 
         if self.since == math.inf and any(file.remote for file in files.values()):
-            share([partial(note, row, file) for row, file in files.items()], remote=True)
+            run_shared([partial(note, row, file) for row, file in files.items()], remote=True)
             return
         for row, file in files.items():
             note(row, file)
 
-    def _origin(self, file: ByteFile) -> Origin | None:
+    def _origin(self, file: ByteFile) -> SourceVersion | None:
         """Return what chunks of a file are kept with, or None if they are not."""
         always = self.since == math.inf
         if isinstance(file, PinnedFile):
             fingerprint = file.version.fingerprint
             self.cache.check(file.uri, None, fingerprint, file.checked)
             settled = file.version.settled or not always
-            return Origin(file.uri, None, fingerprint, file.checked) if settled else None
+            return SourceVersion(file.uri, None, fingerprint, file.checked) if settled else None
         if isinstance(file, RemoteFile):
             # An index that was read says nothing of the version that sub-chunks are read from.
             if self.is_shard and always:
@@ -102,16 +102,16 @@ class Kept:
         known = self.cache.seen(file.uri, owner, self.since)
         if known is None:
             checked = time.monotonic()
-            version = look(file) if always or not file.remote else None
+            version = fetch_version(file) if always or not file.remote else None
             self.cache.check(file.uri, owner, version, checked)
             if always and version is None:
                 return None
             known = version, checked
-        return Origin(file.uri, owner, *known)
+        return SourceVersion(file.uri, owner, *known)
 
     def _key(
         self, row: int, file: ByteFile, offset: int, length: int, codec: BlockCodec
-    ) -> tuple[Hashable, Origin | None] | None:
+    ) -> tuple[Hashable, SourceVersion | None] | None:
         """Return what a chunk's block is kept as, or None if it is not."""
         origin = self.origins[row]
         if origin is not None:

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from numpy.typing import NDArray
 
-from virtualzarr.array.read.cache_policy import Caching
+from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError
@@ -28,13 +28,13 @@ from virtualzarr.stores.files import ByteFile, Fingerprint, LocalFile, RemoteFil
 SETTLED_NS = 2_000_000_000
 """A file changed less than this long ago may change again without its times telling."""
 
-ENTRY = 512
+ENTRY_OVERHEAD = 512
 """About what an entry takes besides what it holds."""
 
 T = TypeVar("T")
 
 
-class Version(NamedTuple):
+class LocalVersion(NamedTuple):
     """What tells what a file is now from what it will be.
 
     Attributes
@@ -49,7 +49,7 @@ class Version(NamedTuple):
     settled: bool
 
 
-def local_version(path: str) -> Version:
+def stat_version(path: str) -> LocalVersion:
     """Look at a local file.
 
     Raises
@@ -61,7 +61,7 @@ def local_version(path: str) -> Version:
     times = found.st_mtime_ns, found.st_ctime_ns
     tag = f"{found.st_dev:x}-{found.st_ino:x}-{found.st_ctime_ns:x}"
     fingerprint = Fingerprint(found.st_size, found.st_mtime_ns, tag)
-    return Version(fingerprint, is_settled(*times))
+    return LocalVersion(fingerprint, is_settled(*times))
 
 
 def is_settled(*times_ns: int) -> bool:
@@ -69,18 +69,18 @@ def is_settled(*times_ns: int) -> bool:
     return time.time_ns() - max(times_ns) > SETTLED_NS
 
 
-def look(file: ByteFile) -> Fingerprint | None:
+def fetch_version(file: ByteFile) -> Fingerprint | None:
     """Return what tells a file from all later versions of it, or None if nothing does."""
     if isinstance(file, RemoteFile):
-        return _look_remote(file)
+        return _fetch_remote_version(file)
     try:
-        version = local_version(file.uri)
+        version = stat_version(file.uri)
     except OSError:
         return None  # reading it will say what is wrong
     return version.fingerprint if version.settled else None
 
 
-def _look_remote(file: RemoteFile) -> Fingerprint | None:
+def _fetch_remote_version(file: RemoteFile) -> Fingerprint | None:
     try:
         fingerprint = file.connection.fingerprint(file.path, file.uri)
     except SourceError:
@@ -97,13 +97,13 @@ class PinnedFile(LocalFile):
 
     __slots__ = ("checked", "version")
 
-    def __init__(self, path: str, version: Version, checked: float) -> None:
+    def __init__(self, path: str, version: LocalVersion, checked: float) -> None:
         super().__init__(path, version.fingerprint)
         self.version = version
         self.checked = checked
 
 
-class Origin(NamedTuple):
+class SourceVersion(NamedTuple):
     """What values made from a file are kept with.
 
     Attributes
@@ -123,12 +123,12 @@ class Origin(NamedTuple):
     checked: float
 
 
-class _File:
+class _CachedFile:
     """A file of which something is kept."""
 
     __slots__ = ("checked", "keys", "owner", "version")
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: SourceVersion) -> None:
         _, self.owner, self.version, self.checked = origin
         self.keys: set[Hashable] = set()
 
@@ -165,7 +165,7 @@ class FileCache(Generic[T]):
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[str | None, Hashable], tuple[T, int]] = OrderedDict()
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _CachedFile] = {}
         self.nbytes = self.hits = self.misses = 0
 
     def __len__(self) -> int:
@@ -190,7 +190,7 @@ class FileCache(Generic[T]):
             elif file.checked <= checked:
                 self._drop_file(uri)
 
-    def get(self, key: Hashable, origin: Origin | None = None) -> T | None:
+    def get(self, key: Hashable, origin: SourceVersion | None = None) -> T | None:
         """Return what was made from a version of a file, which then counts as used last.
 
         Parameters
@@ -213,7 +213,7 @@ class FileCache(Generic[T]):
             self._entries.move_to_end((uri, key))
             return found[0]
 
-    def _is_of(self, origin: Origin) -> bool:
+    def _is_of(self, origin: SourceVersion) -> bool:
         """Tell whether what is kept of a file is of a version of it."""
         file = self._files.get(origin.uri)
         if file is None:
@@ -225,7 +225,7 @@ class FileCache(Generic[T]):
         key: Hashable,
         value: T,
         nbytes: int,
-        origin: Origin | None = None,
+        origin: SourceVersion | None = None,
         moment: int = 0,
     ) -> None:
         """Keep a value, and drop those not used for longest to make room.
@@ -237,7 +237,7 @@ class FileCache(Generic[T]):
         moment : int
             `invalidation.next_tick` before the file was read.
         """
-        nbytes += ENTRY
+        nbytes += ENTRY_OVERHEAD
         uri = None if origin is None else origin.uri
         with self._lock:
             if nbytes > self._limit or (uri, key) in self._entries:
@@ -248,13 +248,13 @@ class FileCache(Generic[T]):
             self.nbytes += nbytes
             self._shrink()
 
-    def _joins(self, origin: Origin, key: Hashable, moment: int) -> bool:
+    def _joins(self, origin: SourceVersion, key: Hashable, moment: int) -> bool:
         """Add a key to those of its file, if what is kept of that is of the same version."""
         if not invalidation.is_unchanged(origin.uri, moment):
             return False
         file = self._files.get(origin.uri)
         if file is None:
-            file = self._files[origin.uri] = _File(origin)
+            file = self._files[origin.uri] = _CachedFile(origin)
         elif not self._is_of(origin):
             return False
         elif origin.version is None:
@@ -331,7 +331,7 @@ class ChunkCache(FileCache[NDArray[Any]]):
         _caches[self._name] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self._name, self.limit)
+        return _restore_cache, (self._name, self.limit)
 
     def __repr__(self) -> str:
         plural = "" if len(self) == 1 else "s"
@@ -339,13 +339,13 @@ class ChunkCache(FileCache[NDArray[Any]]):
 
     def fits(self, codec: BlockCodec) -> bool:
         """Tell whether the blocks of a codec can be kept."""
-        return not codec.dtype.hasobject and 0 < codec.nbytes <= self.limit - ENTRY
+        return not codec.dtype.hasobject and 0 < codec.nbytes <= self.limit - ENTRY_OVERHEAD
 
 
 _caches: WeakValueDictionary[str, ChunkCache] = WeakValueDictionary()
 
 
-def _unpickled(name: str, limit: int) -> ChunkCache:
+def _restore_cache(name: str, limit: int) -> ChunkCache:
     found = _caches.get(name)
     return ChunkCache(limit, _name=name) if found is None else found
 
@@ -353,7 +353,7 @@ def _unpickled(name: str, limit: int) -> ChunkCache:
 _shared = ChunkCache(0)
 
 
-def chunk_cache(caching: Caching) -> ChunkCache | None:
+def chunk_cache(caching: CachePolicy) -> ChunkCache | None:
     """Return where an array's chunks are kept, or None if they are not."""
     cache = caching.cache
     if cache is None:

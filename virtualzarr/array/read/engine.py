@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from grids import PointProjection, Projection, RegularGrid, SeparableGrid
 from grids.projection import Part
-from virtualzarr.array.chunk_source import Chunks, Located
-from virtualzarr.array.read.cached_blocks import Keep, Kept
-from virtualzarr.array.read.output import allocate, check_out, fill_of
-from virtualzarr.array.read.partial import Piece, RawBlock, split_box, split_points
-from virtualzarr.array.read.prefetch import Unpack, reading_ahead
-from virtualzarr.array.read.strided import place_together
-from virtualzarr.array.read.tasks import Batch, RawReads, absent
-from virtualzarr.array.thread_pools import Task, run
+from virtualzarr.array.chunk_source import ChunkSource, LocatedChunks
+from virtualzarr.array.read.cached_blocks import CachedBlocks, CacheLookup
+from virtualzarr.array.read.output import allocate, check_out, resolve_fill
+from virtualzarr.array.read.partial import PartialRead, UncompressedBlock, plan_box, plan_points
+from virtualzarr.array.read.prefetch import BatchDecode, plan_prefetch
+from virtualzarr.array.read.strided import plan_strided_reads
+from virtualzarr.array.read.tasks import CoalescedReads, PartialReads, fill_missing_chunk
+from virtualzarr.array.thread_pools import Task, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.config import config
 from virtualzarr.errors import (
@@ -48,22 +48,22 @@ the switching."""
 SMALL_CHUNK = 16 * 1024
 """Of chunks that are smaller than this, and a file each, it is the files that cost."""
 
-MANY, TINY = 1024, 4096
+MANY_CHUNKS, TINY_CHUNK = 1024, 4096
 """So many local uncompressed chunks of fewer bytes are not kept in memory for the next request."""
 
-TRIES = 100
+MAX_RETRIES = 100
 """How often a shard is read again that is replaced faster than it can be read."""
 
 
 def read(
     metadata: ArrayMetadata,
-    chunks: Chunks,
+    chunks: ChunkSource,
     projection: Projection,
     *,
     variable: str = "",
     fill_missing: bool = True,
     out: NDArray[Any] | None = None,
-    keep: Keep | None = None,
+    keep: CacheLookup | None = None,
 ) -> NDArray[Any]:
     """Read what a projection selects.
 
@@ -102,17 +102,19 @@ def read(
     if not fill_missing and len(located) < len(projection):
         lost = np.setdiff1d(np.arange(len(projection)), located.cell)[:1]
         raise ChunkNotFoundError(
-            "the chunk is missing", variable=variable, chunk=_name(projection.cells(lost)[0])
+            "the chunk is missing", variable=variable, chunk=_format_cell(projection.cells(lost)[0])
         )
-    fill = fill_of(metadata)
+    fill = resolve_fill(metadata)
     if work is None:
         work = projection.spread(np.asarray(out))
     if len(located) < len(projection):
         np.copyto(work, fill, casting="unsafe")
     if len(located):
-        request = Request(metadata, located, projection, work, fill, variable, fill_missing, keep)
+        request = ReadRequest(
+            metadata, located, projection, work, fill, variable, fill_missing, keep
+        )
         tasks = request.tasks()
-        run(tasks, request.remote, request.cost > BATCH_BYTES, brief=request.brief)
+        run_tasks(tasks, request.remote, request.cost > BATCH_BYTES, brief=request.brief)
     if out is None:
         return projection.finish(work)
     if not np.may_share_memory(work, out):
@@ -121,19 +123,19 @@ def read(
 
 
 @dataclass
-class Request:
+class ReadRequest:
     """One read under way."""
 
     metadata: ArrayMetadata
-    located: Located
+    located: LocatedChunks
     projection: Projection
     work: NDArray[Any]
     fill: Any
     variable: str
     fill_missing: bool
-    keep: Keep | None = None
-    tries: int = TRIES
-    kept: Kept | None = None
+    keep: CacheLookup | None = None
+    tries: int = MAX_RETRIES
+    kept: CachedBlocks | None = None
 
     def __post_init__(self) -> None:
         # The files of a store are all of one kind.
@@ -179,7 +181,7 @@ class Request:
 
     def _check_lengths(self) -> None:
         """Refuse absurd lengths before memory is taken for them."""
-        self.most = [_most(codec) for codec, _ in self.codecs]
+        self.most = [_max_encoded_length(codec) for codec, _ in self.codecs]
         alone = len(self.most) == 1
         limits = self.most[0] if alone else np.array(self.most, dtype=np.int64)[self.kind]
         absurd = self.located.length > limits
@@ -220,7 +222,7 @@ class Request:
         """Return file, variable and chunk of a chunk, for errors."""
         cell = self.projection.cells(self.located.cell[i : i + 1])[0]
         uri = self.located.files(int(self.located.file[i])).uri
-        return {"file": uri, "variable": self.variable, "chunk": _name(cell)}
+        return {"file": uri, "variable": self.variable, "chunk": _format_cell(cell)}
 
     def tasks(self) -> list[Task]:
         """Cut the request into pieces of work that can run side by side."""
@@ -244,7 +246,7 @@ class Request:
                 tasks += self._raw_tasks(i)
             rest = rest[~split]
         if self.kept is None:
-            together, rest = place_together(self, rest)
+            together, rest = plan_strided_reads(self, rest)
             tasks += together
         if not len(rest):
             return tasks
@@ -253,34 +255,34 @@ class Request:
                           gap=self.gap, limit=self.limit, kind=self.kind[rest])  # fmt: skip
         again = self._same_as_next(rest[plan.order]) if plan.repeats else None
         if len(plan) == 1:
-            return [*tasks, Batch(self, plan, rest, 0, 1, again)]
+            return [*tasks, CoalescedReads(self, plan, rest, 0, 1, again)]
         sizes = np.array([min(codec.largest, 2**40) for codec, _ in self.codecs])[self.kind[rest]]
         sizes = sizes[plan.order]
         if again is not None:
             sizes[again] = 0
         self.cost += int(sizes.sum())
         batches = [
-            Batch(self, plan, rest, first, last, again)
+            CoalescedReads(self, plan, rest, first, last, again)
             for first, last in self.batches(np.append(0, np.cumsum(sizes))[plan.first])
         ]
         unpack = self._unpacking() if located.small is not None and self.kept is None else None
         if unpack is None:
             return [*tasks, *batches]
-        return [*tasks, *reading_ahead(self, [batch.files for batch in batches], unpack)]
+        return [*tasks, *plan_prefetch(self, [batch.files for batch in batches], unpack)]
 
     def batches(self, bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Group reads for one task each, given what is decoded before each of them, and at last."""
-        return _batches(bounds, alone=self.remote)
+        return _group_by_bytes(bounds, alone=self.remote)
 
     def _is_raw_and_tiny(self) -> bool:
         """Whether there are many chunks here that are read faster than they are looked up."""
         return (
             not self.remote
-            and len(self.located) >= MANY
-            and all(codec.lattice and codec.largest < TINY for codec, _ in self.codecs)
+            and len(self.located) >= MANY_CHUNKS
+            and all(codec.lattice and codec.largest < TINY_CHUNK for codec, _ in self.codecs)
         )
 
-    def _unpacking(self) -> Unpack | None:
+    def _unpacking(self) -> BatchDecode | None:
         """Return what undoes the last codec of many chunks; `codecs` then ends with the others."""
         pipeline, (codec, shape) = self.metadata.pipeline, self.codecs[0]
         decode = getattr(pipeline.codecs[-1], "decode_many", None)
@@ -319,7 +321,7 @@ class Request:
         sizes = np.array([math.prod(shape) for _, shape in self.codecs])[self.kind[chunks]]
         return chunks[(np.bincount(block)[block] > 1) & (2 * wanted[block] >= sizes)]
 
-    def _not_kept(self, keep: Keep) -> NDArray[np.int64]:
+    def _not_kept(self, keep: CacheLookup) -> NDArray[np.int64]:
         """Put chunks that are in memory where they belong, and return all others."""
         self.kept = keep(self.located, [codec for codec, _ in self.codecs], self.kind)
         blocks = self.kept.found()
@@ -334,7 +336,7 @@ class Request:
         parts = self.projection.parts(cells)
         for i, (chunk_sel, out_sel, _) in zip(hits, parts, strict=True):
             if self.located.origin is not None:
-                chunk_sel = _shift(chunk_sel, self.located.origin[i])
+                chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
             self.work[out_sel] = blocks[i][chunk_sel]  # type: ignore[index]
         return np.array(lost, np.int64)
 
@@ -351,17 +353,17 @@ class Request:
         chunk_sel, out_sel, complete = part
         codec, shape = self.codecs[kind]
         if self.located.origin is not None:
-            chunk_sel = _shift(chunk_sel, self.located.origin[i])
+            chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
         if block is None and self.kept is not None:
             block = self.kept.block(i, codec, data)
         if block is not None:
             self.work[out_sel] = block[chunk_sel]
             return
-        if not _is_plain(out_sel):
+        if not _is_all_slices(out_sel):
             self.work[out_sel] = codec.decode(data)[chunk_sel]
             return
         out = self.work[out_sel] if out_sel else self.work
-        whole = complete and out.shape == shape and _is_plain(chunk_sel)
+        whole = complete and out.shape == shape and _is_all_slices(chunk_sel)
         codec.decode_into(data, out, None if whole else chunk_sel)
 
     def place_file(self, i: int, part: Part, data: Buffer | None) -> None:
@@ -374,7 +376,7 @@ class Request:
             self.place(i, kind, data, part)
         except SourceNotFoundError as error:
             fill = partial(self.work.__setitem__, (*part[1], ...), self.fill)
-            absent(self, i, error, fill)
+            fill_missing_chunk(self, i, error, fill)
         except Exception as error:
             self.explain(i, error)
             raise
@@ -389,7 +391,7 @@ class Request:
         gone = np.setdiff1d(cells, fresh.located.cell)
         if len(gone) and not self.fill_missing:
             raise ChunkNotFoundError("the chunk is missing").at(
-                variable=self.variable, chunk=_name(self.projection.cells(gone[:1])[0])
+                variable=self.variable, chunk=_format_cell(self.projection.cells(gone[:1])[0])
             )
         for _, out_sel, _ in self.projection.parts(gone):
             self.work[(*out_sel, ...)] = self.fill
@@ -409,52 +411,56 @@ class Request:
             )
         chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
         if self.located.origin is not None:
-            chunk_sel = _shift(chunk_sel, self.located.origin[i])
+            chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
         # Index arrays give no view of the output: such pieces go through a block of their own.
         out = self.work[out_sel] if out_sel else self.work
-        finish = None if _is_plain(out_sel) else partial(self.work.__setitem__, out_sel, out)
-        block = RawBlock(lattice.shape, lattice.dtype)
+        finish = None if _is_all_slices(out_sel) else partial(self.work.__setitem__, out_sel, out)
+        block = UncompressedBlock(lattice.shape, lattice.dtype)
         if isinstance(self.projection, PointProjection):
             points = [np.arange(*s.indices(n)) if isinstance(s, slice) else s
                       for s, n in zip(chunk_sel, shape, strict=True)]  # fmt: skip
             points = [np.arange(s.start, s.stop) if isinstance(s, slice) else s
                       for s in lattice.stored(points)]  # fmt: skip
-            pieces = split_points(block, points, self.gap, self.limit)
-            return [RawReads(self, i, pieces, lattice, out, finish)]
+            pieces = plan_points(block, points, self.gap, self.limit)
+            return [PartialReads(self, i, pieces, lattice, out, finish)]
         out, select = lattice.arranged(out, chunk_sel), lattice.stored(chunk_sel)
-        if finish is not None or not _is_plain(chunk_sel):
+        if finish is not None or not _is_all_slices(chunk_sel):
             flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
-            pieces = split_box(block, flat, self.gap, self.limit)
-            return [RawReads(self, i, pieces, lattice, out, finish)]
+            pieces = plan_box(block, flat, self.gap, self.limit)
+            return [PartialReads(self, i, pieces, lattice, out, finish)]
         bounds = tuple((s.start, s.stop, s.step) for s in select)
-        groups, cost = _split_slices(block, bounds, self.gap, self.limit, self.remote)
+        groups, cost = _plan_slices(block, bounds, self.gap, self.limit, self.remote)
         self.cost += cost
         if self.located.again is not None:
             # All of it from one version of the file.
             groups = [list(chain.from_iterable(groups))]
-        return [RawReads(self, i, pieces, lattice, out, None) for pieces in groups]
+        return [PartialReads(self, i, pieces, lattice, out, None) for pieces in groups]
 
 
 @lru_cache(maxsize=256)
-def _split_slices(
-    block: RawBlock, bounds: tuple[tuple[int, int, int], ...], gap: int, limit: int, remote: bool
-) -> tuple[list[list[Piece]], int]:
+def _plan_slices(
+    block: UncompressedBlock,
+    bounds: tuple[tuple[int, int, int], ...],
+    gap: int,
+    limit: int,
+    remote: bool,
+) -> tuple[list[list[PartialRead]], int]:
     """Return the pieces of a selection by slices, in groups for one task each, and their bytes.
 
     Most chunks that a request touches are cut alike.
     """
-    pieces = split_box(block, [slice(*bound) for bound in bounds], gap, limit)
+    pieces = plan_box(block, [slice(*bound) for bound in bounds], gap, limit)
     sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
-    groups = _batches(np.append(0, np.cumsum(sizes)), alone=remote)
+    groups = _group_by_bytes(np.append(0, np.cumsum(sizes)), alone=remote)
     return [pieces[first:last] for first, last in groups], int(sizes.sum())
 
 
-def _most(codec: BlockCodec) -> int:
+def _max_encoded_length(codec: BlockCodec) -> int:
     """Return how many bytes a chunk of a block may have: codecs add little where they fail."""
     return 2**62 if codec.dtype.hasobject else min(8 * codec.largest + 2**24, 2**62)
 
 
-def _shift(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ...]:
+def _shift_selection(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ...]:
     """Move a selection within a cell to where the cell lies in its decoded block."""
     return tuple(
         slice(s.start + o, s.stop + o, s.step) if isinstance(s, slice) else s + o
@@ -462,7 +468,7 @@ def _shift(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ..
     )
 
 
-def _is_plain(selection: tuple[Any, ...]) -> bool:
+def _is_all_slices(selection: tuple[Any, ...]) -> bool:
     """Tell whether a selection is all slices: then it gives a view, in order, without repeats."""
     for item in selection:  # noqa: SIM110 - it is faster, and run for each chunk
         if type(item) is not slice:
@@ -470,7 +476,7 @@ def _is_plain(selection: tuple[Any, ...]) -> bool:
     return True
 
 
-def _batches(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int, int]]:
+def _group_by_bytes(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int, int]]:
     """Group consecutive reads so that each group decodes to about BATCH_BYTES.
 
     Parameters
@@ -484,5 +490,5 @@ def _batches(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int, int]]
     return list(pairwise([*edges.tolist(), len(bounds) - 1]))
 
 
-def _name(cell: NDArray[np.int64]) -> str:
+def _format_cell(cell: NDArray[np.int64]) -> str:
     return ".".join(str(index) for index in cell.tolist()) or "0"

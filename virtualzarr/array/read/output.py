@@ -39,7 +39,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         raise ValueError("elements of out share memory, so that they cannot differ")
 
 
-def fill_of(metadata: ArrayMetadata) -> Any:
+def resolve_fill(metadata: ArrayMetadata) -> Any:
     """Return what missing chunks read as; zero where the metadata leave it open."""
     fill = zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
     if not metadata.dtype.hasobject:

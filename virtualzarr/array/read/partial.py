@@ -19,7 +19,7 @@ Index = slice | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class RawBlock:
+class UncompressedBlock:
     """Elements that lie in a file as they are, in C order of `shape`.
 
     Attributes
@@ -41,7 +41,7 @@ class RawBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PartialRead:
     """One read: bytes ``start:stop`` of the block hold the elements that go to ``out[target]``.
 
     `lattice` gives shape and strides of the elements in the bytes; or `gather` their positions.
@@ -80,7 +80,9 @@ class Piece:
         view[...] = elements if undo is None else undo(elements)
 
 
-def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) -> list[Piece]:
+def plan_box(
+    block: UncompressedBlock, select: Sequence[Index], gap: int, limit: int
+) -> list[PartialRead]:
     """Cut an orthogonal selection of a block into pieces.
 
     Parameters
@@ -111,8 +113,10 @@ def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) ->
         inner: list[NDArray[np.int64]] = []
     else:
         lead, inner = indices[:axis], indices[axis + 1 :]
-        runs = _runs(indices[axis], strides[axis], _span(block, indices, axis + 1), gap, limit)
-    corners = _corners(lead, strides[:axis]).reshape(-1)
+        runs = _split_runs(
+            indices[axis], strides[axis], _span(block, indices, axis + 1), gap, limit
+        )
+    corners = _byte_offsets(lead, strides[:axis]).reshape(-1)
     places = [
         tuple(slice(i, i + 1) for i in place)
         for place in np.ndindex(*(len(index) for index in lead))
@@ -130,15 +134,15 @@ def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) ->
             by = [step * stride for step, stride in zip(steps, strides[axis:], strict=True)]
             lattice = (shape, (size,) * len(lead) + tuple(by))
             pieces += [
-                Piece(corner + first, corner + last, place + rest, lattice)
+                PartialRead(corner + first, corner + last, place + rest, lattice)
                 for corner, place in zip(corners.tolist(), places, strict=True)
             ]
         else:
             offsets = [part - least for part, least in zip(parts, low, strict=True)]
-            gather = _corners(offsets, strides[axis:]) // size
+            gather = _byte_offsets(offsets, strides[axis:]) // size
             gather = gather.reshape((1,) * len(lead) + gather.shape)
             pieces += [
-                Piece(
+                PartialRead(
                     corner + first, corner + last, _open_mesh(place + rest, indices), None, gather
                 )
                 for corner, place in zip(corners.tolist(), places, strict=True)
@@ -146,7 +150,7 @@ def split_box(block: RawBlock, select: Sequence[Index], gap: int, limit: int) ->
     return pieces
 
 
-def _runs(index: NDArray, stride: int, within: int, gap: int, limit: int) -> list[Any]:
+def _split_runs(index: NDArray, stride: int, within: int, gap: int, limit: int) -> list[Any]:
     """Cut the indices along one axis where long gaps are, and where reads grow too long."""
     order = np.argsort(index, kind="stable")
     ordered = index[order]
@@ -158,7 +162,7 @@ def _runs(index: NDArray, stride: int, within: int, gap: int, limit: int) -> lis
     return [order[first:last] for first, last in pairwise(edges)]
 
 
-def _corners(indices: Sequence[NDArray], strides: Sequence[int]) -> NDArray[np.int64]:
+def _byte_offsets(indices: Sequence[NDArray], strides: Sequence[int]) -> NDArray[np.int64]:
     """Return the distance in bytes of every combination of indices."""
     return np.asarray(_dot(np.ix_(*indices), strides) if indices else 0, dtype=np.int64)
 
@@ -167,13 +171,13 @@ def _open_mesh(target: tuple[Any, ...], indices: list[NDArray]) -> tuple[Any, ..
     return np.ix_(*(np.arange(len(i))[t] for i, t in zip(indices, target, strict=True)))
 
 
-def _span(block: RawBlock, indices: list[NDArray], axis: int) -> int:
+def _span(block: UncompressedBlock, indices: list[NDArray], axis: int) -> int:
     """Bytes from the first to the last selected element along the axes from `axis` on."""
     reach = [int(index.max() - index.min()) for index in indices[axis:]]
     return block.dtype.itemsize + _dot(reach, block.strides[axis:])
 
 
-def _has_gaps(block: RawBlock, indices: list[NDArray], axis: int, gap: int) -> bool:
+def _has_gaps(block: UncompressedBlock, indices: list[NDArray], axis: int, gap: int) -> bool:
     """Tell whether the selection along the axes from `axis` on leaves out long runs of bytes."""
     return any(
         len(indices[d]) > 1
@@ -183,7 +187,9 @@ def _has_gaps(block: RawBlock, indices: list[NDArray], axis: int, gap: int) -> b
     )  # fmt: skip
 
 
-def split_points(block: RawBlock, points: Sequence[NDArray], gap: int, limit: int) -> list[Piece]:
+def plan_points(
+    block: UncompressedBlock, points: Sequence[NDArray], gap: int, limit: int
+) -> list[PartialRead]:
     """Cut a coordinate selection of a block (one index array for each stored axis) into pieces."""
     size = block.dtype.itemsize
     where = np.asarray(_dot(points, block.strides)).reshape(-1)
@@ -193,7 +199,7 @@ def split_points(block: RawBlock, points: Sequence[NDArray], gap: int, limit: in
         chosen = plan.order[plan.first[i] : plan.first[i + 1]]
         start, stop = int(plan.start[i]), int(plan.stop[i])
         gather = (where[chosen] - start) // size
-        pieces.append(Piece(start, stop, chosen, None, gather))
+        pieces.append(PartialRead(start, stop, chosen, None, gather))
     return pieces
 
 

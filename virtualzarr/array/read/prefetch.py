@@ -13,17 +13,17 @@ from itertools import pairwise
 from typing import Protocol
 
 from grids.projection import Part
-from virtualzarr.array.thread_pools import Task, begin
+from virtualzarr.array.thread_pools import Task, submit
 from virtualzarr.stores.files import Buffer
 
-AHEAD = 64
+BATCHES_PER_TASK = 64
 """After so many batches it is asked anew whether reading takes waiting."""
 
-File = tuple[int, Part, bytes | None]
-Unpack = Callable[[list[bytes]], Sequence[Buffer] | None]
+FileChunk = tuple[int, Part, bytes | None]
+BatchDecode = Callable[[list[bytes]], Sequence[Buffer] | None]
 
 
-class Placing(Protocol):
+class BlockPlacer(Protocol):
     """What puts chunks where they belong."""
 
     def place_file(self, i: int, part: Part, data: Buffer | None) -> None:
@@ -35,8 +35,8 @@ class Placing(Protocol):
         ...
 
 
-def reading_ahead(
-    request: Placing, batches: Sequence[Callable[[], Iterable[File]]], unpack: Unpack
+def plan_prefetch(
+    request: BlockPlacer, batches: Sequence[Callable[[], Iterable[FileChunk]]], unpack: BatchDecode
 ) -> list[Task]:
     """Return tasks that read batches of small files.
 
@@ -48,17 +48,17 @@ def reading_ahead(
         Undoes the last codec of all chunks of a batch at once; what it gives is placed with the
         last of the request's codecs. It gives None where the chunks have to be decoded one by one.
     """
-    bounds = [0, *range(1, len(batches), AHEAD), len(batches)]
-    return [_Ahead(request, batches[i:j], unpack) for i, j in pairwise(bounds)]
+    bounds = [0, *range(1, len(batches), BATCHES_PER_TASK), len(batches)]
+    return [_PrefetchTask(request, batches[i:j], unpack) for i, j in pairwise(bounds)]
 
 
 @dataclass
-class _Ahead:
+class _PrefetchTask:
     """Some batches, one after the other."""
 
-    request: Placing
-    batches: Sequence[Callable[[], Iterable[File]]]
-    unpack: Unpack
+    request: BlockPlacer
+    batches: Sequence[Callable[[], Iterable[FileChunk]]]
+    unpack: BatchDecode
 
     def __call__(self) -> None:
         place: Task | None = None
@@ -69,7 +69,7 @@ class _Ahead:
                     self.request.place_file(i, part, None)
                 else:
                     files.append((i, part, data))
-            unpacked = begin(partial(self.unpack, [data for _, _, data in files]))
+            unpacked = submit(partial(self.unpack, [data for _, _, data in files]))
             if place is not None:
                 place()
             place = partial(self._place, files, unpacked)

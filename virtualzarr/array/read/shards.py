@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from grids import BoxProjection, ChunkGrid, Projection, RegularGrid, SeparableGrid
 from grids.grouping import grouped, rank
 from grids.selection import Box, Strided, resolve
-from virtualzarr.array.chunk_source import Chunks, Located
-from virtualzarr.array.read.cache_policy import ALWAYS, Caching
+from virtualzarr.array.chunk_source import ChunkSource, LocatedChunks
+from virtualzarr.array.read.cache_policy import ALWAYS_REVALIDATE, CachePolicy
 from virtualzarr.array.read.chunk_cache import (
     FileCache,
-    Origin,
     PinnedFile,
+    SourceVersion,
     is_settled,
-    local_version,
+    stat_version,
 )
-from virtualzarr.array.thread_pools import pool
+from virtualzarr.array.thread_pools import get_pool
 from virtualzarr.codecs.core.base import Buffer, view_of
 from virtualzarr.codecs.sharding import Index, Shard, Sharding, only_sharding
 from virtualzarr.config import config
@@ -33,15 +33,15 @@ from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import ByteFile, Fingerprint, InlineFile, LocalFile, RemoteFile
 
-TRIES = 100
+MAX_RETRIES = 100
 """How often an index is read again that is replaced faster than it can be read."""
 
 Int64 = NDArray[np.int64]
 
 
-def readable(
-    metadata: ArrayMetadata, chunks: Chunks, caching: Caching = ALWAYS
-) -> tuple[ArrayMetadata, Chunks]:
+def resolve_shards(
+    metadata: ArrayMetadata, chunks: ChunkSource, caching: CachePolicy = ALWAYS_REVALIDATE
+) -> tuple[ArrayMetadata, ChunkSource]:
     """Return an array as it is best read: a sharded one as the array of its sub-chunks.
 
     That needs sharding to be the only codec, but for transposes before it: others would have to
@@ -49,7 +49,7 @@ def readable(
     """
     while True:
         codec, grid = only_sharding(metadata.pipeline), metadata.grid
-        if codec is None or not isinstance(grid, SeparableGrid) or _decodes_apart(chunks):
+        if codec is None or not isinstance(grid, SeparableGrid) or _has_decoders(chunks):
             return metadata, chunks
         chunks = ShardedChunks(chunks, grid, codec, caching)
         inner = RegularGrid(metadata.shape, codec.chunk_shape)
@@ -65,12 +65,12 @@ def elements_of_blocks(grid: ChunkGrid, selection: Any) -> tuple[slice, ...]:
     return tuple(slice(item.start, item.start + item.count) for item in ranges)
 
 
-def _decodes_apart(chunks: Chunks) -> bool:
+def _has_decoders(chunks: ChunkSource) -> bool:
     """Tell whether some chunks are not shards as the array declares them."""
     return bool(getattr(chunks, "apart", False))
 
 
-class Touched(NamedTuple):
+class GroupedSubchunks(NamedTuple):
     """Some sub-chunks, grouped by the shards that they are in.
 
     Attributes
@@ -109,43 +109,45 @@ class ShardedChunks:
 
     def __init__(
         self,
-        shards: Chunks,
+        shards: ChunkSource,
         grid: SeparableGrid,
         codec: Sharding,
-        caching: Caching = ALWAYS,
+        caching: CachePolicy = ALWAYS_REVALIDATE,
     ) -> None:
         self.shards = shards
         self.grid = grid
         self.codec = codec
         self.caching = caching
-        self._place = lru_cache(maxsize=256)(partial(_place, grid, codec))
+        self._place = lru_cache(maxsize=256)(partial(_shard_layout, grid, codec))
 
-    def locate(self, projection: Projection) -> Located:
+    def locate(self, projection: Projection) -> LocatedChunks:
         """Find the sub-chunks that a projection touches, by the indexes of their shards."""
         return self._locate_now(projection, None, self.caching.data_since())
 
-    def _locate_now(self, projection: Projection, positions: Int64 | None, since: float) -> Located:
+    def _locate_now(
+        self, projection: Projection, positions: Int64 | None, since: float
+    ) -> LocatedChunks:
         """Find sub-chunks, again if shards of shards are replaced meanwhile."""
-        for tries in range(TRIES):
+        for tries in range(MAX_RETRIES):
             try:
                 return self._locate(projection, positions, since)
             except SourceChangedError:
-                if not isinstance(self.shards, ShardedChunks) or tries == TRIES - 1:
+                if not isinstance(self.shards, ShardedChunks) or tries == MAX_RETRIES - 1:
                     raise
                 since = math.inf
         raise AssertionError
 
-    def _locate_again(self, projection: Projection, positions: Int64) -> Located:
+    def _locate_again(self, projection: Projection, positions: Int64) -> LocatedChunks:
         """Find sub-chunks whose file is not what it was thought to be."""
         return self._locate_now(projection, positions, math.inf)
 
-    def _shards(self, projection: Projection, since: float) -> Located:
+    def _shards(self, projection: Projection, since: float) -> LocatedChunks:
         """Find the shards that a projection on their grid touches."""
         if isinstance(self.shards, ShardedChunks):
             return self.shards._locate(projection, None, since)
         return self.shards.locate(projection)
 
-    def touched(self, cells: Int64) -> Touched:
+    def touched(self, cells: Int64) -> GroupedSubchunks:
         """Group sub-chunks, given by their cells, by the shards that they are in."""
         shard = np.empty_like(cells)
         entry = np.zeros(len(cells), np.int64)
@@ -156,17 +158,19 @@ class ShardedChunks:
             entry *= axis.edge(found) // edge
             entry += (start - axis.start(found)) // edge
         order, bounds, _ = grouped(_rank(shard, self.grid.grid_shape))
-        return Touched(shard[order[bounds[:-1]]], entry, order, bounds)
+        return GroupedSubchunks(shard[order[bounds[:-1]]], entry, order, bounds)
 
-    def _locate(self, projection: Projection, positions: Int64 | None, since: float) -> Located:
+    def _locate(
+        self, projection: Projection, positions: Int64 | None, since: float
+    ) -> LocatedChunks:
         cells = projection.cells(positions)
         where = np.arange(len(cells)) if positions is None else positions
         if len(cells) == 1:
             return self._locate_one(projection, cells[0].tolist(), where, since)
         touched = self.touched(cells)
-        located = self._shards(_projection(self.grid, touched.shards), since)
+        located = self._shards(_project_cells(self.grid, touched.shards), since)
         shapes = self.grid.cell_shapes(touched.shards[located.cell]).tolist()
-        reader = _Reader(located, [self.codec.shard(shape) for shape in shapes], since)
+        reader = _IndexReader(located, [self.codec.shard(shape) for shape in shapes], since)
         indexes = reader.indexes(alone=positions is not None)
         offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
         row = np.zeros(len(cells), np.int64)
@@ -185,7 +189,7 @@ class ShardedChunks:
 
     def _locate_one(
         self, projection: Projection, cell: list[int], where: Int64, since: float
-    ) -> Located:
+    ) -> LocatedChunks:
         """Do the same for one sub-chunk: the commonest request, where every microsecond shows."""
         cuts = zip(self.grid.axes, cell, self.codec.chunk_shape, strict=True)
         place = self._place(*[axis.cell_of(i * edge) for axis, i, edge in cuts])
@@ -193,7 +197,7 @@ class ShardedChunks:
         for i in self.codec.order:
             entry = entry * place.counts[i] + cell[i] - place.first[i]
         located = self._shards(place.projection, since)
-        reader = _Reader(located, [place.shard] * len(located), since)
+        reader = _IndexReader(located, [place.shard] * len(located), since)
         index = reader.index(0) if len(located) else None
         if index is None or index.offset[entry] < 0:
             nothing = where[:0]
@@ -203,10 +207,10 @@ class ShardedChunks:
         return self._located(projection, reader, where, np.zeros(1, np.int64), here)
 
     def _located(
-        self, projection: Projection, reader: _Reader, where: Int64, row: Int64, place: Index
-    ) -> Located:
+        self, projection: Projection, reader: _IndexReader, where: Int64, row: Int64, place: Index
+    ) -> LocatedChunks:
         shards = reader.located
-        return Located(
+        return LocatedChunks(
             where,
             shards.file[row],
             shards.offset[row] + place.offset,
@@ -223,21 +227,21 @@ def _rank(cells: Int64, grid_shape: tuple[int, ...]) -> Int64:
     return rank(list(cells.T), list(grid_shape))
 
 
-def _projection(grid: SeparableGrid, cells: Int64) -> Projection:
+def _project_cells(grid: SeparableGrid, cells: Int64) -> Projection:
     """Return a projection that touches some cells, which are distinct and in C order."""
     origins = grid.cell_origins(cells)
     if len(cells) == 1:
-        return _lone(grid, origins[0].tolist())
+        return _project_cell(grid, origins[0].tolist())
     return grid.project(tuple(origins.T), "coordinate")
 
 
-def _lone(grid: SeparableGrid, origin: Sequence[int]) -> Projection:
+def _project_cell(grid: SeparableGrid, origin: Sequence[int]) -> Projection:
     """Return a projection that touches the cell with some origin."""
     items = tuple([Strided(start, 1, 1) for start in origin])
     return BoxProjection(grid.axes, Box(items, (1,) * len(items), None))
 
 
-class _Place(NamedTuple):
+class _ShardLayout(NamedTuple):
     """Where the sub-chunks of one shard are: how many along each axis, and the first of them."""
 
     projection: Projection
@@ -246,10 +250,10 @@ class _Place(NamedTuple):
     first: list[int]
 
 
-def _place(grid: SeparableGrid, codec: Sharding, *cell: int) -> _Place:
+def _shard_layout(grid: SeparableGrid, codec: Sharding, *cell: int) -> _ShardLayout:
     shape, origin, edges = grid.cell_shape(cell), grid.cell_origin(cell), codec.chunk_shape
-    return _Place(
-        _lone(grid, origin),
+    return _ShardLayout(
+        _project_cell(grid, origin),
         codec.shard(shape),
         [length // edge for length, edge in zip(shape, edges, strict=True)],
         [start // edge for start, edge in zip(origin, edges, strict=True)],
@@ -257,10 +261,10 @@ def _place(grid: SeparableGrid, codec: Sharding, *cell: int) -> _Place:
 
 
 @dataclass
-class _Reader:
+class _IndexReader:
     """Reads the indexes of some located shards."""
 
-    located: Located
+    located: LocatedChunks
     shards: list[Shard]
     since: float
 
@@ -272,7 +276,7 @@ class _Reader:
         """Return a file that is sure to be the one whose indexes were read."""
         file = self._files.get(row)
         if file is None:
-            file = self._files[row] = _pinned(self.located.files(row), self.since)
+            file = self._files[row] = _pin_version(self.located.files(row), self.since)
         return file
 
     def indexes(self, alone: bool) -> list[Index | None]:
@@ -285,10 +289,10 @@ class _Reader:
         """
         count = len(self.shards)
         if count > 1 and not alone and self.located.files(int(self.located.file[0])).remote:
-            return list(pool(remote=True).map(self.index, range(count)))
+            return list(get_pool(remote=True).map(self.index, range(count)))
         return [self.index(j) for j in range(count)]
 
-    def index(self, j: int, tries: int = TRIES) -> Index | None:
+    def index(self, j: int, tries: int = MAX_RETRIES) -> Index | None:
         """Return the index of one of the shards, None if that is not there."""
         located, shard = self.located, self.shards[j]
         row = int(located.file[j])
@@ -313,19 +317,19 @@ class _Reader:
             raise
 
 
-def _pinned(file: ByteFile, since: float) -> ByteFile:
+def _pin_version(file: ByteFile, since: float) -> ByteFile:
     """Return a local file as it is now, or was seen to be lately enough."""
     if not isinstance(file, LocalFile) or file.fingerprint is not None:
         return file
-    known = indexes.seen(file.uri, None, since)
+    known = shard_indexes.seen(file.uri, None, since)
     if known is None:
         checked = time.monotonic()
         try:
-            version = local_version(file.uri)
+            version = stat_version(file.uri)
         except FileNotFoundError as error:
             file.read(0, 0)  # it knows better what is wrong, if anything is
             raise SourceNotFoundError("there was no such file", file=file.uri) from error
-        indexes.check(file.uri, None, version, checked)
+        shard_indexes.check(file.uri, None, version, checked)
         known = version, checked
     return PinnedFile(file.uri, *known)
 
@@ -334,12 +338,12 @@ def _read_index(
     file: ByteFile, offset: int, length: int, shard: Shard, since: float, moment: int
 ) -> Index:
     """Return the index of the shard in some bytes of a file; a length of -1 is all the rest."""
-    origin = _origin(file, since)
+    origin = _index_version(file, since)
     key = offset, length, shard
-    index = None if origin is None else indexes.get(key, origin)
+    index = None if origin is None else shard_indexes.get(key, origin)
     if index is not None:
         return index
-    size = _size(file, offset) if length < 0 else length
+    size = _bytes_after(file, offset) if length < 0 else length
     if size is not None and size < shard.index_size:
         raise shard.too_short(size)
     if shard.codec.at_start:
@@ -347,37 +351,37 @@ def _read_index(
     elif size is not None:
         data = file.read(offset + size - shard.index_size, offset + size)
     else:
-        data = _tail(file, offset, shard)
+        data = _read_tail(file, offset, shard)
     index = shard.read_index(data, size)
     if origin is not None:
-        if indexes.limit != config.shard_index_bytes:
-            indexes.limit = config.shard_index_bytes
-        indexes.put(key, index, index.offset.nbytes + index.length.nbytes, origin, moment)
+        if shard_indexes.limit != config.shard_index_bytes:
+            shard_indexes.limit = config.shard_index_bytes
+        shard_indexes.put(key, index, index.offset.nbytes + index.length.nbytes, origin, moment)
     return index
 
 
-def _origin(file: ByteFile, since: float) -> Origin | None:
+def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
     """Return what the indexes in a file are kept with, or None if they are not."""
     if not isinstance(file, LocalFile | RemoteFile):
         return None
     checked, fingerprint = time.monotonic(), file.fingerprint
     if isinstance(file, PinnedFile):
         usable = file.version.settled or since < math.inf
-        kept = Origin(file.uri, None, file.version, file.checked)
+        kept = SourceVersion(file.uri, None, file.version, file.checked)
         return kept if usable and config.verify_sources else None
     owner: Hashable = (
         (file.connection._fs, fingerprint) if isinstance(file, RemoteFile) else fingerprint
     )
     if fingerprint is not None and config.verify_sources and _is_distinct(fingerprint):
         # What is read by the index is read from this very version, or not at all.
-        indexes.check(file.uri, owner, fingerprint, checked)
-        return Origin(file.uri, owner, fingerprint, checked)
+        shard_indexes.check(file.uri, owner, fingerprint, checked)
+        return SourceVersion(file.uri, owner, fingerprint, checked)
     if since == math.inf:
         return None
-    known = indexes.seen(file.uri, owner, since)
+    known = shard_indexes.seen(file.uri, owner, since)
     if known is None:
-        indexes.check(file.uri, owner, None, checked)
-    return Origin(file.uri, owner, *(known or (None, checked)))
+        shard_indexes.check(file.uri, owner, None, checked)
+    return SourceVersion(file.uri, owner, *(known or (None, checked)))
 
 
 def _is_distinct(fingerprint: Fingerprint) -> bool:
@@ -389,7 +393,7 @@ def _is_distinct(fingerprint: Fingerprint) -> bool:
     )
 
 
-def _size(file: ByteFile, offset: int) -> int | None:
+def _bytes_after(file: ByteFile, offset: int) -> int | None:
     """Return how many bytes there are from an offset on, if that is known without asking."""
     if isinstance(file, InlineFile):
         return file.data.nbytes - offset
@@ -399,7 +403,7 @@ def _size(file: ByteFile, offset: int) -> int | None:
     )
 
 
-def _tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
+def _read_tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
     """Return the index at the end of a file of unknown size."""
     tail = None if offset else getattr(file, "tail", None)
     data = view_of(tail(shard.index_size) if tail else file.read(offset, None))
@@ -408,5 +412,5 @@ def _tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
     return data[len(data) - shard.index_size :]
 
 
-indexes: FileCache[Index] = FileCache(config.shard_index_bytes)
+shard_indexes: FileCache[Index] = FileCache(config.shard_index_bytes)
 """Indexes of shards read lately, by all arrays, up to `config.shard_index_bytes`."""

@@ -16,26 +16,26 @@ from numpy.typing import NDArray
 
 from grids import BoxProjection
 from grids.projection import Run
-from virtualzarr.array.read.partial import RawBlock
+from virtualzarr.array.read.partial import UncompressedBlock
 from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.core.strided import Lattice
 from virtualzarr.stores.coalesce import ReadPlan, plan_reads
 from virtualzarr.stores.files import Buffer
 
 if TYPE_CHECKING:
-    from virtualzarr.array.read.engine import Request
+    from virtualzarr.array.read.engine import ReadRequest
 
-FEW = 32
+MIN_CHUNKS = 32
 """Of fewer chunks it makes no difference."""
 
-DENSE = 8
+MIN_CHUNKS_PER_READ = 8
 """So many chunks must be read by one call, or else it is the calls that cost."""
 
-RUNS = 3
+MAX_RUNS = 3
 """Runs of cells along one axis that are placed: first, last, and all others are common."""
 
 
-def place_together(request: Request, rest: NDArray[np.int64]) -> tuple[list[Task], NDArray]:
+def plan_strided_reads(request: ReadRequest, rest: NDArray[np.int64]) -> tuple[list[Task], NDArray]:
     """Return tasks that place many of some chunks at once, and the chunks that are left.
 
     Parameters
@@ -46,27 +46,27 @@ def place_together(request: Request, rest: NDArray[np.int64]) -> tuple[list[Task
     """
     located, projection = request.located, request.projection
     plain = located.origin is None and located.again is None and not located.may_be_absent
-    if len(rest) < FEW or not plain or not isinstance(projection, BoxProjection):
+    if len(rest) < MIN_CHUNKS or not plain or not isinstance(projection, BoxProjection):
         return [], rest
     kinds = [number for number, (codec, _) in enumerate(request.codecs)
              if codec.lattice is not None and codec.lattice.nbytes]  # fmt: skip
     runs = [axis.runs() for axis in projection.axes]
-    runs = [sorted(own, key=lambda run: run.first - run.last)[:RUNS] for own in runs]
+    runs = [sorted(own, key=lambda run: run.first - run.last)[:MAX_RUNS] for own in runs]
     tasks: list[Task] = []
     for kind, box in product(kinds, product(*runs)):
-        if len(rest) < FEW:
+        if len(rest) < MIN_CHUNKS:
             break
         lattice = request.codecs[kind][0].lattice
         assert lattice is not None
-        group = _Group(request, lattice, box, projection.cell_shape)
+        group = _StridedGroup(request, lattice, box, projection.cell_shape)
         fits = group.has(rest, kind)
         mine = rest if fits is None else rest[fits]
-        if len(mine) < FEW:
+        if len(mine) < MIN_CHUNKS:
             continue
         every = slice(None) if len(mine) == len(located) else mine
         columns = located.file[every], located.offset[every], located.length[every]
         plan = plan_reads(*columns, gap=request.gap, limit=request.limit)
-        if len(mine) < DENSE * len(plan):
+        if len(mine) < MIN_CHUNKS_PER_READ * len(plan):
             continue
         tasks += group.tasks(plan, mine)
         rest = rest[:0] if fits is None else rest[~fits]
@@ -74,10 +74,10 @@ def place_together(request: Request, rest: NDArray[np.int64]) -> tuple[list[Task
 
 
 @dataclass
-class _Group:
+class _StridedGroup:
     """Chunks of one kind in a box of cells, of each of which the same part is taken."""
 
-    request: Request
+    request: ReadRequest
     lattice: Lattice
     box: tuple[Run, ...]
     cell_shape: tuple[int, ...]
@@ -123,7 +123,7 @@ class _Group:
         bounds = plan.first * self.lattice.nbytes
         self.request.cost += int(bounds[-1])
         batches = self.request.batches(bounds)
-        return [_Reads(self, plan, chunks, first, last) for first, last in batches]
+        return [_StridedReads(self, plan, chunks, first, last) for first, last in batches]
 
     def elements(self, data: Buffer, offsets: NDArray[np.int64]) -> NDArray[Any]:
         """Return the elements of chunks that begin at some offsets of what was read."""
@@ -131,7 +131,7 @@ class _Group:
         gaps = np.diff(offsets)
         if not len(gaps) or (gaps == gaps[0]).all():
             step = int(gaps[0]) if len(gaps) else 0
-            strides = (step, *RawBlock(lattice.shape, lattice.dtype).strides)
+            strides = (step, *UncompressedBlock(lattice.shape, lattice.dtype).strides)
             shape = (len(offsets), *lattice.shape)
             return np.ndarray(shape, lattice.dtype, data, int(offsets[0]), strides)
         nbytes = lattice.nbytes
@@ -140,10 +140,10 @@ class _Group:
 
 
 @dataclass
-class _Reads:
+class _StridedReads:
     """Some merged reads of a group."""
 
-    group: _Group
+    group: _StridedGroup
     plan: ReadPlan
     chunks: NDArray[np.int64]
     first: int

@@ -12,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids.projection import Part
-from virtualzarr.array.read.partial import Piece
+from virtualzarr.array.read.partial import PartialRead
 from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.core.strided import Lattice
 from virtualzarr.errors import ChunkNotFoundError, SourceChangedError, SourceNotFoundError
 from virtualzarr.stores.files import SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
-    from virtualzarr.array.read.engine import Request
+    from virtualzarr.array.read.engine import ReadRequest
 
 
 @dataclass
-class RawReads:
+class PartialReads:
     """Some pieces of an uncompressed block."""
 
-    request: Request
+    request: ReadRequest
     i: int
-    pieces: list[Piece]
+    pieces: list[PartialRead]
     lattice: Lattice
     out: NDArray[Any]
     finish: Task | None
@@ -43,7 +43,9 @@ class RawReads:
                 for piece in self.pieces:
                     piece.run(file, offset, self.lattice.dtype, self.out, undo)
         except SourceNotFoundError as error:
-            absent(self.request, self.i, error, lambda: self.out.fill(self.request.fill))
+            fill_missing_chunk(
+                self.request, self.i, error, lambda: self.out.fill(self.request.fill)
+            )
         except SourceChangedError as error:
             self.request.read_again(np.array([self.i]), error)
             return
@@ -55,10 +57,10 @@ class RawReads:
 
 
 @dataclass
-class Batch:
+class CoalescedReads:
     """Some merged reads and the chunks in them."""
 
-    request: Request
+    request: ReadRequest
     plan: Any
     rest: NDArray[np.int64]
     first: int
@@ -125,7 +127,7 @@ class Batch:
         except SourceNotFoundError as error:
             for i, (_, out_sel, _) in zip(numbers, parts, strict=True):
                 fill = partial(request.work.__setitem__, (*out_sel, ...), request.fill)
-                absent(request, i, error, fill)
+                fill_missing_chunk(request, i, error, fill)
         except SourceChangedError as error:
             request.read_again(chunks, error)
         except Exception as error:
@@ -133,7 +135,9 @@ class Batch:
             raise
 
 
-def absent(request: Request, i: int, error: SourceNotFoundError, fill: Task) -> None:
+def fill_missing_chunk(
+    request: ReadRequest, i: int, error: SourceNotFoundError, fill: Task
+) -> None:
     """Fill the place of a chunk whose file is not there, if that means it was never written."""
     if not request.located.may_be_absent:
         raise error.at(**request.whereabouts(i))

@@ -13,7 +13,7 @@ import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
-from virtualzarr.array.read.cache_policy import Caching
+from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.errors import (
     SkippedVariableWarning,
     SourceError,
@@ -119,7 +119,7 @@ class _Scan:
         self.on_error = on_error
         self.skipped: dict[str, str] = {}
         self.growth = Growth()
-        self.caching = Caching()
+        self.caching = CachePolicy()
         self.alike: dict[Any, ArrayMetadata] = {}
         self.parts = Parts(access, lambda file: partial(self._refuse, file))
 

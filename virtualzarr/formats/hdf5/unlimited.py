@@ -10,16 +10,16 @@ import numpy as np
 from virtualzarr.array import Array
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
-from virtualzarr.virtual.axis_slices import Pieces
-from virtualzarr.virtual.rechunk import axes_of
-from virtualzarr.virtual.transforms import CELLS, filled
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.rechunk import get_axes
+from virtualzarr.virtual.transforms import MAX_CELLS, slice_with_fill
 
 
 class Growth:
     """Lengthens the datasets of one scan, up to a limit: a small file may claim any length."""
 
     def __init__(self) -> None:
-        self._left = CELLS
+        self._left = MAX_CELLS
 
     def grow(self, array: Array, lengths: tuple[int, ...], fill_value: Any) -> Array:
         """Return an array that is longer, with missing chunks past its old end.
@@ -45,13 +45,13 @@ class Growth:
         if self._left < 0:
             raise UnsupportedError(
                 f"it is shorter than its unlimited dimensions, which make it {lengths}: with the "
-                f"chunks that are missing there would be more than {CELLS:,} in the file"
+                f"chunks that are missing there would be more than {MAX_CELLS:,} in the file"
             )
         pieces = [
-            Pieces.grow(axis, length) if length > axis.extent else None
-            for axis, length in zip(axes_of(array), lengths, strict=True)
+            AxisSlices.grow(axis, length) if length > axis.extent else None
+            for axis, length in zip(get_axes(array), lengths, strict=True)
         ]
-        return filled(array, pieces, fill_value)
+        return slice_with_fill(array, pieces, fill_value)
 
 
 def _same(array: Array, fill_value: Any) -> bool:

@@ -16,7 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from grids import Projection
-from virtualzarr.array.chunk_source import FILES, Located, ManifestChunks, open_source
+from virtualzarr.array.chunk_source import (
+    MAX_OPEN_SOURCES,
+    LocatedChunks,
+    ManifestChunks,
+    open_source,
+)
 from virtualzarr.errors import (
     BadReferenceError,
     MissingDependencyError,
@@ -251,7 +256,7 @@ class RecordChunks(ManifestChunks):
         if count > _CELLS_ALWAYS_FINE // _CELLS_PER_REFERENCE:
             raise UnsupportedError(f"{ncells} cells in {count} record files are too many to load")
 
-    def locate(self, projection: Projection) -> Located:
+    def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches; missing ones are left out."""
         cells = projection.cells()
         flat = np.zeros(len(cells), np.int64)
@@ -259,7 +264,7 @@ class RecordChunks(ManifestChunks):
             flat = flat * count + cells[:, axis]
         source, offset, length = self._take(flat)
         there = np.flatnonzero(source >= 0)
-        return Located(
+        return LocatedChunks(
             there, source[there].astype(np.int64), offset[there], length[there], self._file
         )
 
@@ -312,7 +317,7 @@ class RecordChunks(ManifestChunks):
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)
         if file is None:
-            if len(self._files) >= FILES:
+            if len(self._files) >= MAX_OPEN_SOURCES:
                 self._files.clear()
             file = self._files[row] = open_source(self._table[row])
         return file

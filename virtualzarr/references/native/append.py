@@ -25,7 +25,7 @@ from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.parts import save_part
 from virtualzarr.references.native.storage_transformer import Configuration, Stretch
 from virtualzarr.stores import Store
-from virtualzarr.virtual.rechunk import decoded_by
+from virtualzarr.virtual.rechunk import with_decoder
 
 FEW = 16
 """When so many small parts follow one another, the next append makes one of them."""
@@ -126,7 +126,7 @@ def grown(array: Array, joined: Array, axis: int) -> ArrayMetadata:
     manifest, grid = joined.manifest, joined.grid
     theirs = joined.metadata.pipeline
     if theirs.decoding_key(array.dtype) != array.metadata.pipeline.decoding_key(array.dtype):
-        manifest = decoded_by(manifest, theirs)
+        manifest = with_decoder(manifest, theirs)
     kept = max(last, 0)
     if kept:
         grid = grids.concatenate([_without_last(old, axis), grid], axis)

@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import Projection
-from virtualzarr.array.chunk_source import FILES, Located, ManifestChunks, StoreChunks, open_source
+from virtualzarr.array.chunk_source import (
+    MAX_OPEN_SOURCES,
+    LocatedChunks,
+    ManifestChunks,
+    StoreChunks,
+    open_source,
+)
 from virtualzarr.errors import MetadataError, VirtualZarrError
 from virtualzarr.manifest import Decoder, Manifest, References, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL, WHOLE
@@ -119,11 +125,11 @@ class NativeChunks(ManifestChunks):
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def locate(self, projection: Projection) -> Located:
+    def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches, reading what is needed for it."""
         return self.find(projection.cells())
 
-    def find(self, cells: Int64, *, native: bool = True) -> Located:
+    def find(self, cells: Int64, *, native: bool = True) -> LocatedChunks:
         """Find the chunks of some cells, natively written ones only if asked for."""
         file = np.full(len(cells), -1, np.int64)
         offset, length = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)
@@ -155,7 +161,7 @@ class NativeChunks(ManifestChunks):
             if origin is not None:
                 origin[own] = 0
         cell = np.flatnonzero(file != -1)
-        return Located(
+        return LocatedChunks(
             cell,
             file[cell],
             offset[cell],
@@ -228,7 +234,7 @@ class NativeChunks(ManifestChunks):
                 file = found
             else:
                 raise self._lost(part.heap_key)
-            if len(self._files) >= FILES:
+            if len(self._files) >= MAX_OPEN_SOURCES:
                 self._files.clear()
             self._files[row] = file
         return file

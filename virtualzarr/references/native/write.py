@@ -56,7 +56,7 @@ from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.virtual import from_store as references
-from virtualzarr.virtual.rechunk import decoded_by
+from virtualzarr.virtual.rechunk import with_decoder
 
 
 @strict_keywords()
@@ -128,7 +128,7 @@ def _check_apart(node: Group | Array, store: Store) -> None:
     place = folder_of(store, "")
     if place is not None and not is_url(place):
         for array in _arrays_of(node):
-            check_sources(os.path.realpath(place), references.manifest_of(array).sources)
+            check_sources(os.path.realpath(place), references.build_manifest(array).sources)
 
 
 def _arrays_of(node: Group | Array) -> list[Array]:
@@ -182,9 +182,9 @@ def _saved_array(
     portable = in_v3(array.metadata)
     metadata = portable.metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
-    manifest: Manifest = references.manifest_of(array)
+    manifest: Manifest = references.build_manifest(array)
     if not _is_writable(metadata):
-        manifest = decoded_by(manifest, metadata.pipeline)
+        manifest = with_decoder(manifest, metadata.pipeline)
         metadata = metadata.replace(pipeline=_SIMPLE)
     _check_said(metadata, path)
     written = saved(store, path, metadata, manifest, relative=relative)
@@ -215,7 +215,7 @@ def _all_virtual(node: Group | Array) -> Any:
     if node.metadata.zarr_format == 3 and node.is_virtual:
         return node
     metadata = with_typed_mask(node.metadata).as_format(3)
-    return node.replace(metadata, references.manifest_of(node))
+    return node.replace(metadata, references.build_manifest(node))
 
 
 def _check_said(metadata: ArrayMetadata, path: str) -> None:
@@ -468,7 +468,7 @@ def _files(found: Mapping[str, Any], addition: Group | Array) -> dict[str, Sourc
     for place in found:
         new = addition if isinstance(addition, Array) else addition.get(place)
         if isinstance(new, Array):
-            sources = references.manifest_of(new).sources
+            sources = references.build_manifest(new).sources
             files |= {source.uri: source for source in sources if not source.is_inline}
     return files
 
