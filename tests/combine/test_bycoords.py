@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import virtualzarr as vz
 from tests.combine.helpers import ZLIB, numbers, virtual_array
 from virtualzarr import Group
-from virtualzarr.combine.coordinates import coordinate_array, values_of
+from virtualzarr.combine.coordinates import coordinate_array, coordinate_values
 from virtualzarr.errors import MismatchError
 
 xr = pytest.importorskip("xarray")
@@ -323,7 +323,7 @@ def test_groups_within_groups_are_merged() -> None:
 )
 def test_coordinates_become_variables(values: Any, numbers: Any, attributes: Any) -> None:
     groups = [Group() for _ in values]
-    made = coordinate_array("t", values_of(values, groups, ["x"] * len(groups)))
+    made = coordinate_array("t", coordinate_values(values, groups, ["x"] * len(groups)))
     assert made[...].tolist() == numbers
     assert made.dims == ("t",)
     assert made.attrs.get("units", {}) == attributes
@@ -332,12 +332,12 @@ def test_coordinates_become_variables(values: Any, numbers: Any, attributes: Any
 def test_odd_coordinates_are_refused() -> None:
     groups = [Group(), Group()]
     with pytest.raises(ValueError, match="3 coordinates for 2 inputs"):
-        values_of([1, 2, 3], groups, ["a", "b"])
+        coordinate_values([1, 2, 3], groups, ["a", "b"])
     for odd in ([1, "a"], [1j, 2], [[1], [2]], [None, 1]):
         with pytest.raises(ValueError, match="one kind"):
-            values_of(odd, groups, ["a", "b"])
+            coordinate_values(odd, groups, ["a", "b"])
     with pytest.raises(ValueError, match="no data type has all"):
-        values_of([2**60 + 1, 0.5], groups, ["a", "b"])
+        coordinate_values([2**60 + 1, 0.5], groups, ["a", "b"])
     with pytest.raises(ValueError, match="1678"):
         coordinate_array("t", np.array(["3000-01-01"], "M8[D]"))
     with pytest.raises(ValueError, match="no time"):

@@ -11,7 +11,7 @@ import virtualzarr as vz
 from tests.combine.helpers import numbers, virtual_array
 from virtualzarr.errors import MismatchError
 from virtualzarr.ingest.detect import scan
-from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 from virtualzarr.metadata.dimension_names import differing_names, joined_names
 
 
@@ -127,7 +127,7 @@ def test_made_up_names_of_files_are_no_dimensions_of_what_is_merged(tmp_path):
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
             file[name] = np.arange(shape[0] * shape[1]).reshape(shape)
     merged = vz.merge([scan(tmp_path / "a.h5"), scan(tmp_path / "b.h5")])
-    opened = xr.open_dataset(merged, engine=VirtualzarrBackend)
+    opened = xr.open_dataset(merged, engine=VirtualZarrBackendEntrypoint)
     assert {name: v.shape for name, v in opened.variables.items()} == {"a": (3, 4), "b": (5, 6)}
     assert len(set(opened["a"].dims + opened["b"].dims)) == 4
 

@@ -8,8 +8,8 @@ import pytest
 import virtualzarr as vz
 from tests.combine.helpers import RAW, ZLIB, numbers, virtual_array
 from virtualzarr import Group
-from virtualzarr.combine.attributes import MEANING, combined_attributes, same_value
-from virtualzarr.combine.values import same_values
+from virtualzarr.combine.attributes import MEANING_ATTRIBUTES, combine_attributes, is_same_value
+from virtualzarr.combine.value_checks import is_equal
 from virtualzarr.errors import MismatchError
 
 
@@ -189,7 +189,7 @@ def test_attributes_of_what_lacks_the_dimension():
 
 
 def test_long_values_are_compared_in_parts(monkeypatch):
-    monkeypatch.setattr("virtualzarr.combine.values.WINDOW_BYTES", 64)
+    monkeypatch.setattr("virtualzarr.combine.value_checks.WINDOW_BYTES", 64)
     values = numbers((50, 4), "f8")
     other = values.copy()
     other[47, 2] = np.nan
@@ -276,12 +276,12 @@ def test_coordinates_of_a_stack():
 
 
 def test_attributes():
-    assert same_value({"a": [1, 2.0]}, {"a": [1.0, 2]})
-    assert not same_value({"a": 1}, {"b": 1})
-    assert not same_value([1], [1, 2])
-    assert not same_value("1", 1)
-    assert combined_attributes([{"a": 1}, {"a": 2}, {"a": 1}]) == {}
-    assert len(set(MEANING)) == len(MEANING)
+    assert is_same_value({"a": [1, 2.0]}, {"a": [1.0, 2]})
+    assert not is_same_value({"a": 1}, {"b": 1})
+    assert not is_same_value([1], [1, 2])
+    assert not is_same_value("1", 1)
+    assert combine_attributes([{"a": 1}, {"a": 2}, {"a": 1}]) == {}
+    assert len(set(MEANING_ATTRIBUTES)) == len(MEANING_ATTRIBUTES)
 
 
 def test_lists_of_numbers_are_compared_as_such():
@@ -290,9 +290,9 @@ def test_lists_of_numbers_are_compared_as_such():
         block[:] = [np.array(value, "i4") for value in values]
         return block
 
-    assert same_values(lists([1, 2], []), lists([1, 2], []))
-    assert not same_values(lists([1, 2], []), lists([1, 3], []))
-    assert not same_values(lists([1, 2], [3]), lists([1, 2], []))
+    assert is_equal(lists([1, 2], []), lists([1, 2], []))
+    assert not is_equal(lists([1, 2], []), lists([1, 3], []))
+    assert not is_equal(lists([1, 2], [3]), lists([1, 2], []))
     texts = np.array(["a", "b"], object)
-    assert same_values(texts, texts.copy())
-    assert not same_values(texts, texts[::-1])
+    assert is_equal(texts, texts.copy())
+    assert not is_equal(texts, texts[::-1])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import virtualzarr as vz
 from tests.combine.helpers import numbers
 from tests.combine.makers import MAKERS
-from virtualzarr.combine.compatibility import has_missing
+from virtualzarr.combine.compatibility import has_missing_chunks
 from virtualzarr.combine.dtypes import common_dtype
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.virtual.from_store import as_virtual, unshard
@@ -36,7 +36,7 @@ def check_joined(data, join, arrays, expected):
     """What is joined holds what is expected; an error is one only where arrays disagree."""
     dtype = common_dtype([array.dtype for array in arrays])
     virtual = [unshard(as_virtual(array)) for array in arrays]
-    fills = {np.asarray(a.fill_value, dtype).tobytes() for a in virtual if has_missing(a)}
+    fills = {np.asarray(a.fill_value, dtype).tobytes() for a in virtual if has_missing_chunks(a)}
     harmonize = data.draw(st.sampled_from([False, "fill"]))
     try:
         joined = join(arrays, harmonize=harmonize)

@@ -16,18 +16,18 @@ from tests.combine.helpers import ZLIB, numbers, virtual_array
 from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.core.base import Spec
-from virtualzarr.combine.attributes import POLICIES, combined_attributes
+from virtualzarr.combine.attributes import POLICIES, combine_attributes
 from virtualzarr.combine.cf_time import TimeUnit, day_number
-from virtualzarr.combine.error_report import Labels, Problems
-from virtualzarr.combine.harmonize import harmonized
-from virtualzarr.combine.options import Options
+from virtualzarr.combine.error_report import ErrorReport, InputLabels
+from virtualzarr.combine.harmonize import harmonize
+from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.errors import CodecError, MismatchError
 from virtualzarr.metadata import ArrayMetadata, TypedFloat, json_attributes
 
 xr = pytest.importorskip("xarray")
 merge_attrs = pytest.importorskip("xarray.structure.merge").merge_attrs
-to_dataset = pytest.importorskip("virtualzarr.integrations.xarray_engine").to_dataset
-RULES = Options.of(True).harmonize
+to_dataset = pytest.importorskip("virtualzarr.integrations.xarray_backend").to_dataset
+RULES = ParsedOptions.parse(True).harmonize
 
 
 def virtual(values: np.ndarray, attributes: dict[str, Any], fill: Any = 0) -> Array:
@@ -49,9 +49,9 @@ def decoded(values: Any, attributes: dict[str, Any]) -> Any:
 
 def check_like_xarray(inputs: list[tuple[np.ndarray, dict[str, Any]]]) -> None:
     arrays = [virtual(values, attributes) for values, attributes in inputs]
-    problems = Problems(Labels(arrays))
-    made = harmonized(arrays, RULES, problems, "v")
-    assert not problems.found
+    report = ErrorReport(InputLabels(arrays))
+    made = harmonize(arrays, RULES, report, "v")
+    assert not report.problems
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = xr.concat([decoded(*one) for one in inputs], "x")
@@ -152,7 +152,7 @@ def test_other_calendars_keep_their_days() -> None:
     february = {"units": "hours since 2000-02-28", "calendar": "365_day"}
     inputs = [(np.array([0, 1], "i4"), march), (np.array([24, 48], "i4"), february)]
     arrays = [virtual(*one) for one in inputs]
-    made = harmonized(arrays, RULES, Problems(Labels(arrays)), "v")
+    made = harmonize(arrays, RULES, ErrorReport(InputLabels(arrays)), "v")
     assert made[0].attrs["units"] == "hours since 2000-03-01"
     assert [array[...].tolist() for array in made] == [[0, 24], [0, 24]]
 
@@ -170,9 +170,9 @@ def test_times_without_a_common_unit_are_refused(first: Any, second: Any, reason
         virtual(np.arange(3, dtype="i4"), {"units": units, "calendar": calendar})
         for units, calendar in texts
     ]
-    problems = Problems(Labels(arrays))
-    assert harmonized(arrays, RULES, problems, "v") == arrays
-    assert reason in problems.found[0][2]
+    report = ErrorReport(InputLabels(arrays))
+    assert harmonize(arrays, RULES, report, "v") == arrays
+    assert reason in report.problems[0][2]
 
 
 @pytest.mark.parametrize("calendar", ["noleap", "360_day", "julian"])
@@ -212,7 +212,7 @@ def test_times_where_the_calendars_differ_are_an_error() -> None:
         for name in ("standard", "proleptic_gregorian")
     ]
     arrays[1] = virtual(np.array([-7000, 1], "i4"), dict(arrays[1].attrs))
-    made = harmonized(arrays, RULES, Problems(Labels(arrays)), "v")
+    made = harmonize(arrays, RULES, ErrorReport(InputLabels(arrays)), "v")
     assert made[0][...].tolist() == [0, 1]
     with pytest.raises(CodecError, match="1582-10-15"):
         made[1][...]
@@ -223,7 +223,7 @@ def test_times_that_overflow_are_an_error() -> None:
         virtual(np.array([2**62], "i8"), {"units": "days since 2000-01-01"}),
         virtual(np.array([1], "i8"), {"units": "hours since 2000-01-01"}),
     ]
-    made = harmonized(arrays, RULES, Problems(Labels(arrays)), "v")
+    made = harmonize(arrays, RULES, ErrorReport(InputLabels(arrays)), "v")
     assert made[1][...].tolist() == [1]
     with pytest.raises(CodecError, match="64 bits"):
         made[0][...]
@@ -238,19 +238,22 @@ def test_attributes_are_combined_as_xarray_does(attributes: list[Any], policy: s
         expected = merge_attrs(attributes, policy)
     except xr.MergeError:
         with pytest.raises(MismatchError):
-            combined_attributes(attributes, policy)
+            combine_attributes(attributes, policy)
     else:
-        assert combined_attributes(attributes, policy) == expected
+        assert combine_attributes(attributes, policy) == expected
 
 
 def test_units_have_several_spellings() -> None:
-    units = [TimeUnit.of({"units": f"{word} since 2000-1-1"}) for word in ("h", "hrs", "Hours")]
+    units = [
+        TimeUnit.from_attributes({"units": f"{word} since 2000-1-1"})
+        for word in ("h", "hrs", "Hours")
+    ]
     assert units == [TimeUnit("hours", "2000-1-1", "standard")] * 3
 
 
 def test_units_that_are_no_times_are_left_alone() -> None:
     for units in ("K", "months since 2000-01-01", "days since yesterday", "days since 2000-02-30"):
-        assert TimeUnit.of({"units": units}) is None
+        assert TimeUnit.from_attributes({"units": units}) is None
 
 
 def test_numbers_of_attributes_keep_their_dtype() -> None:
@@ -262,17 +265,19 @@ def test_numbers_of_attributes_keep_their_dtype() -> None:
 
 
 def test_unknown_rules_are_refused() -> None:
-    assert Options.of(["packing", "fill"]).harmonize == {"packing", "fill"}
+    assert ParsedOptions.parse(["packing", "fill"]).harmonize == {"packing", "fill"}
     with pytest.raises(ValueError, match="harmonize knows"):
-        Options.of({"units"})
+        ParsedOptions.parse({"units"})
     with pytest.raises(ValueError, match="combine_attrs is one of"):
-        Options.of(combine_attrs="merge")
+        ParsedOptions.parse(combine_attrs="merge")
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_packed_netcdf_is_unpacked_in_the_precision_of_its_file(kind: Any, tmp_path: Any) -> None:
     netCDF4 = pytest.importorskip("netCDF4")
-    backend = pytest.importorskip("virtualzarr.integrations.xarray_engine").VirtualzarrBackend
+    backend = pytest.importorskip(
+        "virtualzarr.integrations.xarray_backend"
+    ).VirtualZarrBackendEntrypoint
     path = tmp_path / "packed.nc"
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("x", 3)
@@ -383,8 +388,8 @@ def test_integers_of_zarr_v2_are_joined_as_integers(tmp_path: Any) -> None:
     with pytest.raises(MismatchError, match="harmonize='unmask' takes them for numbers"):
         vz.concat([stored, other])
     assert vz.concat([stored, other], harmonize=True).dtype == "f4"
-    for harmonize in ("unmask", ["unmask", "packing", "fill"]):
-        joined = vz.concat([stored, other], harmonize=harmonize)
+    for rules in ("unmask", ["unmask", "packing", "fill"]):
+        joined = vz.concat([stored, other], harmonize=rules)
         assert joined.dtype == "i2"
         assert joined.metadata.zarr_format == 3
         assert joined[...].tolist() == [*values.tolist()] * 2
@@ -480,7 +485,9 @@ def test_fill_values_that_are_no_times() -> None:
 def test_missing_times_of_other_calendars_are_as_in_each_file(tmp_path: Any, calendar: str) -> None:
     """xarray has no missing date there: an integer is an error, a float the date of the units."""
     netCDF4, xr = pytest.importorskip("netCDF4"), pytest.importorskip("xarray")
-    engine = pytest.importorskip("virtualzarr.integrations.xarray_engine").VirtualzarrBackend
+    engine = pytest.importorskip(
+        "virtualzarr.integrations.xarray_backend"
+    ).VirtualZarrBackendEntrypoint
 
     def write(name: str, start: int, year: int, dtype: str, fill: float) -> Any:
         path = tmp_path / name

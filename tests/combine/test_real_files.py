@@ -13,7 +13,7 @@ import virtualzarr as vz
 from tests.combine.makers import plain
 from tests.realdata import real_files
 from virtualzarr.combine.dtypes import common_dtype
-from virtualzarr.combine.values import same_values
+from virtualzarr.combine.value_checks import is_equal
 from virtualzarr.errors import MismatchError, UnsupportedError, VirtualZarrError
 from virtualzarr.ingest.detect import scan
 
@@ -57,10 +57,10 @@ def test_joined_to_themselves(kind):
         where = f"{path} {name} {array.metadata.pipeline}"
         for axis in range(array.ndim):
             joined = vz.concat([array, array], axis)[...]
-            assert same_values(joined, twice(values, axis, array.dtype, new=False)), where
+            assert is_equal(joined, twice(values, axis, array.dtype, new=False)), where
             count += 1
         stacked = vz.stack([array, array], axis=array.ndim)
-        assert same_values(stacked[...], twice(values, array.ndim, array.dtype, new=True)), where
+        assert is_equal(stacked[...], twice(values, array.ndim, array.dtype, new=True)), where
     assert count > 100
 
 
@@ -99,7 +99,7 @@ def test_joined_to_each_other():
             continue
         if dtype.names is None:
             expected = np.concatenate([value.astype(dtype) for value in values], axis)
-            assert same_values(made[...], expected), where
+            assert is_equal(made[...], expected), where
             joined += 1
     assert joined > 100
     assert skipped > 0

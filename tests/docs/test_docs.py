@@ -57,9 +57,9 @@ def register_engine():
     """Make the engine known by name where the tests run without installing the package."""
     from xarray.backends import list_engines
 
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
-    list_engines().setdefault("virtualzarr", VirtualzarrBackend())
+    list_engines().setdefault("virtualzarr", VirtualZarrBackendEntrypoint())
 
 
 @pytest.fixture

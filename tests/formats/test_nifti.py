@@ -75,14 +75,14 @@ def test_scaling(tmp_path, version, slope, inter):
 
 def test_xarray_decodes_as_nibabel_does(tmp_path):
     xarray = pytest.importorskip("xarray")
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
     path = tmp_path / "a.nii"
     save(path, np.linspace(0, 1, 24).reshape(2, 3, 4).astype("f8"))
     image = nibabel.Nifti1Image(np.linspace(0, 9.5, 24).reshape(2, 3, 4), np.eye(4))
     image.header.set_data_dtype("i2")
     nibabel.save(image, path)
-    decoded = xarray.open_dataset(path, engine=VirtualzarrBackend)["data"].values
+    decoded = xarray.open_dataset(path, engine=VirtualZarrBackendEntrypoint)["data"].values
     assert np.array_equal(decoded, nibabel.load(path).get_fdata())
 
 

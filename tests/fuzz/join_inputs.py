@@ -89,11 +89,11 @@ class Input:
         """Return what xarray decodes of it alone, by another engine where there is one."""
         import xarray as xr
 
-        from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+        from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
         engine: Any = {"netcdf3": "scipy", "netcdf4": "netcdf4", "zarr2": "zarr", "zarr3": "zarr"}
         options = {"consolidated": False} if self.form.startswith("zarr") else {}
-        engine = engine.get(self.form, VirtualzarrBackend)
+        engine = engine.get(self.form, VirtualZarrBackendEntrypoint)
         with xr.open_dataset(self.path, engine=engine, **options) as dataset:
             return dataset.load()
 

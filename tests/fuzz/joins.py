@@ -467,9 +467,9 @@ def decoded(group: vz.Group) -> Any:
     """Return what xarray decodes of a group."""
     import xarray as xr
 
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
-    with xr.open_dataset(group, engine=VirtualzarrBackend) as dataset:
+    with xr.open_dataset(group, engine=VirtualZarrBackendEntrypoint) as dataset:
         return dataset.load()
 
 

@@ -161,7 +161,7 @@ def test_times_that_overlap_repeat_or_go_back(start, why, tmp_path):
 
 def test_netcdf4_and_xarray(tmp_path):
     xr = pytest.importorskip("xarray")
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
     days = np.arange("2000-01-01", "2002-01-01", dtype="datetime64[D]").astype("datetime64[ns]")
     data = np.random.default_rng(0).normal(size=(731, 3, 4)).astype("f4")
@@ -180,7 +180,7 @@ def test_netcdf4_and_xarray(tmp_path):
     np.testing.assert_array_equal(group["air"][...], data)
     np.testing.assert_array_equal(group["time"][...], np.arange(731))
     assert group["air"].dims == ("time", "y", "x")
-    opened = xr.open_dataset(group, engine=VirtualzarrBackend)
+    opened = xr.open_dataset(group, engine=VirtualZarrBackendEntrypoint)
     xr.testing.assert_identical(opened.load(), whole)
 
 
@@ -254,7 +254,7 @@ def test_which_files(tmp_path):
 
 def test_differences_in_meaning_are_resolved_on_request(tmp_path):
     xr = pytest.importorskip("xarray")
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
     packed = {"dtype": "<i2", "attrs": {"scale_factor": 0.5, "_FillValue": np.int16(7)}}
     paths = [
@@ -262,7 +262,7 @@ def test_differences_in_meaning_are_resolved_on_request(tmp_path):
         write(tmp_path / "b.nc", 20, 0, time_attrs={"units": "days since 2000-01-31"}),
     ]
     group = vz.virtualize(paths, concat_dim="time", harmonize=True)
-    opened = xr.open_dataset(group, engine=VirtualzarrBackend).load()
+    opened = xr.open_dataset(group, engine=VirtualZarrBackendEntrypoint).load()
     each = [xr.open_dataset(path, engine="h5netcdf") for path in paths]
     expected = xr.concat(each, "time", data_vars="minimal", coords="minimal")
     for name in ("air", "time", "y"):

@@ -25,14 +25,14 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source, Sources
 
 xr = pytest.importorskip("xarray")
-from virtualzarr.integrations.xarray_engine import (  # noqa: E402
-    LazyArray,
-    VirtualzarrBackend,
+from virtualzarr.integrations.xarray_backend import (  # noqa: E402
+    BackendArrayWrapper,
+    VirtualZarrBackendEntrypoint,
     to_dataset,
 )
 
 pytestmark = pytest.mark.interop
-ENGINE = VirtualzarrBackend
+ENGINE = VirtualZarrBackendEntrypoint
 
 
 def weather():
@@ -437,7 +437,7 @@ class TestFillValues:
 
 
 def test_which_targets_are_claimed(tmp_path):
-    backend = VirtualzarrBackend()
+    backend = VirtualZarrBackendEntrypoint()
     references = tmp_path / "refs.json"
     references.write_text('{"version": 1, "refs": {}}')
     other = tmp_path / "map.json"
@@ -462,7 +462,7 @@ def test_a_single_array_has_no_groups():
 
 def test_lazy_arrays_do_not_tempt_others_to_load_them():
     array, _ = join(2)
-    assert not hasattr(LazyArray(array), "array")
+    assert not hasattr(BackendArrayWrapper(array), "array")
 
 
 def test_codecs_whose_package_zarr_python_lacks_have_no_encoding(monkeypatch):

@@ -14,8 +14,8 @@ xr = pytest.importorskip("xarray")
 netCDF4 = pytest.importorskip("netCDF4")
 h5netcdf = pytest.importorskip("h5netcdf")
 zarr = pytest.importorskip("zarr")
+from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint  # noqa: E402
 from virtualzarr.integrations.xarray_datasets import open_virtual_dataset  # noqa: E402
-from virtualzarr.integrations.xarray_engine import VirtualzarrBackend  # noqa: E402
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 FILTERS = ("zlib", "zstd", "bzip2", "szip", "blosc_lz4", "blosc_zstd")
@@ -227,13 +227,13 @@ def test_references_need_no_engine(path, tmp_path):
     group = vz.virtualize(path)
     for name in ("a.json", "a.parq", "native.zarr"):
         Group({}, {"plain": group["plain"]}).publish(tmp_path / name)
-        assert VirtualzarrBackend().guess_can_open(str(tmp_path / name))
-        assert VirtualzarrBackend().guess_can_open(tmp_path / name)
+        assert VirtualZarrBackendEntrypoint().guess_can_open(str(tmp_path / name))
+        assert VirtualZarrBackendEntrypoint().guess_can_open(tmp_path / name)
     ours = xr.open_dataset(tmp_path / "native.zarr")  # no engine but this one claims it
     xr.testing.assert_equal(ours, xr.open_dataset(path)[["plain"]])
     others = tmp_path / "others.zarr"
     xr.Dataset({"a": ("x", [1, 2])}).to_zarr(others, zarr_format=2)
-    assert not VirtualzarrBackend().guess_can_open(others)
-    assert not VirtualzarrBackend().guess_can_open(tmp_path)
+    assert not VirtualZarrBackendEntrypoint().guess_can_open(others)
+    assert not VirtualZarrBackendEntrypoint().guess_can_open(tmp_path)
     xr.Dataset({"a": ("x", [1, 2])}).to_zarr(tmp_path / "v3.zarr", zarr_format=3)
-    assert not VirtualzarrBackend().guess_can_open(tmp_path / "v3.zarr")
+    assert not VirtualZarrBackendEntrypoint().guess_can_open(tmp_path / "v3.zarr")

@@ -11,7 +11,7 @@ from virtualzarr.virtual.inline import inline_array
 
 xr = pytest.importorskip("xarray")
 from virtualzarr.integrations.xarray_datasets import open_virtual_dataset  # noqa: E402
-from virtualzarr.integrations.xarray_duck_array import DuckArray  # noqa: E402
+from virtualzarr.integrations.xarray_duck_array import VirtualDuckArray  # noqa: E402
 
 pytestmark = pytest.mark.interop
 KINDS = ("U", "S", "str", "bytes")
@@ -53,7 +53,7 @@ def pair(array):
     """A virtual dataset and the same in memory."""
     group = vz.Group({}, {"t": array, "n": stored(np.arange(array.size).reshape(array.shape))})
     virtual = open_virtual_dataset(group)
-    assert isinstance(virtual["t"].variable._data, DuckArray)
+    assert isinstance(virtual["t"].variable._data, VirtualDuckArray)
     virtual = virtual.assign_coords(y=np.arange(array.shape[0]) * 10, x=np.arange(array.shape[1]))
     return virtual, virtual.copy().load()
 

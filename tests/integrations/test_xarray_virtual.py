@@ -19,8 +19,8 @@ from virtualzarr.metadata import json_attributes
 
 xr = pytest.importorskip("xarray")
 duck = pytest.importorskip("virtualzarr.integrations.xarray_duck_array")
+from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint  # noqa: E402
 from virtualzarr.integrations.xarray_datasets import open_virtual_dataset, to_group  # noqa: E402
-from virtualzarr.integrations.xarray_engine import VirtualzarrBackend  # noqa: E402
 
 pytestmark = pytest.mark.interop
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -66,7 +66,7 @@ def pairs(draw, sizes=None, start=0):
     sizes = sizes or {"t": draw(st.integers(1, 4)), "y": draw(st.integers(1, 5)), "x": 3}
     group = group_of(draw, sizes, start)
     ours = open_virtual_dataset(group).set_coords("lat")
-    theirs = xr.open_dataset(group, engine=VirtualzarrBackend).set_coords("lat").load()
+    theirs = xr.open_dataset(group, engine=VirtualZarrBackendEntrypoint).set_coords("lat").load()
     assert virtual(ours)
     return ours, theirs
 
@@ -210,9 +210,9 @@ def test_any_packing(case, zarr_format, pipeline):
         patch.setattr(reader, "SPLIT_BYTES", 0)  # what is stored as it is is read by parts
         warnings.simplefilter("ignore")
         ours = open_virtual_dataset(array)
-        theirs = xr.open_dataset(array, engine=VirtualzarrBackend)
+        theirs = xr.open_dataset(array, engine=VirtualZarrBackendEntrypoint)
         check(ours.isel(x=slice(1, None)), theirs.isel(x=slice(1, None)))
-        again = xr.open_dataset(to_group(ours), engine=VirtualzarrBackend)
+        again = xr.open_dataset(to_group(ours), engine=VirtualZarrBackendEntrypoint)
         np.testing.assert_array_equal(again["v"].values, theirs["v"].values)
         assert again["v"].dtype == theirs["v"].dtype
     assert isinstance(ours["v"].variable._data, duck.DuckArray)
@@ -347,7 +347,7 @@ class TestFiles:
             assert not any(source.is_inline for source in group[name].manifest.sources)
         assert group["packed"].dtype == np.dtype("i2")
         ours.virtualzarr.publish(tmp_path / "refs.json")
-        again = xr.open_dataset(tmp_path / "refs.json", engine=VirtualzarrBackend)
+        again = xr.open_dataset(tmp_path / "refs.json", engine=VirtualZarrBackendEntrypoint)
         xr.testing.assert_equal(again, theirs)
         assert again["air"].attrs == theirs["air"].attrs
         xr.testing.assert_identical(open_virtual_dataset(to_group(ours)).load(), again.load())
@@ -357,7 +357,7 @@ class TestFiles:
         group = to_group(ours)
         assert group["packed"].dtype == np.dtype("i2")
         assert group["packed"].fill_value == -999
-        again = xr.open_dataset(group, engine=VirtualzarrBackend)
+        again = xr.open_dataset(group, engine=VirtualZarrBackendEntrypoint)
         xr.testing.assert_equal(again["packed"], ours["packed"].load())
 
     def test_different_packings_are_joined_unpacked(self, files, tmp_path):

@@ -11,7 +11,7 @@ import virtualzarr as vz
 netCDF4 = pytest.importorskip("netCDF4")
 xr = pytest.importorskip("xarray")
 zarr = pytest.importorskip("zarr")
-engine = pytest.importorskip("virtualzarr.integrations.xarray_engine").VirtualzarrBackend
+engine = pytest.importorskip("virtualzarr.integrations.xarray_backend").VirtualZarrBackendEntrypoint
 
 
 def write(path, factor, stored, fill, with_offset):

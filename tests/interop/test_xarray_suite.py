@@ -24,7 +24,7 @@ conftest = pytest.importorskip("xarray.tests.conftest")
 
 from xarray.backends import plugins  # noqa: E402
 
-from virtualzarr.integrations.xarray_engine import VirtualzarrBackend  # noqa: E402
+from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint  # noqa: E402
 
 pytestmark = [
     pytest.mark.interop,
@@ -86,7 +86,7 @@ DIFFERENCES = {
 }
 
 
-class Reader(VirtualzarrBackend):
+class Reader(VirtualZarrBackendEntrypoint):
     """The engine, with the options that xarray's tests give to others."""
 
     def open_dataset(self, target, **options):

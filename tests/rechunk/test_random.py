@@ -18,8 +18,8 @@ from virtualzarr.codecs import register
 from virtualzarr.codecs.core.base import BytesBytes, as_u1
 from virtualzarr.metadata.fill import same_fill, zero_of
 from virtualzarr.metadata.portable import is_named, with_typed_mask
-from virtualzarr.rechunk.blocks import choose, needed, portions
-from virtualzarr.rechunk.stored_alike import stored_cells
+from virtualzarr.rechunk.blocks import least_memory, plan_blocks, split_box
+from virtualzarr.rechunk.stored_boxes import stored_cells
 
 PAIR = np.dtype([("a", "<i2"), ("b", ">f4")])
 DTYPES = ["i4", ">u2", "f8", "?", "U3", "S2", "M8[s]", "c8", PAIR, str, bytes]
@@ -270,9 +270,9 @@ def test_blocks(pairs, memory, data):
         shape.append(data.draw(st.integers(1, most)))
     source = grids.parse([pair[0] for pair in pairs], shape)
     target = grids.parse([pair[1] for pair in pairs], shape)
-    least = needed(source, target, 2)
+    least = least_memory(source, target, 2)
     memory = max(memory, least)
-    blocks = choose(source, target, 2, memory)
+    blocks = plan_blocks(source, target, 2, memory)
     sizes = [np.diff(_bounds(axis)) for axis in blocks.grid.axes]
     assert 2 * math.prod(int(size.max()) for size in sizes) <= memory
     reads = 1.0
@@ -286,8 +286,8 @@ def test_blocks(pairs, memory, data):
     assert blocks.reads == pytest.approx(reads) or reads < blocks.reads
     if blocks.reads > 1:
         assert memory < blocks.best
-        assert choose(source, target, 2, blocks.best).reads < blocks.reads
-    assert choose(source, target, 2, 10**9).reads == 1
+        assert plan_blocks(source, target, 2, blocks.best).reads < blocks.reads
+    assert plan_blocks(source, target, 2, 10**9).reads == 1
 
 
 def _bounds(axis):
@@ -303,7 +303,7 @@ def test_portions(edges, count, data):
     high = tuple(data.draw(st.integers(a + 1, n)) for a, n in zip(low, shape, strict=True))
     seen = np.zeros(shape, int)
     touched = np.zeros(grid.grid_shape, int)
-    for box in portions(grid, (low, high), count):
+    for box in split_box(grid, (low, high), count):
         seen[tuple(map(slice, *box))] += 1
         cells = tuple(
             slice(axis.cell_of(a), axis.cell_of(b - 1) + 1)

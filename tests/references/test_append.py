@@ -420,10 +420,10 @@ def test_what_has_no_references_is_not_appended_to(files):
 
 def test_xarray_opens_folders_of_references(tmp_path, files):
     xr = pytest.importorskip("xarray")
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
     publish(vz.virtualize(files, "time"), tmp_path / "refs.parq")
-    dataset = xr.open_dataset(tmp_path / "refs.parq", engine=VirtualzarrBackend)
+    dataset = xr.open_dataset(tmp_path / "refs.parq", engine=VirtualZarrBackendEntrypoint)
     assert dataset.air.sel(time=5).values.tolist() == [50, 51, 52, 53, 54, 55]
 
 

@@ -24,7 +24,7 @@ from virtualzarr.errors import (
     SourceError,
     SourceNotFoundError,
 )
-from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores.s3 import S3Transport
 
@@ -185,7 +185,7 @@ def test_published_there(bucket, options, put, name):
     ):  # fmt: skip
         assert np.array_equal(ds["air"].values, air(3))
         assert str(ds["time"].values[-1]).startswith("2000-01-01T17")
-    with xr.open_dataset(url, engine=VirtualzarrBackend, storage_options=options) as ds:
+    with xr.open_dataset(url, engine=VirtualZarrBackendEntrypoint, storage_options=options) as ds:
         assert np.array_equal(ds["air"].values, air(3))
 
 

@@ -177,9 +177,9 @@ def _compare_xarray(checks: Checks, path: Path, truth: dict[str, NDArray[Any]]) 
         return
     import xarray
 
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
-    dataset = xarray.open_dataset(path, engine=VirtualzarrBackend, decode_cf=False)
+    dataset = xarray.open_dataset(path, engine=VirtualZarrBackendEntrypoint, decode_cf=False)
     checks.compare(what, truth, lambda name: dataset[name].values)
 
 

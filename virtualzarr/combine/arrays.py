@@ -15,22 +15,27 @@ from virtualzarr.array.read.cache_policy import combine_policies
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
 from virtualzarr.codecs.core.widen import widened_pipeline
-from virtualzarr.combine.attributes import combined_attributes
-from virtualzarr.combine.common_chunks import common_axes, fitted, joined, unwritten_as
+from virtualzarr.combine.attributes import combine_attributes
+from virtualzarr.combine.common_chunks import (
+    concat_manifests,
+    cut_to_chunks,
+    cut_unwritten,
+    find_common_chunks,
+)
 from virtualzarr.combine.compatibility import (
     axes_of,
-    can_be_filled,
-    check_agree,
-    choose_model,
-    fill_holder,
-    same_cells,
-    same_fill_value,
-    v2_mask_text,
+    can_inline_fill,
+    check_compatible,
+    choose_baseline,
+    choose_fill_input,
+    format_v2_mask,
+    has_same_cells,
+    is_same_fill_value,
 )
-from virtualzarr.combine.dtypes import cast_array, common_dtype, inexact_masks, resolve_dtype
-from virtualzarr.combine.error_report import Problems
-from virtualzarr.combine.harmonize import harmonized
-from virtualzarr.combine.options import DEFAULT, Options
+from virtualzarr.combine.dtypes import cast_array, common_dtype, iter_inexact_masks, resolve_dtype
+from virtualzarr.combine.error_report import ErrorReport
+from virtualzarr.combine.harmonize import harmonize
+from virtualzarr.combine.options import DEFAULT, ParsedOptions
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import zero_of
@@ -44,21 +49,21 @@ from virtualzarr.virtual.transforms import with_manifest
 def concat_arrays(
     arrays: Sequence[Array],
     axis: int,
-    problems: Problems,
+    report: ErrorReport,
     variable: str = "",
-    options: Options = DEFAULT,
+    options: ParsedOptions = DEFAULT,
 ) -> Array | None:
     """Join arrays along one of their axes.
 
-    Returns None, and notes why in `problems`, if they differ in what must be equal.
+    Returns None, and notes why in `report`, if they differ in what must be equal.
     """
-    agreed = _agreed(arrays, axis, problems, variable, options)
+    agreed = _plan_join(arrays, axis, report, variable, options)
     if agreed is None:
         return None
     inputs = [array for array in agreed.arrays if array.shape[axis]] or [agreed.model]
-    axes = common_axes(inputs, axis)
-    inputs = [agreed.made_explicit(unwritten_as(array, axes, axis)) for array in inputs]
-    grid, manifest = joined(inputs, axes, axis)
+    axes = find_common_chunks(inputs, axis)
+    inputs = [agreed.made_explicit(cut_unwritten(array, axes, axis)) for array in inputs]
+    grid, manifest = concat_manifests(inputs, axes, axis)
     return agreed.array(manifest, shape=grid.shape, grid=grid)
 
 
@@ -66,23 +71,23 @@ def stack_arrays(
     arrays: Sequence[Array],
     axis: int,
     dim: str | None,
-    problems: Problems,
+    report: ErrorReport,
     variable: str = "",
-    options: Options = DEFAULT,
+    options: ParsedOptions = DEFAULT,
 ) -> Array | None:
     """Join arrays along a new axis, one cell for each.
 
-    Returns None, and notes why in `problems`, if they differ in what must be equal.
+    Returns None, and notes why in `report`, if they differ in what must be equal.
     """
-    agreed = _agreed(arrays, None, problems, variable, options)
+    agreed = _plan_join(arrays, None, report, variable, options)
     if agreed is None:
         return None
     ours = agreed.model.metadata
-    own = common_axes(agreed.arrays, None)
+    own = find_common_chunks(agreed.arrays, None)
     grid = grids.simplest([*own[:axis], Axis.bare(len(arrays), 1), *own[axis:]])
     manifests = []
     for array in agreed.arrays:
-        manifest = agreed.made_explicit(fitted(array, own)).manifest
+        manifest = agreed.made_explicit(cut_to_chunks(array, own)).manifest
         if manifest.decoders:
             decoders = [Decoder(widened_pipeline(d.pipeline, axis, ours.ndim), d.shape)
                         for d in manifest.decoders]  # fmt: skip
@@ -100,7 +105,7 @@ def stack_arrays(
 
 
 @dataclass(frozen=True)
-class _Agreed:
+class _JoinPlan:
     """Arrays that differ only in where their cells lie and how they decode.
 
     Attributes
@@ -128,8 +133,8 @@ class _Agreed:
         ours = self.pipeline
         made = array
         fill = array.fill_value
-        if not same_fill_value(fill, self.fill_value, dtype) and can_be_filled(array):
-            made = _with_own_fill(made)
+        if not is_same_fill_value(fill, self.fill_value, dtype) and can_inline_fill(array):
+            made = _inline_missing_chunks(made)
         if pipeline != ours and pipeline.decoding_key(dtype) != ours.decoding_key(dtype):
             explicit = with_decoder(made.manifest, pipeline)
             made = with_manifest(made, explicit, pipeline=ours, fill_value=self.fill_value)
@@ -149,41 +154,41 @@ class _Agreed:
         )
 
 
-def _agreed(
+def _plan_join(
     arrays: Sequence[Array],
     axis: int | None,
-    problems: Problems,
+    report: ErrorReport,
     variable: str,
-    options: Options,
-) -> _Agreed | None:
+    options: ParsedOptions,
+) -> _JoinPlan | None:
     """Bring arrays to one data type, if there is one for all.
 
-    Returns None, and notes why in `problems`, if they differ in what must be equal.
+    Returns None, and notes why in `report`, if they differ in what must be equal.
     """
-    before = len(problems.found)
-    inputs = _virtual(arrays, problems, variable)
-    if not _shards_fit(inputs, axis):
-        inputs = [_apart(array) for array in inputs]
-    inputs = _of_one_dtype(inputs, options.dtype, problems, variable)
-    model = choose_model(inputs)
-    check_agree(inputs, axis, model, problems, variable)
-    if len(problems.found) > before:
+    before = len(report.problems)
+    inputs = _as_virtual_inputs(arrays, report, variable)
+    if not _can_join_shards(inputs, axis):
+        inputs = [_as_sub_chunks(array) for array in inputs]
+    inputs = _cast_to_common_dtype(inputs, options.dtype, report, variable)
+    model = choose_baseline(inputs)
+    check_compatible(inputs, axis, model, report, variable)
+    if len(report.problems) > before:
         return None
     resolve = "fill" in options.harmonize
-    holder = fill_holder(inputs, model, problems, variable, resolve=resolve)
-    zarr_format = _common_format(inputs, problems, variable)
-    if len(problems.found) > before:
+    holder = choose_fill_input(inputs, model, report, variable, resolve=resolve)
+    zarr_format = _common_zarr_format(inputs, report, variable)
+    if len(report.problems) > before:
         return None
-    attributes = combined_attributes([array.attrs for array in inputs], options.combine_attrs)
-    fill, commonest = inputs[holder].fill_value, _commonest(inputs, model)
-    pipeline = _storing(fill, commonest)
+    attributes = combine_attributes([array.attrs for array in inputs], options.combine_attrs)
+    fill, commonest = inputs[holder].fill_value, _find_commonest_encoding(inputs, model)
+    pipeline = _pipeline_for_fill(fill, commonest)
     names = joined_names([array.metadata.dimension_names for array in inputs])
     if names != commonest.metadata.dimension_names:
         commonest = with_manifest(commonest, commonest.manifest, dimension_names=names)
-    return _Agreed(inputs, commonest, pipeline, fill, attributes, zarr_format)
+    return _JoinPlan(inputs, commonest, pipeline, fill, attributes, zarr_format)
 
 
-def _storing(fill: Any, model: Array) -> Pipeline:
+def _pipeline_for_fill(fill: Any, model: Array) -> Pipeline:
     """Return the codecs of an array, or simple ones where these cannot store a fill value."""
     try:
         model.metadata.pipeline.check_fill(fill, model.dtype)
@@ -192,7 +197,7 @@ def _storing(fill: Any, model: Array) -> Pipeline:
     return model.metadata.pipeline
 
 
-def _virtual(arrays: Sequence[Array], problems: Problems, variable: str) -> list[Array]:
+def _as_virtual_inputs(arrays: Sequence[Array], report: ErrorReport, variable: str) -> list[Array]:
     """Return arrays whose chunks are references."""
     made = []
     for i, array in enumerate(arrays):
@@ -200,13 +205,13 @@ def _virtual(arrays: Sequence[Array], problems: Problems, variable: str) -> list
             made.append(as_virtual(array))
         except UnsupportedError as error:
             raise UnsupportedError(
-                f"{problems.labels[i]}: {error.message}", variable=variable or array.path
+                f"{report.labels[i]}: {error.message}", variable=variable or array.path
             ) from error
     return made
 
 
-def alike(
-    arrays: Sequence[Array], problems: Problems, variable: str, options: Options
+def harmonize_inputs(
+    arrays: Sequence[Array], report: ErrorReport, variable: str, options: ParsedOptions
 ) -> list[Array]:
     """Return virtual arrays that mean the same by the same numbers, as far as that was asked for.
 
@@ -215,13 +220,15 @@ def alike(
     UnsupportedError
         An array lies where references cannot point.
     """
-    inputs = _virtual(arrays, problems, variable)
+    inputs = _as_virtual_inputs(arrays, report, variable)
     if not options.harmonize:
         return inputs
-    return harmonized([_apart(array) for array in inputs], options.harmonize, problems, variable)
+    return harmonize(
+        [_as_sub_chunks(array) for array in inputs], options.harmonize, report, variable
+    )
 
 
-def _apart(array: Array) -> Array:
+def _as_sub_chunks(array: Array) -> Array:
     """Return an array of the sub-chunks of its shards, if it has any."""
     return without_shards(unshard(array)) if _is_sharded(array) else array
 
@@ -230,7 +237,7 @@ def _is_sharded(array: Array) -> bool:
     return array.metadata.pipeline.serializer.needs_fill
 
 
-def _shards_fit(arrays: Sequence[Array], axis: int | None) -> bool:
+def _can_join_shards(arrays: Sequence[Array], axis: int | None) -> bool:
     """Tell whether arrays, if they have shards, can be joined shard by shard."""
     if not any(map(_is_sharded, arrays)):
         return True
@@ -243,15 +250,15 @@ def _shards_fit(arrays: Sequence[Array], axis: int | None) -> bool:
             array.ndim == first.ndim
             and array.dtype == first.dtype
             and array.metadata.pipeline == first.metadata.pipeline
-            and same_fill_value(array.fill_value, first.fill_value, first.dtype)
-            and same_cells(array.grid, first.grid, axis)
+            and is_same_fill_value(array.fill_value, first.fill_value, first.dtype)
+            and has_same_cells(array.grid, first.grid, axis)
             for array in arrays[1:]
         )
     )
 
 
-def _of_one_dtype(
-    arrays: list[Array], dtype: Any, problems: Problems, variable: str
+def _cast_to_common_dtype(
+    arrays: list[Array], dtype: Any, report: ErrorReport, variable: str
 ) -> list[Array]:
     """Return arrays cast to a data type, by default to one that has all their values.
 
@@ -271,17 +278,17 @@ def _of_one_dtype(
     if common is None or any(name in array.attrs for array in arrays for name in packed):
         return arrays
     for index, array in enumerate(arrays):
-        for name, number in inexact_masks(array, common):
-            problems.add(
+        for name, number in iter_inexact_masks(array, common):
+            report.add(
                 variable,
                 index,
-                f"{problems.labels[index]} has attribute {name} {number!r}, which is no "
+                f"{report.labels[index]} has attribute {name} {number!r}, which is no "
                 f"{array.dtype}: its missing values would no longer be equal to it as {common}",
             )
     return [cast_array(array, common) for array in arrays]
 
 
-def _common_format(arrays: Sequence[Array], problems: Problems, variable: str) -> int:
+def _common_zarr_format(arrays: Sequence[Array], report: ErrorReport, variable: str) -> int:
     """Return the Zarr format of all, which is 3 if they differ.
 
     In Zarr v2, readers take the fill value for missing data, in v3 they do not.
@@ -293,15 +300,15 @@ def _common_format(arrays: Sequence[Array], problems: Problems, variable: str) -
         fill = array.fill_value
         means = formats[index] == 2 and fill is not None and "_FillValue" not in array.attrs
         if means and array.dtype.kind in "iufcmM" and fill == fill:
-            problems.add(
+            report.add(
                 variable,
                 index,
-                v2_mask_text(problems.labels[index], problems.labels[formats.index(3)], fill),
+                format_v2_mask(report.labels[index], report.labels[formats.index(3)], fill),
             )
     return 3
 
 
-def _commonest(arrays: Sequence[Array], model: int) -> Array:
+def _find_commonest_encoding(arrays: Sequence[Array], model: int) -> Array:
     """Return an array whose codecs are those of most chunks: they need no decoder.
 
     Codecs that only we know come last: other readers cannot have them.
@@ -326,7 +333,7 @@ def _is_portable(pipeline: Pipeline) -> bool:
     return "cast_value" not in names and not any(n.startswith("virtualzarr.") for n in names)
 
 
-def _with_own_fill(array: Array) -> Array:
+def _inline_missing_chunks(array: Array) -> Array:
     """Return an array whose missing chunks are references to its own fill value."""
     manifest = array.manifest
     missing = manifest.source < 0
@@ -348,7 +355,7 @@ def _with_own_fill(array: Array) -> Array:
     return with_manifest(array, made)
 
 
-def find_axis(arrays: Sequence[Array], axis: int | None, dim: str | None) -> int:
+def resolve_axis(arrays: Sequence[Array], axis: int | None, dim: str | None) -> int:
     """Return the number of the axis that is meant, by the first array that says.
 
     Raises

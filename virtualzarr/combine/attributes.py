@@ -10,7 +10,7 @@ import numpy as np
 from virtualzarr.errors import MismatchError
 from virtualzarr.metadata import TypedFloat, TypedInt
 
-MEANING = (
+MEANING_ATTRIBUTES = (
     *("scale_factor", "add_offset", "_Unsigned", "_Encoding", "dtype"),
     *("_FillValue", "missing_value", "valid_min", "valid_max", "valid_range"),
     *("units", "dimension_units", "calendar", "positive"),
@@ -21,14 +21,14 @@ MEANING = (
 Arrays in which they differ hold different quantities under equal numbers."""
 
 
-PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
-"""Those of `MEANING` by which stored numbers become others, or none."""
+PACKING_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+"""Those of `MEANING_ATTRIBUTES` by which stored numbers become others, or none."""
 
-_FLOATS = ("scale_factor", "add_offset")
-_MASKS = ("_FillValue", "missing_value")
+_SCALE_ATTRIBUTES = ("scale_factor", "add_offset")
+_MASK_ATTRIBUTES = ("_FillValue", "missing_value")
 
 
-def same_value(a: Any, b: Any) -> bool:
+def is_same_value(a: Any, b: Any) -> bool:
     """Tell whether two attribute values are equal; NaN equals NaN.
 
     Examples
@@ -37,34 +37,42 @@ def same_value(a: Any, b: Any) -> bool:
     (True, False)
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(same_value(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(is_same_value(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(same_value, a, b))
+        return len(a) == len(b) and all(map(is_same_value, a, b))
     return bool(a == b) or bool(a != a and b != b)
 
 
-def differing_meaning(
+def iter_meaning_differences(
     mine: Mapping[str, Any], its: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name and both values of each attribute in `MEANING` that differs."""
-    if mine == its and not any(name in mine for name in _FLOATS):
+    """Yield name and both values of each attribute in `MEANING_ATTRIBUTES` that differs."""
+    if mine == its and not any(name in mine for name in _SCALE_ATTRIBUTES):
         return
-    for name in MEANING:
-        if name in _MASKS and _is_nothing(mine.get(name)) and _is_nothing(its.get(name)):
+    for name in MEANING_ATTRIBUTES:
+        if (
+            name in _MASK_ATTRIBUTES
+            and _is_nan_or_none(mine.get(name))
+            and _is_nan_or_none(its.get(name))
+        ):
             continue
-        if (name in mine) != (name in its) or not same_value(mine.get(name), its.get(name)):
+        if (name in mine) != (name in its) or not is_same_value(mine.get(name), its.get(name)):
             yield name, mine.get(name, "not set"), its.get(name, "not set")
-        elif name in _FLOATS and name in mine and dtype_of(mine[name]) != dtype_of(its[name]):
+        elif (
+            name in _SCALE_ATTRIBUTES
+            and name in mine
+            and attribute_dtype(mine[name]) != attribute_dtype(its[name])
+        ):
             # Equal numbers, by which readers calculate with another precision.
-            yield f"dtype of {name}", dtype_of(mine[name]), dtype_of(its[name])
+            yield f"dtype of {name}", attribute_dtype(mine[name]), attribute_dtype(its[name])
 
 
-def _is_nothing(mask: Any) -> bool:
+def _is_nan_or_none(mask: Any) -> bool:
     """Tell whether a mask is none, or NaN, which is missing anyway."""
     return mask is None or (isinstance(mask, float) and mask != mask)
 
 
-def dtype_of(number: Any) -> np.dtype[Any]:
+def attribute_dtype(number: Any) -> np.dtype[Any]:
     """Return the dtype that a number of an attribute has in its file; in documents, a wide one."""
     typed = isinstance(number, TypedFloat | TypedInt)
     return number.dtype if typed else np.asarray(number).dtype
@@ -74,7 +82,7 @@ POLICIES = ("drop_conflicts", "override", "no_conflicts", "identical", "drop")
 """What can be done about attributes that differ; the words are xarray's."""
 
 
-def combined_attributes(
+def combine_attributes(
     attributes: Sequence[Mapping[str, Any]], policy: str = POLICIES[0]
 ) -> dict[str, Any]:
     """Return the attributes of arrays or groups that become one.
@@ -85,7 +93,7 @@ def combined_attributes(
     policy : {"drop_conflicts", "override", "no_conflicts", "identical", "drop"}
         Of attributes with several values, none is kept; all are the first input's; different values
         are an error; so are attributes that only some have; none is kept of any, but for those
-        that give numbers their meaning (`MEANING`).
+        that give numbers their meaning (`MEANING_ATTRIBUTES`).
 
     Raises
     ------
@@ -100,7 +108,7 @@ def combined_attributes(
     """
     first = dict(attributes[0])
     if policy == "drop":
-        return {name: value for name, value in first.items() if name in MEANING}
+        return {name: value for name, value in first.items() if name in MEANING_ATTRIBUTES}
     if policy == "override" or all(others == first for others in attributes[1:]):
         return first
     combined, conflicts = first, set[str]()
@@ -110,7 +118,7 @@ def combined_attributes(
         if policy == "identical" and (name := next(iter(others.keys() ^ first.keys()), None)):
             raise MismatchError(f"only one of inputs 0 and {index} has the attribute {name}")
         for name, value in others.items():
-            if name in conflicts or same_value(combined.setdefault(name, value), value):
+            if name in conflicts or is_same_value(combined.setdefault(name, value), value):
                 continue
             if policy != "drop_conflicts":
                 raise MismatchError(

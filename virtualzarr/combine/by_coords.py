@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.combine.api import concat_labelled
-from virtualzarr.combine.arrays import alike
-from virtualzarr.combine.attributes import differing_meaning
-from virtualzarr.combine.error_report import Labels, Problems
+from virtualzarr.combine.arrays import harmonize_inputs
+from virtualzarr.combine.attributes import iter_meaning_differences
+from virtualzarr.combine.concat_stack import concat_items
+from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.harmonize import is_missing
-from virtualzarr.combine.merge import merge_labelled
-from virtualzarr.combine.missing import absent_node
-from virtualzarr.combine.options import JoinOptions, Options
-from virtualzarr.combine.values import meant
+from virtualzarr.combine.merge_groups import merge_groups
+from virtualzarr.combine.missing import missing_node
+from virtualzarr.combine.options import JoinOptions, ParsedOptions
+from virtualzarr.combine.value_checks import view_unsigned
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
@@ -30,10 +30,10 @@ from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes
 
 OVERLAPS = ("raise", "first", "last")
 GAPS = ("allow", "raise", "fill")
-NOWHERE = -1
+NO_COORDINATES = -1
 """The rank of what has no coordinates, where others have some."""
 
-FILLED = 1_000_000
+MAX_GAP = 1_000_000
 """At most so many coordinates are put into gaps."""
 
 
@@ -79,16 +79,21 @@ def combine_by_coords(
     """
     if not groups:
         raise ValueError("there is nothing to combine")
-    return combine_labelled(
-        groups, dims, Labels(groups), Options.of(**options), overlap=overlap, gaps=gaps
+    return combine_groups_by_coords(
+        groups,
+        dims,
+        InputLabels(groups),
+        ParsedOptions.parse(**options),
+        overlap=overlap,
+        gaps=gaps,
     )
 
 
-def combine_labelled(
+def combine_groups_by_coords(
     groups: Sequence[Group],
     dims: Sequence[str] | None,
-    labels: Labels,
-    options: Options,
+    labels: InputLabels,
+    options: ParsedOptions,
     *,
     overlap: str = "raise",
     gaps: str = "allow",
@@ -97,25 +102,28 @@ def combine_labelled(
     for name, value, known in (("overlap", overlap, OVERLAPS), ("gaps", gaps, GAPS)):
         if value not in known:
             raise ValueError(f"{name} is one of {known}, not {value!r}")
-    places = [_Places.along(dim, groups, labels, options) for dim in dims or _shared(groups)]
+    places = [
+        DimensionOrder.read(dim, groups, labels, options)
+        for dim in dims or _find_shared_dims(groups)
+    ]
     if dims is None:
         places = [place for place in places if len(set(place.rank)) > 1]
         if not places:
             if len(groups) == 1:
                 return groups[0]
-            problems = Problems(labels)
-            merged = merge_labelled(groups, problems, options)
-            problems.check("merge groups that have the same coordinates", options)
+            report = ErrorReport(labels)
+            merged = merge_groups(groups, report, options)
+            report.raise_problems("merge groups that have the same coordinates", options)
             return merged
     groups = list(groups)
     for place in places:
         place.resolve_overlaps(overlap)
         groups = [place.trimmed(group, index) for index, group in enumerate(groups)]
         place.find_gaps(gaps)
-    return _joined(_laid_out(groups, places, labels, options), places, options)
+    return _concat_grid(_arrange(groups, places, labels, options), places, options)
 
 
-def _shared(groups: Sequence[Group]) -> list[str]:
+def _find_shared_dims(groups: Sequence[Group]) -> list[str]:
     """Return the dimensions that have a coordinate in every group."""
     names = [
         name
@@ -134,7 +142,7 @@ def _is_coordinate(node: Array | Group, name: str) -> bool:
 
 
 @dataclass
-class _Places:
+class DimensionOrder:
     """Where each group lies along one dimension.
 
     Attributes
@@ -156,12 +164,14 @@ class _Places:
     coordinates: list[NDArray[Any]]
     rank: list[int]
     model: Array
-    labels: Labels
+    labels: InputLabels
     kept: list[tuple[int, int]] = field(default_factory=list)
     before: list[NDArray[Any]] = field(default_factory=list)
 
     @classmethod
-    def along(cls, dim: str, groups: Sequence[Group], labels: Labels, options: Options) -> _Places:
+    def read(
+        cls, dim: str, groups: Sequence[Group], labels: InputLabels, options: ParsedOptions
+    ) -> DimensionOrder:
         """Read the coordinates of groups along a dimension, and order them."""
         nodes = [group.get(dim) for group in groups]
         for index, node in enumerate(nodes):
@@ -171,13 +181,15 @@ class _Places:
                     file=labels.file(index),
                     variable=dim,
                 )
-        problems = Problems(labels)
-        arrays = alike([node for node in nodes if isinstance(node, Array)], problems, dim, options)
+        report = ErrorReport(labels)
+        arrays = harmonize_inputs(
+            [node for node in nodes if isinstance(node, Array)], report, dim, options
+        )
         for index, array in enumerate(arrays):
-            for what, mine, its in differing_meaning(array.attrs, arrays[0].attrs):
-                problems.differ(dim, index, 0, f"attribute {what}", repr(mine), repr(its))
-        problems.check(f"order by {dim}")
-        values = [meant(array.read(), array) for array in arrays]
+            for what, mine, its in iter_meaning_differences(array.attrs, arrays[0].attrs):
+                report.add_difference(dim, index, 0, f"attribute {what}", repr(mine), repr(its))
+        report.raise_problems(f"order by {dim}")
+        values = [view_unsigned(array.read(), array) for array in arrays]
         distinct: dict[tuple[Any, ...], int] = {}
         keys = [(len(own), own.dtype.str, own.tobytes()) for own in values]
         for index, key in enumerate(keys):
@@ -197,7 +209,7 @@ class _Places:
             owners.sort(key=lambda index: values[index][0], reverse=made.falling)
         order = {keys[index]: rank for rank, index in enumerate(owners)}
         made.coordinates = [values[index] for index in owners]
-        made.rank = [order.get(key, NOWHERE) for key in keys]
+        made.rank = [order.get(key, NO_COORDINATES) for key in keys]
         made.kept = [(0, len(own)) for own in made.coordinates]
         made.before = [own[:0] for own in made.coordinates]
         return made
@@ -261,18 +273,18 @@ class _Places:
     def trimmed(self, group: Group, index: int) -> Group:
         """Return a group with the part of it that is kept."""
         rank = self.rank[index]
-        if rank == NOWHERE:
+        if rank == NO_COORDINATES:
             return group
         start, stop = self.kept[rank]
         if (start, stop) == (0, len(self.coordinates[rank])):
             return group
-        return along(group, self.dim, lambda axis: AxisSlices.slice(axis, start, stop))
+        return slice_group(group, self.dim, lambda axis: AxisSlices.slice(axis, start, stop))
 
     def find_gaps(self, how: str) -> None:
         """Find out what has to be put before each to fill a gap."""
         if how == "allow" or not any(map(len, self.coordinates)):
             return
-        parts = [_wide(self.part(rank)) for rank in range(len(self.coordinates))]
+        parts = [_widen_integers(self.part(rank)) for rank in range(len(self.coordinates))]
         steps = [np.unique(np.diff(part)) for part in parts if len(part) > 1]
         inner = np.unique(np.concatenate(steps)) if steps else None
         if inner is None:
@@ -301,13 +313,13 @@ class _Places:
                 "not integers or times in even steps",
             )
         count = int((last - first) // steps[0]) - 1
-        if count > FILLED:
+        if count > MAX_GAP:
             raise self.error(rank, f"the gap in {self.dim} has {count:,} coordinates, too many")
         between = first + steps[0] * np.arange(1, count + 1)
         return between.astype(self.coordinates[rank].dtype).view(self.model.dtype)
 
 
-def _wide(values: NDArray[Any]) -> NDArray[Any]:
+def _widen_integers(values: NDArray[Any]) -> NDArray[Any]:
     """Return values whose differences are of their own kind."""
     return values.astype(np.int64) if values.dtype.kind in "iu" else values
 
@@ -316,7 +328,7 @@ def _direction(values: NDArray[Any]) -> int:
     return 0 if len(values) < 2 else 1 if values[1] > values[0] else -1
 
 
-def _check_sorted(values: NDArray[Any], array: Array, labels: Labels, index: int) -> None:
+def _check_sorted(values: NDArray[Any], array: Array, labels: InputLabels, index: int) -> None:
     falling = _direction(values) < 0
     steps = values[:-1] > values[1:] if falling else values[1:] > values[:-1]
     if not steps.all() or is_missing(values.view(array.dtype), array).any():
@@ -327,7 +339,7 @@ def _check_sorted(values: NDArray[Any], array: Array, labels: Labels, index: int
         )
 
 
-def along(group: Group, dim: str, cut: Any) -> Group:
+def slice_group(group: Group, dim: str, cut: Any) -> Group:
     """Return a group whose arrays are cut anew along a dimension.
 
     Parameters
@@ -350,22 +362,25 @@ def along(group: Group, dim: str, cut: Any) -> Group:
 Position = tuple[int, ...]
 
 
-def _laid_out(
-    groups: Sequence[Group], places: Sequence[_Places], labels: Labels, options: Options
+def _arrange(
+    groups: Sequence[Group],
+    places: Sequence[DimensionOrder],
+    labels: InputLabels,
+    options: ParsedOptions,
 ) -> dict[Position, Group]:
     """Return the group at each position of the grid that the coordinates make."""
     found: dict[Position, list[int]] = {}
     for index in range(len(groups)):
         found.setdefault(tuple(place.rank[index] for place in places), []).append(index)
-    groups = _with_empty(groups, found, places, labels, options)
+    groups = _absorb_empty(groups, found, places, labels, options)
     laid: dict[Position, Group] = {}
     shape = [len(place.coordinates) for place in places]
     for position in product(*map(range, shape)):
         indices = found.get(position, [])
         if len(indices) > 1:
-            problems = Problems(labels.of(indices))
-            laid[position] = merge_labelled([groups[i] for i in indices], problems, options)
-            problems.check("merge groups that have the same coordinates", options)
+            report = ErrorReport(labels.select(indices))
+            laid[position] = merge_groups([groups[i] for i in indices], report, options)
+            report.raise_problems("merge groups that have the same coordinates", options)
         elif indices:
             laid[position] = groups[indices[0]]
         elif options.missing != "fill":
@@ -379,32 +394,36 @@ def _laid_out(
     model = groups[0]
     for position in product(*map(range, shape)):
         if position not in laid:
-            laid[position] = _empty(model, places, position)
+            laid[position] = _missing_group(model, places, position)
         for place, rank in zip(places, position, strict=True):
-            laid[position] = _after_gap(laid[position], place, rank)
+            laid[position] = _prepend_gap(laid[position], place, rank)
     return laid
 
 
-def _with_empty(
+def _absorb_empty(
     groups: Sequence[Group],
     found: dict[Position, list[int]],
-    places: Sequence[_Places],
-    labels: Labels,
-    options: Options,
+    places: Sequence[DimensionOrder],
+    labels: InputLabels,
+    options: ParsedOptions,
 ) -> Sequence[Group]:
     """Put groups without coordinates along a dimension behind others, which hold their values.
 
     They add none, but what else is in them must agree.
     """
     made = list(groups)
-    for position in [position for position in found if NOWHERE in position]:
+    for position in [position for position in found if NO_COORDINATES in position]:
         empty = found.pop(position)
-        dims = [place.dim for place, rank in zip(places, position, strict=True) if rank == NOWHERE]
+        dims = [
+            place.dim
+            for place, rank in zip(places, position, strict=True)
+            if rank == NO_COORDINATES
+        ]
         beside = (
             other
             for other in found
-            if NOWHERE not in other
-            and all(a in (b, NOWHERE) for a, b in zip(position, other, strict=True))
+            if NO_COORDINATES not in other
+            and all(a in (b, NO_COORDINATES) for a, b in zip(position, other, strict=True))
         )
         other = next(beside, None)
         if len(dims) > 1 or other is None:
@@ -415,15 +434,15 @@ def _with_empty(
                 variable=dims[0],
             )
         first = found[other][0]
-        problems = Problems(labels.of([first, *empty]))
+        report = ErrorReport(labels.select([first, *empty]))
         parts = [groups[i] for i in empty]
-        joined = concat_labelled([made[first], *parts], None, dims[0], problems, options)
+        joined = concat_items([made[first], *parts], None, dims[0], report, options)
         assert isinstance(joined, Group)
         made[first] = joined
     return made
 
 
-def _empty(model: Group, places: Sequence[_Places], position: Position) -> Group:
+def _missing_group(model: Group, places: Sequence[DimensionOrder], position: Position) -> Group:
     """Return a group of missing values at a position that no input has."""
     parts = {place.dim: place.part(rank) for place, rank in zip(places, position, strict=True)}
     lengths = {dim: len(part) for dim, part in parts.items()}
@@ -434,20 +453,20 @@ def _empty(model: Group, places: Sequence[_Places], position: Position) -> Group
             place = next(place for place in places if place.dim == name)
             stored = parts[name].view(place.model.dtype)
             members[name] = inline_array(stored, (name,), place.model.attrs, name)
-        elif _has_any(node, lengths):
-            members[name] = absent_node(node, lengths)
+        elif _has_any_dim(node, lengths):
+            members[name] = missing_node(node, lengths)
         else:
             members[name] = node
     return model.replace(members=members)
 
 
-def _has_any(node: Array | Group, dims: Mapping[str, int]) -> bool:
+def _has_any_dim(node: Array | Group, dims: Mapping[str, int]) -> bool:
     if isinstance(node, Array):
         return any(dim in dims for dim in node.dims)
-    return any(_has_any(inner, dims) for _, inner in node.members(None))
+    return any(_has_any_dim(inner, dims) for _, inner in node.members(None))
 
 
-def _after_gap(group: Group, place: _Places, rank: int) -> Group:
+def _prepend_gap(group: Group, place: DimensionOrder, rank: int) -> Group:
     """Return a group with coordinates and missing values put before it, if a gap is there."""
     between = place.before[rank]
     if not len(between):
@@ -458,31 +477,35 @@ def _after_gap(group: Group, place: _Places, rank: int) -> Group:
         node = group[name]
         if name == place.dim and isinstance(node, Array):
             members[name] = inline_array(between, (name,), place.model.attrs, name)
-        elif _has_any(node, lengths):
-            members[name] = absent_node(node, lengths)
+        elif _has_any_dim(node, lengths):
+            members[name] = missing_node(node, lengths)
         else:
             members[name] = node
     gap = group.replace(members=members)
-    options = Options.of(harmonize=["fill", "time"])
-    joined = concat_labelled([gap, group], None, place.dim, Problems(Labels([gap, group])), options)
+    options = ParsedOptions.parse(harmonize=["fill", "time"])
+    joined = concat_items(
+        [gap, group], None, place.dim, ErrorReport(InputLabels([gap, group])), options
+    )
     assert isinstance(joined, Group)
     return joined
 
 
-def _joined(laid: dict[Position, Group], places: Sequence[_Places], options: Options) -> Group:
+def _concat_grid(
+    laid: dict[Position, Group], places: Sequence[DimensionOrder], options: ParsedOptions
+) -> Group:
     """Join the groups along one dimension after another, the last one first."""
     for place in reversed(places):
         rows: dict[Position, list[Group]] = {}
         for position in sorted(laid):
             rows.setdefault(position[:-1], []).append(laid[position])
         laid = {
-            position: row[0] if len(row) == 1 else _concatenated(row, place.dim, options)
+            position: row[0] if len(row) == 1 else _concat_row(row, place.dim, options)
             for position, row in rows.items()
         }
     return laid[()]
 
 
-def _concatenated(groups: list[Group], dim: str, options: Options) -> Group:
-    joined = concat_labelled(groups, None, dim, Problems(Labels(groups)), options)
+def _concat_row(groups: list[Group], dim: str, options: ParsedOptions) -> Group:
+    joined = concat_items(groups, None, dim, ErrorReport(InputLabels(groups)), options)
     assert isinstance(joined, Group)
     return joined

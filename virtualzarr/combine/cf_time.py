@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-DAY = 86_400 * 10**9
+DAY_NANOSECONDS = 86_400 * 10**9
 """Nanoseconds of a day, which is the length of time everything here is counted in."""
 
 _UNITS = {
-    "days": (DAY, "day d"),
-    "hours": (DAY // 24, "hour hr hrs h"),
-    "minutes": (DAY // 1440, "minute min mins"),
+    "days": (DAY_NANOSECONDS, "day d"),
+    "hours": (DAY_NANOSECONDS // 24, "hour hr hrs h"),
+    "minutes": (DAY_NANOSECONDS // 1440, "minute min mins"),
     "seconds": (10**9, "second sec secs s"),
     "milliseconds": (10**6, "millisecond millisec millisecs msec msecs ms"),
     "microseconds": (10**3, "microsecond microsec microsecs"),
     "nanoseconds": (1, "nanosecond nanosec nanosecs ns"),
 }
 _NAMES = {word: name for name, (_, words) in _UNITS.items() for word in (name, *words.split())}
-LENGTHS = {name: length for name, (length, _) in _UNITS.items()}
+UNIT_NANOSECONDS = {name: length for name, (length, _) in _UNITS.items()}
 """Nanoseconds of each unit, the longest first. Months and years have no fixed length."""
 
 _CALENDARS = {
@@ -33,7 +33,14 @@ _CALENDARS = {
     "365_day": "noleap",
     "366_day": "all_leap",
 }
-_KNOWN = ("standard", "proleptic_gregorian", "julian", "noleap", "all_leap", "360_day")
+_SUPPORTED_CALENDARS = (
+    "standard",
+    "proleptic_gregorian",
+    "julian",
+    "noleap",
+    "all_leap",
+    "360_day",
+)
 _DATE = re.compile(
     r"(?P<date>[+-]?\d+-\d{1,2}-\d{1,2})"
     r"(?:[T ]\s*(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2}(?:\.\d*)?))?)?)?"
@@ -49,7 +56,7 @@ class TimeUnit:
     Attributes
     ----------
     name : str
-        The unit, as in `LENGTHS`.
+        The unit, as in `UNIT_NANOSECONDS`.
     since : str
         The date as it was written.
     calendar : str
@@ -60,14 +67,14 @@ class TimeUnit:
     calendar: str
 
     @classmethod
-    def of(cls, attributes: Mapping[str, Any]) -> TimeUnit | None:
+    def from_attributes(cls, attributes: Mapping[str, Any]) -> TimeUnit | None:
         """Return what attributes say, or None if they are of no time, or of one not known here.
 
         Source: CF conventions 1.11, section 4.4.
 
         Examples
         --------
-        >>> TimeUnit.of({"units": "hours since 2000-01-01 06:00"})
+        >>> TimeUnit.from_attributes({"units": "hours since 2000-01-01 06:00"})
         TimeUnit(name='hours', since='2000-01-01 06:00', calendar='standard')
         """
         units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
@@ -76,7 +83,7 @@ class TimeUnit:
         word, since, date = units.strip().partition(" since ")
         name, calendar = _NAMES.get(word.strip().lower()), calendar.strip().lower()
         calendar = _CALENDARS.get(calendar, calendar)
-        if not since or name is None or calendar not in _KNOWN:
+        if not since or name is None or calendar not in _SUPPORTED_CALENDARS:
             return None
         unit = cls(name, date.strip(), calendar)
         return None if _DATE.fullmatch(unit.since) is None or unit._day is None else unit
@@ -84,7 +91,7 @@ class TimeUnit:
     @property
     def length(self) -> int:
         """Nanoseconds of the unit."""
-        return LENGTHS[self.name]
+        return UNIT_NANOSECONDS[self.name]
 
     @cached_property
     def _day(self) -> int | None:
@@ -103,7 +110,7 @@ class TimeUnit:
         assert day is not None
         seconds = Fraction(match["second"] or "0")
         seconds += 3600 * int(match["hour"] or 0) + 60 * int(match["minute"] or 0)
-        total = day * DAY + (seconds - _zone(match["zone"])) * 10**9
+        total = day * DAY_NANOSECONDS + (seconds - _parse_zone(match["zone"])) * 10**9
         return int(total) if total.denominator == 1 else None
 
     def same_as(self, other: TimeUnit) -> bool:
@@ -115,7 +122,7 @@ class TimeUnit:
         return f"{self.name} since {self.since}, calendar {self.calendar}"
 
 
-def _zone(text: str | None) -> int:
+def _parse_zone(text: str | None) -> int:
     """Return seconds east of Greenwich."""
     if text is None or text[0] not in "+-":
         return 0
@@ -136,14 +143,14 @@ def day_number(year: int, month: int, day: int, calendar: str) -> int | None:
     >>> day_number(2000, 2, 30, "360_day"), day_number(2000, 2, 30, "noleap")
     (720059, None)
     """
-    if not 1 <= month <= 12 or not 1 <= day <= _month(year, month, calendar):
+    if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(year, month, calendar):
         return None
     if year < 1 and calendar in ("standard", "julian"):
         return None
     if calendar == "360_day":
         return 360 * year + 30 * (month - 1) + day - 1
     if calendar in ("noleap", "all_leap"):
-        before = sum(_month(year, m, calendar) for m in range(1, month))
+        before = sum(_days_in_month(year, m, calendar) for m in range(1, month))
         return (365 if calendar == "noleap" else 366) * year + before + day - 1
     julian = calendar == "julian"
     if calendar == "standard":
@@ -156,7 +163,7 @@ def day_number(year: int, month: int, day: int, calendar: str) -> int | None:
     return days - 2 if julian else days - shifted // 100 + shifted // 400
 
 
-def _month(year: int, month: int, calendar: str) -> int:
+def _days_in_month(year: int, month: int, calendar: str) -> int:
     """Return how many days a month has."""
     if calendar == "360_day":
         return 30
@@ -188,15 +195,17 @@ def common_unit(
     if len(epochs) < len(units):
         return "the dates have fractions of nanoseconds"
     if finest:
-        if not is_real(calendar):
+        if not is_datetime_calendar(calendar):
             return f"times of the calendar {calendar} are not integers, and would be rounded"
         return TimeUnit("nanoseconds", "1970-01-01", calendar)
     every = [*steps, *(unit.length for unit in units), *(epoch - epochs[0] for epoch in epochs)]
-    name = next(n for n, length in LENGTHS.items() if not any(step % length for step in every))
+    name = next(
+        n for n, length in UNIT_NANOSECONDS.items() if not any(step % length for step in every)
+    )
     return TimeUnit(name, units[0].since, calendar)
 
 
-def is_real(calendar: str) -> bool:
+def is_datetime_calendar(calendar: str) -> bool:
     """Tell whether a calendar is that of datetimes, which xarray counts in nanoseconds."""
     return calendar in ("standard", "proleptic_gregorian")
 
@@ -235,7 +244,7 @@ def exact_times(values: NDArray[Any], unit: TimeUnit, target: TimeUnit) -> list[
     if unit.epoch is None or target.epoch is None:
         return None
     moments = [Fraction(value) * unit.length + unit.epoch for value in values.tolist()]
-    if not alike and any(moment < _REFORM * DAY for moment in moments):
+    if not alike and any(moment < _GREGORIAN_REFORM * DAY_NANOSECONDS for moment in moments):
         return None
     return [(moment - target.epoch) / target.length for moment in moments]
 
@@ -250,8 +259,8 @@ def conversion(unit: TimeUnit, target: TimeUnit) -> dict[str, int]:
     shift = (unit.epoch - target.epoch) // target.length
     made = {"factor": unit.length // target.length, "shift": shift}
     if unit.calendar != target.calendar:
-        made["least"] = -((target.epoch - _REFORM * DAY) // target.length)
+        made["least"] = -((target.epoch - _GREGORIAN_REFORM * DAY_NANOSECONDS) // target.length)
     return made
 
 
-_REFORM = day_number(1582, 10, 15, "standard") or 0
+_GREGORIAN_REFORM = day_number(1582, 10, 15, "standard") or 0

@@ -10,19 +10,19 @@ import numpy as np
 import grids
 from grids import Axis, GridError
 from virtualzarr.array import Array
-from virtualzarr.combine.compatibility import axis_name, same_cells
+from virtualzarr.combine.compatibility import format_axis, has_same_cells
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_planes
 
-CELLS = 10_000_000
+MAX_CELLS = 10_000_000
 """Grids are refined to no more cells than this."""
 
 Axes = tuple[Axis, ...]
 
 
-def common_axes(arrays: Sequence[Array], axis: int | None) -> Axes:
+def find_common_chunks(arrays: Sequence[Array], axis: int | None) -> Axes:
     """Return axes into whose cells those of all arrays can be cut; `axis` may be any of them.
 
     Arrays that were never written can be cut in any way, and have no say.
@@ -33,13 +33,13 @@ def common_axes(arrays: Sequence[Array], axis: int | None) -> Axes:
         There would be too many cells.
     """
     first = arrays[0]
-    if all(same_cells(array.grid, first.grid, axis) for array in arrays[1:]):
+    if all(has_same_cells(array.grid, first.grid, axis) for array in arrays[1:]):
         return get_axes(first)
     first = next((array for array in arrays if array.manifest.nrefs), first)
     ours = get_axes(first)
     distinct: dict[Axes, None] = {}
     for array in arrays:
-        if not same_cells(array.grid, first.grid, axis) and array.manifest.nrefs:
+        if not has_same_cells(array.grid, first.grid, axis) and array.manifest.nrefs:
             distinct.setdefault(get_axes(array))
     if not distinct:
         return ours
@@ -52,30 +52,30 @@ def common_axes(arrays: Sequence[Array], axis: int | None) -> Axes:
             common[i] = grids.refine([grids.from_axes([part]) for part in parts]).axes[0]
         except GridError as error:
             raise UnsupportedError(
-                f"chunks along {axis_name(first.metadata, i)} are too different: {error}"
+                f"chunks along {format_axis(first.metadata, i)} are too different: {error}"
             ) from error
     along = len(arrays) if axis is None else sum(get_axes(array)[axis].ncells for array in arrays)
     cells = along * math.prod(own.ncells for i, own in enumerate(common) if i != axis)
-    if cells > CELLS:
+    if cells > MAX_CELLS:
         raise UnsupportedError(
             f"the chunks are cut so differently that common cells of all would be {cells:,}, with "
-            f"at most {CELLS:,} allowed; copy the arrays that differ most to other chunks first"
+            f"at most {MAX_CELLS:,} allowed; copy the arrays that differ most to other chunks first"
         )
     return tuple(common)
 
 
-def fitted(array: Array, axes: Axes) -> Array:
+def cut_to_chunks(array: Array, axes: Axes) -> Array:
     """Return an array cut into the cells of some axes."""
-    if _same(array, axes, None):
+    if _has_chunks(array, axes, None):
         return array
     if not array.manifest.nrefs:
-        return unwritten_as(array, axes, None)
-    return apply_axis_slices(array, _pieces(get_axes(array), axes, None))
+        return cut_unwritten(array, axes, None)
+    return apply_axis_slices(array, _pieces_of_axes(get_axes(array), axes, None))
 
 
-def unwritten_as(array: Array, axes: Axes, axis: int | None) -> Array:
+def cut_unwritten(array: Array, axes: Axes, axis: int | None) -> Array:
     """Return an array that was never written with the cells of some axes; others as they are."""
-    if _same(array, axes, axis) or array.manifest.nrefs:
+    if _has_chunks(array, axes, axis) or array.manifest.nrefs:
         return array
     own = get_axes(array)
     grid = grids.simplest(
@@ -85,19 +85,21 @@ def unwritten_as(array: Array, axes: Axes, axis: int | None) -> Array:
     return array.replace(metadata, Manifest.missing(grid.grid_shape))
 
 
-def _same(array: Array, axes: Axes, axis: int | None) -> bool:
+def _has_chunks(array: Array, axes: Axes, axis: int | None) -> bool:
     pairs = zip(get_axes(array), axes, strict=True)
     return all(i == axis or a is b or a.same_cells(b) for i, (a, b) in enumerate(pairs))
 
 
-def _pieces(own: Axes, axes: Axes, axis: int | None) -> list[AxisSlices]:
+def _pieces_of_axes(own: Axes, axes: Axes, axis: int | None) -> list[AxisSlices]:
     return [
         AxisSlices.whole(a) if i == axis or a.same_cells(b) else AxisSlices.refined(a, b)
         for i, (a, b) in enumerate(zip(own, axes, strict=True))
     ]
 
 
-def joined(arrays: Sequence[Array], axes: Axes, axis: int) -> tuple[grids.ChunkGrid, Manifest]:
+def concat_manifests(
+    arrays: Sequence[Array], axes: Axes, axis: int
+) -> tuple[grids.ChunkGrid, Manifest]:
     """Join arrays that decode alike along one axis.
 
     Parameters
@@ -114,17 +116,17 @@ def joined(arrays: Sequence[Array], axes: Axes, axis: int) -> tuple[grids.ChunkG
     """
     runs: list[list[Array]] = []
     for array in arrays:
-        if runs and same_cells(array.grid, runs[-1][0].grid, axis):
+        if runs and has_same_cells(array.grid, runs[-1][0].grid, axis):
             runs[-1].append(array)
         else:
             runs.append([array])
-    parts = [_run(run, axes, axis, last=run is runs[-1]) for run in runs]
+    parts = [_concat_run(run, axes, axis, last=run is runs[-1]) for run in runs]
     grid = grids.concatenate([part.grid for part in parts], axis)
     manifests = [part.manifest for part in parts]
     return grid, manifests[0] if len(parts) == 1 else Manifest.concatenate(manifests, axis)
 
 
-def _run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Array:
+def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Array:
     """Join arrays with the same cells along all other axes, and cut what they make.
 
     It is joined as it is stored: the last chunk of each may reach further than its array, and is
@@ -135,41 +137,41 @@ def _run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Array:
     inside = grids.concatenate([grids.from_axes([each]) for each in along]).axes[0]
     if not last:
         inside = AxisSlices.clipped(inside).axis
-    stored = _stored(along if not last else along[:-1], along, inside)
+    stored = _stored_axis(along if not last else along[:-1], along, inside)
     manifests = [array.manifest for array in arrays]
     manifest = manifests[0] if len(arrays) == 1 else Manifest.concatenate(manifests, axis)
     grid = grids.simplest([*own[:axis], stored, *own[axis + 1 :]])
     metadata = arrays[0].metadata.replace(shape=grid.shape, grid=grid)
     made = arrays[0].replace(metadata, manifest)
-    pieces = _pieces(own, axes, axis)
+    pieces = _pieces_of_axes(own, axes, axis)
     refined = any(piece.axis is not a for piece, a in zip(pieces, own, strict=True))
     if stored is inside:
         return (
-            apply_axis_slices(made, _with(pieces, axis, AxisSlices.whole(inside)))
+            apply_axis_slices(made, _replace_axis(pieces, axis, AxisSlices.whole(inside)))
             if refined
             else made
         )
     if refined:
         cells = np.arange(inside.ncells)
         return apply_axis_slices(
-            made, _with(pieces, axis, AxisSlices(cells, np.zeros_like(cells), inside))
+            made, _replace_axis(pieces, axis, AxisSlices(cells, np.zeros_like(cells), inside))
         )
     # Only in planes where one array ends and the next begins: there are far fewer of them.
     ends = np.cumsum([axis.ncells for axis in along]) - 1
     ends = ends[inside.edge(ends) != stored.edge(ends)]
     edges = inside.edge(ends)
     cut = AxisSlices(ends, np.zeros_like(ends), Axis(int(edges.sum()), edges))
-    planes = apply_axis_slices(made, _with(pieces, axis, cut)).manifest
+    planes = apply_axis_slices(made, _replace_axis(pieces, axis, cut)).manifest
     grid = grids.simplest([*own[:axis], inside, *own[axis + 1 :]])
     metadata = metadata.replace(shape=grid.shape, grid=grid)
     return made.replace(metadata, with_planes(manifest, planes, axis, ends))
 
 
-def _with(pieces: list[AxisSlices], axis: int, along: AxisSlices) -> list[AxisSlices]:
+def _replace_axis(pieces: list[AxisSlices], axis: int, along: AxisSlices) -> list[AxisSlices]:
     return [*pieces[:axis], along, *pieces[axis + 1 :]]
 
 
-def _stored(cut: list[Axis], along: list[Axis], inside: Axis) -> Axis:
+def _stored_axis(cut: list[Axis], along: list[Axis], inside: Axis) -> Axis:
     """Return the axis on which all cells are as long as they are stored.
 
     Only what some of the arrays have past their ends makes it another than `inside`.

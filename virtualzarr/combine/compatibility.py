@@ -9,9 +9,9 @@ import numpy as np
 
 from grids import Axis, ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
-from virtualzarr.combine.attributes import PACKING, differing_meaning
+from virtualzarr.combine.attributes import PACKING_ATTRIBUTES, iter_meaning_differences
 from virtualzarr.combine.cf_time import TimeUnit
-from virtualzarr.combine.error_report import Problems
+from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.metadata.dimension_names import differing_names, real_name
@@ -21,7 +21,7 @@ from virtualzarr.metadata.fill import same_fill
 Difference = tuple[str, Any, Any]
 
 
-def choose_model(arrays: Sequence[Array]) -> int:
+def choose_baseline(arrays: Sequence[Array]) -> int:
     """Return the first array that has any chunk: the others are held against it.
 
     An array that was never written says nothing of how chunks decode or how they are cut.
@@ -29,8 +29,8 @@ def choose_model(arrays: Sequence[Array]) -> int:
     return next((i for i, array in enumerate(arrays) if array.manifest.nrefs), 0)
 
 
-def check_agree(
-    arrays: Sequence[Array], axis: int | None, model: int, problems: Problems, variable: str
+def check_compatible(
+    arrays: Sequence[Array], axis: int | None, model: int, report: ErrorReport, variable: str
 ) -> None:
     """Note how arrays differ from one of them, in more than how they are stored.
 
@@ -46,18 +46,18 @@ def check_agree(
     for index, array in enumerate(arrays):
         if array is ours:
             continue
-        for difference in differences(array.metadata, ours.metadata, axis):
-            problems.differ(variable, index, model, *difference)
-            if rule := _resolving(difference[0], array, ours):
-                problems.ways[rule] = "harmonize"
+        for difference in iter_differences(array.metadata, ours.metadata, axis):
+            report.add_difference(variable, index, model, *difference)
+            if rule := _find_harmonize_rule(difference[0], array, ours):
+                report.remedies[rule] = "harmonize"
             if difference[0] == "attribute _FillValue":
-                _explain_mask(arrays, index, model, problems, variable)
+                _explain_v2_mask(arrays, index, model, report, variable)
     if all(array.ndim == ours.ndim for array in arrays):
-        check_names(arrays, problems, variable)
+        check_dimension_names(arrays, report, variable)
 
 
-def _explain_mask(
-    arrays: Sequence[Array], index: int, model: int, problems: Problems, variable: str
+def _explain_v2_mask(
+    arrays: Sequence[Array], index: int, model: int, report: ErrorReport, variable: str
 ) -> None:
     """Say why an array of Zarr v2 has a `_FillValue` that nobody set, and what can be done."""
     for one, other in ((index, model), (model, index)):
@@ -66,14 +66,14 @@ def _explain_mask(
             [arrays[i].metadata.zarr_format for i in (one, other)],
         )
         if formats == [2, 3] and fill is not None:
-            problems.add(
+            report.add(
                 variable,
                 one,
-                v2_mask_text(problems.labels[one], problems.labels[other], fill),
+                format_v2_mask(report.labels[one], report.labels[other], fill),
             )
 
 
-def v2_mask_text(one: str, other: str, fill: Any) -> str:
+def format_v2_mask(one: str, other: str, fill: Any) -> str:
     """Say that numbers of an input in Zarr v2 are missing data, and those of one in v3 are not."""
     kind, ways = np.asarray(fill).dtype.kind, []
     if kind in "iuf":
@@ -86,18 +86,18 @@ def v2_mask_text(one: str, other: str, fill: Any) -> str:
     )
 
 
-def _resolving(what: str, *arrays: Array) -> str | None:
+def _find_harmonize_rule(what: str, *arrays: Array) -> str | None:
     """Return by which rule of harmonizing a difference may be resolved; None if by none."""
     name = what.rpartition(" ")[2]
     if not what.startswith("attribute") or any(array.dtype.kind not in "iuf" for array in arrays):
         return None
     if name in ("units", "calendar"):
-        known = all(TimeUnit.of(array.attrs) is not None for array in arrays)
+        known = all(TimeUnit.from_attributes(array.attrs) is not None for array in arrays)
         return "time" if known else None
-    return "packing" if name in PACKING else None
+    return "packing" if name in PACKING_ATTRIBUTES else None
 
 
-def check_names(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
+def check_dimension_names(arrays: Sequence[Array], report: ErrorReport, variable: str) -> None:
     """Note that axes of arrays are called differently, and what can be done about it."""
     first = arrays[0].metadata.dimension_names
     if all(array.metadata.dimension_names == first for array in arrays):
@@ -113,15 +113,17 @@ def check_names(arrays: Sequence[Array], problems: Problems, variable: str) -> N
         way = f"bring them to one order: array.lazy.transpose{ours}"
     else:
         way = f"if they are the same, rename them: group.rename({names}), array.lazy.rename_dims()"
-    problems.add(
+    report.add(
         variable,
         found[1],
-        f"{problems.labels[found[1]]} has dimensions {its}, but {problems.labels[found[0]]} has "
+        f"{report.labels[found[1]]} has dimensions {its}, but {report.labels[found[0]]} has "
         f"{ours}; {way}",
     )
 
 
-def differences(mine: ArrayMetadata, its: ArrayMetadata, axis: int | None) -> Iterator[Difference]:
+def iter_differences(
+    mine: ArrayMetadata, its: ArrayMetadata, axis: int | None
+) -> Iterator[Difference]:
     """Yield what differs between two arrays, and both values, apart from how they are stored."""
     if mine.dtype is not its.dtype and (
         mine.dtype != its.dtype or vlen_kind(mine.dtype) != vlen_kind(its.dtype)
@@ -132,12 +134,12 @@ def differences(mine: ArrayMetadata, its: ArrayMetadata, axis: int | None) -> It
         return
     for i, (a, b) in enumerate(zip(mine.shape, its.shape, strict=True)):
         if a != b and i != axis:
-            yield f"length along {axis_name(its, i)}", a, b
-    for name, a, b in differing_meaning(mine.attributes, its.attributes):
+            yield f"length along {format_axis(its, i)}", a, b
+    for name, a, b in iter_meaning_differences(mine.attributes, its.attributes):
         yield f"attribute {name}", repr(a), repr(b)
 
 
-def axis_name(metadata: ArrayMetadata, axis: int) -> str:
+def format_axis(metadata: ArrayMetadata, axis: int) -> str:
     """Return how messages call an axis."""
     name = None if metadata.dimension_names is None else metadata.dimension_names[axis]
     return f"axis {axis}" if name is None else f"axis {axis} ({name})"
@@ -150,8 +152,13 @@ def axes_of(grid: ChunkGrid) -> tuple[Axis, ...]:
     return grid.axes
 
 
-def fill_holder(
-    arrays: Sequence[Array], model: int, problems: Problems, variable: str, *, resolve: bool = False
+def choose_fill_input(
+    arrays: Sequence[Array],
+    model: int,
+    report: ErrorReport,
+    variable: str,
+    *,
+    resolve: bool = False,
 ) -> int:
     """Return the array whose fill value is that of all: one with missing chunks, if there is one.
 
@@ -164,30 +171,30 @@ def fill_holder(
         Whether missing chunks may be given their own fill value by references.
     """
     fill, dtype = arrays[model].fill_value, arrays[model].dtype
-    if all(same_fill_value(array.fill_value, fill, dtype) for array in arrays):
+    if all(is_same_fill_value(array.fill_value, fill, dtype) for array in arrays):
         return model
-    holder = next((i for i, array in enumerate(arrays) if has_missing(array)), model)
+    holder = next((i for i, array in enumerate(arrays) if has_missing_chunks(array)), model)
     fill = arrays[holder].fill_value
     masks = all(array.metadata.zarr_format == 2 for array in arrays)
     for index, array in enumerate(arrays):
-        if same_fill_value(array.fill_value, fill, dtype):
+        if is_same_fill_value(array.fill_value, fill, dtype):
             continue
-        matters = has_missing(array) and not (resolve and can_be_filled(array))
+        matters = has_missing_chunks(array) and not (resolve and can_inline_fill(array))
         if matters or masks:
             mine, its = repr(array.fill_value), repr(fill)
-            problems.differ(variable, index, holder, "fill value", mine, its)
-            problems.ways["packing" if masks else "fill"] = "harmonize"
+            report.add_difference(variable, index, holder, "fill value", mine, its)
+            report.remedies["packing" if masks else "fill"] = "harmonize"
     return holder
 
 
-def same_fill_value(a: Any, b: Any, dtype: np.dtype[Any]) -> bool:
+def is_same_fill_value(a: Any, b: Any, dtype: np.dtype[Any]) -> bool:
     """Tell whether missing chunks of two arrays of one data type read as the same."""
     if a is b or same_fill(a, b):
         return True
     return same_fill(*(zero_of(dtype) if fill is None else fill for fill in (a, b)))
 
 
-def has_missing(array: Array) -> bool:
+def has_missing_chunks(array: Array) -> bool:
     """Tell whether any chunk, or part of a shard, may be missing."""
     return array.manifest.nrefs < array.manifest.ncells or has_shards(array)
 
@@ -198,12 +205,12 @@ def has_shards(array: Array) -> bool:
     return any(pipeline.serializer.needs_fill for pipeline in pipelines)
 
 
-def can_be_filled(array: Array) -> bool:
+def can_inline_fill(array: Array) -> bool:
     """Tell whether missing chunks can be given a value by references."""
     return not array.dtype.hasobject and not has_shards(array)
 
 
-def same_cells(a: ChunkGrid, b: ChunkGrid, axis: int | None) -> bool:
+def has_same_cells(a: ChunkGrid, b: ChunkGrid, axis: int | None) -> bool:
     """Tell whether two grids have the same cells, apart from one axis."""
     pairs = zip(axes_of(a), axes_of(b), strict=True)
     return all(x is y or i == axis or x.same_cells(y) for i, (x, y) in enumerate(pairs))

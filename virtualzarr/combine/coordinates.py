@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.combine.cf_time import LENGTHS
+from virtualzarr.combine.cf_time import UNIT_NANOSECONDS
 from virtualzarr.errors import MismatchError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.virtual.inline import inline_array
 
-ValueOf = Callable[[str, Group], Any]
+CoordinateGetter = Callable[[str, Group], Any]
 """Gives the coordinate of an input: called with its file, and what was found in it."""
 
-Coordinate = Sequence[Any] | NDArray[Any] | ValueOf
+Coordinate = Sequence[Any] | NDArray[Any] | CoordinateGetter
 
 
 @strict_keywords()
-def from_filename(pattern: str, format: str | None = None) -> ValueOf:
+def from_filename(pattern: str, format: str | None = None) -> CoordinateGetter:
     """Take coordinates from file names.
 
     Parameters
@@ -49,7 +49,7 @@ def from_filename(pattern: str, format: str | None = None) -> ValueOf:
         if found is None:
             raise MismatchError(f"the file name does not match {pattern!r}", file=file)
         if format is None:
-            return _number(found[1])
+            return _parse_number(found[1])
         try:
             return np.datetime64(datetime.strptime(found[1], format), "s")
         except ValueError as error:
@@ -60,7 +60,7 @@ def from_filename(pattern: str, format: str | None = None) -> ValueOf:
     return value
 
 
-def _number(text: str) -> Any:
+def _parse_number(text: str) -> Any:
     for kind in (int, float):
         try:
             return kind(text)
@@ -70,7 +70,7 @@ def _number(text: str) -> Any:
 
 
 @strict_keywords()
-def from_attribute(name: str) -> ValueOf:
+def from_attribute(name: str) -> CoordinateGetter:
     """Take coordinates from an attribute of each file: of its root, or of the node before an ``@``.
 
     Examples
@@ -90,7 +90,7 @@ def from_attribute(name: str) -> ValueOf:
 
 
 @strict_keywords()
-def from_variable(path: str) -> ValueOf:
+def from_variable(path: str) -> CoordinateGetter:
     """Take coordinates from a variable of each file, which holds one value.
 
     Examples
@@ -108,7 +108,7 @@ def from_variable(path: str) -> ValueOf:
     return value
 
 
-def values_of(
+def coordinate_values(
     coordinate: Coordinate, groups: Sequence[Group], files: Sequence[str]
 ) -> NDArray[Any]:
     """Return the coordinate of each input.
@@ -152,7 +152,7 @@ def coordinate_array(dim: str, values: NDArray[Any]) -> Array:
     if values.dtype.kind in "mM":
         if np.isnat(values).any():
             raise ValueError(f"a coordinate of {dim} is no time")
-        word, count = _counted(values)
+        word, count = _encode_times(values)
         since = " since 1970-01-01" if values.dtype.kind == "M" else ""
         attributes = {"units": word + since}
         if since:
@@ -161,12 +161,12 @@ def coordinate_array(dim: str, values: NDArray[Any]) -> Array:
     return inline_array(values, (dim,), attributes, dim)
 
 
-def _counted(times: NDArray[Any]) -> tuple[str, NDArray[np.int64]]:
+def _encode_times(times: NDArray[Any]) -> tuple[str, NDArray[np.int64]]:
     """Return times as integers of the longest unit of which they are whole numbers."""
     kind = times.dtype.kind
     nanoseconds = times.astype(f"{kind}8[ns]")
     if (nanoseconds.astype(times.dtype) != times).any():
         raise ValueError("coordinates must be times between the years 1678 and 2261")
     numbers = nanoseconds.astype(np.int64)
-    word = next(name for name, length in LENGTHS.items() if not (numbers % length).any())
-    return word, numbers // LENGTHS[word]
+    word = next(name for name, length in UNIT_NANOSECONDS.items() if not (numbers % length).any())
+    return word, numbers // UNIT_NANOSECONDS[word]

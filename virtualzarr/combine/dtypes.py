@@ -31,11 +31,11 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
     common: np.dtype[Any] | None = dtypes[0]
     for dtype in dtypes[1:]:
         if common is not None and common is not dtype:
-            common = _common(common, dtype)
+            common = _promote(common, dtype)
     return common
 
 
-def _common(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any] | None:
+def _promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any] | None:
     if a == b:
         return a if vlen_kind(a) == vlen_kind(b) else None
     kinds = {a.kind, b.kind}
@@ -45,10 +45,10 @@ def _common(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any] | None:
         both = np.promote_types(a, b)
     except TypeError:  # months are of no fixed length
         return None
-    return both if _holds(both, a) and _holds(both, b) else None
+    return both if _can_hold(both, a) and _can_hold(both, b) else None
 
 
-def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
+def _can_hold(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     """Whether a data type has every number that another has."""
     if narrow.kind not in "iu" or wide.kind not in "fc":
         return True
@@ -56,7 +56,7 @@ def _holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     return bits <= np.finfo(wide).nmant + 1
 
 
-def inexact_masks(array: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Any]]:
+def iter_inexact_masks(array: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Any]]:
     """Yield attributes whose number, the mark of missing values, means none after a cast.
 
     1e20 is not a float32: what is marked by the float32 next to it is another number in float64.
@@ -132,7 +132,7 @@ def cast_array(array: Array, dtype: np.dtype[Any], *, lossy: bool = False) -> Ar
         raise UnsupportedError(
             f"{array.dtype} is not cast to {dtype} without reading; cast what is read"
         )
-    codec = _codec(array.dtype, dtype, lossy)
+    codec = _make_cast_codec(array.dtype, dtype, lossy)
     metadata, manifest = array.metadata, array.manifest
     fill = metadata.fill_value
     if fill is not None:
@@ -149,7 +149,7 @@ def _after(codec: Codec, pipeline: Pipeline) -> Pipeline:
     return Pipeline([codec, *pipeline.codecs])
 
 
-def _codec(stored: np.dtype[Any], dtype: np.dtype[Any], lossy: bool) -> Codec:
+def _make_cast_codec(stored: np.dtype[Any], dtype: np.dtype[Any], lossy: bool) -> Codec:
     if lossy:
         return make("virtualzarr.astype", data_type=stored.str, lossy=True)
     if stored.kind in "iuf" and dtype.kind in "iuf":

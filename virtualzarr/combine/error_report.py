@@ -1,4 +1,4 @@
-"""What is wrong with the inputs of a combination: all of it collected, then raised as one error."""
+"""Error report: all mismatches between inputs, collected and raised as one error."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.array import Array
-from virtualzarr.combine.options import DEFAULT, Options
+from virtualzarr.combine.options import DEFAULT, ParsedOptions
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 
-SHOWN = 5
+MAX_LISTED = 5
 """How many problems an error lists."""
 
 
-class Labels:
-    """Names of inputs for messages, made only when a message is.
+class InputLabels:
+    """Names of inputs in messages, derived lazily.
 
     Parameters
     ----------
@@ -35,23 +35,23 @@ class Labels:
     ) -> None:
         self._items = items
         self._files = files
-        self._known: dict[int, str] = {}
+        self._texts: dict[int, str] = {}
 
     def __getitem__(self, index: int) -> str:
-        if index not in self._known:
-            self._known[index] = self._label(index)
-        return self._known[index]
+        if index not in self._texts:
+            self._texts[index] = self._label(index)
+        return self._texts[index]
 
-    def of(self, indices: Sequence[int]) -> Labels:
+    def select(self, indices: Sequence[int]) -> InputLabels:
         """Return the names of some of the inputs, which keep their numbers."""
-        return _Some(self, indices)
+        return _SelectedLabels(self, indices)
 
     def _label(self, index: int) -> str:
         if self._files is not None:
             return f"input {index} ({self._files[index]})"
         uris = source_uris(self._items[index])
-        more = f" and {len(uris) - 1} more" if len(uris) > 1 else ""
-        return f"input {index} ({uris[0]}{more})" if uris else f"input {index}"
+        others = f" and {len(uris) - 1} more" if len(uris) > 1 else ""
+        return f"input {index} ({uris[0]}{others})" if uris else f"input {index}"
 
     def file(self, index: int) -> str | None:
         """Return the file of an input, if it is one."""
@@ -61,17 +61,17 @@ class Labels:
         return uris[0] if len(uris) == 1 else None
 
 
-class _Some(Labels):
-    """Names of some inputs, by their place among these."""
+class _SelectedLabels(InputLabels):
+    """Names of some inputs, by their index among these."""
 
-    def __init__(self, labels: Labels, indices: Sequence[int]) -> None:
+    def __init__(self, labels: InputLabels, indices: Sequence[int]) -> None:
         self._labels, self._indices = labels, indices
 
     def __getitem__(self, index: int) -> str:
         return self._labels[self._indices[index]]
 
-    def of(self, indices: Sequence[int]) -> Labels:
-        return _Some(self._labels, [self._indices[index] for index in indices])
+    def select(self, indices: Sequence[int]) -> InputLabels:
+        return _SelectedLabels(self._labels, [self._indices[index] for index in indices])
 
     def file(self, index: int) -> str | None:
         return self._labels.file(self._indices[index])
@@ -90,70 +90,75 @@ def source_uris(item: Array | Group) -> list[str]:
 
 
 @dataclass
-class Problems:
-    """Everything found wrong so far.
+class ErrorReport:
+    """Problems noted so far, for all variables and inputs.
 
     Attributes
     ----------
-    labels : Labels
-    found : list of (variable, file, text)
-    ways : dict
-        What may resolve some of it: values of options, and names of these options.
+    labels : InputLabels
+    problems : list of (variable, file, text)
+    remedies : dict
+        Values of options that may resolve some of them, and the names of these options.
     """
 
-    labels: Labels
-    found: list[tuple[str, str | None, str]] = field(default_factory=list)
-    ways: dict[str, str] = field(default_factory=dict)
+    labels: InputLabels
+    problems: list[tuple[str, str | None, str]] = field(default_factory=list)
+    remedies: dict[str, str] = field(default_factory=dict)
 
-    def of(self, indices: Sequence[int]) -> Problems:
+    def for_inputs(self, indices: Sequence[int]) -> ErrorReport:
         """Return the same problems, for a part of the inputs by their number within it."""
-        return Problems(self.labels.of(indices), self.found, self.ways)
+        return ErrorReport(self.labels.select(indices), self.problems, self.remedies)
 
     def add(self, variable: str, index: int, text: str) -> None:
         """Note a problem of one variable in one input."""
-        self.found.append((variable, self.labels.file(index), text))
+        self.problems.append((variable, self.labels.file(index), text))
 
-    def differ(self, variable: str, index: int, model: int, what: str, mine: Any, its: Any) -> None:
-        """Note that an input differs from the input it is held against."""
+    def add_difference(
+        self, variable: str, index: int, baseline: int, name: str, value: Any, expected: Any
+    ) -> None:
+        """Note that an input differs from the one it is compared with."""
         self.add(
             variable,
             index,
-            f"{self.labels[index]} has {what} {mine}, but {self.labels[model]} has {its}",
+            f"{self.labels[index]} has {name} {value}, but {self.labels[baseline]} has {expected}",
         )
 
-    def check(self, doing: str, options: Options = DEFAULT) -> None:
-        """Raise what was found.
+    def raise_problems(self, action: str, options: ParsedOptions = DEFAULT) -> None:
+        """Raise all problems as one error, if there are any.
 
         Parameters
         ----------
-        doing : str
-            What cannot be done.
-        options : Options
-            What was asked for already.
+        action : str
+            What cannot be done, as an infinitive.
+        options : ParsedOptions
+            Remedies that are in use already are not named again.
 
         Raises
         ------
         MismatchError
             Its file and variable are those of the first problem.
         """
-        if not self.found:
+        if not self.problems:
             return
-        several = len({name for name, _, _ in self.found}) > 1
-        lines = [f"{name}: {text}" if several else text for name, _, text in self.found[:SHOWN]]
-        if len(self.found) > SHOWN:
-            lines.append(f"and {len(self.found) - SHOWN} more problems")
-        lines += self._advice(options)
-        variable, file, _ = self.found[0]
-        between = "\n  " if len(lines) > 1 else " "
+        has_several = len({name for name, _, _ in self.problems}) > 1
+        lines = [
+            f"{name}: {text}" if has_several else text
+            for name, _, text in self.problems[:MAX_LISTED]
+        ]
+        if len(self.problems) > MAX_LISTED:
+            lines.append(f"and {len(self.problems) - MAX_LISTED} more problems")
+        lines += self._format_remedies(options)
+        variable, file, _ = self.problems[0]
+        separator = "\n  " if len(lines) > 1 else " "
         raise MismatchError(
-            f"cannot {doing}:{between}" + "\n  ".join(lines),
+            f"cannot {action}:{separator}" + "\n  ".join(lines),
             file=file,
             variable=variable or None,
         )
 
-    def _advice(self, options: Options) -> list[str]:
-        """Return what may be asked for to resolve what was found."""
-        rules = [way for way, option in self.ways.items() if option == "harmonize"]
+    def _format_remedies(self, options: ParsedOptions) -> list[str]:
+        """Return lines that name the options which may resolve the problems."""
+        rules = [value for value, option in self.remedies.items() if option == "harmonize"]
         rules = [rule for rule in rules if rule not in options.harmonize]
         lines = []
         if rules:
@@ -161,7 +166,7 @@ class Problems:
             lines.append(
                 f"(harmonize={value} may resolve that: inputs are then decoded each in its own way)"
             )
-        if "override" in self.ways and options.compat == DEFAULT.compat:
+        if "override" in self.remedies and options.compat == DEFAULT.compat:
             lines.append(
                 '(compat="override" takes variables that are not joined from the first input, '
                 'compat="minimal" leaves out those that differ)'

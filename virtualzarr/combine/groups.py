@@ -9,20 +9,20 @@ from typing import Protocol
 
 from virtualzarr.array import Array
 from virtualzarr.array.read.cache_policy import combine_policies
-from virtualzarr.combine.arrays import alike, concat_arrays, stack_arrays
-from virtualzarr.combine.attributes import combined_attributes
-from virtualzarr.combine.error_report import Problems
-from virtualzarr.combine.harmonize import with_units_of_bounds
-from virtualzarr.combine.missing import absent_node, lengths_of
-from virtualzarr.combine.options import Options
-from virtualzarr.combine.values import check_equal, check_order, differing_values
+from virtualzarr.combine.arrays import concat_arrays, harmonize_inputs, stack_arrays
+from virtualzarr.combine.attributes import combine_attributes
+from virtualzarr.combine.error_report import ErrorReport
+from virtualzarr.combine.harmonize import harmonize_bounds
+from virtualzarr.combine.missing import dimension_lengths, missing_node
+from virtualzarr.combine.options import ParsedOptions
+from virtualzarr.combine.value_checks import check_equal, check_order, find_different_values
 from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata.dimension_names import joined_names
 from virtualzarr.metadata.ome_axes import joined_attributes
 from virtualzarr.metadata.portable import with_typed_mask
 
-REFERRING = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
+REFERENCE_ATTRIBUTES = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
 """Attributes that CF conventions use to refer to other variables."""
 
 
@@ -43,7 +43,7 @@ class Join(Protocol):
         """Tell whether a variable is joined, or is one that stays as it is."""
         ...
 
-    def __call__(self, arrays: Sequence[Array], place: str, problems: Problems) -> Array | None:
+    def __call__(self, arrays: Sequence[Array], place: str, report: ErrorReport) -> Array | None:
         """Join the arrays of one variable; None if that cannot be done, or is not wanted."""
         ...
 
@@ -51,8 +51,8 @@ class Join(Protocol):
 def join_groups(
     groups: Sequence[Group],
     join: Join,
-    problems: Problems,
-    options: Options,
+    report: ErrorReport,
+    options: ParsedOptions,
     path: str = "",
     skipped: Mapping[str, str] | None = None,
 ) -> Group:
@@ -64,16 +64,16 @@ def join_groups(
     ----------
     groups : sequence of Group
     join : callable
-    problems : Problems
+    report : ErrorReport
         What cannot be joined is noted here; the result is of use only if nothing was.
-    options : Options
+    options : ParsedOptions
     path : str
         Of the groups, for messages.
     skipped : mapping, optional
         What groups above skipped below this one, by path from here.
     """
     members: dict[str, Array | Group] = {}
-    skipped = {**(skipped or {}), **_all_skipped(groups, problems)}
+    skipped = {**(skipped or {}), **_all_skipped(groups, report)}
     names = [dict.fromkeys(group) for group in groups]
     for name in dict.fromkeys(name for own in names for name in own):
         place = f"{path}/{name}" if path else name
@@ -82,27 +82,27 @@ def join_groups(
         owners = [i for i, own in enumerate(names) if name in own]
         lacking = next((i for i, own in enumerate(names) if name not in own), None)
         if lacking is not None and options.missing == "drop":
-            skipped[name] = f"it is not in {problems.labels[lacking]}"
+            skipped[name] = f"it is not in {report.labels[lacking]}"
             continue
         if lacking is not None and options.missing == "raise":
-            problems.add(place, lacking, f"it is not in {problems.labels[lacking]}")
+            report.add(place, lacking, f"it is not in {report.labels[lacking]}")
             continue
         nodes = {i: groups[i][name] for i in owners}
         if "time" in options.harmonize:
-            nodes = with_units_of_bounds(nodes, groups)
+            nodes = harmonize_bounds(nodes, groups)
         if lacking is not None and join.changes(nodes[owners[0]]):
-            nodes = _with_absent(nodes, groups)
-        mine = problems.of(list(nodes)) if len(nodes) < len(groups) else problems
-        below = _below(skipped, name)
+            nodes = _fill_missing_nodes(nodes, groups)
+        mine = report.for_inputs(list(nodes)) if len(nodes) < len(groups) else report
+        below = _paths_below(skipped, name)
         joined = _join_nodes(list(nodes.values()), join, mine, options, place, below)
         if joined is not None:
             members[name] = joined
-    attributes = combined_attributes([group.attrs for group in groups], options.combine_attrs)
+    attributes = combine_attributes([group.attrs for group in groups], options.combine_attrs)
     joined_group = Group(attributes, members, groups[0].path, skipped)
-    return _describe_images(joined_group, join, path)
+    return _update_ome_metadata(joined_group, join, path)
 
 
-def _describe_images(group: Group, join: Join, path: str) -> Group:
+def _update_ome_metadata(group: Group, join: Join, path: str) -> Group:
     """Have OME-Zarr metadata say what was joined, or leave out what they cannot say."""
     if not {"multiscales", "ome"} & set(group.attrs):
         return group
@@ -114,7 +114,7 @@ def _describe_images(group: Group, join: Join, path: str) -> Group:
     return group.replace(attributes)
 
 
-def _with_absent(
+def _fill_missing_nodes(
     nodes: Mapping[int, Array | Group], groups: Sequence[Group]
 ) -> dict[int, Array | Group]:
     """Put nodes of missing values where there are none, like the one before, or the first."""
@@ -124,11 +124,11 @@ def _with_absent(
         if i in nodes:
             model = made[i] = nodes[i]
         else:
-            made[i] = absent_node(model, lengths_of(group))
+            made[i] = missing_node(model, dimension_lengths(group))
     return made
 
 
-def _below(skipped: Mapping[str, str], name: str) -> dict[str, str]:
+def _paths_below(skipped: Mapping[str, str], name: str) -> dict[str, str]:
     """Return what is below a member, by path from there."""
     start = f"{name}/"
     return {
@@ -139,8 +139,8 @@ def _below(skipped: Mapping[str, str], name: str) -> dict[str, str]:
 def _join_nodes(
     nodes: Sequence[Array | Group],
     join: Join,
-    problems: Problems,
-    options: Options,
+    report: ErrorReport,
+    options: ParsedOptions,
     place: str,
     skipped: Mapping[str, str],
 ) -> Array | Group | None:
@@ -148,33 +148,33 @@ def _join_nodes(
     inner = [node for node in nodes if isinstance(node, Group)]
     if inner and arrays:
         odd = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
-        problems.differ(place, odd, 0, "kind", *(type(nodes[i]).__name__ for i in (odd, 0)))
+        report.add_difference(place, odd, 0, "kind", *(type(nodes[i]).__name__ for i in (odd, 0)))
         return None
     if inner:
-        return join_groups(inner, join, problems, options, place, skipped)
+        return join_groups(inner, join, report, options, place, skipped)
     try:
-        return join(arrays, place, problems)
+        return join(arrays, place, report)
     except VirtualZarrError as error:
         raise error.at(variable=place) from error.__cause__
 
 
-def _all_skipped(groups: Sequence[Group], problems: Problems) -> dict[str, str]:
+def _all_skipped(groups: Sequence[Group], report: ErrorReport) -> dict[str, str]:
     """Return what any of the groups skipped, with the first reason and whose it is."""
     skipped: dict[str, str] = {}
     for i, group in enumerate(groups):
         for path, reason in group.skipped.items():
             if path not in skipped:
-                skipped[path] = f"{reason} (in {problems.labels[i]})"
+                skipped[path] = f"{reason} (in {report.labels[i]})"
     return skipped
 
 
 @dataclass(frozen=True)
-class Concat:
+class ConcatJoin:
     """Joins variables along a dimension, or along an axis."""
 
     dim: str | None
     axis: int | None
-    options: Options
+    options: ParsedOptions
 
     def changes(self, node: Array | Group) -> bool:
         """Tell whether a variable, or any in a group, has the dimension."""
@@ -182,16 +182,16 @@ class Concat:
             return any(self.changes(inner) for _, inner in node.members(None))
         return self._along([node]) is not None
 
-    def __call__(self, arrays: Sequence[Array], place: str, problems: Problems) -> Array | None:
+    def __call__(self, arrays: Sequence[Array], place: str, report: ErrorReport) -> Array | None:
         """Join the arrays of one variable, or return the one that all are."""
         along, options = self._along(arrays), self.options
         if along is None:
-            return same_everywhere(arrays, problems, place, options)
-        arrays = alike(arrays, problems, place, options)
-        joined = concat_arrays(arrays, along, problems, place, options)
+            return merge_equal(arrays, report, place, options)
+        arrays = harmonize_inputs(arrays, report, place, options)
+        joined = concat_arrays(arrays, along, report, place, options)
         name = joined.dims[along] if joined is not None else None
         if joined is not None and joined.ndim == 1 and name == joined.name:
-            check_order(arrays, problems, place)
+            check_order(arrays, report, place)
         return joined
 
     def _along(self, arrays: Sequence[Array]) -> int | None:
@@ -204,7 +204,7 @@ class Concat:
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackJoin:
     """Joins variables along a new axis, and keeps coordinates that are equal.
 
     Attributes
@@ -216,32 +216,32 @@ class Stack:
     axis: int
     dim: str | None
     coordinates: frozenset[str]
-    options: Options
+    options: ParsedOptions
 
     def changes(self, node: Array | Group) -> bool:
         """Tell whether a variable gets the new axis."""
         return isinstance(node, Group) or node.dims != (node.name,)
 
-    def __call__(self, arrays: Sequence[Array], place: str, problems: Problems) -> Array | None:
+    def __call__(self, arrays: Sequence[Array], place: str, report: ErrorReport) -> Array | None:
         """Join the arrays of one variable, or return the one that all are."""
         name, first, axis, options = arrays[0].name, arrays[0], self.axis, self.options
         if not self.changes(first):
-            return same_everywhere(arrays, problems, place, options)
-        if name in self.coordinates and name != self.dim and _equal_everywhere(arrays):
-            return same_everywhere(arrays, problems, place, options)
+            return merge_equal(arrays, report, place, options)
+        if name in self.coordinates and name != self.dim and _are_equal(arrays):
+            return merge_equal(arrays, report, place, options)
         if not -first.ndim - 1 <= axis <= first.ndim:
-            problems.add(place, 0, f"it has {first.ndim} axes, too few for a new axis {axis}")
+            report.add(place, 0, f"it has {first.ndim} axes, too few for a new axis {axis}")
             return None
-        arrays = alike(arrays, problems, place, options)
+        arrays = harmonize_inputs(arrays, report, place, options)
         axis %= first.ndim + 1
-        joined = stack_arrays(arrays, axis, self.dim, problems, place, options)
+        joined = stack_arrays(arrays, axis, self.dim, report, place, options)
         if joined is not None and joined.dims == (name,):
-            check_order(arrays, problems, place)
+            check_order(arrays, report, place)
         return joined
 
 
-def same_everywhere(
-    arrays: Sequence[Array], problems: Problems, place: str, options: Options
+def merge_equal(
+    arrays: Sequence[Array], report: ErrorReport, place: str, options: ParsedOptions
 ) -> Array | None:
     """Return one array for all that are equal; None if they are not, noted unless left out."""
     if len(arrays) == 1 or options.compat == "override":
@@ -249,14 +249,14 @@ def same_everywhere(
     # What is masked is compared, and kept, however the format of each spells it.
     arrays = [_with_typed_mask(array) for array in arrays]
     first = arrays[0]
-    found = Problems(problems.labels)
-    check_equal(arrays, found, place)
-    if found.found:
+    mismatches = ErrorReport(report.labels)
+    check_equal(arrays, mismatches, place)
+    if mismatches.problems:
         if options.compat != "minimal":
-            problems.found += found.found
-            problems.ways |= found.ways
+            report.problems += mismatches.problems
+            report.remedies |= mismatches.remedies
         return None
-    attributes = combined_attributes([array.attrs for array in arrays], options.combine_attrs)
+    attributes = combine_attributes([array.attrs for array in arrays], options.combine_attrs)
     names = joined_names([array.metadata.dimension_names for array in arrays])
     metadata = first.metadata.replace(attributes=attributes, dimension_names=names)
     return first.replace(metadata, caching=combine_policies([array.caching for array in arrays]))
@@ -267,9 +267,9 @@ def _with_typed_mask(array: Array) -> Array:
     return array if metadata is array.metadata else array.replace(metadata)
 
 
-def _equal_everywhere(arrays: Sequence[Array]) -> bool:
+def _are_equal(arrays: Sequence[Array]) -> bool:
     alike = len({(array.shape, array.dtype) for array in arrays}) == 1
-    return alike and not differing_values(arrays, range(len(arrays)))
+    return alike and not find_different_values(arrays, range(len(arrays)))
 
 
 def coordinate_names(group: Group) -> frozenset[str]:
@@ -280,12 +280,12 @@ def coordinate_names(group: Group) -> frozenset[str]:
             continue
         if node.ndim == 0:
             names.add(path.rsplit("/", 1)[-1])
-        names.update(_mentioned(node.attrs))
-    names.update(_mentioned(group.attrs))
+        names.update(_referenced_names(node.attrs))
+    names.update(_referenced_names(group.attrs))
     return frozenset(names)
 
 
-def _mentioned(attributes: Mapping[str, object]) -> list[str]:
+def _referenced_names(attributes: Mapping[str, object]) -> list[str]:
     """Return names in the attributes that CF conventions use to refer to other variables."""
-    texts = [value for key in REFERRING if isinstance(value := attributes.get(key), str)]
+    texts = [value for key in REFERENCE_ATTRIBUTES if isinstance(value := attributes.get(key), str)]
     return [word for text in texts for word in text.replace(":", " ").split()]

@@ -18,37 +18,43 @@ from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.cf_packing import equal_scalars
 from virtualzarr.codecs.core.base import ArrayArray, Spec
 from virtualzarr.codecs.time_units import NAT, TimeUnits
-from virtualzarr.combine.attributes import PACKING, same_value
-from virtualzarr.combine.cf_time import TimeUnit, common_unit, conversion, exact_steps, is_real
-from virtualzarr.combine.error_report import Problems
+from virtualzarr.combine.attributes import PACKING_ATTRIBUTES, is_same_value
+from virtualzarr.combine.cf_time import (
+    TimeUnit,
+    common_unit,
+    conversion,
+    exact_steps,
+    is_datetime_calendar,
+)
+from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Decoder
 from virtualzarr.metadata import TypedFloat, TypedInt, zero_of
 from virtualzarr.metadata.portable import mask_of
 
-LARGEST = 1 << 20
+MAX_TIMES_READ = 1 << 20
 """So many times are read; coordinates are hardly ever more."""
 
-_RANGES = ("valid_min", "valid_max", "valid_range", "flag_values", "flag_masks")
+_RANGE_ATTRIBUTES = ("valid_min", "valid_max", "valid_range", "flag_values", "flag_masks")
 
 
-def harmonized(
-    arrays: Sequence[Array], rules: Collection[str], problems: Problems, variable: str
+def harmonize(
+    arrays: Sequence[Array], rules: Collection[str], report: ErrorReport, variable: str
 ) -> list[Array]:
     """Return arrays that mean the same by the same numbers, where a rule covers the difference.
 
     What rules do not cover is left as it is, to be found when arrays are compared.
     """
     if "unmask" in rules:
-        arrays = [_without_mask(array) for array in arrays]
-    if "time" in rules and (times := _times(arrays, problems, variable)) is not None:
+        arrays = [_unmask_zero_fill(array) for array in arrays]
+    if "time" in rules and (times := harmonize_times(arrays, report, variable)) is not None:
         return times
-    if "packing" in rules and (unpacked := _unpacked(arrays)) is not None:
+    if "packing" in rules and (unpacked := unify_packing(arrays)) is not None:
         return unpacked
     return list(arrays)
 
 
-def _without_mask(array: Array) -> Array:
+def _unmask_zero_fill(array: Array) -> Array:
     """Return an array of Zarr v2 with the fill value 0 as one of v3, where zeros are numbers.
 
     Another fill value was chosen, and is kept as a mask.
@@ -60,7 +66,7 @@ def _without_mask(array: Array) -> Array:
     return array.replace(metadata.as_format(3).replace(attributes=attributes))
 
 
-def recoded(array: Array, codec: Codec | None, **changes: Any) -> Array:
+def with_codec(array: Array, codec: Codec | None, **changes: Any) -> Array:
     """Return a virtual array whose blocks are decoded by one codec more, after all others.
 
     Parameters
@@ -77,20 +83,20 @@ def recoded(array: Array, codec: Codec | None, **changes: Any) -> Array:
     metadata = metadata.as_format(3)  # What the fill value of v2 masks is masked already.
     dtype = np.dtype(changes.get("dtype", metadata.dtype))
     if "fill_value" not in changes:
-        changes["fill_value"] = _decoded_fill(array, codec, dtype)
+        changes["fill_value"] = _decode_fill_value(array, codec, dtype)
     pipeline = Pipeline([codec, *metadata.pipeline.codecs])
     decoders = [Decoder(Pipeline([codec, *d.pipeline.codecs]), d.shape) for d in manifest.decoders]
     metadata = metadata.replace(pipeline=pipeline, **changes)
     return array.replace(metadata, manifest.replace(decoders=decoders))
 
 
-def _decoded_fill(array: Array, codec: Codec, dtype: np.dtype[Any]) -> Any:
+def _decode_fill_value(array: Array, codec: Codec, dtype: np.dtype[Any]) -> Any:
     assert isinstance(codec, ArrayArray)
-    block = np.array([_stored_fill(array)], array.dtype)
+    block = np.array([_fill_value_of(array)], array.dtype)
     return codec.decode(block, Spec((1,), dtype))[0]
 
 
-def _stored_fill(array: Array) -> Any:
+def _fill_value_of(array: Array) -> Any:
     return zero_of(array.dtype) if array.fill_value is None else array.fill_value
 
 
@@ -98,7 +104,7 @@ def _stored_fill(array: Array) -> Any:
 
 
 @dataclass(frozen=True)
-class Packing:
+class CFPacking:
     """How numbers are packed.
 
     Attributes
@@ -119,15 +125,17 @@ class Packing:
     calculated: np.dtype[Any]
 
     @classmethod
-    def of(cls, array: Array) -> Packing:
+    def from_array(cls, array: Array) -> CFPacking:
         """Return how an array is packed, by its attributes.
 
         Source: CF conventions 1.11, sections 2.5.1 and 8.1; the dtypes are those of xarray.
         """
         attributes, dtype = array.attrs, array.dtype
         view = unsigned_view(attributes, dtype)
-        masks = masks_of(array, view)
-        scale, offset = (_scalar(attributes.get(name)) for name in ("scale_factor", "add_offset"))
+        masks = mask_values(array, view)
+        scale, offset = (
+            _as_scalar(attributes.get(name)) for name in ("scale_factor", "add_offset")
+        )
         seen = view or dtype
         calculated = seen
         if seen.kind == "f" and not masks and _has_mask(array):
@@ -144,16 +152,16 @@ class Packing:
         numbers = (self.scale_factor, self.add_offset)
         types = [None if number is None else number.dtype.name for number in numbers]
         view = None if self.view is None else self.view.name
-        return (sorted(self.masks), *map(_plain, numbers), *types, view)
+        return (sorted(self.masks), *map(_as_python, numbers), *types, view)
 
     def codec(self, array: Array, dtype: np.dtype[Any]) -> Codec | None:
         """Return what decodes to unpacked numbers of a dtype; None where nothing is to be done."""
         parts: dict[str, Any] = {}
         if self.masks:
-            parts["masks"] = [_plain(mask) for mask in self.masks]
+            parts["masks"] = [_as_python(mask) for mask in self.masks]
         for name in ("scale_factor", "add_offset"):
             if (number := getattr(self, name)) is not None:
-                parts[name] = _plain(number)
+                parts[name] = _as_python(number)
         if self.view is not None:
             parts["view"] = self.view.name
         numbers = [array.attrs.get(name) for name in ("scale_factor", "add_offset")]
@@ -163,7 +171,7 @@ class Packing:
             parts["factors"] = factors.name
         if not parts and array.dtype == dtype:
             return None
-        fill = _plain(_stored_fill(array))
+        fill = _as_python(_fill_value_of(array))
         return make(
             "virtualzarr.unpack",
             data_type=array.dtype.name,
@@ -173,11 +181,11 @@ class Packing:
         )
 
 
-def _plain(number: Any) -> Any:
+def _as_python(number: Any) -> Any:
     return number.item() if isinstance(number, np.generic) else number
 
 
-def _scalar(value: Any) -> Any:
+def _as_scalar(value: Any) -> Any:
     """Return a number with the dtype it has in its file; documents know float64 only."""
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -196,18 +204,18 @@ def unsigned_view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dty
     return None
 
 
-def masks_of(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, ...]:
+def mask_values(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, ...]:
     """Return the numbers of an array that mean a missing value, NaN apart."""
     found: dict[Any, None] = {}
     for name in ("_FillValue", "missing_value"):
         value = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
         for number in value if isinstance(value, list) else [value]:
-            scalar = _scalar(number)
+            scalar = _as_scalar(number)
             if scalar is None or scalar != scalar:
                 continue
             if name == "_FillValue" and view is not None and array.dtype.kind in "iu":
                 scalar = np.array(scalar, array.dtype).view(view)[()]
-            found[_weak(scalar, number, array.dtype)] = None
+            found[_as_compared(scalar, number, array.dtype)] = None
     return tuple(found)
 
 
@@ -216,12 +224,12 @@ def _has_mask(array: Array) -> bool:
     return mask_of(array.metadata) is not None or "missing_value" in array.attrs
 
 
-def _weak(scalar: Any, number: Any, dtype: np.dtype[Any]) -> Any:
+def _as_compared(scalar: Any, number: Any, dtype: np.dtype[Any]) -> Any:
     """Return a number as numpy compares it: one without a dtype takes that of the array."""
     if dtype.kind == "f" and not isinstance(number, TypedFloat | TypedInt | np.generic):
         with np.errstate(all="ignore"):
             return dtype.type(scalar).item()
-    return _plain(scalar)
+    return _as_python(scalar)
 
 
 def is_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
@@ -248,24 +256,24 @@ def _scaled_dtype(dtype: np.dtype[Any], scale: Any, offset: Any, masked: bool) -
     return np.dtype("f8") if masked and only.kind in "iu" else only
 
 
-def _unpacked(arrays: Sequence[Array]) -> list[Array] | None:
+def unify_packing(arrays: Sequence[Array]) -> list[Array] | None:
     """Return arrays of unpacked numbers, None where all are packed alike."""
     if any(array.dtype.kind not in "iuf" or array.dtype.names for array in arrays):
         return None
-    packings = [Packing.of(array) for array in arrays]
+    packings = [CFPacking.from_array(array) for array in arrays]
     first = packings[0]
     scaled = any(p.scale_factor is not None or p.add_offset is not None for p in packings)
-    said = [{name: array.attrs.get(name) for name in PACKING} for array in arrays]
+    said = [{name: array.attrs.get(name) for name in PACKING_ATTRIBUTES} for array in arrays]
     alike = all(
-        same_value(list(packing.meaning), list(first.meaning)) and same_value(words, said[0])
+        is_same_value(list(packing.meaning), list(first.meaning)) and is_same_value(words, said[0])
         for packing, words in zip(packings, said, strict=True)
     )
     if alike and not (scaled and len({array.dtype for array in arrays}) > 1):
         return None
     dtype = np.result_type(*(packing.calculated for packing in packings))
-    gone = (*PACKING, *(_RANGES if scaled else ()))
+    gone = (*PACKING_ATTRIBUTES, *(_RANGE_ATTRIBUTES if scaled else ()))
     return [
-        recoded(
+        with_codec(
             array,
             packing.codec(array, dtype),
             dtype=dtype,
@@ -278,22 +286,24 @@ def _unpacked(arrays: Sequence[Array]) -> list[Array] | None:
 # -- times ----------------------------------------------------------------------------------------
 
 
-def _times(arrays: Sequence[Array], problems: Problems, variable: str) -> list[Array] | None:
+def harmonize_times(
+    arrays: Sequence[Array], report: ErrorReport, variable: str
+) -> list[Array] | None:
     """Return arrays of times in one unit; None where they are none, or have one unit already."""
-    units = [TimeUnit.of(array.attrs) for array in arrays]
+    units = [TimeUnit.from_attributes(array.attrs) for array in arrays]
     known = [unit for unit in units if unit is not None]
     if len(known) < len(units) or any(array.dtype.kind not in "iuf" for array in arrays):
         return None
     if any(name in array.attrs for array in arrays for name in ("scale_factor", "add_offset")):
         return None
-    masks = [masks_of(array) for array in arrays]
+    masks = [mask_values(array) for array in arrays]
     kinds = {array.dtype.kind == "f" for array in arrays}
     same = all(unit.same_as(known[0]) for unit in known)
     if same and len(set(masks)) == 1 and len(kinds) == 1:
-        return [_said(array, arrays[0]) for array in arrays]
-    target = _target(arrays, known)
+        return [_with_unit_attributes(array, arrays[0]) for array in arrays]
+    target = _choose_time_unit(arrays, known)
     if isinstance(target, str):
-        problems.add(variable, 0, f"times cannot be brought to one unit: {target}")
+        report.add(variable, 0, f"times cannot be brought to one unit: {target}")
         return None
     said: dict[str, Any] = {"units": f"{target.name} since {target.since}"}
     if any("calendar" in array.attrs for array in arrays):
@@ -302,8 +312,8 @@ def _times(arrays: Sequence[Array], problems: Problems, variable: str) -> list[A
         make(
             "virtualzarr.time",
             data_type=array.dtype.name,
-            masks=[_plain(mask) for mask in absent],
-            fill=_plain(_stored_fill(array)),
+            masks=[_as_python(mask) for mask in absent],
+            fill=_as_python(_fill_value_of(array)),
             **conversion(unit, target),
         )
         for array, unit, absent in zip(arrays, known, masks, strict=True)
@@ -311,12 +321,16 @@ def _times(arrays: Sequence[Array], problems: Problems, variable: str) -> list[A
     if True in kinds or any(masks) or any(_fill_is_no_time(codec) for codec in codecs):
         said["_FillValue"] = NAT
     return [
-        recoded(
+        with_codec(
             array,
             codec,
             dtype=np.dtype(np.int64),
             attributes={
-                **{k: v for k, v in array.attrs.items() if k not in (*PACKING, *_RANGES)},
+                **{
+                    k: v
+                    for k, v in array.attrs.items()
+                    if k not in (*PACKING_ATTRIBUTES, *_RANGE_ATTRIBUTES)
+                },
                 **said,
             },
         )
@@ -324,10 +338,10 @@ def _times(arrays: Sequence[Array], problems: Problems, variable: str) -> list[A
     ]
 
 
-def _target(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> TimeUnit | str:
+def _choose_time_unit(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> TimeUnit | str:
     """Return a unit that counts times of all arrays by integers, or why there is none."""
     finest = any(array.dtype.kind == "f" for array in arrays)
-    steps = _steps(arrays, units) if finest else None
+    steps = _read_time_steps(arrays, units) if finest else None
     if steps is not None:
         target = common_unit(units, finest=False, steps=steps)
         # Only so far are all integers floats: the product with a factor is exact.
@@ -336,12 +350,15 @@ def _target(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> TimeUnit | st
     return common_unit(units, finest=finest)
 
 
-def _steps(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> set[int] | None:
+def _read_time_steps(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> set[int] | None:
     """Return the nanoseconds of times that are no integers, if there is a unit for all of them.
 
     They are read where the calendar has no datetimes; for others nanoseconds serve.
     """
-    if any(is_real(unit.calendar) for unit in units) or sum(a.size for a in arrays) > LARGEST:
+    if (
+        any(is_datetime_calendar(unit.calendar) for unit in units)
+        or sum(a.size for a in arrays) > MAX_TIMES_READ
+    ):
         return None
     steps: set[int] = set()
     for array, unit in zip(arrays, units, strict=True):
@@ -359,14 +376,14 @@ def _fill_is_no_time(codec: Codec) -> bool:
     return isinstance(codec, TimeUnits) and codec.fill_is_no_time
 
 
-def _said(array: Array, model: Array) -> Array:
+def _with_unit_attributes(array: Array, model: Array) -> Array:
     """Return an array with the model's words for the unit of time it has, too."""
     words = {name: model.attrs[name] for name in ("units", "calendar") if name in model.attrs}
     attributes = {k: v for k, v in array.attrs.items() if k not in ("units", "calendar")} | words
-    return recoded(array, None, attributes=attributes) if attributes != array.attrs else array
+    return with_codec(array, None, attributes=attributes) if attributes != array.attrs else array
 
 
-def timed(node: Array | Group, group: Group) -> Array | Group:
+def with_units_of_bounded(node: Array | Group, group: Group) -> Array | Group:
     """Return the bounds of times with the unit of those times; anything else as it is.
 
     Source: CF conventions 1.11, section 7.1: bounds need not repeat the units of what they bound.
@@ -379,13 +396,13 @@ def timed(node: Array | Group, group: Group) -> Array | Group:
             owner.attrs.get("bounds"),
             owner.attrs.get("climatology"),
         )
-        if bounded and TimeUnit.of(owner.attrs) is not None:
+        if bounded and TimeUnit.from_attributes(owner.attrs) is not None:
             words = {key: owner.attrs[key] for key in ("units", "calendar") if key in owner.attrs}
-            return recoded(node, None, attributes={**node.attrs, **words})
+            return with_codec(node, None, attributes={**node.attrs, **words})
     return node
 
 
-def with_units_of_bounds(
+def harmonize_bounds(
     nodes: Mapping[int, Array | Group], groups: Sequence[Group]
 ) -> dict[int, Array | Group]:
     """Return bounds of times with the units of those times, unless these are one for all anyway.
@@ -396,9 +413,9 @@ def with_units_of_bounds(
         Members of one name, by the number of their group.
     groups : sequence of Group
     """
-    said = {i: timed(node, groups[i]) for i, node in nodes.items()}
+    said = {i: with_units_of_bounded(node, groups[i]) for i, node in nodes.items()}
     changed = [i for i, node in said.items() if node is not nodes[i]]
-    units = [TimeUnit.of(node.attrs) for node in said.values()]
+    units = [TimeUnit.from_attributes(node.attrs) for node in said.values()]
     first = units[0]
     alike = first is not None and all(u is not None and u.same_as(first) for u in units)
     return dict(nodes) if len(changed) == len(nodes) and alike else said

@@ -11,7 +11,7 @@ import grids
 from grids import Axis
 from virtualzarr.array import Array
 from virtualzarr.codecs.cf_packing import equal_scalars
-from virtualzarr.combine.harmonize import masks_of
+from virtualzarr.combine.harmonize import mask_values
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
@@ -19,7 +19,7 @@ from virtualzarr.metadata.dimension_names import real_name
 from virtualzarr.virtual.rechunk import get_axes
 
 
-def lengths_of(group: Group) -> dict[str, int]:
+def dimension_lengths(group: Group) -> dict[str, int]:
     """Return the length of each real dimension of the arrays in a group, not of those further down.
 
     Raises
@@ -46,7 +46,7 @@ def lengths_of(group: Group) -> dict[str, int]:
     return lengths
 
 
-def absent(model: Array, lengths: Mapping[str, int]) -> Array:
+def missing_array(model: Array, lengths: Mapping[str, int]) -> Array:
     """Return an array like another, of which every element is missing.
 
     Parameters
@@ -79,7 +79,7 @@ def missing_value(array: Array) -> Any:
     MismatchError
         There is none.
     """
-    if masks := equal_scalars(masks_of(array), array.dtype):
+    if masks := equal_scalars(mask_values(array), array.dtype):
         return masks[0]
     if array.dtype.kind in "fc":
         return array.dtype.type(np.nan)
@@ -92,8 +92,8 @@ def missing_value(array: Array) -> Any:
     )
 
 
-def absent_node(model: Array | Group, lengths: Mapping[str, int]) -> Array | Group:
+def missing_node(model: Array | Group, lengths: Mapping[str, int]) -> Array | Group:
     """Return a node like another, of which every element is missing."""
     if isinstance(model, Array):
-        return absent(model, lengths)
-    return model.map_arrays(lambda array: absent(array, lengths))
+        return missing_array(model, lengths)
+    return model.map_arrays(lambda array: missing_array(array, lengths))

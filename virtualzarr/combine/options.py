@@ -43,7 +43,7 @@ class CombineOptions(JoinOptions, total=False):
 
 
 @dataclass(frozen=True)
-class Options:
+class ParsedOptions:
     """How inputs are joined that differ.
 
     Attributes
@@ -68,14 +68,14 @@ class Options:
     missing: str = MISSING[0]
 
     @classmethod
-    def of(
+    def parse(
         cls,
         harmonize: Harmonize = False,
         combine_attrs: str = POLICIES[0],
         dtype: Any = None,
         compat: str = COMPATS[0],
         missing: str = MISSING[0],
-    ) -> Options:
+    ) -> ParsedOptions:
         """Check what a user asks for.
 
         Raises
@@ -85,7 +85,7 @@ class Options:
 
         Examples
         --------
-        >>> Options.of("time").harmonize
+        >>> ParsedOptions.parse("time").harmonize
         frozenset({'time'})
         """
         if isinstance(harmonize, bool):
@@ -108,5 +108,5 @@ class Options:
         )
 
 
-DEFAULT = Options()
+DEFAULT = ParsedOptions()
 """Whatever differs in meaning is an error."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from virtualzarr.array import Array
-from virtualzarr.combine.groups import REFERRING
+from virtualzarr.combine.groups import REFERENCE_ATTRIBUTES
 from virtualzarr.hierarchy.group import Group
 
 
-def renamed(group: Group, names: Mapping[str, str], path: str = "") -> Group:
+def rename_members(group: Group, names: Mapping[str, str], path: str = "") -> Group:
     """Do what `Group.rename` does."""
     members: dict[str, Array | Group] = {}
     for name in group:
@@ -17,18 +17,18 @@ def renamed(group: Group, names: Mapping[str, str], path: str = "") -> Group:
         if new in members or (new != name and new in group and new not in names):
             raise ValueError(f"{path}/{new}: two members would be called so")
         if isinstance(node, Group):
-            members[new] = renamed(node, names, f"{path}/{new}")
+            members[new] = rename_members(node, names, f"{path}/{new}")
         else:
-            members[new] = _renamed_array(node, names).with_path(f"{path}/{new}".lstrip("/"))
-    attributes = _rewritten(group.attrs, names)
+            members[new] = _rename_array(node, names).with_path(f"{path}/{new}".lstrip("/"))
+    attributes = _rename_in_attributes(group.attrs, names)
     skipped = {"/".join(names.get(part, part) for part in where.split("/")): why
                for where, why in group.skipped.items()}  # fmt: skip
     return Group(attributes, members, group.path, skipped)
 
 
-def _renamed_array(array: Array, names: Mapping[str, str]) -> Array:
+def _rename_array(array: Array, names: Mapping[str, str]) -> Array:
     dims = {dim: names[dim] for dim in array.dims if dim is not None and dim in names}
-    attributes = _rewritten(array.attrs, names)
+    attributes = _rename_in_attributes(array.attrs, names)
     if not dims and attributes == array.attrs:
         return array
     made = array.lazy.rename_dims(dims)
@@ -36,15 +36,17 @@ def _renamed_array(array: Array, names: Mapping[str, str]) -> Array:
     return made
 
 
-def _rewritten(attributes: Mapping[str, object], names: Mapping[str, str]) -> dict[str, object]:
+def _rename_in_attributes(
+    attributes: Mapping[str, object], names: Mapping[str, str]
+) -> dict[str, object]:
     """Return attributes in which those that refer to variables, as CF has them, follow."""
     made = dict(attributes)
-    for key in REFERRING:
+    for key in REFERENCE_ATTRIBUTES:
         if isinstance(text := made.get(key), str):
-            made[key] = " ".join(_word(word, names) for word in text.split(" "))
+            made[key] = " ".join(_rename_word(word, names) for word in text.split(" "))
     return made
 
 
-def _word(word: str, names: Mapping[str, str]) -> str:
+def _rename_word(word: str, names: Mapping[str, str]) -> str:
     bare = word.removesuffix(":")
     return names.get(bare, bare) + word[len(bare) :]

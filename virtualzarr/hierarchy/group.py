@@ -397,9 +397,9 @@ class Group(Mapping[str, "Array | Group"]):
         >>> group.rename(x="lon")["lon"].dims
         ('lon',)
         """
-        from virtualzarr.combine.rename import renamed
+        from virtualzarr.combine.rename import rename_members
 
-        return renamed(self, {**(name_dict or {}), **names})
+        return rename_members(self, {**(name_dict or {}), **names})
 
     def copy(self, source: str, target: str) -> None:
         """Copy a member, with everything in it, to another path in this group.

@@ -11,11 +11,11 @@ from typing import Any, Unpack
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.combine.api import concat_labelled, has_dimension, stack_labelled
-from virtualzarr.combine.by_coords import combine_labelled
-from virtualzarr.combine.coordinates import Coordinate, coordinate_array, values_of
-from virtualzarr.combine.error_report import Labels, Problems
-from virtualzarr.combine.options import CombineOptions, Options
+from virtualzarr.combine.by_coords import combine_groups_by_coords
+from virtualzarr.combine.concat_stack import concat_items, has_dimension, stack_items
+from virtualzarr.combine.coordinates import Coordinate, coordinate_array, coordinate_values
+from virtualzarr.combine.error_report import ErrorReport, InputLabels
+from virtualzarr.combine.options import CombineOptions, ParsedOptions
 from virtualzarr.errors import MismatchError, SkippedVariableWarning, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_each
@@ -204,7 +204,7 @@ class _Inputs:
         self.groups, self.files = groups, files
         given: dict[str, Any] = dict(options)
         self.order = {name: given.pop(name) for name in ("overlap", "gaps") if name in given}
-        self.options = Options.of(**given)
+        self.options = ParsedOptions.parse(**given)
         self.coordinate = coordinate
 
     def _of(self, indices: Sequence[int]) -> tuple[list[Group], list[str]]:
@@ -218,7 +218,9 @@ class _Inputs:
         if self.coordinate is not None:
             raise ValueError("coordinates are given for files in the order they are given in")
         groups, files = self._of(range(len(self.groups)))
-        return combine_labelled(groups, dims, Labels(groups, files), self.options, **self.order)
+        return combine_groups_by_coords(
+            groups, dims, InputLabels(groups, files), self.options, **self.order
+        )
 
     def nested(self, tree: Tree, dims: Sequence[str | int]) -> Group:
         """Join inputs along dimensions, one for each level of lists."""
@@ -242,14 +244,14 @@ class _Inputs:
     def _joined(
         self, groups: Sequence[Group], files: Sequence[str] | None, dim: str | int
     ) -> Group:
-        problems, options = Problems(Labels(groups, files)), self.options
+        report, options = ErrorReport(InputLabels(groups, files)), self.options
         if isinstance(dim, int):
-            joined = concat_labelled(groups, dim, None, problems, options)
+            joined = concat_items(groups, dim, None, report, options)
         elif any(has_dimension(group, dim) for group in groups):
-            joined = concat_labelled(groups, None, dim, problems, options)
+            joined = concat_items(groups, None, dim, report, options)
         else:
             self._check_new(dim, groups)
-            joined = stack_labelled(groups, 0, dim, problems, options)
+            joined = stack_items(groups, 0, dim, report, options)
         assert isinstance(joined, Group)
         if self.coordinate is None:
             return joined
@@ -258,7 +260,7 @@ class _Inputs:
         if not callable(coordinate) and len(coordinate) == len(self.groups):
             pairs = zip(coordinate, self.groups, strict=True)
             coordinate = [value for value, group in pairs if group is not None]
-        return with_coordinate(joined, str(dim), values_of(coordinate, groups, files))
+        return with_coordinate(joined, str(dim), coordinate_values(coordinate, groups, files))
 
     def _check_new(self, dim: str, groups: Sequence[Group]) -> None:
         """Make sure that the name of a new dimension is no misspelt one.

@@ -22,12 +22,16 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline
 from virtualzarr.codecs.cf_packing import Unpack
 from virtualzarr.codecs.core.base import ArrayArray, Spec
-from virtualzarr.combine.attributes import PACKING
-from virtualzarr.combine.harmonize import Packing, recoded
+from virtualzarr.combine.attributes import PACKING_ATTRIBUTES
+from virtualzarr.combine.harmonize import CFPacking, with_codec
 from virtualzarr.hierarchy.create import create_array
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.integrations.xarray_duck_array import DuckArray, virtual_values
-from virtualzarr.integrations.xarray_engine import VirtualzarrBackend, _open, _source
+from virtualzarr.integrations.xarray_backend import (
+    VirtualZarrBackendEntrypoint,
+    encoding_source,
+    open_node,
+)
+from virtualzarr.integrations.xarray_duck_array import VirtualDuckArray, as_bare_virtual
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Decoder
 from virtualzarr.metadata import json_attributes, portable
@@ -37,7 +41,14 @@ from virtualzarr.virtual.from_store import as_virtual
 if TYPE_CHECKING:
     from virtualzarr.references.report import PublishReport
 
-MEANING = ("units", "calendar", "positive", "flag_values", "flag_masks", "flag_meanings")
+_MEANING_ATTRIBUTES = (
+    "units",
+    "calendar",
+    "positive",
+    "flag_values",
+    "flag_masks",
+    "flag_meanings",
+)
 """Attributes of decoded variables by which equal numbers mean different things."""
 
 
@@ -93,12 +104,14 @@ def open_virtual_dataset(
     >>> to_group(both)["a"]
     <Array a (6, 6) float32, 3 chunks, virtual>
     """
-    node = _open(target, storage_options, on_error, group)
+    node = open_node(target, storage_options, on_error, group)
     if isinstance(node, Array):
         node = Group({}, {node.name or "data": node})
     opened: Any = node  # which xarray hands to the engine as it is
-    dataset = xr.open_dataset(opened, engine=VirtualzarrBackend, on_error=on_error, **decoding)
-    source = _source(target)
+    dataset = xr.open_dataset(
+        opened, engine=VirtualZarrBackendEntrypoint, on_error=on_error, **decoding
+    )
+    source = encoding_source(target)
     if source is not None:
         dataset.encoding["source"] = source
     masked = decoding.get("mask_and_scale", decoding.get("decode_cf", True))
@@ -108,7 +121,7 @@ def open_virtual_dataset(
         if name in dataset.xindexes:
             continue
         wanted = masked.get(name, True) if isinstance(masked, Mapping) else masked
-        duck = _duck(node[str(name)], variable, unpack=wanted is not False, check=check)
+        duck = _as_duck_array(node[str(name)], variable, unpack=wanted is not False, check=check)
         if duck is not None:
             made = Variable(variable.dims, duck, variable.attrs, variable.encoding, fastpath=True)
             (coordinates if name in dataset.coords else variables)[name] = made
@@ -117,33 +130,35 @@ def open_virtual_dataset(
     return dataset.assign(variables)
 
 
-def _duck(array: Any, variable: Variable, *, unpack: bool, check: bool) -> DuckArray | None:
+def _as_duck_array(
+    array: Any, variable: Variable, *, unpack: bool, check: bool
+) -> VirtualDuckArray | None:
     """Return a variable's elements, decoded; None if that takes more than unpacking numbers."""
     try:
-        bare = virtual_values(array)
+        bare = as_bare_virtual(array)
     except UnsupportedError:
         return None
     packed = None
     masks = {"_FillValue", "missing_value"} & variable.encoding.keys()
     if unpack and array.dtype.kind in "iuf" and array.dtype.names is None:
-        packing = Packing.of(array)
+        packing = CFPacking.from_array(array)
         codec = packing.codec(array, packing.calculated)
         if codec is not None:
             packed = _packed_attributes(array)
-            bare = recoded(bare, codec, dtype=packing.calculated)
+            bare = with_codec(bare, codec, dtype=packing.calculated)
     elif unpack and masks:
         return None
     if bare.dtype != variable.dtype or bare.shape != variable.shape:
         return None
-    names = (*MEANING, *PACKING) if check else ()
+    names = (*_MEANING_ATTRIBUTES, *PACKING_ATTRIBUTES) if check else ()
     meaning = {name: variable.attrs[name] for name in names if name in variable.attrs}
-    return DuckArray(bare, meaning, packed)
+    return VirtualDuckArray(bare, meaning, packed)
 
 
 def _packed_attributes(array: Array) -> dict[str, Any]:
     """Return the attributes by which the stored numbers are unpacked."""
     attributes = portable.with_typed_mask(array.metadata).attributes
-    return {name: attributes[name] for name in PACKING if name in attributes}
+    return {name: attributes[name] for name in PACKING_ATTRIBUTES if name in attributes}
 
 
 # -- the way back ---------------------------------------------------------------------------------
@@ -165,28 +180,28 @@ def to_group(dataset: xr.Dataset) -> Group:
         Also as ``dataset.virtualzarr.to_group()``.
     """
     variables, attributes = xr.conventions.encode_dataset_coordinates(dataset)
-    members = {str(name): _array(str(name), variable) for name, variable in variables.items()}
+    members = {str(name): _to_array(str(name), variable) for name, variable in variables.items()}
     return Group(json_attributes(attributes), members)
 
 
-def _array(name: str, variable: Variable) -> Array:
+def _to_array(name: str, variable: Variable) -> Array:
     data = variable._data
-    if not isinstance(data, DuckArray):
-        with_gaps = _without_whole_numbers(variable)
-        return _inline(name, _encoded_exactly(with_gaps, name))
+    if not isinstance(data, VirtualDuckArray):
+        with_gaps = _without_integer_encoding(variable)
+        return _inline(name, _encode_losslessly(with_gaps, name))
     attributes = variable.attrs
     array = data.array
-    stored = None if data.packed is None else _repacked(array)
+    stored = None if data.packed is None else _repack(array)
     if stored is not None:
         array, attributes = stored, {**attributes, **(data.packed or {})}
-    return _named(array, name, variable.dims, attributes)
+    return _with_name(array, name, variable.dims, attributes)
 
 
-_WHOLE = ("dtype", "scale_factor", "add_offset", "_Unsigned")
+_INTEGER_ENCODING = ("dtype", "scale_factor", "add_offset", "_Unsigned")
 """How numbers without a place for missing ones are encoded."""
 
 
-def _without_whole_numbers(variable: Variable) -> Variable:
+def _without_integer_encoding(variable: Variable) -> Variable:
     """Return a variable that is encoded as floats if there is no number for what is missing.
 
     Reindexing makes gaps in Booleans and integers, which xarray would cast to what they were.
@@ -205,7 +220,7 @@ def _without_whole_numbers(variable: Variable) -> Variable:
         values = _as_floats(values)
     if values is None or not np.isnan(values).any():
         return variable
-    rest = {key: value for key, value in encoding.items() if key not in _WHOLE}
+    rest = {key: value for key, value in encoding.items() if key not in _INTEGER_ENCODING}
     return Variable(variable.dims, values, variable.attrs, rest)
 
 
@@ -219,14 +234,14 @@ def _as_floats(values: Any) -> Any:
 _LARGEST_IN_FLOATS = 2**53
 """Integers up to which 64-bit floats have each one."""
 
-_ENCODED = (*_WHOLE, "_FillValue", "missing_value", "units", "calendar")
+_LOSSY_ENCODING = (*_INTEGER_ENCODING, "_FillValue", "missing_value", "units", "calendar")
 """What of a variable's encoding may change its values."""
 
 _NOT_ENCODABLE = (ValueError, TypeError, LookupError, ArithmeticError)
 """What xarray raises where values do not suit their encoding."""
 
 
-def _encoded_exactly(variable: Variable, name: str) -> Variable:
+def _encode_losslessly(variable: Variable, name: str) -> Variable:
     """Return a variable encoded as its encoding says, or, if that loses any value, as it is.
 
     xarray keeps the encoding of the first of the variables that it joins, in which there may be no
@@ -236,7 +251,7 @@ def _encoded_exactly(variable: Variable, name: str) -> Variable:
         encoded = xr.conventions.encode_cf_variable(variable, name=name)
         if _decodes_to(encoded, variable, name):
             return encoded
-    rest = {key: value for key, value in variable.encoding.items() if key not in _ENCODED}
+    rest = {key: value for key, value in variable.encoding.items() if key not in _LOSSY_ENCODING}
     plain = Variable(variable.dims, variable.values, variable.attrs, rest)
     try:
         return xr.conventions.encode_cf_variable(plain, name=name)
@@ -268,7 +283,7 @@ def _is_beyond_floats(values: Any) -> bool:
     return bool(np.any((values > _LARGEST_IN_FLOATS) | (values < -_LARGEST_IN_FLOATS)))
 
 
-def _named(array: Array, name: str, dims: Any, attributes: Mapping[str, Any]) -> Array:
+def _with_name(array: Array, name: str, dims: Any, attributes: Mapping[str, Any]) -> Array:
     metadata = array.metadata.replace(
         attributes=json_attributes(attributes), dimension_names=tuple(map(str, dims))
     )
@@ -288,32 +303,32 @@ def _inline(name: str, variable: Variable) -> Array:
         {}, shape=values.shape, dtype=dtype, chunks=tuple([max(1, n) for n in values.shape])
     )
     array[...] = values
-    return _named(as_virtual(array), name, variable.dims, variable.attrs)
+    return _with_name(as_virtual(array), name, variable.dims, variable.attrs)
 
 
-def _repacked(array: Array) -> Array | None:
+def _repack(array: Array) -> Array | None:
     """Return an array of the numbers that are stored, None if not all are packed alike."""
     metadata, manifest = array.metadata, array.manifest
     codec = next((c for c in metadata.pipeline.codecs if isinstance(c, Unpack)), None)
     if codec is None or any(codec not in d.pipeline.codecs for d in manifest.decoders):
         return None
     dtype = np.dtype(codec.configuration["data_type"])
-    fill = _stored_fill(codec, metadata.fill_value, metadata.dtype)
+    fill = _find_stored_fill(codec, metadata.fill_value, metadata.dtype)
     if fill is None:
         return None
-    pipeline = _without(metadata.pipeline, codec)
-    decoders = [Decoder(_without(d.pipeline, codec), d.shape) for d in manifest.decoders]
+    pipeline = _without_codec(metadata.pipeline, codec)
+    decoders = [Decoder(_without_codec(d.pipeline, codec), d.shape) for d in manifest.decoders]
     return array.replace(
         metadata.replace(dtype=dtype, fill_value=fill, pipeline=pipeline, extra={}),
         manifest.replace(decoders=decoders),
     )
 
 
-def _without(pipeline: Pipeline, codec: Codec) -> Pipeline:
+def _without_codec(pipeline: Pipeline, codec: Codec) -> Pipeline:
     return Pipeline(one for one in pipeline.codecs if one != codec)
 
 
-def _stored_fill(codec: ArrayArray, fill: Any, dtype: np.dtype[Any]) -> Any:
+def _find_stored_fill(codec: ArrayArray, fill: Any, dtype: np.dtype[Any]) -> Any:
     """Return a stored number that is unpacked to the fill value, None if none is known."""
     stored = np.dtype(codec.configuration["data_type"])
     known = [codec.configuration.get("fill", 0), *codec.configuration.get("masks", ())]

@@ -16,13 +16,13 @@ from xarray.core import indexing
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.combine import concat
-from virtualzarr.combine.attributes import same_value
+from virtualzarr.combine.attributes import is_same_value
 from virtualzarr.errors import MismatchError, UnsupportedError
-from virtualzarr.integrations.xarray_selection import (
+from virtualzarr.integrations.xarray_indexing import (
     is_integer,
     read_points,
     select_outer,
-    with_ones,
+    with_unit_axes,
 )
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
@@ -34,7 +34,7 @@ from virtualzarr.virtual.rechunk import get_axes
 from virtualzarr.virtual.transforms import slice_with_fill
 
 
-class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixin):
+class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixin):
     """A virtual array in xarray: an array to numpy's functions, of which the lazy ones stay lazy.
 
     Selecting along axes, joining, padding, masking along axes, repeating, casting and changing the
@@ -70,14 +70,14 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         self.packed = packed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DuckArray, (self.array, self.meaning, self.packed)
+        return VirtualDuckArray, (self.array, self.meaning, self.packed)
 
-    def __deepcopy__(self, memo: Any) -> DuckArray:
+    def __deepcopy__(self, memo: Any) -> VirtualDuckArray:
         return self.like(self.array)  # which never changes
 
-    def like(self, array: Array) -> DuckArray:
+    def like(self, array: Array) -> VirtualDuckArray:
         """Return another array of numbers that mean the same."""
-        return DuckArray(array, self.meaning, self.packed)
+        return VirtualDuckArray(array, self.meaning, self.packed)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -125,7 +125,7 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
     def __setitem__(self, key: Any, value: Any) -> None:
         """Change elements, all of which are then in memory: what is stored stays as it is."""
         values = np.array(self.array)
-        values[key] = _read(value)
+        values[key] = _materialize(value)
         fixed = values.dtype.kind == "U"  # text that keeps its length
         own = as_duck(values).array if fixed else inline_array(values, dtype=self.array.dtype)
         self.array, self.packed = own, None
@@ -140,19 +140,19 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         kwargs: Mapping[str, Any],
     ) -> Any:
         """Do what numpy's function does, without reading where that is possible."""
-        lazy = _LAZY.get(func)
-        if lazy is not None and _takes(lazy, args, kwargs):
+        lazy = _HANDLED_FUNCTIONS.get(func)
+        if lazy is not None and _accepts(lazy, args, kwargs):
             try:
                 result = lazy(*args, **kwargs)
             except UnsupportedError:  # reading gives the same
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
-        return func(*_read(args), **_read(kwargs))
+        return func(*_materialize(args), **_materialize(kwargs))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Calculate with the elements."""
-        return getattr(ufunc, method)(*_read(inputs), **_read(kwargs))
+        return getattr(ufunc, method)(*_materialize(inputs), **_materialize(kwargs))
 
     def astype(self, dtype: Any, casting: Any = "unsafe", **_: Any) -> Any:
         """Cast as numpy does, when elements are read; text of variable length is read now."""
@@ -166,7 +166,7 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         except UnsupportedError:
             return self.get_duck_array().astype(dtype)
 
-    def cast_to(self, dtype: np.dtype[Any]) -> DuckArray:
+    def cast_to(self, dtype: np.dtype[Any]) -> VirtualDuckArray:
         """Cast without reading.
 
         Raises
@@ -176,9 +176,9 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         """
         if dtype == self.dtype:
             return self
-        return DuckArray(self.array.lazy.astype(dtype), self.meaning)
+        return VirtualDuckArray(self.array.lazy.astype(dtype), self.meaning)
 
-    def transpose(self, *axes: Any) -> DuckArray:
+    def transpose(self, *axes: Any) -> VirtualDuckArray:
         """Put the axes in another order."""
         return self.like(self.array.lazy.transpose(*(() if axes in ((), (None,)) else axes)))
 
@@ -192,28 +192,28 @@ class DuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixi
         """Return the elements along one axis."""
         return self.get_duck_array().ravel(*args, **kwargs)
 
-    def copy(self, *_: Any) -> DuckArray:
+    def copy(self, *_: Any) -> VirtualDuckArray:
         """Return a copy, of which nothing is read before it is changed."""
         return self.like(self.array)
 
 
-def _read(value: Any) -> Any:
+def _materialize(value: Any) -> Any:
     """Return arguments with numpy arrays instead of virtual ones."""
-    if isinstance(value, DuckArray):
+    if isinstance(value, VirtualDuckArray):
         return value.get_duck_array()
     if isinstance(value, list | tuple):
-        return type(value)(_read(item) for item in value)
+        return type(value)(_materialize(item) for item in value)
     if isinstance(value, Mapping):
-        return {key: _read(item) for key, item in value.items()}
+        return {key: _materialize(item) for key, item in value.items()}
     return value
 
 
 # -- numpy's functions ----------------------------------------------------------------------------
 
-_LAZY: dict[Any, Callable[..., Any]] = {}
+_HANDLED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 
-def _takes(lazy: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _accepts(lazy: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a function has all options that are given."""
     try:
         inspect.signature(lazy).bind(*args, **kwargs)
@@ -222,15 +222,15 @@ def _takes(lazy: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
     return True
 
 
-def _lazy(*functions: Any) -> Callable[[Any], Any]:
+def _implements(*functions: Any) -> Callable[[Any], Any]:
     def known(lazy: Any) -> Any:
-        _LAZY.update(dict.fromkeys(functions, lazy))
+        _HANDLED_FUNCTIONS.update(dict.fromkeys(functions, lazy))
         return lazy
 
     return known
 
 
-def _agreed(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+def _common_meaning(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     """Return what the numbers of all mean, and how they are packed if that is alike.
 
     Raises
@@ -238,38 +238,38 @@ def _agreed(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]
     MismatchError
         They mean different things.
     """
-    ducks = [array for array in arrays if isinstance(array, DuckArray)]
+    ducks = [array for array in arrays if isinstance(array, VirtualDuckArray)]
     first = ducks[0]
     for duck in ducks[1:]:
         for name in sorted(first.meaning.keys() | duck.meaning.keys()):
             mine, its = (one.meaning.get(name, "not set") for one in (duck, first))
-            if not same_value(_plain(mine), _plain(its)):
+            if not is_same_value(_as_python(mine), _as_python(its)):
                 raise MismatchError(
                     f"numbers that mean different things are not joined: {name} is {mine!r} in one "
                     f"array, {its!r} in another; convert one of them, or open both with "
                     "check=False if that means the same"
                 )
     alike = len(ducks) == len(arrays) and all(
-        duck.packed is not None and same_value(duck.packed, first.packed) for duck in ducks
+        duck.packed is not None and is_same_value(duck.packed, first.packed) for duck in ducks
     )
     return first.meaning, first.packed if alike else None
 
 
-def _plain(value: Any) -> Any:
+def _as_python(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
-def as_duck(values: Any) -> DuckArray:
+def as_duck(values: Any) -> VirtualDuckArray:
     """Return a numpy array as a virtual one over its bytes."""
-    if isinstance(values, DuckArray):
+    if isinstance(values, VirtualDuckArray):
         return values
     values = np.asarray(values)
     if values.dtype.hasobject:
         raise UnsupportedError("objects have no bytes")
     metadata = _metadata(values.shape, values.dtype)
     data = values.astype(values.dtype.newbyteorder("<")).tobytes()
-    manifest = Manifest.inline(data, values.ndim) if values.size else _nothing(metadata)
-    return DuckArray(Array.virtual(metadata, manifest))
+    manifest = Manifest.inline(data, values.ndim) if values.size else _empty_manifest(metadata)
+    return VirtualDuckArray(Array.virtual(metadata, manifest))
 
 
 def _metadata(shape: Sequence[int], dtype: Any, fill: Any = None) -> ArrayMetadata:
@@ -280,49 +280,49 @@ def _metadata(shape: Sequence[int], dtype: Any, fill: Any = None) -> ArrayMetada
     return ArrayMetadata(tuple(shape), dtype, grid, pipeline, fill)
 
 
-def _nothing(metadata: ArrayMetadata) -> Manifest:
+def _empty_manifest(metadata: ArrayMetadata) -> Manifest:
     return Manifest.missing(metadata.grid.grid_shape)
 
 
-@_lazy(np.concatenate)
+@_implements(np.concatenate)
 def _concatenate(arrays: Sequence[Any], axis: Any = 0) -> Any:
     if axis is None:
         return NotImplemented
-    meaning, packed = _agreed(arrays)
+    meaning, packed = _common_meaning(arrays)
     dtype = np.result_type(*arrays)
     ducks = [as_duck(array).cast_to(dtype) for array in arrays]
-    shapes = {_except(duck.shape, axis) for duck in ducks}
+    shapes = {_shape_without(duck.shape, axis) for duck in ducks}
     if len(shapes) > 1:
         return NotImplemented  # numpy says what is wrong
     if any(duck.dtype != own.dtype for duck, own in zip(ducks, arrays, strict=True)):
         packed = None
     joined = concat([duck.array for duck in ducks], axis=axis, harmonize="fill")
-    return DuckArray(joined, meaning, packed)
+    return VirtualDuckArray(joined, meaning, packed)
 
 
-def _except(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+def _shape_without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     axis = operator.index(axis) % max(len(shape), 1)
     return (*shape[:axis], -1, *shape[axis + 1 :])
 
 
-@_lazy(np.stack)
+@_implements(np.stack)
 def _stack(arrays: Sequence[Any], axis: int = 0) -> Any:
-    meaning, packed = _agreed(arrays)
+    meaning, packed = _common_meaning(arrays)
     wide = [
-        DuckArray(duck.array.lazy.expand_dims(axis), meaning, packed)
+        VirtualDuckArray(duck.array.lazy.expand_dims(axis), meaning, packed)
         for duck in map(as_duck, arrays)
     ]
     axis = operator.index(axis)
     return _concatenate(wide, axis if axis >= 0 else axis + wide[0].ndim)
 
 
-@_lazy(np.transpose)
-def _transpose(a: DuckArray, axes: Any = None) -> Any:
+@_implements(np.transpose)
+def _transpose(a: VirtualDuckArray, axes: Any = None) -> Any:
     return a.transpose() if axes is None else a.transpose(tuple(axes))
 
 
-@_lazy(np.moveaxis)
-def _moveaxis(a: DuckArray, source: Any, destination: Any) -> Any:
+@_implements(np.moveaxis)
+def _moveaxis(a: VirtualDuckArray, source: Any, destination: Any) -> Any:
     order = np.moveaxis(np.empty((1,) * a.ndim + (0,)), source, destination)  # checks both
     del order
     sources = [operator.index(i) % a.ndim for i in np.atleast_1d(source).tolist()]
@@ -333,21 +333,21 @@ def _moveaxis(a: DuckArray, source: Any, destination: Any) -> Any:
     return a.transpose(tuple(rest))
 
 
-@_lazy(np.swapaxes)
-def _swapaxes(a: DuckArray, axis1: int, axis2: int) -> Any:
+@_implements(np.swapaxes)
+def _swapaxes(a: VirtualDuckArray, axis1: int, axis2: int) -> Any:
     order = list(range(a.ndim))
     order[axis1], order[axis2] = order[axis2], order[axis1]
     return a.transpose(tuple(order))
 
 
-@_lazy(np.broadcast_to)
-def _broadcast_to(array: DuckArray, shape: Any) -> Any:
+@_implements(np.broadcast_to)
+def _broadcast_to(array: VirtualDuckArray, shape: Any) -> Any:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     return array.like(array.array.lazy.broadcast_to(shape))
 
 
-@_lazy(np.expand_dims)
-def _expand_dims(a: DuckArray, axis: Any) -> Any:
+@_implements(np.expand_dims)
+def _expand_dims(a: VirtualDuckArray, axis: Any) -> Any:
     axes = axis if isinstance(axis, tuple) else (axis,)
     array, ndim = a.array, a.ndim + len(axes)
     for place in sorted(i % ndim for i in axes):
@@ -355,43 +355,43 @@ def _expand_dims(a: DuckArray, axis: Any) -> Any:
     return a.like(array)
 
 
-@_lazy(np.squeeze)
-def _squeeze(a: DuckArray, axis: Any = None) -> Any:
+@_implements(np.squeeze)
+def _squeeze(a: VirtualDuckArray, axis: Any = None) -> Any:
     axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
     return a.like(a.array.lazy.squeeze(*axes)) if axes or 1 in a.shape else a
 
 
-@_lazy(np.reshape)
-def _reshape(a: DuckArray, shape: Any, order: str = "C") -> Any:
+@_implements(np.reshape)
+def _reshape(a: VirtualDuckArray, shape: Any, order: str = "C") -> Any:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if shape.count(-1) == 1 and (rest := -math.prod(shape)):
         shape = tuple(a.size // rest if n == -1 else n for n in shape)
-    made = with_ones(a.array, shape) if order == "C" and math.prod(shape) == a.size else None
+    made = with_unit_axes(a.array, shape) if order == "C" and math.prod(shape) == a.size else None
     return NotImplemented if made is None else a.like(made)
 
 
-@_lazy(np.result_type)
+@_implements(np.result_type)
 def _result_type(*arrays: Any) -> Any:
-    return np.result_type(*(a.dtype if isinstance(a, DuckArray) else a for a in arrays))
+    return np.result_type(*(a.dtype if isinstance(a, VirtualDuckArray) else a for a in arrays))
 
 
-@_lazy(np.shape)
-def _shape(a: DuckArray) -> Any:
+@_implements(np.shape)
+def _shape(a: VirtualDuckArray) -> Any:
     return a.shape
 
 
-@_lazy(np.ndim)
-def _ndim(a: DuckArray) -> Any:
+@_implements(np.ndim)
+def _ndim(a: VirtualDuckArray) -> Any:
     return a.ndim
 
 
-@_lazy(np.copy)
-def _copy(a: DuckArray, *_: Any, **__: Any) -> Any:
+@_implements(np.copy)
+def _copy(a: VirtualDuckArray, *_: Any, **__: Any) -> Any:
     return a.copy()
 
 
-@_lazy(np.full_like)
-def _full_like(a: DuckArray, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+@_implements(np.full_like)
+def _full_like(a: VirtualDuckArray, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
     dtype = a.dtype if dtype is None else np.dtype(dtype)
     shape = a.shape if shape is None else shape
     if dtype.hasobject or np.ndim(fill_value):
@@ -400,25 +400,27 @@ def _full_like(a: DuckArray, fill_value: Any, dtype: Any = None, shape: Any = No
     if dtype.kind in "SU" and not dtype.itemsize:
         return NotImplemented
     metadata = _metadata(shape, dtype, fill)
-    return DuckArray(Array.virtual(metadata, _nothing(metadata)))
+    return VirtualDuckArray(Array.virtual(metadata, _empty_manifest(metadata)))
 
 
-@_lazy(np.zeros_like, np.empty_like)
-def _zeros_like(a: DuckArray, dtype: Any = None) -> Any:
+@_implements(np.zeros_like, np.empty_like)
+def _zeros_like(a: VirtualDuckArray, dtype: Any = None) -> Any:
     dtype = a.dtype if dtype is None else np.dtype(dtype)
     return _full_like(a, np.zeros((), dtype)[()], dtype)
 
 
-@_lazy(np.ones_like)
-def _ones_like(a: DuckArray, dtype: Any = None) -> Any:
+@_implements(np.ones_like)
+def _ones_like(a: VirtualDuckArray, dtype: Any = None) -> Any:
     return _full_like(a, 1, dtype)
 
 
 # -- padding and masks ----------------------------------------------------------------------------
 
 
-@_lazy(np.pad)
-def _pad(array: DuckArray, pad_width: Any, mode: Any = "constant", constant_values: Any = 0) -> Any:
+@_implements(np.pad)
+def _pad(
+    array: VirtualDuckArray, pad_width: Any, mode: Any = "constant", constant_values: Any = 0
+) -> Any:
     if isinstance(pad_width, Mapping) or not array.ndim:
         return NotImplemented
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
@@ -429,7 +431,7 @@ def _pad(array: DuckArray, pad_width: Any, mode: Any = "constant", constant_valu
         places = [np.pad(np.arange(n), w, mode) for n, w in zip(made.shape, widths, strict=True)]
         return array.like(made.lazy.oindex[tuple(places)])
     values = np.broadcast_to(np.asarray(constant_values), (array.ndim, 2)).astype(array.dtype)
-    if array.dtype.hasobject and not _are_texts(values, array.array):
+    if array.dtype.hasobject and not _is_text(values, array.array):
         return NotImplemented  # NaN, for instance, which an array of text does not have
     for axis, (width, pair) in enumerate(zip(widths, values, strict=True)):
         for side in (0, 1):
@@ -441,21 +443,21 @@ def _pad(array: DuckArray, pad_width: Any, mode: Any = "constant", constant_valu
     return array.like(made)
 
 
-def _are_texts(values: NDArray[Any], array: Array) -> bool:
+def _is_text(values: NDArray[Any], array: Array) -> bool:
     """Whether an array of variable length holds such objects."""
     kind = vlen_kind(array.dtype)
     return kind is not None and all(isinstance(value, kind) for value in values.flat)
 
 
-@_lazy(np.where)
+@_implements(np.where)
 def _where(condition: Any, *choices: Any) -> Any:
-    if len(choices) != 2 or isinstance(condition, DuckArray):
+    if len(choices) != 2 or isinstance(condition, VirtualDuckArray):
         return NotImplemented
     condition = np.asarray(condition, bool)
     x, y = choices
-    if not isinstance(x, DuckArray):
+    if not isinstance(x, VirtualDuckArray):
         condition, x, y = ~condition, y, x
-    if isinstance(y, DuckArray) or np.ndim(y):
+    if isinstance(y, VirtualDuckArray) or np.ndim(y):
         return NotImplemented
     dtype = np.result_type(x, y)
     if dtype.hasobject:
@@ -464,7 +466,7 @@ def _where(condition: Any, *choices: Any) -> Any:
     shape = np.broadcast_shapes(condition.shape, x.shape)
     if shape != x.shape:
         made = _broadcast_to(made, shape)
-    kept = _separated(np.broadcast_to(condition, shape))
+    kept = _split_by_axis(np.broadcast_to(condition, shape))
     if kept is None:
         return NotImplemented
     pieces = [
@@ -476,7 +478,7 @@ def _where(condition: Any, *choices: Any) -> Any:
     return made.like(slice_with_fill(made.array, pieces, np.asarray(y, dtype)[()]))
 
 
-def _separated(condition: NDArray[np.bool_]) -> list[NDArray[np.bool_]] | None:
+def _split_by_axis(condition: NDArray[np.bool_]) -> list[NDArray[np.bool_]] | None:
     """Return a condition as one for each axis that all have to hold, None if it is no such."""
     sizes = zip(condition.shape, condition.strides, strict=True)
     repeated = [not step and n > 0 for n, step in sizes]
@@ -493,7 +495,7 @@ def _separated(condition: NDArray[np.bool_]) -> list[NDArray[np.bool_]] | None:
     return [np.broadcast_to(one, (n,)) for one, n in zip(along, condition.shape, strict=True)]
 
 
-def virtual_values(array: Array) -> Array:
+def as_bare_virtual(array: Array) -> Array:
     """Return an array without attributes and names, whose chunks are references."""
     array = as_virtual(array)
     metadata = array.metadata.as_format(3).replace(attributes={}, dimension_names=None)

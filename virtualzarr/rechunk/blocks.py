@@ -17,16 +17,16 @@ import numpy as np
 
 from grids import Axis, SeparableGrid, coarsen, from_axes
 
-GOAL = 64 * 1024 * 1024
+TARGET_BYTES = 64 * 1024 * 1024
 """Blocks are not made larger than this many bytes, unless chunks are decoded less often then."""
 
-MOST_STARTS = 100_000
+MAX_COMPARED_CELLS = 100_000
 """Axes of irregular cells are compared boundary by boundary up to so many cells."""
 
-MOST_FOLDED = 10_000
+MAX_FOLDED_CELLS = 10_000
 """Axes of irregular cells are folded in few ways if they have more."""
 
-FRONT = 200
+MAX_CANDIDATES = 200
 """So many choices are kept from axis to axis."""
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
@@ -55,21 +55,21 @@ class Blocks:
     best: int
 
 
-def needed(source: SeparableGrid, target: SeparableGrid, itemsize: int) -> int:
+def least_memory(source: SeparableGrid, target: SeparableGrid, itemsize: int) -> int:
     """Return the least memory that a copy takes: a block, and what one thread needs besides."""
-    block = math.prod(_longest(axis) for axis in target.axes) * itemsize
-    return block + _besides(source, target) * itemsize
+    block = math.prod(_max_length(axis) for axis in target.axes) * itemsize
+    return block + _codec_elements(source, target) * itemsize
 
 
-def _besides(source: SeparableGrid, target: SeparableGrid) -> int:
+def _codec_elements(source: SeparableGrid, target: SeparableGrid) -> int:
     """Return the elements of a chunk that is decoded and of one that is encoded, each twice.
 
     Once as they are and once encoded; threads keep the memory they decoded in.
     """
-    return 2 * (_cell(source) + _cell(target))
+    return 2 * (_chunk_elements(source) + _chunk_elements(target))
 
 
-def choose(source: SeparableGrid, target: SeparableGrid, itemsize: int, memory: int) -> Blocks:
+def plan_blocks(source: SeparableGrid, target: SeparableGrid, itemsize: int, memory: int) -> Blocks:
     """Return the blocks with which chunks are decoded least often.
 
     Parameters
@@ -81,7 +81,7 @@ def choose(source: SeparableGrid, target: SeparableGrid, itemsize: int, memory: 
     itemsize : int
         Bytes of an element.
     memory : int
-        How many bytes may be used; at least `needed`.
+        How many bytes may be used; at least `least_memory`.
 
     Examples
     --------
@@ -90,14 +90,14 @@ def choose(source: SeparableGrid, target: SeparableGrid, itemsize: int, memory: 
     >>> choose(rows, columns, 1, 10**6).reads, choose(rows, columns, 1, 3000).reads
     (1.0, 4.0)
     """
-    rest = _besides(source, target) * itemsize
+    rest = _codec_elements(source, target) * itemsize
     size, reads, axes = _search(source, target, itemsize, memory - rest)
     best = memory
     if reads > 1:
         best = _search(source, target, itemsize, 1 << 62)[0] + rest
-    axes = _grown(axes, source, reads, itemsize, min(memory - rest, max(size, GOAL)))
-    reads = math.prod(map(_reads, source.axes, axes))
-    left = memory - math.prod(map(_longest, axes)) * itemsize
+    axes = _lengthen(axes, source, reads, itemsize, min(memory - rest, max(size, TARGET_BYTES)))
+    reads = math.prod(map(_mean_reads, source.axes, axes))
+    left = memory - math.prod(map(_max_length, axes)) * itemsize
     return Blocks(from_axes(axes), reads, max(1, left // rest), best)
 
 
@@ -107,8 +107,10 @@ def _search(
     """Return the size of the best blocks, how often chunks are decoded, and the blocks' axes."""
     front: list[tuple[int, float, list[Axis]]] = [(itemsize, 1.0, [])]
     for i, axis in enumerate(source.axes):
-        lengths = [(_longest(c), _reads(axis, c), c) for c in _candidates(axis, target, i)]
-        later = math.prod(map(_longest, target.axes[i + 1 :]))
+        lengths = [
+            (_max_length(c), _mean_reads(axis, c), c) for c in _candidate_axes(axis, target, i)
+        ]
+        later = math.prod(map(_max_length, target.axes[i + 1 :]))
         choices = [
             (size * length, reads * factor, [*axes, candidate])
             for size, reads, axes in front
@@ -116,28 +118,28 @@ def _search(
         ]
         # The shortest blocks are always among them.
         least = min(size for size, _, _ in choices)
-        front = _best([c for c in choices if c[0] * later <= limit or c[0] == least])
+        front = _pareto_front([c for c in choices if c[0] * later <= limit or c[0] == least])
     return front[-1]
 
 
-def _cell(grid: SeparableGrid) -> int:
+def _chunk_elements(grid: SeparableGrid) -> int:
     """Return how many elements the largest chunk has, as codecs see it."""
     return math.prod(int(axis.runs()[0].max(initial=1)) for axis in grid.axes)
 
 
-def _longest(axis: Axis) -> int:
+def _max_length(axis: Axis) -> int:
     """Return the length of the longest cell, inside of the array."""
     return int(axis.runs(clipped=True)[0].max(initial=1))
 
 
-def _candidates(source: Axis, target: SeparableGrid, number: int) -> list[Axis]:
+def _candidate_axes(source: Axis, target: SeparableGrid, number: int) -> list[Axis]:
     """Return axes of blocks: cells of the target folded to more and more."""
     axis = target.axes[number]
     if axis.ncells < 2:
         return [axis]
-    edge, other = _longest(axis), _longest(source)
+    edge, other = _max_length(axis), _max_length(source)
     lengths = {axis.end, -(-other // edge) * edge, math.lcm(edge, other)}
-    if axis.uniform or axis.ncells < MOST_FOLDED:
+    if axis.uniform or axis.ncells < MAX_FOLDED_CELLS:
         lengths |= {-(-axis.ncells // n) * edge for n in range(2, 17)}
     length = edge
     while length < axis.extent:
@@ -149,25 +151,27 @@ def _candidates(source: Axis, target: SeparableGrid, number: int) -> list[Axis]:
     return list(found)
 
 
-def _reads(source: Axis, blocks: Axis) -> float:
+def _mean_reads(source: Axis, blocks: Axis) -> float:
     """Return in how many blocks a cell of the source lies, on average, along one axis."""
     if not source.ncells or not blocks.ncells:
         return 1.0
     # Every boundary of blocks that is none of the source cuts one of its cells in two.
-    return (source.ncells + blocks.ncells - 1 - _common(source, blocks)) / source.ncells
+    return (
+        source.ncells + blocks.ncells - 1 - _count_common_boundaries(source, blocks)
+    ) / source.ncells
 
 
-def _common(a: Axis, b: Axis) -> int:
+def _count_common_boundaries(a: Axis, b: Axis) -> int:
     """Count the boundaries inside of the array that two axes have in common."""
     if a.uniform and b.uniform:
         return (a.extent - 1) // math.lcm(a.uniform, b.uniform)
-    if max(a.ncells, b.ncells) > MOST_STARTS:
+    if max(a.ncells, b.ncells) > MAX_COMPARED_CELLS:
         return 0  # too many to compare: taken to have none
     mine, theirs = a.start(np.arange(1, a.ncells)), b.start(np.arange(1, b.ncells))
     return len(np.intersect1d(mine, theirs))
 
 
-def _best(
+def _pareto_front(
     choices: list[tuple[int, float, list[Axis]]],
 ) -> list[tuple[int, float, list[Axis]]]:
     """Return the choices that none beats in both size and reads, the smallest first."""
@@ -176,10 +180,10 @@ def _best(
         if not front or choice[1] < front[-1][1]:
             front.append(choice)
     # The last is the one with the fewest reads: it stays.
-    return front if len(front) <= FRONT else [*front[: FRONT - 1], front[-1]]
+    return front if len(front) <= MAX_CANDIDATES else [*front[: MAX_CANDIDATES - 1], front[-1]]
 
 
-def _grown(
+def _lengthen(
     axes: list[Axis], source: SeparableGrid, reads: float, itemsize: int, goal: int
 ) -> list[Axis]:
     """Return longer blocks with no more reads: many chunks at a time keep all threads busy."""
@@ -187,15 +191,15 @@ def _grown(
         while axes[i].ncells > 1:
             longer = coarsen(from_axes(axes), i, 2 * int(axes[i].runs()[0].max())).axes[i]
             tried = [*axes[:i], longer, *axes[i + 1 :]]
-            its = math.prod(map(_reads, source.axes, tried))
-            size = math.prod(map(_longest, tried)) * itemsize
+            its = math.prod(map(_mean_reads, source.axes, tried))
+            size = math.prod(map(_max_length, tried)) * itemsize
             if its > reads or size > goal or longer.ncells == axes[i].ncells:
                 break
             axes = tried
     return axes
 
 
-def portions(grid: SeparableGrid, box: Box, count: int) -> Iterator[Box]:
+def split_box(grid: SeparableGrid, box: Box, count: int) -> Iterator[Box]:
     """Cut a part of an array into parts that touch at most so many cells of a grid.
 
     Examples

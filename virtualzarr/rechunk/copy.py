@@ -17,8 +17,8 @@ from virtualzarr.metadata import GroupMetadata
 from virtualzarr.metadata.ome import ome_changes
 from virtualzarr.nodes.documents import consolidate, join, node_path
 from virtualzarr.rechunk import destination as places
-from virtualzarr.rechunk.metadata import Change, CopyOptions, GroupChange, change_group, changed
-from virtualzarr.rechunk.transfer import Copying, Counts
+from virtualzarr.rechunk.node_plan import ArrayPlan, CopyOptions, GroupPlan, plan_array, plan_group
+from virtualzarr.rechunk.transfer import ArrayTransfer, TransferCounts
 from virtualzarr.references.report import many
 from virtualzarr.stores import Store
 from virtualzarr.stores.files import resolve_uri
@@ -26,10 +26,10 @@ from virtualzarr.stores.zip import ZipStore
 
 _log = logging.getLogger(__name__)
 
-PROGRESS_FROM = 64 * 1024 * 1024
+PROGRESS_BYTES = 64 * 1024 * 1024
 """A progress bar is shown for this many bytes of elements and more."""
 
-NOTABLE = 1.05
+READS_WARNED = 1.05
 """If chunks are decoded so many times, on average, it is said."""
 
 
@@ -194,44 +194,44 @@ def copy(
     >>> vz.open(store).chunks, vz.open(store)[2].tolist()
     ((4, 2), [12, 13, 14, 15, 16, 17])
     """
-    root = _opened(source, path, format, on_error, allowed, storage_options)
-    wanted = _format_of(root) if zarr_format is None else zarr_format
+    root = _open_source(source, path, format, on_error, allowed, storage_options)
+    wanted = _zarr_format_of(root) if zarr_format is None else zarr_format
     if wanted not in (2, 3):
         raise UnsupportedError(f"zarr_format {wanted}; known are 2 and 3")
-    nodes = _nodes(root)
-    _check_names(nodes, options)
-    plans = {below: _planned(node, below, wanted, options) for below, node in nodes.items()}
-    if _is_virtual(root) or _format_of(root) != wanted:
-        _spell_ome(plans, wanted)
-    with places.opened(destination, overwrite, destination_options) as store:
+    nodes = _list_nodes(root)
+    _check_dimension_names(nodes, options)
+    plans = {below: _plan_node(node, below, wanted, options) for below, node in nodes.items()}
+    if _is_virtual(root) or _zarr_format_of(root) != wanted:
+        _convert_ome(plans, wanted)
+    with places.open_destination(destination, overwrite, destination_options) as store:
         start = node_path(name, wanted)
         named = isinstance(store, ZipStore) and not isinstance(destination, ZipStore)
         uri = resolve_uri(destination) if named else store.uri
-        places.check_apart(nodes, store, start, uri)
-        works: dict[str, Copying] = {}
+        places.check_disjoint(nodes, store, start, uri)
+        works: dict[str, ArrayTransfer] = {}
         for below, node in nodes.items():
             plan = plans[below]
-            if isinstance(node, Array) and isinstance(plan, Change):
+            if isinstance(node, Array) and isinstance(plan, ArrayPlan):
                 target = Array.stored(plan.metadata, store, node_path(join(start, below), wanted))
-                works[below] = _work(node, target, plan, memory, write_empty_chunks, below)
-        places.prepare(store, start, wanted, overwrite)
+                works[below] = _plan_transfer(node, target, plan, memory, write_empty_chunks, below)
+        places.prepare_destination(store, start, wanted, overwrite)
         counts = _run(works, plans, store, start, progress)
         if isinstance(root, Group) and (
             consolidated or (consolidated is None and _is_consolidated(root))
         ):
             consolidate(store, start)
-        places.finish(store, start, wanted)
+        places.finish_destination(store, start, wanted)
     _log.info("copied %d arrays to %s", len(works), uri)
     return CopyReport(
         len(works), len(nodes) - len(works), counts.copied, counts.repacked,
         counts.nbytes_copied, counts.nbytes_decoded,
-        {below or "/": work.reads for below, work in works.items() if work.reads >= NOTABLE},
+        {below or "/": work.reads for below, work in works.items() if work.reads >= READS_WARNED},
         dict(getattr(root, "skipped", {})),
         tuple(f"{below or '/'}: {note}" for below, plan in plans.items() for note in plan.notes),
     )  # fmt: skip
 
 
-def _opened(
+def _open_source(
     source: Any,
     path: str,
     format: str | None,
@@ -253,7 +253,7 @@ def _opened(
     )  # fmt: skip
 
 
-def _nodes(root: Array | Group) -> dict[str, Array | Group]:
+def _list_nodes(root: Array | Group) -> dict[str, Array | Group]:
     """Return all nodes by their paths below the root, groups before what is in them."""
     nodes = {"": root}
     if isinstance(root, Group):
@@ -261,13 +261,13 @@ def _nodes(root: Array | Group) -> dict[str, Array | Group]:
     return nodes
 
 
-def _format_of(root: Array | Group) -> int:
+def _zarr_format_of(root: Array | Group) -> int:
     """Return the Zarr format of what is copied; of a virtual group, that of all its arrays."""
     if isinstance(root, Array):
         return root.metadata.zarr_format
     if not _is_virtual(root):
         return root.zarr_format
-    formats = {node.metadata.zarr_format for node in _nodes(root).values()
+    formats = {node.metadata.zarr_format for node in _list_nodes(root).values()
                if isinstance(node, Array)}  # fmt: skip
     return 2 if formats == {2} else 3
 
@@ -276,11 +276,11 @@ def _is_virtual(root: Array | Group) -> bool:
     return isinstance(root, Group) and getattr(root._members, "store", None) is None
 
 
-def _spell_ome(plans: dict[str, Change | GroupChange], zarr_format: int) -> None:
+def _convert_ome(plans: dict[str, ArrayPlan | GroupPlan], zarr_format: int) -> None:
     """Give OME-Zarr metadata the version that goes with the format of the copy."""
-    found = {p: plan for p, plan in plans.items() if isinstance(plan, GroupChange)}
+    found = {p: plan for p, plan in plans.items() if isinstance(plan, GroupPlan)}
     groups = {p: plan.metadata.attributes for p, plan in found.items()}
-    changes = {p: plan for p, plan in plans.items() if isinstance(plan, Change)}
+    changes = {p: plan for p, plan in plans.items() if isinstance(plan, ArrayPlan)}
     arrays = {path: plan.metadata.dimension_names or () for path, plan in changes.items()}
     attributes, dims = ome_changes(groups, arrays, zarr_format)
     for path, own in attributes.items():
@@ -296,7 +296,7 @@ def _is_consolidated(group: Group) -> bool:
     return metadata is not None and metadata.consolidated is not None
 
 
-def _check_names(nodes: Mapping[str, Array | Group], options: CopyOptions) -> None:
+def _check_dimension_names(nodes: Mapping[str, Array | Group], options: CopyOptions) -> None:
     """Refuse edges for dimensions that no array has."""
     known = {name for node in nodes.values() if isinstance(node, Array) for name in node.dims}
     for option in ("chunks", "shards"):
@@ -307,30 +307,30 @@ def _check_names(nodes: Mapping[str, Array | Group], options: CopyOptions) -> No
                 raise MetadataError(f"{option}: no array has a dimension {unknown[0]!r}")
 
 
-def _planned(
+def _plan_node(
     node: Array | Group, below: str, zarr_format: int, options: CopyOptions
-) -> Change | GroupChange:
+) -> ArrayPlan | GroupPlan:
     try:
         if isinstance(node, Array):
-            return changed(node, zarr_format, options)
-        return change_group(node, zarr_format)
+            return plan_array(node, zarr_format, options)
+        return plan_group(node, zarr_format)
     except VirtualZarrError as error:
         raise error.at(variable=below or "/") from error.__cause__
 
 
-def _work(
+def _plan_transfer(
     source: Array,
     target: Array,
-    change: Change,
+    change: ArrayPlan,
     memory: int | None,
     write_empty_chunks: bool | None,
     below: str,
-) -> Copying:
+) -> ArrayTransfer:
     try:
-        work = Copying(source, target, change, memory, write_empty_chunks)
+        work = ArrayTransfer(source, target, change, memory, write_empty_chunks)
     except VirtualZarrError as error:
         raise error.at(variable=below or "/") from error.__cause__
-    if work.reads >= NOTABLE:
+    if work.reads >= READS_WARNED:
         warnings.warn(
             f"/{below}: within {work.memory:,} bytes of memory each chunk is decoded "
             f"{work.reads:.1f} times; with memory={work.best} it would be once",
@@ -340,19 +340,19 @@ def _work(
 
 
 def _run(
-    works: Mapping[str, Copying],
-    plans: Mapping[str, Change | GroupChange],
+    works: Mapping[str, ArrayTransfer],
+    plans: Mapping[str, ArrayPlan | GroupPlan],
     store: Store,
     start: str,
     progress: bool | None,
-) -> Counts:
+) -> TransferCounts:
     """Copy all chunks, and write the documents of each node after everything in it."""
     from tqdm import tqdm
 
-    counts = Counts()
+    counts = TransferCounts()
     total = sum(work.nbytes for work in works.values())
     if progress is None:
-        progress = total >= PROGRESS_FROM and sys.stderr.isatty()
+        progress = total >= PROGRESS_BYTES and sys.stderr.isatty()
     with tqdm(
         total=total, unit="B", unit_scale=True, unit_divisor=1024, desc="copy",
         disable=not progress,

@@ -35,12 +35,12 @@ from virtualzarr.stores.memory import MemoryStore
 from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.zip import ZipStore
 
-NOTE = ".virtualzarr-copy"
+INCOMPLETE_KEY = ".virtualzarr-copy"
 """The key of the note, below the path of the copy."""
 
 
 @contextmanager
-def opened(
+def open_destination(
     target: Any, overwrite: bool, storage_options: Mapping[str, Any] | None
 ) -> Iterator[Store]:
     """Open the store that a copy goes to; a zip file appears under its name when all is in it."""
@@ -55,7 +55,7 @@ def opened(
         yield store
 
 
-def check_apart(nodes: Mapping[str, Array | Group], store: Store, path: str, uri: str) -> None:
+def check_disjoint(nodes: Mapping[str, Array | Group], store: Store, path: str, uri: str) -> None:
     """Refuse to copy something onto itself, into itself, or over what it is read from.
 
     Raises
@@ -63,10 +63,12 @@ def check_apart(nodes: Mapping[str, Array | Group], store: Store, path: str, uri
     MetadataError
         One of the two places lies in the other.
     """
-    there = _place(store, path, uri)
+    there = _location(store, path, uri)
     for node in nodes.values():
-        for here in _places(node):
-            if here[0] == there[0] and (_within(here[1], there[1]) or _within(there[1], here[1])):
+        for here in _iter_locations(node):
+            if here[0] == there[0] and (
+                _is_within(here[1], there[1]) or _is_within(there[1], here[1])
+            ):
                 raise MetadataError(
                     f"{there[1] or '/'} cannot be copied to: the source, {here[1] or '/'}, lies "
                     "in it, or it lies in the source",
@@ -74,38 +76,38 @@ def check_apart(nodes: Mapping[str, Array | Group], store: Store, path: str, uri
                 )
 
 
-def _within(inner: str, outer: str) -> bool:
+def _is_within(inner: str, outer: str) -> bool:
     return f"{inner}/".startswith(f"{outer}/" if outer else "")
 
 
-def _places(node: Array | Group) -> Iterator[tuple[Any, str]]:
+def _iter_locations(node: Array | Group) -> Iterator[tuple[Any, str]]:
     """Yield where a node is read from: what kind of place, and the path there."""
     if isinstance(node, Group):
         store = getattr(node._members, "store", None)
         if store is not None:
-            yield _place(store, node.path, store.uri)
+            yield _location(store, node.path, store.uri)
     elif isinstance(node.chunk_source, StoreChunks):
         store = node.chunk_source.store
-        yield _place(store, node.chunk_source.path, store.uri)
+        yield _location(store, node.chunk_source.path, store.uri)
     elif isinstance(node.chunk_source, ManifestChunks):
         for uri in {source.uri for source in node.chunk_source.manifest.sources} - {""}:
-            yield "path", _real(uri)
+            yield "path", _real_path(uri)
 
 
-def _place(store: Any, path: str, uri: str) -> tuple[Any, str]:
+def _location(store: Any, path: str, uri: str) -> tuple[Any, str]:
     store = unwrap(store)
     if isinstance(store, MemoryStore):
         return id(store.data), path
     if isinstance(store, ZipStore):
-        return "path", _real(uri)
-    return "path", join(_real(uri), path)
+        return "path", _real_path(uri)
+    return "path", join(_real_path(uri), path)
 
 
-def _real(uri: str) -> str:
+def _real_path(uri: str) -> str:
     return uri.rstrip("/") if is_url(uri) else os.path.realpath(uri)
 
 
-def prepare(store: Store, path: str, zarr_format: int, overwrite: bool) -> None:
+def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bool) -> None:
     """See to it that nothing lies where a copy goes, and that there are groups above.
 
     Raises
@@ -116,7 +118,7 @@ def prepare(store: Store, path: str, zarr_format: int, overwrite: bool) -> None:
         The store can only be read.
     """
     check_writable(store)
-    found, note = node_at(store, path), join(path, NOTE)
+    found, note = node_at(store, path), join(path, INCOMPLETE_KEY)
     interrupted = store.get(note) is not None
     if found is not None or interrupted:
         what = f"the {found[1]}" if found else "what is left of a copy that was interrupted"
@@ -143,12 +145,12 @@ def prepare(store: Store, path: str, zarr_format: int, overwrite: bool) -> None:
     store.set(note, dumps_json({"note": "a copy that is not complete yet"}))
 
 
-def finish(store: Store, path: str, zarr_format: int) -> None:
+def finish_destination(store: Store, path: str, zarr_format: int) -> None:
     """Tell what lies above of a copy that is complete, and take its note away."""
     if path:
         documents = dict(all_documents(store, path, zarr_format))
         refresh_consolidated(store, path, documents, zarr_format)
-    store.delete(join(path, NOTE))
+    store.delete(join(path, INCOMPLETE_KEY))
 
 
 def write_documents(store: Store, path: str, metadata: ArrayMetadata | GroupMetadata) -> None:

@@ -20,32 +20,32 @@ from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs.sharding import only_sharding
 from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, VirtualZarrError
-from virtualzarr.rechunk.blocks import Blocks, Box, choose, needed, portions
-from virtualzarr.rechunk.metadata import Change, check_encodes
-from virtualzarr.rechunk.stored_alike import Boxes, boxes_of, cells_with_data, stored_cells
+from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, split_box
+from virtualzarr.rechunk.node_plan import ArrayPlan, check_encodes
+from virtualzarr.rechunk.stored_boxes import Boxes, cells_with_data, group_into_boxes, stored_cells
 
 Int64 = NDArray[np.int64]
 
-MEMORY = 256 * 1024 * 1024
+DEFAULT_MEMORY = 256 * 1024 * 1024
 """How much memory a copy takes where nothing is said."""
 
 OBJECT_BYTES = 100
 """What an element of any length is taken to need in memory."""
 
-SMALL = 16 * 1024
+SINGLE_THREAD_BYTES = 16 * 1024
 """Local chunks smaller than this are copied by one thread: others would wait for each other."""
 
-SLAB = 1 << 14
+MAX_BATCH = 1 << 14
 """So many chunks are prepared at a time."""
 
-STEP = 64 * 1024 * 1024
+PROGRESS_STEP = 64 * 1024 * 1024
 """So many bytes are copied from one sign of progress to the next."""
 
 Progress = Callable[[int], Any]
 
 
 @dataclass
-class Counts:
+class TransferCounts:
     """What was done so far.
 
     Attributes
@@ -73,7 +73,7 @@ class Counts:
                 setattr(self, name, getattr(self, name) + number)
 
 
-class Copying:
+class ArrayTransfer:
     """The copying of one array, planned when it is made: what cannot be done is an error then.
 
     Parameters
@@ -83,7 +83,7 @@ class Copying:
         In a store, without its documents.
     change : Change
     memory : int, optional
-        Bytes that may be used; by default `MEMORY`, or more where that is too little.
+        Bytes that may be used; by default `DEFAULT_MEMORY`, or more where that is too little.
     write_empty_chunks : bool, optional
 
     Attributes
@@ -103,7 +103,7 @@ class Copying:
         self,
         source: Array,
         target: Array,
-        change: Change,
+        change: ArrayPlan,
         memory: int | None,
         write_empty_chunks: bool | None,
     ) -> None:
@@ -113,7 +113,7 @@ class Copying:
         target.write_empty_chunks = bool(write_empty_chunks)
         self.remote = any(_is_remote(array) for array in (source, target))
         found = stored_cells(source)
-        if change.everything and not _is_whole(source, found):
+        if change.everything and not _is_complete(source, found):
             found = None
         decode = write_empty_chunks is False
         self.objects: tuple[Int64, Int64] | None = None
@@ -122,7 +122,7 @@ class Copying:
         self.repack = False
         self.nbytes, self.reads, self.best = 0, 1.0, 0
         self.cells: Int64 | None = None if found is None else found[0]
-        self.memory = MEMORY if memory is None else memory
+        self.memory = DEFAULT_MEMORY if memory is None else memory
         self.fixed = memory is not None
         if not source.size:
             return
@@ -130,7 +130,12 @@ class Copying:
             found = self._plan_objects(*found)
         if found is not None and not len(found[0]):
             return
-        if found is not None and change.inner_as_stored and not decode and _is_plain(source):
+        if (
+            found is not None
+            and change.inner_as_stored
+            and not decode
+            and _has_one_pipeline(source)
+        ):
             self._plan_shards(*found)
         else:
             self._plan_blocks(found)
@@ -144,7 +149,7 @@ class Copying:
             good = self.source.chunk_source.manifest.canonical[tuple(cells.T)].reshape(-1)
         self.objects = cells[good], sizes[good]
         self._need(int(sizes[good].max(initial=0)))
-        self.nbytes += _volume(self.source, cells[good])
+        self.nbytes += _element_bytes(self.source, cells[good])
         return cells[~good], sizes[~good]
 
     def _plan_shards(self, cells: Int64, sizes: Int64) -> None:
@@ -154,7 +159,7 @@ class Copying:
         assert isinstance(blocks, SeparableGrid)
         self.repack = True
         self.cells = cells
-        self.boxes = boxes_of(self.source.grid, blocks, blocks, cells)
+        self.boxes = group_into_boxes(self.source.grid, blocks, blocks, cells)
         volumes = (self.boxes.high - self.boxes.low).prod(axis=1) * self.itemsize
         self.sizes = np.add.reduceat(sizes[self.boxes.order], self.boxes.bounds[:-1])
         if not self.source.dtype.hasobject:
@@ -171,16 +176,16 @@ class Copying:
                 raise UnsupportedError(f"cells of a {cut.name} grid are only copied as they are")
         assert isinstance(grid, SeparableGrid)
         assert isinstance(target, SeparableGrid)
-        self._need(needed(grid, target, self.itemsize))
+        self._need(least_memory(grid, target, self.itemsize))
         check_encodes(self.target.metadata)
-        self.blocks = choose(grid, target, self.itemsize, self.memory)
+        self.blocks = plan_blocks(grid, target, self.itemsize, self.memory)
         self.reads, self.best = self.blocks.reads, self.blocks.best
         if found is None:
             self.cells = None
             self.nbytes += self.source.size * self.itemsize
             return
         self.cells = found[0]
-        self.boxes = boxes_of(self.source.grid, self.blocks.grid, target, found[0])
+        self.boxes = group_into_boxes(self.source.grid, self.blocks.grid, target, found[0])
         self.nbytes += int((self.boxes.high - self.boxes.low).prod(axis=1).sum()) * self.itemsize
 
     @property
@@ -201,7 +206,7 @@ class Copying:
 
     # -- work --------------------------------------------------------------------------------
 
-    def run(self, counts: Counts, progress: Progress) -> None:
+    def run(self, counts: TransferCounts, progress: Progress) -> None:
         """Copy everything; `progress` is told how many bytes of elements were copied."""
         if self.objects is not None:
             self._copy_objects(*self.objects, counts, progress)
@@ -210,20 +215,24 @@ class Copying:
         elif self.blocks is not None:
             self._copy_blocks(counts, progress)
 
-    def _copy_objects(self, cells: Int64, sizes: Int64, counts: Counts, progress: Progress) -> None:
+    def _copy_objects(
+        self, cells: Int64, sizes: Int64, counts: TransferCounts, progress: Progress
+    ) -> None:
         """Copy chunks and shards as they are stored."""
-        for first, last in _parts(sizes, min(self.memory, STEP)):
+        for first, last in _split_batches(sizes, min(self.memory, PROGRESS_STEP)):
             located = _locate(self.source, cells[first:last])
-            keys = _keys(self.target, cells[first:last])
+            keys = _chunk_keys(self.target, cells[first:last])
             works = [partial(self._copy_object, located, i, keys[int(located.cell[i])], counts)
                      for i in range(len(located))]  # fmt: skip
             self._run(works, int(sizes[first:last].sum()))
-            progress(_volume(self.source, cells[first:last]))
+            progress(_element_bytes(self.source, cells[first:last]))
 
-    def _copy_object(self, located: LocatedChunks, i: int, key: str, counts: Counts) -> None:
+    def _copy_object(
+        self, located: LocatedChunks, i: int, key: str, counts: TransferCounts
+    ) -> None:
         data = self._stored(located, i)
         if data is not None:
-            _store(self.target).set(key, data)
+            _target_store(self.target).set(key, data)
             counts.add(copied=1, nbytes_copied=len(data))
 
     def _stored(self, located: LocatedChunks, i: int) -> Any:
@@ -239,20 +248,20 @@ class Copying:
         except VirtualZarrError as error:
             raise error.at(file=file.uri, variable=self.source.path) from error.__cause__
 
-    def _copy_shards(self, counts: Counts, progress: Progress) -> None:
+    def _copy_shards(self, counts: TransferCounts, progress: Progress) -> None:
         """Copy chunks within shards as they are stored, into other shards or out of any."""
         assert self.boxes is not None
-        for first, last in _parts(2 * self.sizes, min(self.memory, STEP)):
+        for first, last in _split_batches(2 * self.sizes, min(self.memory, PROGRESS_STEP)):
             boxes = [(tuple(low), tuple(high)) for low, high in
                      zip(self.boxes.low[first:last].tolist(),
                          self.boxes.high[first:last].tolist(), strict=True)]  # fmt: skip
             works = [partial(self._copy_shard, box, counts) for box in boxes]
             self._run(works, int(self.sizes[first:last].sum()))
-            progress(sum(_size(box) for box in boxes) * self.itemsize)
+            progress(sum(_box_size(box) for box in boxes) * self.itemsize)
 
-    def _copy_shard(self, box: Box, counts: Counts) -> None:
+    def _copy_shard(self, box: Box, counts: TransferCounts) -> None:
         metadata, chunks = self.source._readable()
-        projection = metadata.grid.project(_selection(box))
+        projection = metadata.grid.project(_box_selection(box))
         located = chunks.locate(projection)
         if not len(located):
             return
@@ -264,12 +273,12 @@ class Copying:
             found[i] = None if data is None else bytes(data)
 
         works: list[Task] = [partial(fetch, i) for i in range(len(located))]
-        run_shared(works, remote=True) if self.remote else _all(works)
+        run_shared(works, remote=True) if self.remote else _run_in_turn(works)
         there = {i: data for i, data in enumerate(found) if data is not None}
         counts.add(repacked=len(there), nbytes_copied=sum(map(len, there.values())))
-        store, codec = _store(self.target), only_sharding(self.target.metadata.pipeline)
+        store, codec = _target_store(self.target), only_sharding(self.target.metadata.pipeline)
         if codec is None:
-            keys = _keys(self.target, cells)
+            keys = _chunk_keys(self.target, cells)
             for i, data in there.items():
                 store.set(keys[i], data)
         elif there:
@@ -278,9 +287,9 @@ class Copying:
             touched = ShardedChunks(chunk_source, grid, codec).touched(cells)
             shard = codec.shard(tuple(grid.cell_shapes(touched.shards)[0].tolist()))
             parts = {int(touched.entry[i]): data for i, data in there.items()}
-            store.set(_keys(self.target, touched.shards)[0], shard.join(parts))
+            store.set(_chunk_keys(self.target, touched.shards)[0], shard.join(parts))
 
-    def _copy_blocks(self, counts: Counts, progress: Progress) -> None:
+    def _copy_blocks(self, counts: TransferCounts, progress: Progress) -> None:
         """Decode chunks and encode others, block by block."""
         assert self.blocks is not None
         buffer = np.empty(0, self.source.dtype)
@@ -317,10 +326,10 @@ class Copying:
         metadata, chunks = self.source._readable()
         assert isinstance(metadata.grid, SeparableGrid)
         sharded = metadata is not self.source.metadata and not self.change.everything
-        if sharded and not len(chunks.locate(metadata.grid.project(_selection(box)))):
+        if sharded and not len(chunks.locate(metadata.grid.project(_box_selection(box)))):
             return False  # of a shard there may be only some chunks
-        for part in portions(metadata.grid, box, self.blocks.at_once):
-            self.source.read(_selection(part), out=_view(block, part, box))
+        for part in split_box(metadata.grid, box, self.blocks.at_once):
+            self.source.read(_box_selection(part), out=_view_box(block, part, box))
         return True
 
     def _write(self, box: Box, block: NDArray[Any], cells: Int64 | None) -> None:
@@ -328,31 +337,33 @@ class Copying:
         assert self.blocks is not None
         target = self.target
         assert isinstance(target.grid, SeparableGrid)
-        parts: Iterator[Box] = portions(target.grid, box, self.blocks.at_once)
+        parts: Iterator[Box] = split_box(target.grid, box, self.blocks.at_once)
         elides = target.metadata.fill_value is not None and not target.write_empty_chunks
         if cells is not None and not elides:
             there = cells_with_data(self.source.grid, target.grid, box, cells)
             if not there.all():
-                every = portions(target.grid, box, 1)
+                every = split_box(target.grid, box, 1)
                 parts = (part for part, yes in zip(every, there.flat, strict=True) if yes)
         for part in parts:
-            data = _view(block, part, box)
-            target[_selection(part)] = data
-            if self.change.check and not _same(target.read(_selection(part)), data):
+            data = _view_box(block, part, box)
+            target[_box_selection(part)] = data
+            if self.change.check and not _is_identical(target.read(_box_selection(part)), data):
                 raise CodecError(
                     "the codecs do not give back what they are given, so that the copy would "
                     "differ; give other codecs",
                     variable=self.source.path,
-                    chunk=_name(target.grid, part),
+                    chunk=_chunk_name(target.grid, part),
                 )
 
     def _run(self, works: Sequence[Task], nbytes: int) -> None:
         """Run pieces of work that are about so many bytes in all."""
         size = max(1, -(-len(works) * (1 << 20) // max(nbytes, 1)))
         step = 1 if self.remote else min(size, len(works))
-        tasks: list[Task] = [partial(_all, works[i : i + step])
+        tasks: list[Task] = [partial(_run_in_turn, works[i : i + step])
                              for i in range(0, len(works), max(1, step))]  # fmt: skip
-        run_tasks(tasks, self.remote, nbytes > 1 << 20 and nbytes >= SMALL * len(works))
+        run_tasks(
+            tasks, self.remote, nbytes > 1 << 20 and nbytes >= SINGLE_THREAD_BYTES * len(works)
+        )
 
 
 def _locate(array: Array, cells: Int64) -> LocatedChunks:
@@ -369,12 +380,12 @@ def _locate(array: Array, cells: Int64) -> LocatedChunks:
     return array.chunk_source.locate(projection)
 
 
-def _keys(array: Array, cells: Int64) -> list[str]:
+def _chunk_keys(array: Array, cells: Int64) -> list[str]:
     assert isinstance(array.chunk_source, StoreChunks)
     return array.chunk_source.keys(cells)
 
 
-def _store(array: Array) -> Any:
+def _target_store(array: Array) -> Any:
     assert isinstance(array.chunk_source, StoreChunks)
     return array.chunk_source.store
 
@@ -386,14 +397,14 @@ def _is_remote(array: Array) -> bool:
     return bool(getattr(getattr(source, "store", None), "remote", False))
 
 
-def _is_whole(array: Array, found: tuple[Int64, Int64] | None) -> bool:
+def _is_complete(array: Array, found: tuple[Int64, Int64] | None) -> bool:
     """Tell whether nothing is missing of an array, of which these chunks are stored."""
     if found is None or len(found[0]) < math.prod(array.grid.grid_shape):
         return False
     return not array.metadata.pipeline.serializer.needs_fill  # of a shard chunks may be missing
 
 
-def _is_plain(array: Array) -> bool:
+def _has_one_pipeline(array: Array) -> bool:
     """Tell whether all chunks decode as the array declares."""
     source = array.chunk_source
     if not isinstance(source, ManifestChunks):
@@ -401,7 +412,7 @@ def _is_plain(array: Array) -> bool:
     return source.manifest.decoder is None and source.manifest.origin is None
 
 
-def _volume(array: Array, cells: Int64) -> int:
+def _element_bytes(array: Array, cells: Int64) -> int:
     """Return the bytes of the elements in some cells."""
     itemsize = OBJECT_BYTES if array.dtype.hasobject else array.dtype.itemsize
     grid = array.grid
@@ -410,46 +421,46 @@ def _volume(array: Array, cells: Int64) -> int:
     return int(grid.cell_extents(cells).prod(axis=1, dtype=np.int64).sum()) * itemsize
 
 
-def _parts(sizes: Int64, limit: int) -> Iterator[tuple[int, int]]:
+def _split_batches(sizes: Int64, limit: int) -> Iterator[tuple[int, int]]:
     """Cut a list into parts of at most so many bytes and chunks; any has one at least."""
     before = np.cumsum(sizes) - sizes
     cuts, first = [0], 0
     while first < len(sizes):
         end = int(np.searchsorted(before + sizes, before[first] + limit, side="right"))
-        first = max(first + 1, min(end, first + SLAB))
+        first = max(first + 1, min(end, first + MAX_BATCH))
         cuts.append(first)
     yield from pairwise(cuts)
 
 
-def _selection(box: Box) -> tuple[slice, ...]:
+def _box_selection(box: Box) -> tuple[slice, ...]:
     return tuple(slice(a, b) for a, b in zip(*box, strict=True))
 
 
-def _view(block: NDArray[Any], part: Box, box: Box) -> NDArray[Any]:
+def _view_box(block: NDArray[Any], part: Box, box: Box) -> NDArray[Any]:
     """Return a part of an array out of the block that has a box of it."""
     inside = [slice(a - c, b - c) for a, b, c in zip(*part, box[0], strict=True)]
     selection: Any = (*inside, ...)  # of a block without axes, too, a view
     return block[selection]
 
 
-def _size(box: Box) -> int:
+def _box_size(box: Box) -> int:
     return math.prod(b - a for a, b in zip(*box, strict=True))
 
 
-def _name(grid: ChunkGrid, box: Box) -> str:
+def _chunk_name(grid: ChunkGrid, box: Box) -> str:
     assert isinstance(grid, SeparableGrid)
     return ".".join(str(axis.cell_of(i)) for axis, i in zip(grid.axes, box[0], strict=True)) or "0"
 
 
-def _all(works: Sequence[Task]) -> None:
+def _run_in_turn(works: Sequence[Task]) -> None:
     for work in works:
         work()
 
 
-def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
+def _is_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Tell whether two arrays are the same, to the bit but for the bytes between fields."""
     if a.dtype.hasobject:
         return bool(a.tolist() == b.tolist())
     if a.dtype.names is not None:
-        return all(_same(a[name], b[name]) for name in a.dtype.names)
+        return all(_is_identical(a[name], b[name]) for name in a.dtype.names)
     return bool(a.tobytes() == b.tobytes())

@@ -11,9 +11,9 @@ from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.combine import concat, stack
-from virtualzarr.combine.api import has_dimension
+from virtualzarr.combine.concat_stack import has_dimension
+from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.combine.options import JoinOptions
-from virtualzarr.combine.stored_terms import in_stored_terms
 from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_files
@@ -254,13 +254,13 @@ def _joined(
     if isinstance(node, Group):
         if "ome" in node.attrs or any("ome" in group.attrs for _, group in node.groups()):
             new = [in_zarr_format(group, 3) for group in new]
-        new = [in_stored_terms(node, group, options) for group in new]
+        new = [harmonize_to_stored(node, group, options) for group in new]
         return concat([_adapted(node, new[0]), *new], dim=dim, **options)
     arrays = [list(arrays_of(group).values()) for group in new]
     if any(len(own) != 1 for own in arrays):
         raise MismatchError("there is one array, and the files have several")
     return concat(
-        [node, *(in_stored_terms(node, own[0], options) for own in arrays)], dim=dim, **options
+        [node, *(harmonize_to_stored(node, own[0], options) for own in arrays)], dim=dim, **options
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.combine.harmonize import Packing
+from virtualzarr.combine.harmonize import CFPacking
 from virtualzarr.metadata import TypedFloat, TypedInt
 
 FACTORS = ("scale_factor", "add_offset")
@@ -49,7 +49,7 @@ def _untyped(array: Array) -> dict[str, Any]:
 
 def _calculation(array: Array) -> tuple[str, str]:
     """Return the data types of the numbers that are unpacked, and in which they are calculated."""
-    packing = Packing.of(array)
+    packing = CFPacking.from_array(array)
     typed = [
         value.dtype
         for name in FACTORS

@@ -230,11 +230,11 @@ def shortened(path, size):
 
 def test_xarray_opens_tables(tmp_path):
     xarray = pytest.importorskip("xarray")
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
     path = tmp_path / "a.fits"
     columns = [fits.Column("v", "PJ()", array=objects([[1], [2, 3]], "i4"))]
     fits.BinTableHDU.from_columns(columns, name="V").writeto(path)
-    with xarray.open_dataset(path, engine=VirtualzarrBackend, group="V") as dataset:
+    with xarray.open_dataset(path, engine=VirtualZarrBackendEntrypoint, group="V") as dataset:
         assert [each.tolist() for each in dataset["v"].values] == [[1], [2, 3]]
     assert vz.open(path)["V/v"][1].tolist() == [2, 3]

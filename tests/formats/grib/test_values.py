@@ -220,7 +220,7 @@ def test_real_files():
 def test_cfgrib_sees_the_same(tmp_path):
     """Names, dimensions, coordinates and attributes are those that xarray gets from cfgrib."""
     xarray, cfgrib = pytest.importorskip("xarray"), pytest.importorskip("cfgrib")
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
     path = tmp_path / "a.grib"
     path.write_bytes(
@@ -229,7 +229,7 @@ def test_cfgrib_sees_the_same(tmp_path):
             for name, level, step in itertools.product(("t", "u"), (500, 850), (0, 6))
         )
     )
-    ours = xarray.open_dataset(path, engine=VirtualzarrBackend)
+    ours = xarray.open_dataset(path, engine=VirtualZarrBackendEntrypoint)
     theirs = cfgrib.open_dataset(path, indexpath="", backend_kwargs={"indexpath": ""})
     assert dict(ours.sizes) == dict(theirs.sizes)
     assert set(ours.coords) == set(theirs.coords)

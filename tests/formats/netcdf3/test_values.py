@@ -124,9 +124,9 @@ def test_xarray_decodes_alike(tmp_path):
 
 
 def vz_engine():
-    from virtualzarr.integrations.xarray_engine import VirtualzarrBackend
+    from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
-    return VirtualzarrBackend
+    return VirtualZarrBackendEntrypoint
 
 
 def test_files_are_joined_along_their_records(tmp_path):

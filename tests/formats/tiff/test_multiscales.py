@@ -14,9 +14,9 @@ from virtualzarr import open as vz_open
 from virtualzarr.formats.tiff import scan
 
 xr = pytest.importorskip("xarray")
-VirtualzarrBackend = pytest.importorskip(
-    "virtualzarr.integrations.xarray_engine"
-).VirtualzarrBackend
+VirtualZarrBackendEntrypoint = pytest.importorskip(
+    "virtualzarr.integrations.xarray_backend"
+).VirtualZarrBackendEntrypoint
 
 
 def write_slide(path, tags=()):
@@ -94,7 +94,7 @@ def test_published_resolutions_open_in_xarray(tmp_path, engine, zarr_format):
     data = write_slide(path, georeference())
     target = tmp_path / "refs.json"
     scan(path).publish(target, zarr_format=zarr_format)
-    place, options = target, {"engine": VirtualzarrBackend}
+    place, options = target, {"engine": VirtualZarrBackendEntrypoint}
     if engine == "zarr":
         zarr = pytest.importorskip("zarr", exc_type=Exception)
         fs = fsspec.filesystem("reference", fo=str(target), asynchronous=True)

@@ -208,7 +208,9 @@ def test_resolutions_open_in_xarray_and_grow(tmp_path, form):
     target = tmp_path / {"json": "a.json", "icechunk": "a.icechunk", "native": "a.zarr"}[form]
     scan(paths[0]).publish(target)
     vz.append(target, paths[1], "t")
-    engine = pytest.importorskip("virtualzarr.integrations.xarray_engine").VirtualzarrBackend
+    engine = pytest.importorskip(
+        "virtualzarr.integrations.xarray_backend"
+    ).VirtualZarrBackendEntrypoint
     with xr.open_dataset(target, engine=engine, group="0") as found:
         assert found["1"].dims == ("t", "c", "y_1", "x_1")
         assert same(found["2"].values, np.concatenate([DATA[..., ::4, ::4]] * 2))

@@ -11,7 +11,7 @@ from virtualzarr.cli.main import main
 from virtualzarr.errors import MismatchError, NodeExistsError
 
 xr = pytest.importorskip("xarray")
-engine = pytest.importorskip("virtualzarr.integrations.xarray_engine")
+engine = pytest.importorskip("virtualzarr.integrations.xarray_backend")
 
 
 def write(path, first, rows):
@@ -55,7 +55,7 @@ def test_published_and_appended_to_by_file_names(tmp_path, files):
 def test_in_xarray(tmp_path, files):
     paths, data = files
     vz.virtualize(paths, concat_dim="time").publish(tmp_path / "x.zarr")
-    with xr.open_dataset(tmp_path / "x.zarr", engine=engine.VirtualzarrBackend) as found:
+    with xr.open_dataset(tmp_path / "x.zarr", engine=engine.VirtualZarrBackendEntrypoint) as found:
         np.testing.assert_array_equal(found.air.sel(time=[0, 10, 21])[:, 1],
                                       [data[0][0, 1], data[1][0, 1], data[2][1, 1]])  # fmt: skip
 

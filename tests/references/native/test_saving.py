@@ -320,7 +320,7 @@ def test_chunk_shapes_of_columns(shape, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["i2", "f4"])
 def test_what_zarr_v2_masks_is_masked(dtype, tmp_path):
-    xarray = pytest.importorskip("virtualzarr.integrations.xarray_engine")
+    xarray = pytest.importorskip("virtualzarr.integrations.xarray_backend")
     stored = vz.create_group(tmp_path / "v2", zarr_format=2)
     values = np.array([0, 3], dtype)
     stored.create_array("a", data=values, fill_value=3).attrs["_ARRAY_DIMENSIONS"] = ["t"]

@@ -12,7 +12,7 @@ import numpy as np
 import grids
 from grids import Axis, ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
-from virtualzarr.combine.attributes import differing_meaning
+from virtualzarr.combine.attributes import iter_meaning_differences
 from virtualzarr.combine.cf_time import TimeUnit
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.manifest import Manifest
@@ -217,9 +217,9 @@ def _changed_meaning(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield the attributes by which numbers would mean something else than what is stored says."""
-    unit, other = TimeUnit.of(old), TimeUnit.of(new)
+    unit, other = TimeUnit.from_attributes(old), TimeUnit.from_attributes(new)
     same_unit = unit is not None and other is not None and unit.same_as(other)
-    for name, *values in differing_meaning(old, new):
+    for name, *values in iter_meaning_differences(old, new):
         if not (same_unit and name in ("units", "calendar")):
             yield name, values[0], values[1]
 

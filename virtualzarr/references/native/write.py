@@ -13,8 +13,8 @@ import numpy as np
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.combine import concat
+from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.combine.options import JoinOptions
-from virtualzarr.combine.stored_terms import in_stored_terms
 from virtualzarr.errors import (
     CodecError,
     MismatchError,
@@ -304,7 +304,7 @@ def append(
         if not _fresh(found, [addition], duplicates):
             return None
         ends = _tails(node, found)
-        fitting = in_stored_terms(ends, addition, options)
+        fitting = harmonize_to_stored(ends, addition, options)
         joined: Any = concat([ends, fitting], dim=dim, axis=axis, **options)
         changes = {
             join(inner, place): (

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from xarray import Dataset, DataTree
 
 # What tells references from other files: JSON, Parquet, and Zarr with manifests.
-_MARKS = {
+_SIGNATURES = {
     "": (b'"refs"', b'.zgroup"', b'.zattrs"', b'zarr.json"'),
     ".zmetadata": (b'"record_size"',),
     "zarr.json": (b'"virtualzarr.manifest"',),
 }
-_GUESSED = 1 << 20
+_MAX_HEAD = 1 << 20
 """Bytes that are looked at to guess what a file is."""
 
 
-class VirtualzarrBackend(BackendEntrypoint):
+class VirtualZarrBackendEntrypoint(BackendEntrypoint):
     """``xarray.open_dataset(target, engine="virtualzarr")``.
 
     The target is anything `virtualzarr.open` takes, or an `Array` or `Group` itself. Variables are
@@ -49,7 +49,7 @@ class VirtualzarrBackend(BackendEntrypoint):
     --------
     >>> import xarray as xr
     >>> group = Group({"title": "nothing yet"})
-    >>> xr.open_dataset(group, engine=VirtualzarrBackend).attrs
+    >>> xr.open_dataset(group, engine=VirtualZarrBackendEntrypoint).attrs
     {'title': 'nothing yet'}
     """
 
@@ -69,11 +69,11 @@ class VirtualzarrBackend(BackendEntrypoint):
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         path = os.fspath(filename_or_obj)
-        for name, marks in _MARKS.items():
+        for name, marks in _SIGNATURES.items():
             file = os.path.join(path, name) if name else path
             if (name or path.endswith(".json")) and os.path.isfile(file):
                 with open(file, "rb") as opened:
-                    head = opened.read(_GUESSED)
+                    head = opened.read(_MAX_HEAD)
                 if any(mark in head for mark in marks):
                     return True
         return False
@@ -111,9 +111,9 @@ class VirtualzarrBackend(BackendEntrypoint):
             If the target cannot be opened, or has no such group.
         """
         return to_dataset(
-            _open(filename_or_obj, storage_options, on_error, group),
+            open_node(filename_or_obj, storage_options, on_error, group),
             on_error,
-            source=_source(filename_or_obj),
+            source=encoding_source(filename_or_obj),
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,
@@ -139,7 +139,7 @@ class VirtualzarrBackend(BackendEntrypoint):
         on_error: str = "warn",
     ) -> dict[str, Dataset]:
         """Open a group and all groups below it, each as a dataset, by path."""
-        root = _open(filename_or_obj, storage_options, on_error, group)
+        root = open_node(filename_or_obj, storage_options, on_error, group)
         nodes = {"/": root}
         if isinstance(root, Group):
             below = root.members(max_depth=None)
@@ -153,7 +153,7 @@ class VirtualzarrBackend(BackendEntrypoint):
             "use_cftime": use_cftime,
             "decode_timedelta": decode_timedelta,
         }
-        source = _source(filename_or_obj)
+        source = encoding_source(filename_or_obj)
         return {
             path: to_dataset(node, on_error, source=source, **decoding)
             for path, node in nodes.items()
@@ -170,7 +170,7 @@ class VirtualzarrBackend(BackendEntrypoint):
         return tree
 
 
-def _source(target: Any) -> str | None:
+def encoding_source(target: Any) -> str | None:
     """Return what a dataset is opened from, as xarray writes it into its encoding."""
     if not isinstance(target, str | os.PathLike):
         return None
@@ -178,7 +178,7 @@ def _source(target: Any) -> str | None:
     return path if is_url(path) else os.path.abspath(os.path.expanduser(path))
 
 
-def _open(
+def open_node(
     target: Any, storage_options: Mapping[str, Any] | None, on_error: str, group: str | None
 ) -> Array | Group:
     """Open the target and go to the group that is wanted."""
@@ -232,10 +232,10 @@ def to_dataset(
 
     if isinstance(node, Array):
         node = Group({}, {node.name or "data": node})
-    store = _GroupStore(node, on_error, source)
+    store = GroupDataStore(node, on_error, source)
     plain = [name for name, array in store.arrays.items() if _is_ragged(array)]
     if plain:
-        decoding |= _without(decoding, store.arrays, plain)
+        decoding |= _disable_decoding(decoding, store.arrays, plain)
     return StoreBackendEntrypoint().open_dataset(store, **decoding)
 
 
@@ -244,7 +244,7 @@ def _is_ragged(array: Array) -> bool:
     return array.dtype.kind == "O" and vlen_kind(array.dtype) is None
 
 
-def _without(
+def _disable_decoding(
     decoding: Mapping[str, Any], names: Iterable[str], plain: Iterable[str]
 ) -> dict[str, dict[str, Any]]:
     """Return how variables are decoded, one by one, where some are not decoded."""
@@ -259,7 +259,7 @@ def _without(
     return result
 
 
-class _GroupStore(AbstractDataStore):
+class GroupDataStore(AbstractDataStore):
     """What xarray's decoding needs of a group: its variables and attributes."""
 
     def __init__(self, group: Group, on_error: str, source: str | None) -> None:
@@ -268,7 +268,7 @@ class _GroupStore(AbstractDataStore):
         self.source = source
         self.unlimited: set[str] | None = None
         arrays = dict(self._arrays())
-        self.arrays = arrays | _levels(group, arrays)
+        self.arrays = arrays | _rename_level_dims(group, arrays)
 
     def get_attrs(self) -> dict[str, Any]:
         """Return the group's attributes, without those by which libraries sign their files."""
@@ -278,7 +278,7 @@ class _GroupStore(AbstractDataStore):
     def get_variables(self) -> dict[str, Variable]:
         """Return the group's arrays as lazy variables."""
         taken = {dim for array in self.arrays.values() for dim in array.dims if dim is not None}
-        names = _PhonyNames(taken, _ambiguous(self.arrays.values()))
+        names = _PhonyNames(taken, _find_ambiguous_names(self.arrays.values()))
         dims = {name: names.of(array) for name, array in self.arrays.items()}
         for name, array in self.arrays.items():
             if array.file_layout is not None:
@@ -309,7 +309,7 @@ class _GroupStore(AbstractDataStore):
         """Do nothing: files are open only while they are read."""
 
 
-def _levels(group: Group, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _rename_level_dims(group: Group, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return resolutions of an OME-Zarr image with a name for each length of a dimension.
 
     OME-Zarr 0.5 wants one name for all of them, of which xarray would make no dataset.
@@ -324,7 +324,7 @@ def _levels(group: Group, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return renamed
 
 
-def _ambiguous(arrays: Iterable[Array]) -> set[str]:
+def _find_ambiguous_names(arrays: Iterable[Array]) -> set[str]:
     """Return names made up by readers that stand for axes of several lengths: files were merged."""
     lengths: dict[str, set[int]] = {}
     for array in arrays:
@@ -381,12 +381,12 @@ def to_variable(
     elif mask is not None:
         given[portable.FILL] = mask
     attributes = numpy_attributes(given)
-    data = indexing.LazilyIndexedArray(LazyArray(array))
+    data = indexing.LazilyIndexedArray(BackendArrayWrapper(array))
     dims = _PhonyNames(set(), set()).of(array) if dims is None else dims
     return Variable(dims, data, attributes, encoding_of(array, dims, source))
 
 
-class LazyArray(BackendArray):
+class BackendArrayWrapper(BackendArray):
     """An `Array` as xarray indexes arrays that are not in memory."""
 
     __slots__ = ("_array", "dtype", "shape")

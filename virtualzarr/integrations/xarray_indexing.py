@@ -34,7 +34,7 @@ def select_outer(array: Array, key: tuple[Any, ...]) -> Array | None:
         if len(own) > 1 or (own and own[0] <= last) or item.dtype.kind not in "iu":
             return None
         last = own[0] if own else last
-    return with_ones(array.lazy.oindex[tuple(item.reshape(-1) for item in arrays)], shape)
+    return with_unit_axes(array.lazy.oindex[tuple(item.reshape(-1) for item in arrays)], shape)
 
 
 def read_points(array: Array, key: tuple[Any, ...]) -> NDArray[Any]:
@@ -55,7 +55,7 @@ def read_points(array: Array, key: tuple[Any, ...]) -> NDArray[Any]:
     return np.asarray(array.oindex[tuple(outer)])[tuple(inner)]
 
 
-def with_ones(array: Array, shape: Sequence[int]) -> Array | None:
+def with_unit_axes(array: Array, shape: Sequence[int]) -> Array | None:
     """Return an array with axes of length 1 elsewhere; None if that is not all."""
     if [n for n in array.shape if n != 1] != [n for n in shape if n != 1]:
         return None

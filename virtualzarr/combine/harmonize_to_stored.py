@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.codecs.netcdf_fill import NETCDF_FILL, netcdf_fill
-from virtualzarr.combine.attributes import MEANING
+from virtualzarr.combine.attributes import MEANING_ATTRIBUTES
 from virtualzarr.combine.cf_time import TimeUnit, exact_times
-from virtualzarr.combine.harmonize import LARGEST, is_missing, masks_of, timed
-from virtualzarr.combine.options import Options
+from virtualzarr.combine.harmonize import (
+    MAX_TIMES_READ,
+    is_missing,
+    mask_values,
+    with_units_of_bounded,
+)
+from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import json_attributes
@@ -28,7 +33,7 @@ from virtualzarr.virtual.inline import inline_like
 Node = TypeVar("Node", Array, Group)
 
 
-def in_stored_terms(stored: Node, new: Node, options: Mapping[str, Any]) -> Node:
+def harmonize_to_stored(stored: Node, new: Node, options: Mapping[str, Any]) -> Node:
     """Return what is to be appended in the terms of what is stored, as far as that is exact.
 
     Times are counted in the stored unit if `harmonize` includes "time": they are read, and kept
@@ -41,35 +46,39 @@ def in_stored_terms(stored: Node, new: Node, options: Mapping[str, Any]) -> Node
     options : mapping
         As for `concat`.
     """
-    rules = Options.of(**options).harmonize
+    rules = ParsedOptions.parse(**options).harmonize
     if isinstance(stored, Array):
-        return _array(stored, new, rules, [stored.attrs, new.attrs])
-    return _group(stored, new, rules)
+        return _harmonize_array(stored, new, rules, [stored.attrs, new.attrs])
+    return _harmonize_group(stored, new, rules)
 
 
-def _group(stored: Group, new: Group, rules: Collection[str]) -> Group:
+def _harmonize_group(stored: Group, new: Group, rules: Collection[str]) -> Group:
     members: dict[str, Array | Group] = {}
     for name in new:
         node, old = new[name], stored.get(name)
         if isinstance(node, Group) and isinstance(old, Group):
-            node = _group(old, node, rules)
+            node = _harmonize_group(old, node, rules)
         elif isinstance(node, Array) and isinstance(old, Array):
             # Bounds have the unit of what they bound.
-            units = (timed(old, stored), timed(node, new)) if "time" in rules else (old, node)
-            node = _array(old, node, rules, [each.attrs for each in units])
+            units = (
+                (with_units_of_bounded(old, stored), with_units_of_bounded(node, new))
+                if "time" in rules
+                else (old, node)
+            )
+            node = _harmonize_array(old, node, rules, [each.attrs for each in units])
         members[name] = node
     return new.replace(members=members)
 
 
-def _array(
+def _harmonize_array(
     stored: Array, new: Array, rules: Collection[str], said: Sequence[Mapping[str, Any]]
 ) -> Array:
     """Do so for an array; `said` are attributes with the units of both."""
     new = _with_stored_mask(stored, new)
-    target, unit = (TimeUnit.of(attributes) for attributes in said)
+    target, unit = (TimeUnit.from_attributes(attributes) for attributes in said)
     if "time" not in rules or unit is None or target is None:
         return new
-    converted = _in_stored_unit(stored, new, unit, target)
+    converted = _convert_times(stored, new, unit, target)
     return new if converted is None else converted
 
 
@@ -86,23 +95,23 @@ def _with_stored_mask(stored: Array, new: Array) -> Array:
     return new.replace(new.metadata.replace(attributes=attributes))
 
 
-def _in_stored_unit(stored: Array, new: Array, unit: TimeUnit, target: TimeUnit) -> Array | None:
+def _convert_times(stored: Array, new: Array, unit: TimeUnit, target: TimeUnit) -> Array | None:
     """Return times counted as the stored ones, of their data type; None where that is not exact."""
-    if stored.ndim != new.ndim or new.size > LARGEST:
+    if stored.ndim != new.ndim or new.size > MAX_TIMES_READ:
         return None
     if any(array.dtype.kind not in "iuf" for array in (stored, new)):
         return None
     if any(name in a.attrs for a in (stored, new) for name in ("scale_factor", "add_offset")):
         return None
     same = unit.same_as(target) and stored.dtype == new.dtype
-    if same and masks_of(stored) == masks_of(new):
+    if same and mask_values(stored) == mask_values(new):
         return None
     values = new.read()
     missing = is_missing(values, new)
     present = values[~missing]
     numbers = exact_times(present, unit, target) if np.isfinite(present).all() else None
     counted = None if numbers is None else _as_dtype(numbers, stored.dtype)
-    marks = masks_of(stored)
+    marks = mask_values(stored)
     if counted is None or is_missing(counted, stored).any():
         return None
     if missing.any() and not marks and stored.dtype.kind != "f":
@@ -110,7 +119,7 @@ def _in_stored_unit(stored: Array, new: Array, unit: TimeUnit, target: TimeUnit)
     result = np.full(values.shape, marks[0] if marks else np.nan if missing.any() else 0)
     result = result.astype(stored.dtype)
     result[~missing] = counted
-    return _stored_like(result, stored, new)
+    return _encode_like_stored(result, stored, new)
 
 
 def _as_dtype(numbers: list[Fraction], dtype: np.dtype[Any]) -> NDArray[Any] | None:
@@ -127,11 +136,13 @@ def _as_dtype(numbers: list[Fraction], dtype: np.dtype[Any]) -> NDArray[Any] | N
         return None
 
 
-def _stored_like(values: NDArray[Any], stored: Array, new: Array) -> Array | None:
+def _encode_like_stored(values: NDArray[Any], stored: Array, new: Array) -> Array | None:
     """Return an array that holds its values itself, and is described and encoded as the stored."""
     model = stored.replace(with_typed_mask(stored.metadata))
-    attributes = {name: value for name, value in new.attrs.items() if name not in MEANING}
-    attributes |= {name: value for name, value in model.attrs.items() if name in MEANING}
+    attributes = {
+        name: value for name, value in new.attrs.items() if name not in MEANING_ATTRIBUTES
+    }
+    attributes |= {name: value for name, value in model.attrs.items() if name in MEANING_ATTRIBUTES}
     try:
         return inline_like(values, model, attributes).with_path(new.path)
     except VirtualZarrError:  # codecs that cannot encode: it has to be decoded in its own way

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.combine.attributes import same_value
-from virtualzarr.combine.compatibility import check_names, differences
-from virtualzarr.combine.error_report import Problems
+from virtualzarr.combine.attributes import is_same_value
+from virtualzarr.combine.compatibility import check_dimension_names, iter_differences
+from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.combine.harmonize import is_missing, unsigned_view
 from virtualzarr.config import config
 from virtualzarr.stores.files import is_url
@@ -23,43 +23,43 @@ WINDOW_BYTES = 64 * 1024 * 1024
 """Values held at once while arrays are compared."""
 
 
-def check_equal(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
+def check_equal(arrays: Sequence[Array], report: ErrorReport, variable: str) -> None:
     """Note arrays that are not equal to the first, in metadata or values. Storage may differ."""
     first = arrays[0]
-    before, alike = len(problems.found), [0]
+    before, alike = len(report.problems), [0]
     for index, array in enumerate(arrays[1:], 1):
-        found = list(differences(array.metadata, first.metadata, None))
+        found = list(iter_differences(array.metadata, first.metadata, None))
         for difference in found:
-            problems.differ(variable, index, 0, *difference)
+            report.add_difference(variable, index, 0, *difference)
         if not found:
             alike.append(index)
-    check_names([arrays[index] for index in alike], problems.of(alike), variable)
-    for index in differing_values(arrays, alike):
-        problems.add(
+    check_dimension_names([arrays[index] for index in alike], report.for_inputs(alike), variable)
+    for index in find_different_values(arrays, alike):
+        report.add(
             variable,
             index,
-            f"the values in {problems.labels[index]} are not those in {problems.labels[0]}, and "
+            f"the values in {report.labels[index]} are not those in {report.labels[0]}, and "
             "it has no dimension to join along; leave it out (virtualize has drop_variables)",
         )
-    if len(problems.found) > before:
-        problems.ways["override"] = "compat"
+    if len(report.problems) > before:
+        report.remedies["override"] = "compat"
 
 
-def differing_values(arrays: Sequence[Array], indices: Sequence[int]) -> list[int]:
+def find_different_values(arrays: Sequence[Array], indices: Sequence[int]) -> list[int]:
     """Return those of `indices` whose arrays have other values than the first of them."""
     first, *others = indices
-    others = [i for i in others if not _same_chunks(arrays[i], arrays[first])]
+    others = [i for i in others if not _has_same_chunks(arrays[i], arrays[first])]
     different: set[int] = set()
-    for part in _slabs(arrays[first]) if others else ():
+    for part in _iter_slabs(arrays[first]) if others else ():
         expected = arrays[first][part]
         left = [i for i in others if i not in different]
         for i, values in zip(left, read_each([arrays[i] for i in left], part), strict=True):
-            if not same_values(values, expected):
+            if not is_equal(values, expected):
                 different.add(i)
     return sorted(different)
 
 
-def _same_chunks(a: Array, b: Array) -> bool:
+def _has_same_chunks(a: Array, b: Array) -> bool:
     """Whether both read the same bytes in the same way."""
     if a.chunk_source is b.chunk_source:
         return True
@@ -73,7 +73,7 @@ def _same_chunks(a: Array, b: Array) -> bool:
     )
 
 
-def _slabs(array: Array) -> Iterator[Any]:
+def _iter_slabs(array: Array) -> Iterator[Any]:
     """Yield selections that cover an array, each of a bounded size where the first axis allows."""
     if array.ndim == 0 or array.nbytes <= WINDOW_BYTES:
         yield ...
@@ -100,7 +100,7 @@ def _is_remote(array: Array) -> bool:
     return array.is_virtual and any(is_url(source.uri) for source in array.manifest.sources)
 
 
-def same_values(a: Any, b: Any) -> bool:
+def is_equal(a: Any, b: Any) -> bool:
     """Tell whether two blocks of one dtype are equal; NaN equals NaN."""
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
@@ -109,22 +109,22 @@ def same_values(a: Any, b: Any) -> bool:
         return bool(((a == b) | ((a != a) & (b != b))).all())
     if a.dtype.names is not None:
         # Field by field: what lies between fields is of no account.
-        return all(same_values(a[name], b[name]) for name in a.dtype.names)
+        return all(is_equal(a[name], b[name]) for name in a.dtype.names)
     if a.dtype.hasobject:
         pairs = zip(a.flat, b.flat, strict=True)
-        return all(_same_object(x, y) for x, y in pairs)
+        return all(_is_equal_object(x, y) for x, y in pairs)
     return bool(np.array_equal(a, b))
 
 
-def _same_object(a: Any, b: Any) -> bool:
+def _is_equal_object(a: Any, b: Any) -> bool:
     """Tell whether two texts, or two lists of numbers, are equal."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return a.dtype == b.dtype and same_values(a, b)
-    return type(a) is type(b) and same_value(a, b)
+        return a.dtype == b.dtype and is_equal(a, b)
+    return type(a) is type(b) and is_same_value(a, b)
 
 
 @dataclass(frozen=True)
-class _Run:
+class _CoordinateRun:
     """The values of a coordinate in one input, without missing ones."""
 
     index: int
@@ -140,7 +140,7 @@ class _Run:
         return -1 if (self.values[1:] < self.values[:-1]).all() else 0
 
 
-def check_order(arrays: Sequence[Array], problems: Problems, variable: str) -> None:
+def check_order(arrays: Sequence[Array], report: ErrorReport, variable: str) -> None:
     """Note inputs whose coordinates do not continue those of the input before.
 
     Parameters
@@ -156,52 +156,53 @@ def check_order(arrays: Sequence[Array], problems: Problems, variable: str) -> N
     if arrays[0].dtype.kind not in "iufmM":
         return
     runs = [
-        _Run(index, meant(present, arrays[index]))
+        _CoordinateRun(index, view_unsigned(present, arrays[index]))
         for index, values in enumerate(read_each(arrays))
-        if len(present := _present(np.atleast_1d(values), arrays[index]))
+        if len(present := _drop_missing(np.atleast_1d(values), arrays[index]))
     ]
     if len(runs) < 2:
         return
     direction = next((run.direction for run in runs if run.direction), 0)
     direction = direction or (1 if runs[1].values[0] > runs[0].values[0] else -1)
-    labels = problems.labels
+    labels = report.labels
     for run in runs:
         if run.direction == -direction:
-            problems.add(
+            report.add(
                 variable,
                 run.index,
-                f"the coordinate runs the other way in {labels[run.index]}, {_range(run, arrays)}, "
-                f"than in {labels[runs[0].index]}, {_range(runs[0], arrays)}",
+                f"the coordinate runs the other way in {labels[run.index]}, "
+                f"{_format_range(run, arrays)}, than in {labels[runs[0].index]}, "
+                f"{_format_range(runs[0], arrays)}",
             )
     for before, after in pairwise(runs):
-        if not _beyond(before, after, direction):
-            problems.add(
+        if not _is_beyond(before, after, direction):
+            report.add(
                 variable,
                 after.index,
-                f"{labels[after.index]} has {_range(after, arrays)}, after "
-                f"{labels[before.index]} with {_range(before, arrays)}; coordinates must not "
-                "overlap or repeat, and inputs must be in their order",
+                f"{labels[after.index]} has {_format_range(after, arrays)}, after "
+                f"{labels[before.index]} with {_format_range(before, arrays)}; coordinates must "
+                "not overlap or repeat, and inputs must be in their order",
             )
 
 
-def _beyond(before: _Run, after: _Run, direction: int) -> bool:
+def _is_beyond(before: _CoordinateRun, after: _CoordinateRun, direction: int) -> bool:
     if direction == 1:
         return bool(after.values.min() > before.values.max())
     return bool(after.values.max() < before.values.min())
 
 
-def meant(values: NDArray[Any], array: Array) -> NDArray[Any]:
+def view_unsigned(values: NDArray[Any], array: Array) -> NDArray[Any]:
     """Return stored values of an array in the order they mean, which `_Unsigned` may change."""
     view = unsigned_view(array.attrs, values.dtype)
     return values if view is None else values.view(view)
 
 
-def _present(values: NDArray[Any], array: Array) -> NDArray[Any]:
+def _drop_missing(values: NDArray[Any], array: Array) -> NDArray[Any]:
     """Return the values that are not missing."""
     return values[~is_missing(values, array)]
 
 
-def _range(run: _Run, arrays: Sequence[Array]) -> str:
+def _format_range(run: _CoordinateRun, arrays: Sequence[Array]) -> str:
     units = arrays[run.index].attrs.get("units")
     first, last = run.values[0], run.values[-1]
     text = f"{first} to {last}" if len(run.values) > 1 else f"{first}"

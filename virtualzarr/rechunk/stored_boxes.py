@@ -54,31 +54,31 @@ def stored_cells(array: Array) -> tuple[Int64, Int64] | None:
         cells = np.argwhere(manifest.source >= 0).astype(np.int64, copy=False)
         cells = cells.reshape(manifest.nrefs, array.ndim)
         sizes = manifest.take(tuple(cells.T)).length if array.ndim else manifest.take(()).length
-        return cells, _known(sizes, array)
+        return cells, _fill_unknown_sizes(sizes, array)
     if not isinstance(source, StoreChunks) or not source.lists:
         return None
     cells, sizes = source.stored(array.ndim)
     within = (cells < np.array(grid.grid_shape, np.int64)).all(axis=1)
-    cells, sizes = cells[within], _known(sizes[within], array)
+    cells, sizes = cells[within], _fill_unknown_sizes(sizes[within], array)
     if not array.ndim or len(cells) < 2:
         return cells, sizes
     order = np.lexsort(cells.T[::-1])
     return cells[order], sizes[order]
 
 
-def _known(sizes: Int64, array: Array) -> Int64:
+def _fill_unknown_sizes(sizes: Int64, array: Array) -> Int64:
     """Return the bytes of chunks, those of elements where a manifest or a server does not say."""
-    most = math.prod(_largest(array.grid)) * max(1, array.dtype.itemsize)
+    most = math.prod(_max_chunk_shape(array.grid)) * max(1, array.dtype.itemsize)
     return np.where(sizes <= 0, most, sizes)
 
 
-def _largest(grid: ChunkGrid) -> tuple[int, ...]:
+def _max_chunk_shape(grid: ChunkGrid) -> tuple[int, ...]:
     if isinstance(grid, SeparableGrid):
         return tuple(int(axis.runs()[0].max(initial=1)) for axis in grid.axes)
     return grid.shape
 
 
-def boxes_of(
+def group_into_boxes(
     source: ChunkGrid, blocks: SeparableGrid, target: SeparableGrid, cells: Int64
 ) -> Boxes:
     """Return the part of each block that holds stored chunks, made of whole cells of the target.

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from virtualzarr.array import Array
-from virtualzarr.combine.attributes import combined_attributes
-from virtualzarr.combine.error_report import Labels, Problems
-from virtualzarr.combine.groups import same_everywhere
-from virtualzarr.combine.missing import lengths_of
-from virtualzarr.combine.options import JoinOptions, Options
+from virtualzarr.combine.attributes import combine_attributes
+from virtualzarr.combine.error_report import ErrorReport, InputLabels
+from virtualzarr.combine.groups import merge_equal
+from virtualzarr.combine.missing import dimension_lengths
+from virtualzarr.combine.options import JoinOptions, ParsedOptions
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 
@@ -39,15 +39,15 @@ def merge(groups: Sequence[Group], **options: Unpack[JoinOptions]) -> Group:
     groups = list(groups)
     if not groups:
         raise ValueError("there is nothing to merge")
-    problems = Problems(Labels(groups))
-    asked = Options.of(**options)
-    merged = merge_labelled(groups, problems, asked)
-    problems.check("merge", asked)
+    report = ErrorReport(InputLabels(groups))
+    asked = ParsedOptions.parse(**options)
+    merged = merge_groups(groups, report, asked)
+    report.raise_problems("merge", asked)
     return merged
 
 
-def merge_labelled(
-    groups: Sequence[Group], problems: Problems, options: Options, path: str = ""
+def merge_groups(
+    groups: Sequence[Group], report: ErrorReport, options: ParsedOptions, path: str = ""
 ) -> Group:
     """Do what `merge` does, noting what does not fit."""
     members: dict[str, Array | Group] = {}
@@ -57,17 +57,19 @@ def merge_labelled(
         nodes = [groups[index][name] for index in owners]
         inner = [node for node in nodes if isinstance(node, Group)]
         arrays = [node for node in nodes if isinstance(node, Array)]
-        mine = problems.of(owners)
+        mine = report.for_inputs(owners)
         if inner and arrays:
             odd = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
-            mine.differ(place, odd, 0, "kind", type(nodes[odd]).__name__, type(nodes[0]).__name__)
+            mine.add_difference(
+                place, odd, 0, "kind", type(nodes[odd]).__name__, type(nodes[0]).__name__
+            )
         elif inner:
-            members[name] = merge_labelled(inner, mine, options, place)
-        elif (array := same_everywhere(arrays, mine, place, options)) is not None:
+            members[name] = merge_groups(inner, mine, options, place)
+        elif (array := merge_equal(arrays, mine, place, options)) is not None:
             members[name] = array
     skipped = {where: why for group in groups for where, why in group.skipped.items()}
-    attributes = combined_attributes([group.attrs for group in groups], options.combine_attrs)
+    attributes = combine_attributes([group.attrs for group in groups], options.combine_attrs)
     merged = Group(attributes, members, groups[0].path, skipped)
-    if not problems.found:
-        lengths_of(merged)
+    if not report.problems:
+        dimension_lengths(merged)
     return merged

@@ -45,9 +45,9 @@ from virtualzarr.metadata.portable import (
 from virtualzarr.references.materialize import plain_pipeline, reversible
 from virtualzarr.references.portable import are_misread, own_codecs
 
-PARTS = ("filters", "serializer", "compressors")
+CODEC_OPTIONS = ("filters", "serializer", "compressors")
 
-MOST_STORED = 1_000_000
+MAX_FILLED_CHUNKS = 1_000_000
 """Arrays of more chunks are not copied if missing ones would have to be stored."""
 
 
@@ -66,14 +66,14 @@ class CopyOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class GroupChange:
+class GroupPlan:
     """What becomes of a group.
 
     Attributes
     ----------
     metadata : GroupMetadata
     notes : tuple of str
-        As of a `Change`.
+        As of a `ArrayPlan`.
     """
 
     metadata: GroupMetadata
@@ -81,7 +81,7 @@ class GroupChange:
 
 
 @dataclass(frozen=True)
-class Change:
+class ArrayPlan:
     """How the chunks of an array become those of its copy.
 
     Attributes
@@ -109,7 +109,7 @@ class Change:
     notes: tuple[str, ...] = ()
 
 
-def changed(array: Array, zarr_format: int, options: CopyOptions) -> Change:
+def plan_array(array: Array, zarr_format: int, options: CopyOptions) -> ArrayPlan:
     """Return what becomes of an array.
 
     Raises
@@ -127,35 +127,37 @@ def changed(array: Array, zarr_format: int, options: CopyOptions) -> Change:
     if "fill_value" in options:
         with member("fill_value"):
             base = base.replace(fill_value=to_scalar(options["fill_value"], old.dtype))
-    base, notes = _spelled(base, zarr_format, given="fill_value" in options)
+    base, notes = _make_portable(base, zarr_format, given="fill_value" in options)
     if zarr_format == 3:
-        base = converted(base, 3)
-    grid, pipeline = _layout(base, zarr_format, options)
+        base = to_zarr_format(base, 3)
+    grid, pipeline = _resolve_layout(base, zarr_format, options)
     new = base.replace(grid=grid, pipeline=pipeline)
-    new = converted(new, zarr_format)
-    new = new.replace(key_encoding=_keys(array, zarr_format, options))
+    new = to_zarr_format(new, zarr_format)
+    new = new.replace(key_encoding=_resolve_key_encoding(array, zarr_format, options))
     new = as_written(new)
-    same, reading = new.dtype == old.dtype, _same_reading(old, new)
+    same, reading = new.dtype == old.dtype, _reads_missing_alike(old, new)
     # Within shards chunks may be missing; others are what they are, whatever missing ones read as.
     alike = same and (reading or only_sharding(old.pipeline) is None)
-    inner, outer = _inside(old), _inside(new)
-    kept = not _given(options)
-    return Change(
+    inner, outer = _sub_chunk_layout(old), _sub_chunk_layout(new)
+    kept = not _has_codec_options(options)
+    return ArrayPlan(
         new,
-        alike and _same_cells(old.grid, new.grid) and _alike(old.pipeline, new.pipeline, old, kept),
+        alike
+        and _has_same_cells(old.grid, new.grid)
+        and _can_copy_bytes(old.pipeline, new.pipeline, old, kept),
         # Not of nested shards: what is read of them are the smallest chunks.
         same
         and reading
         and only_sharding(outer[1]) is None
-        and _same_cells(inner[0], outer[0])
-        and _alike(inner[1], outer[1], old, kept),
+        and _has_same_cells(inner[0], outer[0])
+        and _can_copy_bytes(inner[1], outer[1], old, kept),
         not reading or (new.fill_value is None and old.fill_value is not None),
         kept and not reversible(new.replace(grid=outer[0], pipeline=outer[1])),
         notes,
     )
 
 
-def _spelled(
+def _make_portable(
     base: ArrayMetadata, zarr_format: int, given: bool
 ) -> tuple[ArrayMetadata, tuple[str, ...]]:
     """Return metadata with fill value and attributes as other readers expect them, and notes.
@@ -174,7 +176,7 @@ def _spelled(
         keeps = given or base.zarr_format == 2 or not is_named(base) or fill_is_mask(base)
         portable = in_v2(base, missing=keeps)
         fill = portable.metadata.fill_value
-        if not keeps and base.grid.ncells > MOST_STORED:
+        if not keeps and base.grid.ncells > MAX_FILLED_CHUNKS:
             raise UnsupportedError(
                 "fill_value: xarray masks it in Zarr v2, so that missing ones of "
                 f"{base.grid.ncells} chunks would have to be stored; fill_value=... writes one as "
@@ -185,17 +187,17 @@ def _spelled(
     return base.replace(**changed), portable.notes
 
 
-def change_group(group: Any, zarr_format: int) -> GroupChange:
+def plan_group(group: Any, zarr_format: int) -> GroupPlan:
     """Return what becomes of a group; its metadata are without any that are consolidated."""
     stored = getattr(group._members, "metadata", None)
     attributes, notes = strict_attributes(group.attributes)
     if stored is None:
-        return GroupChange(GroupMetadata(attributes, zarr_format), notes)
+        return GroupPlan(GroupMetadata(attributes, zarr_format), notes)
     metadata = new_group(attributes, stored.zarr_format, stored.extra)
-    return GroupChange(convert_group(metadata, zarr_format), notes)
+    return GroupPlan(convert_group(metadata, zarr_format), notes)
 
 
-def converted(metadata: ArrayMetadata, zarr_format: int) -> ArrayMetadata:
+def to_zarr_format(metadata: ArrayMetadata, zarr_format: int) -> ArrayMetadata:
     """Return metadata in another Zarr format, if nothing is lost."""
     if metadata.zarr_format == zarr_format:
         return metadata
@@ -206,19 +208,19 @@ def converted(metadata: ArrayMetadata, zarr_format: int) -> ArrayMetadata:
     if zarr_format == 3 and not isinstance(metadata.grid, RegularGrid):
         # Joined arrays of v2 may have chunks of several lengths, for which only v3 has a form.
         regular = metadata.replace(grid=RegularGrid(metadata.shape, np.maximum(metadata.shape, 1)))
-        return converted(regular, 3).replace(grid=metadata.grid)
+        return to_zarr_format(regular, 3).replace(grid=metadata.grid)
     return convert_array(metadata, zarr_format, new_keys=True)
 
 
-def _given(options: CopyOptions) -> bool:
-    return any(not _keep(options.get(name, "keep")) for name in (*PARTS, "codecs"))
+def _has_codec_options(options: CopyOptions) -> bool:
+    return any(not _is_keep(options.get(name, "keep")) for name in (*CODEC_OPTIONS, "codecs"))
 
 
-def _keep(value: Any) -> bool:
+def _is_keep(value: Any) -> bool:
     return isinstance(value, str) and value == "keep"
 
 
-def _inside(metadata: ArrayMetadata) -> tuple[ChunkGrid, Pipeline]:
+def _sub_chunk_layout(metadata: ArrayMetadata) -> tuple[ChunkGrid, Pipeline]:
     """Return grid and codecs of the chunks within shards, or of the chunks where there are none."""
     codec = only_sharding(metadata.pipeline)
     if codec is None or not isinstance(metadata.grid, SeparableGrid):
@@ -226,11 +228,11 @@ def _inside(metadata: ArrayMetadata) -> tuple[ChunkGrid, Pipeline]:
     return RegularGrid(metadata.shape, codec.chunk_shape), codec.pipeline
 
 
-def _same_cells(a: ChunkGrid, b: ChunkGrid) -> bool:
+def _has_same_cells(a: ChunkGrid, b: ChunkGrid) -> bool:
     return a == b or (isinstance(a, SeparableGrid) and a.same_cells(b))
 
 
-def _alike(a: Pipeline, b: Pipeline, metadata: ArrayMetadata, kept: bool) -> bool:
+def _can_copy_bytes(a: Pipeline, b: Pipeline, metadata: ArrayMetadata, kept: bool) -> bool:
     """Tell whether chunks of one pipeline may pass for those of another.
 
     Where codecs are asked for, they must be the same in all: also in their levels.
@@ -239,18 +241,20 @@ def _alike(a: Pipeline, b: Pipeline, metadata: ArrayMetadata, kept: bool) -> boo
     return a == b or (kept and a.decoding_key(key) == b.decoding_key(key))
 
 
-def _same_reading(old: ArrayMetadata, new: ArrayMetadata) -> bool:
+def _reads_missing_alike(old: ArrayMetadata, new: ArrayMetadata) -> bool:
     """Tell whether elements that were never written read as the same."""
     a, b = (zero_of(m.dtype) if m.fill_value is None else m.fill_value for m in (old, new))
     return bool(same_fill(to_scalar(a, old.dtype), to_scalar(b, new.dtype)))
 
 
-def _layout(
+def _resolve_layout(
     old: ArrayMetadata, zarr_format: int, options: CopyOptions
 ) -> tuple[ChunkGrid, Pipeline]:
     """Return grid and codecs, with what is asked for in place of the old ones."""
-    chunks, shards = (_meant(options.get(name, "keep"), old) for name in ("chunks", "shards"))
-    if _keep(chunks) and _keep(shards) and not _given(options):
+    chunks, shards = (
+        _applicable_lengths(options.get(name, "keep"), old) for name in ("chunks", "shards")
+    )
+    if _is_keep(chunks) and _is_keep(shards) and not _has_codec_options(options):
         return old.grid, old.pipeline
     codec = only_sharding(old.pipeline)
     if codec is None and any(isinstance(codec, Sharding) for codec in old.pipeline.codecs):
@@ -258,23 +262,23 @@ def _layout(
             "chunks, shards, codecs: the shards are encoded by further codecs, so that they can "
             "only be kept as they are"
         )
-    inner_grid, inner_pipeline = _inside(old)
+    inner_grid, inner_pipeline = _sub_chunk_layout(old)
     with member("codecs"):
-        pipeline = _pipeline(inner_pipeline, old, zarr_format, options)
-    wishes = Wishes(shards=None if _keep(shards) else shards)
+        pipeline = _resolve_pipeline(inner_pipeline, old, zarr_format, options)
+    wishes = Wishes(shards=None if _is_keep(shards) else shards)
     location = wishes.index_location
-    if _keep(shards):
+    if _is_keep(shards):
         outer = None if codec is None else old.grid
         location = "start" if codec is not None and codec.at_start else "end"
     else:
-        outer = _cut(wishes.shard_chunks, old.grid, old)
-    if _keep(chunks) and _keep(shards):
+        outer = _lengths_by_axis(wishes.shard_chunks, old.grid, old)
+    if _is_keep(chunks) and _is_keep(shards):
         grid, inner = old.grid, None if codec is None else codec.chunk_shape
     else:
         # Whoever gives a sharding codec gives the shape of shards as `chunks`.
         own = None if outer is not None else _sub_chunks(pipeline)
         with member("chunks"):
-            cut = inner_grid if _keep(chunks) else _cut(chunks, inner_grid, old)
+            cut = inner_grid if _is_keep(chunks) else _lengths_by_axis(chunks, inner_grid, old)
             grid, inner = new_grid(old.shape, cut, outer, zarr_format=zarr_format, inner=own)
         inner = inner if own is None else None
     return grid, pipeline if inner is None else sharded(pipeline, inner, location)
@@ -285,13 +289,13 @@ def _sub_chunks(pipeline: Pipeline) -> tuple[int, ...] | None:
     return None if codec is None else codec.chunk_shape
 
 
-def _meant(value: Any, metadata: ArrayMetadata) -> Any:
+def _applicable_lengths(value: Any, metadata: ArrayMetadata) -> Any:
     """Return how to cut an array: as it is, if edges are for dimensions that it does not have."""
     by_names = isinstance(value, Mapping) and not {"configuration", "shape"} & {*value}
     return "keep" if by_names and not {*value} & {*(metadata.dimension_names or ())} else value
 
 
-def _cut(value: Any, grid: ChunkGrid, metadata: ArrayMetadata) -> Any:
+def _lengths_by_axis(value: Any, grid: ChunkGrid, metadata: ArrayMetadata) -> Any:
     """Return how to cut an array, with edges by the names of dimensions put in their places."""
     if not isinstance(value, Mapping) or "configuration" in value:
         return value
@@ -299,33 +303,33 @@ def _cut(value: Any, grid: ChunkGrid, metadata: ArrayMetadata) -> Any:
     if not isinstance(grid, SeparableGrid):
         raise UnsupportedError(f"the edges of a {grid.name} grid cannot be kept")
     return [
-        value[name] if name in value else _edges(axis)
+        value[name] if name in value else _chunk_lengths(axis)
         for name, axis in zip(names, grid.axes, strict=True)
     ]
 
 
-def _edges(axis: Any) -> Any:
+def _chunk_lengths(axis: Any) -> Any:
     """Return the edges of an axis as an argument of `create_array` has them."""
     if axis.regular:
         return int(axis.edges[0])
     return [[int(edge), int(count)] for edge, count in zip(axis.edges, axis.counts, strict=True)]
 
 
-def _pipeline(
+def _resolve_pipeline(
     old: Pipeline, metadata: ArrayMetadata, zarr_format: int, options: CopyOptions
 ) -> Pipeline:
     """Return the codecs of chunks, some of them replaced."""
-    if not _given(options):
+    if not _has_codec_options(options):
         return old
     parts = split_codecs(list(old.codecs))
     every = options.get("codecs", "keep")
-    if not _keep(every):
+    if not _is_keep(every):
         parts = split_codecs([as_codec(codec, zarr_format) for codec in as_list(every)])
-    for name in PARTS:
+    for name in CODEC_OPTIONS:
         value = options.get(name, "keep")
-        if _keep(value):
+        if _is_keep(value):
             continue
-        if not _keep(every):
+        if not _is_keep(every):
             raise MetadataError(f"{name}: the codecs are given already, all of them")
         if not (isinstance(value, str) and value == "auto"):
             value = [as_codec(codec, zarr_format) for codec in as_list(value)]
@@ -333,7 +337,7 @@ def _pipeline(
     return new_pipeline(metadata.dtype, metadata.ndim, **parts)
 
 
-def _keys(array: Array, zarr_format: int, options: CopyOptions) -> KeyEncoding:
+def _resolve_key_encoding(array: Array, zarr_format: int, options: CopyOptions) -> KeyEncoding:
     """Return how the chunks of a copy are named: as those of the source, where that can be."""
     encoding = options.get("chunk_key_encoding")
     separator = options.get("dimension_separator")
@@ -347,7 +351,7 @@ def _keys(array: Array, zarr_format: int, options: CopyOptions) -> KeyEncoding:
 
 def check_encodes(metadata: ArrayMetadata) -> None:
     """Refuse codecs that only decode, before anything is written."""
-    grid, pipeline = _inside(metadata)
+    grid, pipeline = _sub_chunk_layout(metadata)
     if not isinstance(grid, SeparableGrid) or not metadata.size:
         return
     shape = tuple(int(axis.runs()[0].max()) for axis in grid.axes)

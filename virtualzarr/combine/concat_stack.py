@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Unpack, overload
 
 from virtualzarr.array import Array
-from virtualzarr.combine.arrays import alike, concat_arrays, find_axis, stack_arrays
-from virtualzarr.combine.error_report import Labels, Problems
-from virtualzarr.combine.groups import Concat, Stack, coordinate_names, join_groups
-from virtualzarr.combine.options import JoinOptions, Options
+from virtualzarr.combine.arrays import concat_arrays, harmonize_inputs, resolve_axis, stack_arrays
+from virtualzarr.combine.error_report import ErrorReport, InputLabels
+from virtualzarr.combine.groups import ConcatJoin, StackJoin, coordinate_names, join_groups
+from virtualzarr.combine.options import JoinOptions, ParsedOptions
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 
@@ -85,8 +85,9 @@ def concat(
     MismatchError
         The inputs differ in what must be equal, and the message says which input, in what, and both
         values: data types without a common one, dimension names, lengths along other axes,
-        attributes that give numbers their meaning (`virtualzarr.combine.attributes.MEANING`; with
-        them, also data types), and the fill value, where any chunk is missing.
+        attributes that give numbers their meaning (`MEANING_ATTRIBUTES` in
+        `virtualzarr.combine.attributes`; with them, also data types), and the fill value, where
+        any chunk is missing.
         In groups also: variables that are not everywhere, and coordinates along the dimension that
         overlap, repeat, or are not in order.
     UnsupportedError
@@ -110,8 +111,10 @@ def concat(
     >>> joined.chunks, joined[1:]
     (((3, 2),), array([1, 2, 0, 1], dtype=uint8))
     """
-    items = _checked(items)
-    return concat_labelled(items, axis, dim, Problems(Labels(items)), Options.of(**options))
+    items = _check_items(items)
+    return concat_items(
+        items, axis, dim, ErrorReport(InputLabels(items)), ParsedOptions.parse(**options)
+    )
 
 
 @overload
@@ -170,25 +173,27 @@ def stack(
     >>> stack([a, b], dim="time")  # doctest: +SKIP
     <Group: 1 member>
     """
-    items = _checked(items)
-    return stack_labelled(items, axis, dim, Problems(Labels(items)), Options.of(**options))
+    items = _check_items(items)
+    return stack_items(
+        items, axis, dim, ErrorReport(InputLabels(items)), ParsedOptions.parse(**options)
+    )
 
 
-def concat_labelled(
+def concat_items(
     items: Sequence[Array] | Sequence[Group],
     axis: int | None,
     dim: str | None,
-    problems: Problems,
-    options: Options,
+    report: ErrorReport,
+    options: ParsedOptions,
 ) -> Array | Group:
     """Do what `concat` does, with names for the inputs."""
     doing = f"concatenate along {dim or f'axis {axis or 0}'}"
     arrays = [item for item in items if isinstance(item, Array)]
     if arrays:
-        along, path = find_axis(arrays, axis, dim), arrays[0].path
-        arrays = list(alike(arrays, problems, path, options))
-        joined = concat_arrays(arrays, along, problems, path, options)
-        problems.check(doing, options)
+        along, path = resolve_axis(arrays, axis, dim), arrays[0].path
+        arrays = list(harmonize_inputs(arrays, report, path, options))
+        joined = concat_arrays(arrays, along, report, path, options)
+        report.raise_problems(doing, options)
         assert joined is not None
         return joined
     if options.dtype is not None:
@@ -200,17 +205,17 @@ def concat_labelled(
         raise ValueError(
             f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
         )
-    group = join_groups(groups, Concat(dim, axis, options), problems, options)
-    problems.check(doing, options)
+    group = join_groups(groups, ConcatJoin(dim, axis, options), report, options)
+    report.raise_problems(doing, options)
     return group
 
 
-def stack_labelled(
+def stack_items(
     items: Sequence[Array] | Sequence[Group],
     axis: int,
     dim: str | None,
-    problems: Problems,
-    options: Options,
+    report: ErrorReport,
+    options: ParsedOptions,
 ) -> Array | Group:
     """Do what `stack` does, with names for the inputs."""
     doing = f"stack along a new axis {axis}"
@@ -220,9 +225,9 @@ def stack_labelled(
         if not -ndim - 1 <= axis <= ndim:
             raise ValueError(f"arrays of {ndim} axes cannot have a new axis {axis}")
         path = arrays[0].path
-        arrays = list(alike(arrays, problems, path, options))
-        joined = stack_arrays(arrays, axis % (ndim + 1), dim, problems, path, options)
-        problems.check(doing, options)
+        arrays = list(harmonize_inputs(arrays, report, path, options))
+        joined = stack_arrays(arrays, axis % (ndim + 1), dim, report, path, options)
+        report.raise_problems(doing, options)
         assert joined is not None
         return joined
     if options.dtype is not None:
@@ -231,9 +236,9 @@ def stack_labelled(
     if dim is None:
         raise ValueError("give dim, a name for the new dimension")
     model = next((group for group in groups if len(group)), groups[0])
-    join = Stack(axis, dim, coordinate_names(model), options)
-    group = join_groups(groups, join, problems, options)
-    problems.check(doing, options)
+    join = StackJoin(axis, dim, coordinate_names(model), options)
+    group = join_groups(groups, join, report, options)
+    report.raise_problems(doing, options)
     return group
 
 
@@ -242,7 +247,7 @@ def has_dimension(group: Group, dim: str) -> bool:
     return any(isinstance(node, Array) and dim in node.dims for _, node in group.members(None))
 
 
-def _checked(items: Sequence[Array] | Sequence[Group]) -> list[Any]:
+def _check_items(items: Sequence[Array] | Sequence[Group]) -> list[Any]:
     """Return the items as a list, if they are all arrays or all groups."""
     if not len(items):
         raise ValueError("there is nothing to join")
