@@ -58,7 +58,7 @@ def test_what_is_not_known_is_refused(name):
         (lambda f: vz.create_group({}).create_array("x", shape=3, compresor=None), "'compressors'"),
         (lambda f: vz.copy(f, {}, chunk=2), "is 'chunks' meant"),
         (lambda f: vz.append(f, f, "t", harmonised=True), "is 'harmonize' meant"),
-        (lambda f: vz.convert(f, "x.json", over_write=True), "is 'overwrite' meant"),
+        (lambda f: vz.convert_references(f, "x.json", over_write=True), "is 'overwrite' meant"),
         (lambda f: vz.virtualize(f).publish("x.json", relativ=True), "is 'relative' meant"),
         (lambda f: vz.models.v3.ArraySpec.new(shape=3, dtyp="f4"), "is 'dtype' meant"),
     ],

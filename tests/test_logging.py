@@ -47,6 +47,8 @@ def test_reports_are_texts(tmp_path, files):
     assert lines[0].startswith(f"{tmp_path / 'refs.json'}: ")
     assert lines[1] == "  1 array in 1 group, 2 references"
     assert repr(report) == str(report)
-    assert str(vz.check(tmp_path / "refs.json")) == "2 ok, 0 changed, 0 missing, 0 unknown"
+    assert (
+        str(vz.check_references(tmp_path / "refs.json")) == "2 ok, 0 changed, 0 missing, 0 unknown"
+    )
     copied = vz.copy(tmp_path / "refs.json", tmp_path / "x.zarr")
     assert str(copied).splitlines()[0] == "1 array, 1 group"

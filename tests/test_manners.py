@@ -88,7 +88,7 @@ def test_the_name_of_a_zip_file_is_never_a_directory(tmp_path):
         lambda: vz.create_group(path),
         lambda: vz.open(path, mode="w"),
         lambda: vz.open(path),
-        lambda: vz.Group().publish(path, form="native"),
+        lambda: vz.Group().publish(path, reference_format="native"),
     ):
         with pytest.raises(SourceNotFoundError, match="give a store that you close"):
             make()

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from virtualzarr.manifest import Manifest
     from virtualzarr.rechunk.copy import copy
     from virtualzarr.references.append import append
-    from virtualzarr.references.check import check
+    from virtualzarr.references.check import check_references
     from virtualzarr.references.publish import preview, publish
-    from virtualzarr.references.rename import convert, rename
+    from virtualzarr.references.rename import convert_references, rename_paths
     from virtualzarr.virtual.derived import empty_like, split_chunks
 
 __version__ = "0.1.0"
@@ -56,14 +56,14 @@ _HOMES = {
     "Group": "virtualzarr.hierarchy.group",
     "Manifest": "virtualzarr.manifest",
     "append": "virtualzarr.references.append",
-    "check": "virtualzarr.references.check",
+    "check_references": "virtualzarr.references.check",
     "combine_by_coords": "virtualzarr.combine",
     "from_attribute": "virtualzarr.combine",
     "from_filename": "virtualzarr.combine",
     "from_variable": "virtualzarr.combine",
     "merge": "virtualzarr.combine.merge",
     "concat": "virtualzarr.combine",
-    "convert": "virtualzarr.references.rename",
+    "convert_references": "virtualzarr.references.rename",
     "copy": "virtualzarr.rechunk.copy",
     "create_array": "virtualzarr.hierarchy.create",
     "create_group": "virtualzarr.hierarchy.open_node",
@@ -75,7 +75,7 @@ _HOMES = {
     "open_virtual_dataset": "virtualzarr.integrations.xarray_datasets",
     "preview": "virtualzarr.references.publish",
     "publish": "virtualzarr.references.publish",
-    "rename": "virtualzarr.references.rename",
+    "rename_paths": "virtualzarr.references.rename",
     "split_chunks": "virtualzarr.virtual.derived",
     "stack": "virtualzarr.combine",
     "virtualize": "virtualzarr.ingest.virtualize",
@@ -89,11 +89,11 @@ __all__ = [
     "Group",
     "Manifest",
     "append",
-    "check",
+    "check_references",
     "combine_by_coords",
     "concat",
     "config",
-    "convert",
+    "convert_references",
     "copy",
     "create_array",
     "create_group",
@@ -109,7 +109,7 @@ __all__ = [
     "open_virtual_dataset",
     "preview",
     "publish",
-    "rename",
+    "rename_paths",
     "split_chunks",
     "stack",
     "virtualize",

@@ -391,7 +391,7 @@ def test_chunks_of_a_store_that_change_later_are_an_error(shards, tmp_path):
     if shards is None:
         with pytest.raises(SourceChangedError, match="changed"):
             vz.open(tmp_path / "a.json")["a"][8]
-        assert len(vz.check(tmp_path / "a.json").changed) == 1
+        assert len(vz.check_references(tmp_path / "a.json").changed) == 1
 
 
 def test_chunks_at_a_url_that_change_their_size_later_are_an_error():

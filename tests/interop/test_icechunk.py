@@ -148,15 +148,15 @@ def test_convert_and_check(tmp_path, form):
     refs, back = tmp_path / "refs.icechunk", tmp_path / f"back.{form}"
     group = vz.virtualize(files, "time")
     publish(group, refs)
-    vz.convert(refs, back)
+    vz.convert_references(refs, back)
     for name in group:
         np.testing.assert_array_equal(vz.open(back)[name][...], group[name][...])
-    assert vz.check(refs).ok == tuple(map(str, files))
+    assert vz.check_references(refs).ok == tuple(map(str, files))
     moved = tmp_path / "moved"
     moved.mkdir()
     for file in files:
         file.rename(moved / file.name)
-    vz.rename(refs, {str(tmp_path): str(moved)})
+    vz.rename_paths(refs, {str(tmp_path): str(moved)})
     assert (zarr_open(refs, moved)["air"][...] == vz.open(refs)["air"][...]).all()
 
 

@@ -90,7 +90,7 @@ def test_sources_that_changed_are_refused_as_icechunk_refuses_them(tmp_path):
             assert np.array_equal(ours[k], expected)
             read.append(k)
     assert read == [2, 3, 4]
-    report = vz.check(tmp_path / "repo")
+    report = vz.check_references(tmp_path / "repo")
     assert {os.path.basename(name) for name in report.changed} == {"0.bin", "1.bin", "5.bin"}
 
 
@@ -150,7 +150,7 @@ def test_references_that_are_written_again_keep_what_was_noted(tmp_path):
     write_repository(tmp_path / "repo", prefix, [{"last_updated_at_checksum": LATER}] * 2)
     for form in ("json", "parquet", "icechunk"):
         place = tmp_path / f"refs.{form}"
-        vz.open(tmp_path / "repo").publish(place, form=form)
+        vz.open(tmp_path / "repo").publish(place, reference_format=form)
     write_file(folder / "1.bin", 2, NEW)
     for form in ("json", "parquet", "icechunk"):
         array = vz.open(tmp_path / f"refs.{form}")["x"]
@@ -231,9 +231,9 @@ def test_names_that_are_not_utf8(tmp_path):
     (array,) = (path for path, _ in group.members())
     for form in ("parquet", "icechunk"):
         with pytest.raises(PublishError, match=r"not UTF-8.*udcff\.bin"):
-            group.publish(tmp_path / f"refs.{form}", form=form)
+            group.publish(tmp_path / f"refs.{form}", reference_format=form)
     for form in ("json", "native"):
-        group.publish(tmp_path / f"refs.{form}", form=form)
+        group.publish(tmp_path / f"refs.{form}", reference_format=form)
         assert (vz.open(tmp_path / f"refs.{form}")[array][...] == 1).all()
 
 

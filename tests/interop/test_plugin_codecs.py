@@ -117,7 +117,7 @@ def test_long_chunks_of_short_files(tmp_path):
     assert again["time"].metadata.zarr_format == 2
     found = read_elsewhere(tmp_path / "refs.json", tmp_path)
     assert found["time"].tolist() == list(range(72))
-    vz.rename(tmp_path / "refs.json", {str(tmp_path): "/elsewhere"})
+    vz.rename_paths(tmp_path / "refs.json", {str(tmp_path): "/elsewhere"})
 
 
 @pytest.mark.skipif(ZARR < (3, 4), reason="zarr-python reads rectilinear grids")

@@ -417,7 +417,7 @@ def test_notes_name_what_became_text(tmp_path):
     reports = [
         vz.copy(source, tmp_path / "b.zarr"),
         source.publish(tmp_path / "refs.json"),
-        source.publish(tmp_path / "c.zarr", form="native"),
+        source.publish(tmp_path / "c.zarr", reference_format="native"),
     ]
     for report in reports:
         assert [note.split(":")[0] for note in report.notes] == ["/", "a"]

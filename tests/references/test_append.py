@@ -18,10 +18,10 @@ from virtualzarr.errors import (
     UnsupportedError,
 )
 from virtualzarr.references.append import append
-from virtualzarr.references.check import check
+from virtualzarr.references.check import check_references
 from virtualzarr.references.kerchunk import scan
 from virtualzarr.references.publish import publish
-from virtualzarr.references.rename import convert, rename
+from virtualzarr.references.rename import convert_references, rename_paths
 from virtualzarr.stores import atomic_files
 
 pytest.importorskip("pyarrow")
@@ -135,7 +135,11 @@ def test_the_same_hierarchy_twice(tmp_path, form):
         group = vz.create_group(day)
         group.create_array("a", data=np.arange(4) + 4 * i, chunks=2, dimension_names=["t"])
     refs = tmp_path / f"refs.{form}"
-    publish(vz.virtualize(days[:2], "t"), refs, **({"form": "native"} if form == "zarr" else {}))
+    publish(
+        vz.virtualize(days[:2], "t"),
+        refs,
+        **({"reference_format": "native"} if form == "zarr" else {}),
+    )
     with pytest.raises(MismatchError, match=r"there already.*day1"):
         append(refs, days[1], "t")
     append(refs, days[2], "t")
@@ -265,11 +269,11 @@ def test_names_that_no_source_has_are_an_error(tmp_path, files, form, dry_run):
     publish(vz.virtualize(files[:2], "time"), refs)
     nothing = {"/nowhere": "/somewhere", str(tmp_path / "day"): "/x"}
     with pytest.raises(MismatchError, match=f"no source is '/nowhere' .* lie in '{tmp_path}'"):
-        rename(refs, nothing, dry_run=dry_run)
-    assert rename(refs, {}, dry_run=dry_run) == {}
-    assert rename(refs, {str(files[0]): str(files[0])}, dry_run=dry_run) == {}
-    assert rename(refs, lambda name: name, dry_run=dry_run) == {}
-    assert rename(refs, {"/old": str(tmp_path)}, dry_run=dry_run) == {}  # as it is already
+        rename_paths(refs, nothing, dry_run=dry_run)
+    assert rename_paths(refs, {}, dry_run=dry_run) == {}
+    assert rename_paths(refs, {str(files[0]): str(files[0])}, dry_run=dry_run) == {}
+    assert rename_paths(refs, lambda name: name, dry_run=dry_run) == {}
+    assert rename_paths(refs, {"/old": str(tmp_path)}, dry_run=dry_run) == {}  # as it is already
 
 
 @pytest.mark.parametrize("old", ["", "/"])
@@ -277,7 +281,7 @@ def test_names_that_no_source_has_are_an_error(tmp_path, files, form, dry_run):
 def test_folders_are_renamed_with_and_without_a_slash_at_the_end(tmp_path, files, old, new):
     refs = tmp_path / "refs.json"
     publish(vz.virtualize(files[:2], "time"), refs)
-    names = rename(refs, {f"{tmp_path}{old}": f"s3://bucket{new}"})
+    names = rename_paths(refs, {f"{tmp_path}{old}": f"s3://bucket{new}"})
     assert names == {str(file): f"s3://bucket/{file.name}" for file in files[:2]}
 
 
@@ -292,15 +296,15 @@ def test_rename(tmp_path, files, form, zarr_format):
     moved = tmp_path / "moved"
     moved.mkdir()
     names = {str(file): str(moved / file.name) for file in files}
-    assert rename(refs, {str(tmp_path): str(moved)}, dry_run=True) == names
+    assert rename_paths(refs, {str(tmp_path): str(moved)}, dry_run=True) == names
     assert vz.open(refs)["air"].shape == (16, 6)
     for file in files:
         file.rename(moved / file.name)
-    assert rename(refs, {str(tmp_path): str(moved), "/elsewhere": "/nowhere"}) == names
+    assert rename_paths(refs, {str(tmp_path): str(moved), "/elsewhere": "/nowhere"}) == names
     found = vz.open(refs)
     assert found["air"][:, 0].tolist() == [i * 10 for i in range(16)]
     assert found["air"].metadata.zarr_format == zarr_format
-    assert rename(refs, lambda name: name.replace("moved", "away"))
+    assert rename_paths(refs, lambda name: name.replace("moved", "away"))
     assert {s.uri for s in vz.open(refs)["air"].manifest.sources} == {
         str(tmp_path / "away" / file.name) for file in files
     }
@@ -317,7 +321,7 @@ def test_the_longest_prefix_counts_and_ends_at_a_slash(tmp_path):
         "x/0": ["s3://a/b/c.nc", 0, 1], "x/1": ["s3://a/bc.nc", 0, 1], "x/2": ["s3://a/d", 0, 1],
     }  # fmt: skip
     refs.write_text(json.dumps(document))
-    rename(refs, {"s3://a": "gs://z", "s3://a/b": "s3://new", "s3://a/d": "s3://e/f"})
+    rename_paths(refs, {"s3://a": "gs://z", "s3://a/b": "s3://new", "s3://a/d": "s3://e/f"})
     uris = [source.uri for source in vz.open(refs)["x"].manifest.sources]
     assert uris == ["s3://new/c.nc", "gs://z/bc.nc", "s3://e/f"]
 
@@ -335,7 +339,7 @@ def test_relative_references_move_with_their_sources(tmp_path, files, form, monk
     shutil.rmtree(here)
     refs = there / f"refs.{form}"
     assert vz.open(refs)["time"][:].tolist() == list(range(8))
-    assert check(refs).good
+    assert check_references(refs).good
     shutil.copy2(files[2], there / "data" / files[2].name)
     append(refs, there / "data" / files[2].name, "time")
     assert b"/there" not in (refs if form == "json" else refs / "fingerprints.json").read_bytes()
@@ -351,12 +355,12 @@ def test_relative_references_move_with_their_sources(tmp_path, files, form, monk
 def test_check(tmp_path, files, form):
     refs = tmp_path / f"refs.{form}"
     publish(vz.virtualize(files, "time"), refs)
-    assert len(check(refs).ok) == 4
+    assert len(check_references(refs).ok) == 4
     files[0].unlink()
     write(files[1], 4, 500)
     now = files[2].stat()
     os.utime(files[2], ns=(now.st_atime_ns, now.st_mtime_ns + 10))
-    found = check(refs)
+    found = check_references(refs)
     assert found.missing == (str(files[0]),)
     assert set(found.changed) == {str(files[1]), str(files[2])}
     assert "size in bytes" in found.changed[str(files[1])]
@@ -371,7 +375,9 @@ def test_check(tmp_path, files, form):
 def test_sources_of_which_nothing_was_noted(tmp_path, files):
     publish(vz.virtualize(files[0]), tmp_path / "refs.json")
     document = json.loads((tmp_path / "refs.json").read_text())
-    assert check(scan({"version": 1, "refs": document["refs"]})).unknown == (str(files[0]),)
+    assert check_references(scan({"version": 1, "refs": document["refs"]})).unknown == (
+        str(files[0]),
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -380,12 +386,12 @@ def test_convert(tmp_path, files, form, other):
     source, target = tmp_path / f"a.{form}", tmp_path / f"b.{other}"
     group = vz.virtualize(files, "time")
     publish(group, source)
-    found = convert(source, target, dry_run=True)
+    found = convert_references(source, target, dry_run=True)
     assert (found.form, target.exists()) == ({"parq": "parquet"}.get(other, other), False)
-    convert(source, target)
+    convert_references(source, target)
     same(vz.open(source), vz.open(target))
     with pytest.raises(ValueError, match="the same"):
-        convert(target, target)
+        convert_references(target, target)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -405,9 +411,9 @@ def test_references_at_urls(tmp_path, form):
         f"{place}/refs.{form}" if form == "json" else f"{place}/refs.parq/fingerprints.json"
     )
     assert b'"data/2.nc"' in text
-    assert check(refs).good
+    assert check_references(refs).good
     memory.pipe(f"{place}/data/0.nc", b"short")
-    assert list(check(refs).changed) == urls[:1]
+    assert list(check_references(refs).changed) == urls[:1]
     if form == "parq":
         with pytest.raises(PublishError, match="another place"):
             publish(vz.virtualize(urls[1]), refs)

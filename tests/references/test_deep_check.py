@@ -43,16 +43,16 @@ def test_files_of_the_same_size_and_date(tmp_path, form):
     group.publish(refs, digests=True)
     group.publish(plain)
     vz.append(refs, files[2], "time")  # of which a digest is noted, too
-    assert vz.check(refs, deep=True).ok == tuple(files)
+    assert vz.check_references(refs, deep=True).ok == tuple(files)
     write(files[0], 8)
     write(files[2], 9, 8)
-    assert vz.check(refs).good
-    report = vz.check(refs, deep=True)
+    assert vz.check_references(refs).good
+    report = vz.check_references(refs, deep=True)
     assert [*report.changed] == [files[0], files[2]]
     assert report.ok == (files[1],)
     assert "bytes are others" in report.changed[files[0]]
     # Without digests, other numbers that decode are not found.
-    assert vz.check(plain, deep=True).good
+    assert vz.check_references(plain, deep=True).good
 
 
 def test_digests_go_with_files(tmp_path):
@@ -60,14 +60,16 @@ def test_digests_go_with_files(tmp_path):
     vz.virtualize(file).publish(tmp_path / "refs.json", digests=True)
     (tmp_path / "new").mkdir()
     shutil.copy(file, tmp_path / "new")
-    vz.rename(tmp_path / "refs.json", {str(tmp_path / "a.h5"): str(tmp_path / "new/a.h5")})
-    vz.convert(tmp_path / "refs.json", tmp_path / "refs.parquet")
+    vz.rename_paths(tmp_path / "refs.json", {str(tmp_path / "a.h5"): str(tmp_path / "new/a.h5")})
+    vz.convert_references(tmp_path / "refs.json", tmp_path / "refs.parquet")
     for form in ("json", "parquet"):
-        assert vz.check(tmp_path / f"refs.{form}", deep=True).ok == (str(tmp_path / "new/a.h5"),)
+        assert vz.check_references(tmp_path / f"refs.{form}", deep=True).ok == (
+            str(tmp_path / "new/a.h5"),
+        )
     write(tmp_path / "new/a.h5", 8)
     for form in ("json", "parquet"):
-        assert vz.check(tmp_path / f"refs.{form}").good
-        assert not vz.check(tmp_path / f"refs.{form}", deep=True).good
+        assert vz.check_references(tmp_path / f"refs.{form}").good
+        assert not vz.check_references(tmp_path / f"refs.{form}", deep=True).good
 
 
 @pytest.mark.parametrize("how", [{"compression": "gzip"}, {"fletcher32": True}])
@@ -75,11 +77,11 @@ def test_digests_go_with_files(tmp_path):
 def test_chunks_that_do_not_decode(tmp_path, how, form):
     files = [write(tmp_path / f"{k}.h5", 7, 4 * k, **how) for k in range(2)]
     group = vz.virtualize(files, "time")
-    group.publish(tmp_path / f"refs.{form}", form=form)
+    group.publish(tmp_path / f"refs.{form}", reference_format=form)
     manifest = group["air"].manifest
     overwrite(files[1], int(np.asarray(manifest.offset)[6, 1]) + 20, b"\xff\x00\xff\x00")
-    assert vz.check(tmp_path / f"refs.{form}").good
-    report = vz.check(tmp_path / f"refs.{form}", deep=True)
+    assert vz.check_references(tmp_path / f"refs.{form}").good
+    report = vz.check_references(tmp_path / f"refs.{form}", deep=True)
     assert [*report.changed] == [files[1]]
     assert "variable air, chunk 6.1" in report.changed[files[1]]
     assert report.ok == (files[0],)
@@ -89,10 +91,12 @@ def test_at_a_server(tmp_path):
     write(tmp_path / "a.h5", 7)
     with web_server(tmp_path, tags=False) as server:
         vz.virtualize(f"{server.url}/a.h5").publish(tmp_path / "refs.json", digests=True)
-        assert vz.check(tmp_path / "refs.json", deep=True).good
+        assert vz.check_references(tmp_path / "refs.json", deep=True).good
         write(tmp_path / "a.h5", 8)
-        assert vz.check(tmp_path / "refs.json").good
-        assert [*vz.check(tmp_path / "refs.json", deep=True).changed] == [f"{server.url}/a.h5"]
+        assert vz.check_references(tmp_path / "refs.json").good
+        assert [*vz.check_references(tmp_path / "refs.json", deep=True).changed] == [
+            f"{server.url}/a.h5"
+        ]
 
 
 def test_the_command(tmp_path, capsys):
@@ -107,7 +111,7 @@ def test_the_command(tmp_path, capsys):
 def test_forms_without_a_place_for_digests(tmp_path):
     group = vz.virtualize(write(tmp_path / "a.h5", 7))
     with pytest.raises(ValueError, match="native has no place for digests"):
-        group.publish(tmp_path / "refs.zarr", form="native", digests=True)
+        group.publish(tmp_path / "refs.zarr", reference_format="native", digests=True)
 
 
 @pytest.mark.parametrize(

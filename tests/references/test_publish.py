@@ -464,7 +464,7 @@ def test_codecs_of_our_own_are_not_declared_where_nothing_is_stored(form, tmp_pa
         for scale in (0.5, 2.0)
     ]  # fmt: skip
     joined = vz.concat(parts, harmonize=True)
-    publish(Group({}, {"a": joined}), tmp_path / "refs", form=form)
+    publish(Group({}, {"a": joined}), tmp_path / "refs", reference_format=form)
     again = vz.open(tmp_path / "refs")["a"]
     assert not any(codec.name.startswith("virtualzarr") for codec in again.metadata.pipeline.codecs)
     assert again[...].tolist() == [0.0] * 4
@@ -601,9 +601,9 @@ def test_chunks_that_cannot_be_copied_are_left_out(tmp_path, form):
     os.utime(tmp_path / "a.h5", ns=(facts.st_atime_ns, facts.st_mtime_ns))
     target = tmp_path / f"refs.{form}"
     with pytest.raises(vz.errors.VirtualZarrError, match=r"variable bad"):
-        group.publish(target, copy=True, form=form)
+        group.publish(target, copy=True, reference_format=form)
     with pytest.warns(SkippedVariableWarning, match="bad: .*it was left out"):
-        report = group.publish(target, copy=True, form=form, on_error="warn")
+        report = group.publish(target, copy=True, reference_format=form, on_error="warn")
     assert list(report.skipped) == ["bad"]
     assert list(vz.open(target)) == ["good"]
     assert vz.open(target)["good"][...].tolist() == [0, 1, 2, 3]

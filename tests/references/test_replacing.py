@@ -42,7 +42,7 @@ def test_a_source_is_never_replaced(tmp_path, source, group, form, overwrite):
     os.link(source, tmp_path / "hard")
     for target in (source, tmp_path / "link", tmp_path / "hard", tmp_path):
         with pytest.raises(VirtualZarrError):
-            publish(group, target, form=form, overwrite=overwrite)
+            publish(group, target, reference_format=form, overwrite=overwrite)
     (tmp_path / "link").unlink()
     (tmp_path / "hard").unlink()
     assert contents(tmp_path) == before
@@ -83,9 +83,9 @@ def test_references_of_the_same_form_are_replaced(tmp_path, group, form):
         pytest.importorskip("icechunk", minversion="2")
     target = tmp_path / f"refs.{form}"
     for _ in range(2):
-        publish(group, target, form=form)
+        publish(group, target, reference_format=form)
     (target if form == "json" else target / "x").write_bytes(b"")
-    publish(group, target, form=form)
+    publish(group, target, reference_format=form)
     assert vz.open(target)["air"].shape == (4, 6)
 
 
@@ -110,7 +110,7 @@ def test_documents_of_zarr_are_no_references(tmp_path, group, name):
     group_there = vz.create_group(tmp_path / "x", zarr_format=3 if name == "zarr.json" else 2)
     group_there.consolidate_metadata()
     with pytest.raises(NodeExistsError):
-        publish(group, tmp_path / "x" / name, form="json")
+        publish(group, tmp_path / "x" / name, reference_format="json")
 
 
 def test_foreign_folders_are_left_alone(tmp_path, group):
@@ -155,11 +155,11 @@ def test_links_are_followed_and_modes_stay(tmp_path, group, form):
     (tmp_path / "real").mkdir()
     real, link = tmp_path / "real" / "refs", tmp_path / "link"
     link.symlink_to("real/refs")
-    publish(group, link, form=form)
+    publish(group, link, reference_format=form)
     assert link.is_symlink()
     mode = 0o750 if form == "parquet" else 0o640
     real.chmod(mode)
-    publish(group, link, form=form)
+    publish(group, link, reference_format=form)
     assert link.is_symlink()
     assert stat.S_IMODE(real.stat().st_mode) == mode
     assert vz.open(real)["air"].shape == (4, 6)
@@ -187,7 +187,7 @@ source, target, limit, form = sys.argv[1:]
 group = vz.virtualize(source)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
 try:
-    group.publish(target, form=form)
+    group.publish(target, reference_format=form)
 except WriteError as error:
     assert "cannot write here" in str(error) and target in str(error), error
     assert error.errno is not None or form == "icechunk"
@@ -202,7 +202,7 @@ else:
 def test_no_space_leaves_what_was_there(tmp_path, source, group, form, limit):
     pytest.importorskip("pyarrow")
     target = tmp_path / f"refs.{form}"
-    publish(group, target, form=form)
+    publish(group, target, reference_format=form)
     before = contents(tmp_path)
     command = [sys.executable, "-c", FULL, source, target, str(limit), form]
     subprocess.run([str(part) for part in command], check=True, timeout=120)
@@ -251,9 +251,9 @@ def test_convert(tmp_path, group, form):
         vz.create_array(target, data=np.arange(3))
     before = contents(tmp_path)
     with pytest.raises(NodeExistsError, match="overwrite=True"):
-        vz.convert(tmp_path / "refs.json", target, form=form)
+        vz.convert_references(tmp_path / "refs.json", target, reference_format=form)
     assert contents(tmp_path) == before
-    vz.convert(tmp_path / "refs.json", target, form=form, overwrite=True)
+    vz.convert_references(tmp_path / "refs.json", target, reference_format=form, overwrite=True)
     assert vz.open(target)["air"].shape == (4, 6)
 
 

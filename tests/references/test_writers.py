@@ -132,7 +132,7 @@ def change():
     if verb == "append":
         vz.append(place, first, "time")
     else:
-        vz.rename(place, {str(Path(first).parent): str(Path(first).parent)[:-5] + "/again"})
+        vz.rename_paths(place, {str(Path(first).parent): str(Path(first).parent)[:-5] + "/again"})
 
 def dying(count):
     die_at(count, Path(place).parent)

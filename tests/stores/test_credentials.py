@@ -180,7 +180,7 @@ def test_relative_references_mean_names(tmp_path, form, name):
     raw = vz.virtualize_raw(folder / name, dtype="<i4", shape=(12,))
     group = vz.Group({}, {"x0": next(array for _, array in raw.members())})
     refs = f"refs.{ {'json': 'json', 'parquet': 'parquet', 'native': 'zarr'}[form] }"
-    group.publish(folder / refs, form=form, relative=True)
+    group.publish(folder / refs, reference_format=form, relative=True)
     moved = tmp_path / "moved"
     folder.rename(moved)
     assert np.array_equal(vz.open(moved / refs)["x0"][...], DATA)
@@ -188,7 +188,7 @@ def test_relative_references_mean_names(tmp_path, form, name):
         group = vz.open(f"{server.url}/{refs}")
         assert np.array_equal(group["x0"][...], DATA)
         # Published again from there, they are named as before.
-        group.publish(moved / f"again.{refs}", form=form, relative=True)
+        group.publish(moved / f"again.{refs}", reference_format=form, relative=True)
 
 
 def test_relative_references_to_a_web_server_keep_queries(tmp_path):

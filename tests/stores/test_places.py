@@ -350,7 +350,7 @@ def test_arrays_are_read_by_threads_and_processes(tmp_path, http_server, kind, m
 # --- places where nothing can be ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", [vz.open, vz.virtualize, vz.check])
+@pytest.mark.parametrize("call", [vz.open, vz.virtualize, vz.check_references])
 def test_a_name_with_a_nul_is_no_file(call):
     with pytest.raises(SourceNotFoundError, match=r"NUL.*a\\x00b"):
         call("a\0b")

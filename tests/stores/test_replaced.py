@@ -117,12 +117,12 @@ def test_published_references_remember(tmp_path, form):
         write_hdf5(path, 1, OLD)
         with web_server(tmp_path, **kinds) as server:
             refs = str(tmp_path / f"{kinds['tags']}.{NAMES[form]}")
-            vz.virtualize(f"{server.url}/a.h5").publish(refs, form=form)
+            vz.virtualize(f"{server.url}/a.h5").publish(refs, reference_format=form)
             assert read_all(vz.open(refs, allowed="*")["v"]) == {1}
-            assert vz.check(refs, allowed="*").good
+            assert vz.check_references(refs, allowed="*").good
             write_hdf5(path, 2, NEW)
             assert read_all(vz.open(refs, allowed="*")["v"]) is None
-            assert [*vz.check(refs, allowed="*").changed] == [f"{server.url}/a.h5"]
+            assert [*vz.check_references(refs, allowed="*").changed] == [f"{server.url}/a.h5"]
 
 
 def test_references_of_others_are_read_from_one_version(tmp_path):

@@ -105,7 +105,10 @@ def writing_options() -> argparse.ArgumentParser:
 def placing_options() -> argparse.ArgumentParser:
     """Return where references are written, and in which form."""
     parser = _parser()
-    parser.add_argument("--form", choices=FORMS, help="of the references (default: by the name)")
+    parser.add_argument(
+        "--form", dest="reference_format", choices=FORMS,
+        help="of the references (default: by the name)",
+    )  # fmt: skip
     parser.add_argument(
         "--zarr-format", type=int, choices=(2, 3), help="of the documents (default: 2 if it does)"
     )

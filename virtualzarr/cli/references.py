@@ -116,7 +116,7 @@ def _scanning(options: argparse.Namespace) -> dict[str, Any]:
 
 def _placing(options: argparse.Namespace) -> dict[str, Any]:
     """Return how references are written, and in which form."""
-    names = ("form", "zarr_format", "copy", "plugin_codecs", "relative", "overwrite")
+    names = ("reference_format", "zarr_format", "copy", "plugin_codecs", "relative", "overwrite")
     return {name: getattr(options, name) for name in names}
 
 
@@ -126,7 +126,7 @@ def _make(options: argparse.Namespace) -> int:
 
     group = virtualzarr.virtualize(options.files, options.dim, **_scanning(options))
     if options.dry_run:
-        names = ("form", "zarr_format", "plugin_codecs")
+        names = ("reference_format", "zarr_format", "plugin_codecs")
         wishes = {name: getattr(options, name) for name in names}
         print_report(options, preview(group, options.output, **wishes))
         return 0
@@ -170,7 +170,7 @@ def _check(options: argparse.Namespace) -> int:
         total = sum(count for count, _ in asked.values())
         print_report(options, asked, "\n".join([f"would ask for {total:,} files", *lines]))
         return 0
-    report = virtualzarr.check(options.path, deep=options.deep, **_opening(options))
+    report = virtualzarr.check_references(options.path, deep=options.deep, **_opening(options))
     print_report(options, report)
     return 0 if report.good else 1
 
@@ -190,7 +190,7 @@ def _asked_for(options: argparse.Namespace) -> dict[str, tuple[int, int]]:
 def _convert(options: argparse.Namespace) -> int:
     import virtualzarr
 
-    report = virtualzarr.convert(
+    report = virtualzarr.convert_references(
         options.source,
         options.target,
         dry_run=options.dry_run,
@@ -204,7 +204,7 @@ def _convert(options: argparse.Namespace) -> int:
 def _rename(options: argparse.Namespace) -> int:
     import virtualzarr
 
-    new = virtualzarr.rename(
+    new = virtualzarr.rename_paths(
         options.target,
         {options.old: options.new},
         dry_run=options.dry_run,

@@ -63,7 +63,7 @@ class CheckReport:
 
 
 @strict_keywords()
-def check(
+def check_references(
     target: Any,
     *,
     storage_options: Mapping[str, Any] | None = None,
@@ -87,7 +87,7 @@ def check(
 
     Examples
     --------
-    >>> check("air.json").good  # doctest: +SKIP
+    >>> check_references("air.json").good  # doctest: +SKIP
     True
     """
     node = target

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,9 @@ from virtualzarr.references.report import many
 from virtualzarr.references.stored_objects import bytes_in_memory, manifest_of
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices
+
+ReferenceFormat = Literal["json", "parquet", "icechunk", "native"]
+"""The forms of references by name."""
 
 INLINE_FILL_BYTES = 1 << 16
 """Missing chunks of an array are written out, inline, where that takes at most so many bytes."""

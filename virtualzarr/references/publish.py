@@ -28,7 +28,14 @@ from virtualzarr.references.materialize import copy_chunks, with_copies
 from virtualzarr.references.native.write import save
 from virtualzarr.references.overwrite import check_replaceable
 from virtualzarr.references.packing import packing_note
-from virtualzarr.references.plan import FORMS, ArrayPlan, Form, Plan, make_plan
+from virtualzarr.references.plan import (
+    FORMS,
+    ArrayPlan,
+    Form,
+    Plan,
+    ReferenceFormat,
+    make_plan,
+)
 from virtualzarr.references.preview import Preview, planned
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.sample_digests import add_digests
@@ -54,7 +61,7 @@ def publish(
     node: Group | Array,
     path: Any,
     *,
-    form: str | None = None,
+    reference_format: ReferenceFormat | None = None,
     copy: bool = False,
     zarr_format: int | None = None,
     on_error: str = "raise",
@@ -73,7 +80,7 @@ def publish(
     node : Group or Array
     path : path or str
         A local path, or a URL that fsspec can write. What is written appears whole or not at all.
-    form : {"json", "parquet", "icechunk", "native"}, optional
+    reference_format : {"json", "parquet", "icechunk", "native"}, optional
         By default Parquet where the path ends in ``.parq`` or ``.parquet``, Icechunk where it ends
         in ``.icechunk``, the native form where it ends in ``.zarr``, else JSON (kerchunk's, version
         1). Parquet is read lazily: use it from a few hundred thousand references on. An Icechunk
@@ -109,7 +116,7 @@ def publish(
         folder it is, are never replaced.
     digests : bool
         Whether a few samples of each source are read, and a digest of them is written, which
-        `check` compares if asked to look deep. JSON and Parquet only.
+        `check_references` compares if asked to look deep. JSON and Parquet only.
 
     Returns
     -------
@@ -143,7 +150,7 @@ def publish(
     if record_size is not None and record_size < 1:
         raise ValueError(f"record_size is at least 1, not {record_size!r}")
     uri = resolve_uri(path).rstrip("/")
-    kind = form_of(uri, form, plugin_codecs)
+    kind = form_of(uri, reference_format, plugin_codecs)
     if digests and kind.name not in ("json", "parquet"):
         raise ValueError(f"the form {kind.name} has no place for digests")
     if zarr_format not in (None, *kind.zarr_formats):
@@ -174,7 +181,7 @@ def preview(
     node: Group | Array,
     path: Any,
     *,
-    form: str | None = None,
+    reference_format: ReferenceFormat | None = None,
     zarr_format: int | None = None,
     plugin_codecs: bool = False,
 ) -> Preview:
@@ -182,7 +189,7 @@ def preview(
 
     Parameters
     ----------
-    node, path, form, zarr_format, plugin_codecs
+    node, path, reference_format, zarr_format, plugin_codecs
         As for `publish`.
 
     Examples
@@ -191,7 +198,7 @@ def preview(
     0
     """
     uri = resolve_uri(path).rstrip("/")
-    kind = form_of(uri, form, plugin_codecs)
+    kind = form_of(uri, reference_format, plugin_codecs)
     return planned(_in_group(node, uri, kind)[0], uri, kind, zarr_format)
 
 
@@ -200,7 +207,8 @@ def form_of(uri: str, form: str | None, plugins: bool = False) -> Form:
     if form is None:
         form = next((name for name, ends in SUFFIXES.items() if uri.endswith(ends)), "json")
     if form not in FORMS:
-        raise ValueError(f"form is one of {', '.join(map(repr, FORMS))}, not {form!r}")
+        names = ", ".join(map(repr, FORMS))
+        raise ValueError(f"reference_format is one of {names}, not {form!r}")
     return replace(FORMS[form], plugins=plugins)
 
 

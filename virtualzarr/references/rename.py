@@ -35,7 +35,7 @@ from virtualzarr.stores.files import is_url
 
 
 @strict_keywords()
-def rename(
+def rename_paths(
     target: Any,
     names: Names,
     *,
@@ -77,11 +77,11 @@ def rename(
 
     Examples
     --------
-    >>> rename("air.json", {"/scratch/air": "s3://bucket/air"})  # doctest: +SKIP
+    >>> rename_paths("air.json", {"/scratch/air": "s3://bucket/air"})  # doctest: +SKIP
     """
     uri = place_of(target)
     if detect(uri, storage_options) == "zarr":
-        return native.rename(
+        return native.rename_paths(
             uri, names, dry_run=dry_run, relative=relative, storage_options=storage_options
         )
     with nullcontext() if dry_run else lock_for_writing(uri):
@@ -130,7 +130,7 @@ def _with_manifests(node: Array | Group, change: Callable[[Manifest], Manifest])
 
 
 @strict_keywords(publish)
-def convert(
+def convert_references(
     source: Any,
     target: Any,
     *,
@@ -156,7 +156,7 @@ def convert(
 
     Examples
     --------
-    >>> convert("air.json", "air.parq")  # doctest: +SKIP
+    >>> convert_references("air.json", "air.parq")  # doctest: +SKIP
     """
     uri = place_of(target)
     if Path(uri).exists() and not is_url(uri) and os.path.samefile(place_of(source), uri):
@@ -166,7 +166,7 @@ def convert(
     else:
         node = open_node(source, storage_options=storage_options, allowed=allowed)
     if dry_run:
-        names = ("form", "zarr_format", "plugin_codecs")
+        names = ("reference_format", "zarr_format", "plugin_codecs")
         wishes = {name: options[name] for name in names if name in options}
         return preview(node, uri, **wishes)
     return publish(node, target, storage_options=storage_options, **options)

@@ -139,7 +139,7 @@ def test_published_as_ome_zarr(tmp_path, form, zarr_format):
     else:
         target = target.with_suffix(".zarr" if form == "native" else f".{form}")
         options = {} if form == "native" else {"zarr_format": zarr_format}
-        scan(path).publish(target, form=form, **options)
+        scan(path).publish(target, reference_format=form, **options)
     found = vz.open(target)
     assert isinstance(found, Group)
     for name in "012":

@@ -265,10 +265,10 @@ def test_sources_are_renamed(tmp_path, relative):
     air[1] = 77
     expected = air[...]
     names = {str(old): str(new)}
-    asked = vz.rename(target, names, dry_run=True, relative=relative)
+    asked = vz.rename_paths(target, names, dry_run=True, relative=relative)
     assert asked == {f"{old}/{i}.nc": f"{new}/{i}.nc" for i in range(2)}
     np.testing.assert_array_equal(vz.open(target)["air"][...], expected)
-    assert vz.rename(target, names, relative=relative) == asked
+    assert vz.rename_paths(target, names, relative=relative) == asked
     with pytest.raises(SourceError):
         vz.open(target)["air"][...]
     old.rename(new)

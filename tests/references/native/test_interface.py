@@ -65,8 +65,8 @@ def test_converted_to_other_forms_and_back(tmp_path, files):
     vz.virtualize(paths[:2], concat_dim="time").publish(tmp_path / "x.zarr")
     vz.open(tmp_path / "x.zarr", mode="r+")["air"][0, 0] = 7
     data[0][0, 0] = 7
-    vz.convert(tmp_path / "x.zarr", tmp_path / "refs.json", copy=True)
-    vz.convert(tmp_path / "refs.json", tmp_path / "y.zarr")
+    vz.convert_references(tmp_path / "x.zarr", tmp_path / "refs.json", copy=True)
+    vz.convert_references(tmp_path / "refs.json", tmp_path / "y.zarr")
     for name in ("refs.json", "y.zarr"):
         found = vz.open(tmp_path / name)["air"]
         np.testing.assert_array_equal(found[...], np.concatenate(data[:2]))

@@ -324,7 +324,7 @@ def test_what_zarr_v2_masks_is_masked(dtype, tmp_path):
     stored = vz.create_group(tmp_path / "v2", zarr_format=2)
     values = np.array([0, 3], dtype)
     stored.create_array("a", data=values, fill_value=3).attrs["_ARRAY_DIMENSIONS"] = ["t"]
-    vz.open(tmp_path / "v2").publish(tmp_path / "x.zarr", form="native")
+    vz.open(tmp_path / "v2").publish(tmp_path / "x.zarr", reference_format="native")
     vz.append(tmp_path / "x.zarr", tmp_path / "v2", "t", duplicates="skip")
     opened = xarray.to_dataset(vz.open(tmp_path / "x.zarr"))
     np.testing.assert_array_equal(opened["a"].values, [0, np.nan])

@@ -324,7 +324,7 @@ def append(
 
 
 @strict_keywords()
-def rename(
+def rename_paths(
     target: Any,
     names: Names,
     *,
