@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         from_variable,
         stack,
     )
-    from virtualzarr.combine.merge import merge
+    from virtualzarr.combine.merge_groups import merge
     from virtualzarr.formats.raw import virtualize_raw
     from virtualzarr.hierarchy.create import create_array, open_array
     from virtualzarr.hierarchy.group import Group
@@ -61,7 +61,7 @@ _HOMES = {
     "from_attribute": "virtualzarr.combine",
     "from_filename": "virtualzarr.combine",
     "from_variable": "virtualzarr.combine",
-    "merge": "virtualzarr.combine.merge",
+    "merge": "virtualzarr.combine.merge_groups",
     "concat": "virtualzarr.combine",
     "convert_references": "virtualzarr.references.rename",
     "copy": "virtualzarr.rechunk.copy",
