@@ -48,9 +48,9 @@ def _bytes(store):
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_tensorstore_reads_and_writes_the_same(tmp_path, name):
-    wishes = ARRAYS[name]
-    path, zarr_format = tmp_path / "a", wishes.get("zarr_format", 3)
-    array = vz.create_array(path, shape=(5, 7), chunks=(2, 3), **wishes)
+    params = ARRAYS[name]
+    path, zarr_format = tmp_path / "a", params.get("zarr_format", 3)
+    array = vz.create_array(path, shape=(5, 7), chunks=(2, 3), **params)
     view = vz.open(path, mode="r+", open_as_void=True)
     assert (view.shape, view.dtype) == ((5, 7, array.dtype.itemsize), np.uint8)
     theirs = _tensorstore(path, zarr_format)
@@ -121,7 +121,7 @@ def test_of_other_formats(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wishes", "match"),
+    ("params", "match"),
     [
         ({"dtype": str}, "vlen-utf8"),
         ({"dtype": "i4", "filters": DELTA}, "delta"),
@@ -129,13 +129,13 @@ def test_of_other_formats(tmp_path):
         ({"dtype": "?", "serializer": "packbits"}, "packbits"),
     ],
 )
-def test_codecs_of_the_data_type_are_refused(wishes, match):
+def test_codecs_of_the_data_type_are_refused(params, match):
     store = {}
-    if wishes.get("filters"):
-        wishes = wishes | {
+    if params.get("filters"):
+        params = params | {
             "filters": [{"name": "numcodecs.delta", "configuration": {"dtype": "<i4"}}]
         }
-    vz.create_array(store, name="x", shape=(2,), **wishes)
+    vz.create_array(store, name="x", shape=(2,), **params)
     with pytest.raises(UnsupportedError, match=match) as caught:
         vz.open(store, "x", open_as_void=True)
     assert caught.value.variable == "x"

@@ -22,12 +22,12 @@ def test_without_reading(store):
         assert array[1].tolist() == [6, 7, 8, 9, 10, 11]
 
 
-def test_from_wishes(store):
+def test_from_params(store):
     del store["zarr.json"]
-    wishes = {"shape": (4, 6), "dtype": "i4", "chunks": (2, 3), "fill_value": -1}
-    array = vz.open_array(store, mode="r+", assume=True, **wishes)
+    params = {"shape": (4, 6), "dtype": "i4", "chunks": (2, 3), "fill_value": -1}
+    array = vz.open_array(store, mode="r+", assume=True, **params)
     array[0, 0] = 99
-    assert vz.open_array(store, mode="r", assume=True, **wishes)[0].tolist()[:2] == [99, 1]
+    assert vz.open_array(store, mode="r", assume=True, **params)[0].tolist()[:2] == [99, 1]
     assert "zarr.json" not in store
 
 

@@ -11,7 +11,7 @@ from virtualzarr.errors import (
     MismatchError,
     NodeNotFoundError,
 )
-from virtualzarr.metadata.create import Wishes, differences, new_array
+from virtualzarr.metadata.create import ArrayParams, differences, new_array
 
 AGREEING = [
     {"shape": (4, 6)},
@@ -54,20 +54,20 @@ DIFFERING = [
 ]
 
 
-@pytest.mark.parametrize("wishes", AGREEING)
-def test_agreeing(store, wishes):
+@pytest.mark.parametrize("params", AGREEING)
+def test_agreeing(store, params):
     before = dict(store)
     for mode in ("r", "r+", "a"):
-        assert vz.open_array(store, mode=mode, **wishes)[1, 1] == 7
+        assert vz.open_array(store, mode=mode, **params)[1, 1] == 7
     assert store == before
 
 
-@pytest.mark.parametrize(("wishes", "message"), DIFFERING)
-def test_differing(store, wishes, message):
+@pytest.mark.parametrize(("params", "message"), DIFFERING)
+def test_differing(store, params, message):
     before = dict(store)
     for opened in (vz.open, vz.open_array):
         with pytest.raises((MismatchError, NodeNotFoundError), match=message):
-            opened(store, mode="r+", **wishes)
+            opened(store, mode="r+", **params)
     assert store == before
 
 
@@ -79,7 +79,7 @@ def test_all_are_named(store):
 
 
 @pytest.mark.parametrize(
-    ("wishes", "same"),
+    ("params", "same"),
     [
         ({"chunks": (2, 2), "shards": (4, 4)}, True),
         ({"chunks": (2, 2)}, True),
@@ -93,14 +93,14 @@ def test_all_are_named(store):
         ({"layout": {"chunk_shape": (4, 4)}}, False),
     ],
 )
-def test_shards(wishes, same):
+def test_shards(params, same):
     asked = {"shape": (8, 8), "dtype": "i2", "order": "F", "compressors": None}
-    metadata = new_array(Wishes(**asked, chunks=(2, 2), shards=(4, 4)))
-    assert (differences(metadata, Wishes(**wishes)) == []) is same
+    metadata = new_array(ArrayParams(**asked, chunks=(2, 2), shards=(4, 4)))
+    assert (differences(metadata, ArrayParams(**params)) == []) is same
 
 
 @pytest.mark.parametrize(
-    ("wishes", "same"),
+    ("params", "same"),
     [
         ({"filters": [{"id": "shuffle", "elementsize": 2}], "order": "F"}, True),
         ({"compressors": {"id": "zlib", "level": 1}, "dtype": ">i2"}, True),
@@ -111,9 +111,9 @@ def test_shards(wishes, same):
         ({"compressors": {"id": "zlib", "level": 2}}, False),
     ],
 )
-def test_v2(wishes, same):
+def test_v2(params, same):
     metadata = new_array(
-        Wishes(
+        ArrayParams(
             shape=(8, 8),
             dtype="<i2",
             order="F",
@@ -122,7 +122,7 @@ def test_v2(wishes, same):
             compressors={"id": "zlib", "level": 1},
         )
     )
-    assert (differences(metadata, Wishes(**wishes)) == []) is same
+    assert (differences(metadata, ArrayParams(**params)) == []) is same
 
 
 def test_what_was_made_is_as_asked():

@@ -56,11 +56,11 @@ def test_reads_tensorstore(tmp_path, zarr_format, given):
     theirs[:2].write(np.ones((2, 4), "i2")).result()
     if zarr_format == 3:
         (path / "zarr.json").rename(path / KEY)
-    wishes = {"zarr_format": zarr_format} if given else {}
+    params = {"zarr_format": zarr_format} if given else {}
     for array in (
-        vz.open_array(path, metadata_key=KEY, **wishes),
-        vz.open(path, metadata_key=KEY, **wishes),
-        vz.open(tmp_path, "a", mode="r+", metadata_key=KEY, **wishes),
+        vz.open_array(path, metadata_key=KEY, **params),
+        vz.open(path, metadata_key=KEY, **params),
+        vz.open(tmp_path, "a", mode="r+", metadata_key=KEY, **params),
     ):
         assert array.metadata.zarr_format == zarr_format
         assert array[...].tolist() == [[1] * 4, [1] * 4, [0] * 4]

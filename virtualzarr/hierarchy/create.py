@@ -12,7 +12,7 @@ from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
 from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, loads_json, normalize_path
-from virtualzarr.metadata.create import ArrayWishes, Wishes, differences, new_array
+from virtualzarr.metadata.create import ArrayParams, differences, new_array
 from virtualzarr.metadata.node_documents import array_from_json
 from virtualzarr.nodes.documents import join, node_at, node_path, read_node, write_node
 from virtualzarr.stores import Store, open_store
@@ -23,7 +23,7 @@ Mode = Literal["r", "r+", "a", "w", "w-"]
 MODES = ("r", "r+", "a", "w", "w-")
 
 
-@strict_keywords(ArrayWishes)
+@strict_keywords(ArrayParams)
 def create_array(
     store: Any,
     *,
@@ -37,7 +37,7 @@ def create_array(
     recheck_cached_metadata: Recheck | None = None,
     recheck_cached_data: Recheck | None = None,
     metadata_key: str | None = None,
-    **wishes: Unpack[ArrayWishes],
+    **params: Unpack[ArrayParams],
 ) -> Array:
     """Make an array in a store.
 
@@ -94,7 +94,7 @@ def create_array(
     dimension_separator : {"/", "."}, optional
         What stands between the numbers in the keys of chunks.
     layout : ChunkLayout or mapping, optional
-        Further wishes for chunks: `grids.ChunkLayout`. Different read and write chunks put a
+        Further params for chunks: `grids.ChunkLayout`. Different read and write chunks put a
         sharding codec in, an inner order a transpose.
 
     Returns
@@ -120,12 +120,12 @@ def create_array(
     """
     target = open_store(store, storage_options)
     if metadata_key is not None:
-        zarr_format = wishes.get("zarr_format") or 3
+        zarr_format = params.get("zarr_format") or 3
         target = _renamed(target, normalize_path(name or ""), metadata_key, zarr_format)
     caching = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     if data is not None:
-        data = _of_data(data, wishes)
-    metadata = new_array(Wishes.of(wishes))
+        data = _of_data(data, params)
+    metadata = new_array(params)
     path = node_path(name or "", metadata.zarr_format)
     if not overwrite:
         _check_shared(target, path)
@@ -163,17 +163,17 @@ def _check_shared(store: Store, path: str) -> None:
         )
 
 
-def _of_data(data: Any, wishes: ArrayWishes) -> Any:
+def _of_data(data: Any, params: ArrayParams) -> Any:
     """Take shape and data type from the data, where they are not given."""
     data = data if isinstance(data, Array) else np.asarray(data)
-    if wishes.get("shape") is None:
-        wishes["shape"] = data.shape
-    if wishes.get("dtype") is None:
-        wishes["dtype"] = data.dtype
+    if params.get("shape") is None:
+        params["shape"] = data.shape
+    if params.get("dtype") is None:
+        params["dtype"] = data.dtype
     return data
 
 
-@strict_keywords(ArrayWishes)
+@strict_keywords(ArrayParams)
 def open_array(
     store: Any,
     path: str = "",
@@ -189,7 +189,7 @@ def open_array(
     recheck_cached_metadata: Recheck | None = None,
     recheck_cached_data: Recheck | None = None,
     metadata_key: str | None = None,
-    **wishes: Unpack[ArrayWishes],
+    **params: Unpack[ArrayParams],
 ) -> Array:
     """Open an array, or make it, and see to it that it is as asked for.
 
@@ -228,7 +228,7 @@ def open_array(
     metadata_key : str, optional
         What the metadata document is called; see `create_array`. Attributes of v2 are in
         ``.zattrs`` all the same.
-    **wishes
+    **params
         The parameters of `create_array`. An array that is there must be as they say.
 
     Raises
@@ -251,35 +251,35 @@ variable /]
     target = open_store(store, storage_options)
     mode = checked_mode(mode, target)
     if metadata_key is not None:
-        zarr_format = wishes.get("zarr_format") or (3 if mode in ("w", "w-") else None)
+        zarr_format = params.get("zarr_format") or (3 if mode in ("w", "w-") else None)
         target = _renamed(target, normalize_path(path), metadata_key, zarr_format)
     # What is assumed is never looked up.
     lasting = assume is not False and not assume_cached
     metadata = False if lasting else recheck_cached_metadata
     caching = CachePolicy(cache, metadata, recheck_cached_data)
     if assume is not False:
-        array = _assumed(target, path, mode, assume, wishes, lasting)
+        array = _assumed(target, path, mode, assume, params, lasting)
     elif mode in ("w", "w-"):
-        array = create_array(target, name=path, data=data, overwrite=mode == "w", **wishes)
+        array = create_array(target, name=path, data=data, overwrite=mode == "w", **params)
     else:
-        array = _existing(target, path, mode, data, wishes)
+        array = _existing(target, path, mode, data, params)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
     array.caching = caching
     return array
 
 
-def _existing(store: Store, path: str, mode: Mode, data: Any, wishes: ArrayWishes) -> Array:
+def _existing(store: Store, path: str, mode: Mode, data: Any, params: ArrayParams) -> Array:
     shown = as_read_only(store) if mode == "r" else store
     place = normalize_path(path)
     # Under another name than usual there is a document of one format only.
     only = store.zarr_format if isinstance(store, RenamedDocument) else None
     try:
-        metadata = read_node(shown, place, only or wishes.get("zarr_format"))
+        metadata = read_node(shown, place, only or params.get("zarr_format"))
     except NodeNotFoundError:
         if mode != "a":
             raise
-        return create_array(store, name=path, data=data, **wishes)
-    return checked(_stored(metadata, shown, place), store.uri, wishes)
+        return create_array(store, name=path, data=data, **params)
+    return checked(_stored(metadata, shown, place), store.uri, params)
 
 
 def _stored(metadata: ArrayMetadata | GroupMetadata, store: Store, path: str) -> Array:
@@ -289,11 +289,11 @@ def _stored(metadata: ArrayMetadata | GroupMetadata, store: Store, path: str) ->
     return Array.stored(metadata, store, path)
 
 
-def checked(array: Array, uri: str, wishes: ArrayWishes) -> Array:
+def checked(array: Array, uri: str, params: ArrayParams) -> Array:
     """Return an array, if it is as asked for."""
-    if not wishes:
+    if not params:
         return array
-    wrong = differences(array.metadata, Wishes.of(wishes))
+    wrong = differences(array.metadata, params)
     if wrong:
         raise MismatchError("; ".join(wrong), file=uri, variable=array.path or "/")
     return array
@@ -313,7 +313,7 @@ def _assumed(
     path: str,
     mode: Mode,
     assume: bool | ArrayMetadata | Mapping[str, Any],
-    wishes: ArrayWishes,
+    params: ArrayParams,
     lasting: bool,
 ) -> Array:
     if mode in ("w", "w-"):
@@ -321,9 +321,9 @@ def _assumed(
     if isinstance(assume, Mapping):
         assume = array_from_json(assume, 2 if assume.get("zarr_format") == 2 else 3)
     if isinstance(assume, bool):
-        metadata = new_array(Wishes.of(wishes))
+        metadata = new_array(params)
     else:
         metadata = assume
     place = node_path(path, metadata.zarr_format)
     shown: Any = as_read_only(store) if mode == "r" else AssumedStore(store) if lasting else store
-    return checked(Array.stored(metadata, shown, place), store.uri, wishes)
+    return checked(Array.stored(metadata, shown, place), store.uri, params)

@@ -12,7 +12,7 @@ from virtualzarr.errors import MissingPropertyError, NodeNotFoundError, VirtualZ
 from virtualzarr.hierarchy.create import create_array, open_array
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, normalize_path
-from virtualzarr.metadata.create import ArrayWishes
+from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.metadata.create.group import new_group
 from virtualzarr.nodes.attributes import Attributes
 from virtualzarr.nodes.documents import (
@@ -233,7 +233,7 @@ class Group(Mapping[str, "Array | Group"]):
 
     # -- editing -----------------------------------------------------------------------------
 
-    @strict_keywords(create_array, ArrayWishes)
+    @strict_keywords(create_array, ArrayParams)
     def create_array(self, name: str, **options: Any) -> Array:
         """Make an array in this group; see `virtualzarr.create_array` for the options.
 
@@ -303,8 +303,8 @@ class Group(Mapping[str, "Array | Group"]):
             write_hierarchy(self.store, path, inner, overwrite=overwrite)
         return {name: self[normalize_path(name)] for name in nodes}
 
-    @strict_keywords(ArrayWishes)
-    def require_array(self, name: str, **wishes: Unpack[ArrayWishes]) -> Array:
+    @strict_keywords(ArrayParams)
+    def require_array(self, name: str, **params: Unpack[ArrayParams]) -> Array:
         """Return an array of this group, made if it is not there.
 
         Raises
@@ -312,8 +312,8 @@ class Group(Mapping[str, "Array | Group"]):
         MismatchError
             It is there, but not as asked for; the message has both values of whatever differs.
         """
-        wishes.setdefault("zarr_format", self.zarr_format)
-        return self._cached(open_array(self.store, self._place(name), mode="a", **wishes))
+        params.setdefault("zarr_format", self.zarr_format)
+        return self._cached(open_array(self.store, self._place(name), mode="a", **params))
 
     def _cached(self, node: T) -> T:
         """Let an array or group be read with what this group was opened with."""

@@ -16,7 +16,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_group, open_hierarchy
 from virtualzarr.ingest.detect import detect, scan
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.metadata.create import ArrayWishes
+from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.references.native.relative_uris import access_of
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
@@ -42,13 +42,13 @@ def open(
     use_consolidated: bool | None = None,
     metadata_key: str | None = None,
     open_as_void: Literal[False] = False,
-    **wishes: Unpack[ArrayWishes],
+    **params: Unpack[ArrayParams],
 ) -> Array | Group: ...
 @overload
 def open(
     target: Any, path: str = "", *, open_as_void: Literal[True], **options: Any
 ) -> FieldView: ...
-@strict_keywords(ArrayWishes)  # type: ignore[misc]  # which keywords there are is in the first
+@strict_keywords(ArrayParams)  # type: ignore[misc]  # which keywords there are is in the first
 def open(
     target: Any,
     path: str = "",
@@ -64,7 +64,7 @@ def open(
     use_consolidated: bool | None = None,
     metadata_key: str | None = None,
     open_as_void: bool = False,
-    **wishes: Unpack[ArrayWishes],
+    **params: Unpack[ArrayParams],
 ) -> Array | Group | FieldView:
     """Open an array or group: a Zarr hierarchy, a reference file, or any format that scans.
 
@@ -95,7 +95,7 @@ def open(
     open_as_void : bool
         Whether to give the bytes of an array's elements as they are stored, whatever the data type:
         a `FieldView` of uint8 with one more axis, of as many bytes as an element has.
-    **wishes
+    **params
         The parameters of `create_array`: what an array must be, or is made as.
 
     Returns
@@ -129,12 +129,12 @@ def open(
     if format != "zarr":
         _check_file_options(target, use_consolidated, metadata_key)
         node = _open_file(target, path, mode, format, on_error, storage_options, allowed)
-        _check_node(node, str(target), wishes)
+        _check_node(node, str(target), params)
     elif metadata_key is None:
-        node = _open_zarr(target, path, mode, storage_options, allowed, use_consolidated, wishes)
+        node = _open_zarr(target, path, mode, storage_options, allowed, use_consolidated, params)
     else:
         store = open_store(target, storage_options)
-        node = open_array(store, path, mode=mode, metadata_key=metadata_key, **wishes)
+        node = open_array(store, path, mode=mode, metadata_key=metadata_key, **params)
     node.caching = caching
     return _element_bytes(node, target) if open_as_void else node
 
@@ -182,14 +182,14 @@ def _open_file(
     return group[path] if path.strip("/") else group
 
 
-def _check_node(node: Array | Group, uri: str, wishes: ArrayWishes) -> None:
+def _check_node(node: Array | Group, uri: str, params: ArrayParams) -> None:
     """Refuse a node that is not as asked for."""
     if isinstance(node, Array):
-        checked(node, uri, wishes)
+        checked(node, uri, params)
         return
     # Of a group they say what it is made with, as of an array that is not there.
-    asked = [name for name in wishes if name not in ("zarr_format", "attributes")]
-    if any(wishes[name] is not None for name in asked):  # type: ignore[literal-required]
+    asked = [name for name in params if name not in ("zarr_format", "attributes")]
+    if any(params[name] is not None for name in asked):  # type: ignore[literal-required]
         raise NodeNotFoundError(
             f"there is no array at {node.path!r}, but a group: it has no {asked[0]}", file=uri
         )
@@ -214,11 +214,11 @@ def _open_zarr(
     storage_options: Mapping[str, Any] | None,
     allowed: str | Iterable[str] | None,
     use_consolidated: bool | None,
-    wishes: ArrayWishes,
+    params: ArrayParams,
 ) -> Array | Group:
     store = open_store(target, storage_options)
     access = access_of(store, allowed, storage_options)
-    zarr_format = wishes.get("zarr_format")
+    zarr_format = params.get("zarr_format")
     if mode in ("r", "r+", "a"):
         shown = as_read_only(store) if mode == "r" else store
         try:
@@ -233,10 +233,10 @@ def _open_zarr(
             if mode != "a":
                 raise
         else:
-            _check_node(node, store.uri, wishes)
+            _check_node(node, store.uri, params)
             return node
-    if wishes.get("shape") is not None:
-        return open_array(store, path, mode=mode, **wishes)
+    if params.get("shape") is not None:
+        return open_array(store, path, mode=mode, **params)
     return open_group(
-        store, path, mode=mode, zarr_format=zarr_format, attributes=wishes.get("attributes")
+        store, path, mode=mode, zarr_format=zarr_format, attributes=params.get("attributes")
     )

@@ -12,7 +12,7 @@ import numpy as np
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.create import ArrayWishes, Wishes, new_array
+from virtualzarr.metadata.create import ArrayParams, new_array
 from virtualzarr.metadata.create.group import attributes_json
 from virtualzarr.metadata.json_documents import member
 from virtualzarr.metadata.node_documents import array_from_json, parse_array, to_json
@@ -135,16 +135,15 @@ class ArraySpecBase(_Node, Generic[A]):
         return cls._of(node.metadata, *kinds)
 
     @classmethod
-    @strict_keywords(ArrayWishes)
-    def new(cls, *, attributes: A = NOTHING, **wishes: Any) -> Self:
+    @strict_keywords(ArrayParams)
+    def new(cls, *, attributes: A = NOTHING, **params: Any) -> Self:
         """Return the model of a new array, from the arguments of `virtualzarr.create_array`.
 
         Whatever is left open is chosen, such as chunks and codecs.
         """
         plain = attributes_json(attributes)
-        asked = {**wishes, "attributes": plain, "zarr_format": cls.zarr_format}
-        wanted = Wishes.of(asked)
-        spec = cls.from_metadata(new_array(wanted))
+        members: Any = {**params, "attributes": plain, "zarr_format": cls.zarr_format}
+        spec = cls.from_metadata(new_array(members))
         if not isinstance(attributes, Mapping):  # those have dimension names in v2's attributes
             vars(spec)["attributes"] = attributes
         return spec

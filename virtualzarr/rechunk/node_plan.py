@@ -21,7 +21,7 @@ from virtualzarr.metadata import (
     zero_of,
 )
 from virtualzarr.metadata.convert_format import convert_array, convert_group
-from virtualzarr.metadata.create import Wishes
+from virtualzarr.metadata.create.array import new_key_encoding, split_shards
 from virtualzarr.metadata.create.codecs import (
     as_codec,
     as_list,
@@ -265,13 +265,12 @@ def _resolve_layout(
     inner_grid, inner_pipeline = _sub_chunk_layout(old)
     with member("codecs"):
         pipeline = _resolve_pipeline(inner_pipeline, old, zarr_format, options)
-    wishes = Wishes(shards=None if _is_keep(shards) else shards)
-    location = wishes.index_location
+    shard_shape, location = split_shards(shards)
     if _is_keep(shards):
         outer = None if codec is None else old.grid
         location = "start" if codec is not None and codec.at_start else "end"
     else:
-        outer = _lengths_by_axis(wishes.shard_chunks, old.grid, old)
+        outer = _lengths_by_axis(shard_shape, old.grid, old)
     if _is_keep(chunks) and _is_keep(shards):
         grid, inner = old.grid, None if codec is None else codec.chunk_shape
     else:
@@ -344,9 +343,7 @@ def _resolve_key_encoding(array: Array, zarr_format: int, options: CopyOptions) 
     old = array.metadata
     if encoding is None and not array.is_virtual and old.zarr_format == zarr_format:
         encoding = old.key_encoding
-    return Wishes(chunk_key_encoding=encoding, dimension_separator=separator).key_encoding(
-        zarr_format
-    )
+    return new_key_encoding(encoding, separator, zarr_format)
 
 
 def check_encodes(metadata: ArrayMetadata) -> None:

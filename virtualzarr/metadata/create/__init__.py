@@ -1,6 +1,6 @@
-"""Metadata of arrays that are to be: from what users ask for, the rest chosen."""
+"""Metadata of new arrays and groups: from the parameters users give, the rest chosen."""
 
-from virtualzarr.metadata.create.array import ZERO, ArrayWishes, Wishes, new_array, plain_json
+from virtualzarr.metadata.create.array import ZERO, ArrayParams, new_array, plain_json
 from virtualzarr.metadata.create.constraints import differences
 
-__all__ = ["ZERO", "ArrayWishes", "Wishes", "differences", "new_array", "plain_json"]
+__all__ = ["ZERO", "ArrayParams", "differences", "new_array", "plain_json"]

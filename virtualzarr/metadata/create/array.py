@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
@@ -36,8 +35,8 @@ ZERO: Any = _Zero()
 """The fill value of arrays for which none is asked: zero, false, empty, or not a time."""
 
 
-class ArrayWishes(TypedDict, total=False):
-    """What can be asked of an array, as keyword arguments; see `virtualzarr.create_array`."""
+class ArrayParams(TypedDict, total=False):
+    """Keyword arguments that describe an array; see `virtualzarr.create_array`."""
 
     shape: Any
     dtype: Any
@@ -59,118 +58,95 @@ class ArrayWishes(TypedDict, total=False):
     layout: ChunkLayout | Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, eq=False)
-class Wishes:
-    """What is asked of an array; what is not said is chosen, or does not matter.
+_CODEC_PARTS = ("filters", "serializer", "compressors")
+_DEFAULTS = dict.fromkeys(ArrayParams.__annotations__) | {
+    **dict.fromkeys(("chunks", *_CODEC_PARTS), "auto"),
+    "fill_value": ZERO,
+}
 
-    The members are parameters of `virtualzarr.create_array`.
+
+def with_defaults(params: Mapping[str, Any]) -> ArrayParams:
+    """Return parameters of an array with all that were left out: chosen, or of no matter.
+
+    Raises
+    ------
+    TypeError
+        There is no such parameter, or one was given by both of its names.
+
+    Examples
+    --------
+    >>> with_defaults({"shape": (2, 3), "dims": ["y", "x"]})["dimension_names"]
+    ['y', 'x']
     """
-
-    shape: Any = None
-    dtype: Any = None
-    chunks: Any = "auto"
-    shards: Any = None
-    filters: Any = "auto"
-    compressors: Any = "auto"
-    serializer: Any = "auto"
-    codecs: Any = None
-    fill_value: Any = ZERO
-    order: str | None = None
-    zarr_format: int | None = None
-    attributes: Mapping[str, Any] | None = None
-    dimension_names: Sequence[str | None] | None = None
-    dimension_units: Sequence[Any] | None = None
-    chunk_key_encoding: Any = None
-    dimension_separator: str | None = None
-    layout: ChunkLayout | Mapping[str, Any] | None = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Wishes:
-        """Return what keyword arguments ask for.
-
-        Raises
-        ------
-        TypeError
-            There is no such parameter, or one was given by both of its names.
-
-        Examples
-        --------
-        >>> Wishes.of({"shape": (2, 3), "dims": ["y", "x"]}).dimension_names
-        ['y', 'x']
-        """
-        asked = dict(given)
-        check_keywords("create_array", asked, parameters_of(ArrayWishes))
-        names = asked.pop("dims", None)
-        if names is not None:
-            if asked.get("dimension_names") is not None:
-                raise TypeError("dims and dimension_names are two names of one parameter")
-            asked["dimension_names"] = names
-        return cls(**asked)
-
-    def all_attributes(self, ndim: int) -> dict[str, Any]:
-        """Return the attributes as JSON values, units of dimensions among them."""
-        attributes: dict[str, Any] = plain_json(self.attributes or {})
-        if self.dimension_units is not None:
-            with member("dimension_units"):
-                attributes[UNITS] = [unit_text(plain_json(unit)) for unit in self.dimension_units]
-            dimension_units(attributes, ndim)
-        return attributes
-
-    @property
-    def shard_chunks(self) -> Any:
-        """How shards are cut, out of `shards`."""
-        return self.shards["shape"] if self._has_location else self.shards
-
-    @property
-    def index_location(self) -> str:
-        """Where the index of shards is, out of `shards`."""
-        return self.shards.get("index_location", "end") if self._has_location else "end"
-
-    @property
-    def _has_location(self) -> bool:
-        # As zarr-python writes it; other mappings are grids.
-        return isinstance(self.shards, Mapping) and "shape" in self.shards
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        """Filters, serializer and compressors, wherever they were given."""
-        parts = {name: getattr(self, name) for name in ("filters", "serializer", "compressors")}
-        if self.codecs is None:
-            return parts
-        for name, value in parts.items():
-            if not (isinstance(value, str) and value == "auto"):
-                raise MetadataError(f"{name}: the codecs are given already, all of them")
-        return codecs.split_codecs(self.codecs)
-
-    def inner_order(self, ndim: int) -> tuple[int, ...] | None:
-        """Return the order of axes asked for, by `order` or by the layout."""
-        if self.order not in (None, "C", "F"):
-            raise MetadataError(f"order: must be 'C' or 'F', not {short(self.order)}")
-        wanted = ChunkLayout.of(self.layout).order(ndim)
-        axes = tuple(range(ndim))
-        given = {None: None, "C": axes, "F": axes[::-1]}[self.order]
-        if given is not None and wanted is not None and given != wanted:
-            raise MetadataError(f"order: {self.order} is asked for, and also inner_order {wanted}")
-        return wanted if given is None else given
-
-    def key_encoding(self, zarr_format: int) -> KeyEncoding:
-        """Return how chunks are to be named."""
-        given = self.chunk_key_encoding
-        with member("chunk_key_encoding"):
-            if given is None:
-                given = KeyEncoding("v2" if zarr_format == 2 else "default")
-            elif isinstance(given, Mapping) and "separator" in given:
-                given = KeyEncoding(given.get("name", "default"), given["separator"])
-            elif not isinstance(given, KeyEncoding):
-                given = KeyEncoding.from_json(given)
-        if zarr_format == 2 and given.name != "v2":
-            raise UnsupportedError(f"chunk_key_encoding: Zarr v2 has only v2, not {given.name}")
-        if self.dimension_separator is not None:
-            return KeyEncoding(given.name, self.dimension_separator)
-        return given
+    check_keywords("create_array", params, parameters_of(ArrayParams))
+    complete: Any = _DEFAULTS | dict(params)
+    names = complete.pop("dims")
+    if names is not None:
+        if complete["dimension_names"] is not None:
+            raise TypeError("dims and dimension_names are two names of one parameter")
+        complete["dimension_names"] = names
+    result: ArrayParams = complete
+    return result
 
 
-def new_array(wishes: Wishes) -> ArrayMetadata:
+def new_attributes(params: ArrayParams, ndim: int) -> dict[str, Any]:
+    """Return the attributes of an array as JSON values, units of dimensions among them."""
+    attributes: dict[str, Any] = plain_json(params["attributes"] or {})
+    if params["dimension_units"] is not None:
+        with member("dimension_units"):
+            attributes[UNITS] = [unit_text(plain_json(unit)) for unit in params["dimension_units"]]
+        dimension_units(attributes, ndim)
+    return attributes
+
+
+def split_shards(shards: Any) -> tuple[Any, str]:
+    """Return how shards are cut, and where their index is, "start" or "end"."""
+    # A mapping with a shape is as zarr-python has it; other mappings are grids.
+    if isinstance(shards, Mapping) and "shape" in shards:
+        return shards["shape"], shards.get("index_location", "end")
+    return shards, "end"
+
+
+def codec_parts(params: ArrayParams) -> dict[str, Any]:
+    """Return filters, serializer and compressors, given one by one or as all codecs at once."""
+    parts: dict[str, Any] = {name: params[name] for name in _CODEC_PARTS}  # type: ignore[literal-required]
+    if params["codecs"] is None:
+        return parts
+    for name, value in parts.items():
+        if not (isinstance(value, str) and value == "auto"):
+            raise MetadataError(f"{name}: the codecs are given already, all of them")
+    return codecs.split_codecs(params["codecs"])
+
+
+def inner_order(params: ArrayParams, ndim: int) -> tuple[int, ...] | None:
+    """Return the order of axes asked for, by `order` or by the layout."""
+    order = params["order"]
+    if order not in (None, "C", "F"):
+        raise MetadataError(f"order: must be 'C' or 'F', not {short(order)}")
+    preferred = ChunkLayout.of(params["layout"]).order(ndim)
+    axes = tuple(range(ndim))
+    explicit = {None: None, "C": axes, "F": axes[::-1]}[order]
+    if explicit is not None and preferred is not None and explicit != preferred:
+        raise MetadataError(f"order: {order} is asked for, and also inner_order {preferred}")
+    return preferred if explicit is None else explicit
+
+
+def new_key_encoding(encoding: Any, separator: str | None, zarr_format: int) -> KeyEncoding:
+    """Return how chunks are named, from `chunk_key_encoding` and `dimension_separator`."""
+    with member("chunk_key_encoding"):
+        if encoding is None:
+            encoding = KeyEncoding("v2" if zarr_format == 2 else "default")
+        elif isinstance(encoding, Mapping) and "separator" in encoding:
+            # zarr-python spells it flat, documents put the separator into a configuration.
+            encoding = KeyEncoding(encoding.get("name", "default"), encoding["separator"])
+        elif not isinstance(encoding, KeyEncoding):
+            encoding = KeyEncoding.from_json(encoding)
+    if zarr_format == 2 and encoding.name != "v2":
+        raise UnsupportedError(f"chunk_key_encoding: Zarr v2 has only v2, not {encoding.name}")
+    return encoding if separator is None else KeyEncoding(encoding.name, separator)
+
+
+def new_array(params: ArrayParams) -> ArrayMetadata:
     """Return the metadata of a new array, with everything that is left open chosen.
 
     Raises
@@ -181,30 +157,31 @@ def new_array(wishes: Wishes) -> ArrayMetadata:
 
     Examples
     --------
-    >>> metadata = new_array(Wishes(shape=(1000, 2000, 3000), dtype="u2"))
+    >>> metadata = new_array(ArrayParams(shape=(1000, 2000, 3000), dtype="u2"))
     >>> metadata.grid, metadata.pipeline.codecs
     (RegularGrid(shape=(1000, 2000, 3000), chunk_shape=(101, 101, 101)), \
 (bytes(endian='little'), zstd(level=0, checksum=False)))
     """
-    if wishes.shape is None or wishes.dtype is None:
-        missing = "shape" if wishes.shape is None else "dtype"
+    params = with_defaults(params)
+    if params["shape"] is None or params["dtype"] is None:
+        missing = "shape" if params["shape"] is None else "dtype"
         raise MetadataError(f"{missing}: needed for a new array; give it, or give data")
-    zarr_format = 3 if wishes.zarr_format is None else wishes.zarr_format
-    shape, stored = as_shape(wishes.shape), as_dtype(wishes.dtype)
+    zarr_format = 3 if params["zarr_format"] is None else params["zarr_format"]
+    shape, stored = as_shape(params["shape"]), as_dtype(params["dtype"])
     keep_order = stored.names is not None or stored.hasobject
     dtype = stored if keep_order else stored.newbyteorder("=")
     with member("chunks"):
         grid, inner = new_grid(
             shape,
-            wishes.chunks,
-            wishes.shard_chunks,
-            wishes.layout,
+            params["chunks"],
+            split_shards(params["shards"])[0],
+            params["layout"],
             zarr_format=zarr_format,
-            inner=codecs.sharding_in(wishes.parts, len(shape)),
+            inner=codecs.sharding_in(codec_parts(params), len(shape)),
             each=_numbers(dtype),
         )
-    pipeline = (_pipeline_v2 if zarr_format == 2 else _pipeline_v3)(wishes, grid, stored, inner)
-    value = wishes.fill_value
+    pipeline = (_pipeline_v2 if zarr_format == 2 else _pipeline_v3)(params, grid, stored, inner)
+    names, value = params["dimension_names"], params["fill_value"]
     if value is ZERO or (value is None and zarr_format == 3):
         value = fill.zero_of(dtype)
     metadata = ArrayMetadata(
@@ -213,10 +190,12 @@ def new_array(wishes: Wishes) -> ArrayMetadata:
         grid=grid,
         pipeline=pipeline,
         fill_value=value,
-        dimension_names=None if wishes.dimension_names is None else tuple(wishes.dimension_names),
-        attributes=wishes.all_attributes(len(shape)),
+        dimension_names=None if names is None else tuple(names),
+        attributes=new_attributes(params, len(shape)),
         zarr_format=zarr_format,
-        key_encoding=wishes.key_encoding(zarr_format),
+        key_encoding=new_key_encoding(
+            params["chunk_key_encoding"], params["dimension_separator"], zarr_format
+        ),
     )
     _check_blocks(metadata)
     return metadata
@@ -289,33 +268,33 @@ def as_dtype(value: Any) -> np.dtype:
 
 
 def _pipeline_v3(
-    wishes: Wishes, grid: ChunkGrid, stored: np.dtype, inner: tuple[int, ...] | None
+    params: ArrayParams, grid: ChunkGrid, stored: np.dtype, inner: tuple[int, ...] | None
 ) -> Pipeline:
     dtype = stored if stored.names or stored.hasobject else stored.newbyteorder("=")
-    parts, order = wishes.parts, wishes.inner_order(grid.ndim)
+    parts, order = codec_parts(params), inner_order(params, grid.ndim)
     given = codecs.sharding_in(parts, grid.ndim) is not None
     if given and inner is not None:
         parts = codecs.with_sub_chunks(parts, inner)
     pipeline = codecs.new_pipeline(dtype, grid.ndim, inner_order=order, **parts)
     if inner is None or given:
         return pipeline
-    return codecs.sharded(pipeline, inner, wishes.index_location)
+    return codecs.sharded(pipeline, inner, split_shards(params["shards"])[1])
 
 
 def _pipeline_v2(
-    wishes: Wishes, grid: ChunkGrid, stored: np.dtype, inner: tuple[int, ...] | None
+    params: ArrayParams, grid: ChunkGrid, stored: np.dtype, inner: tuple[int, ...] | None
 ) -> Pipeline:
-    if wishes.codecs is not None:
+    if params["codecs"] is not None:
         raise UnsupportedError("codecs: Zarr v2 has filters and a compressor; give those")
     chunk_shape = getattr(grid, "chunk_shape", None)
     if chunk_shape is None:
         raise UnsupportedError("chunks: Zarr v2 has only chunks of one shape; use zarr_format=3")
-    order = wishes.inner_order(grid.ndim)
-    if order is None or (wishes.order is None and not ChunkLayout.of(wishes.layout).inner_order):
-        # What is only preferred gives way.
+    order, explicit = inner_order(params, grid.ndim), params["order"] is not None
+    if order is None or not (explicit or ChunkLayout.of(params["layout"]).inner_order):
+        # v2 has the orders C and F only: one that is only preferred gives way.
         order = tuple(range(grid.ndim)) if order not in _orders(grid.ndim) else order
     memory_order = codecs.memory_order(order)
-    return codecs.new_pipeline_v2(stored, chunk_shape, order=memory_order, **wishes.parts)
+    return codecs.new_pipeline_v2(stored, chunk_shape, order=memory_order, **codec_parts(params))
 
 
 def _orders(ndim: int) -> tuple[tuple[int, ...], ...]:

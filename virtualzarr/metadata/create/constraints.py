@@ -15,7 +15,18 @@ from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.metadata import fill
 from virtualzarr.metadata.create import codecs
-from virtualzarr.metadata.create.array import ZERO, Wishes, as_dtype, as_shape
+from virtualzarr.metadata.create.array import (
+    ZERO,
+    ArrayParams,
+    as_dtype,
+    as_shape,
+    codec_parts,
+    inner_order,
+    new_attributes,
+    new_key_encoding,
+    split_shards,
+    with_defaults,
+)
 from virtualzarr.metadata.create.grid import is_auto
 from virtualzarr.metadata.create.shards import ShardingRequest, order_of_axes
 from virtualzarr.metadata.dtypes import vlen_kind
@@ -25,7 +36,7 @@ from virtualzarr.metadata.model import ArrayMetadata
 Difference = tuple[str, Any, Any]
 
 
-def differences(metadata: ArrayMetadata, wishes: Wishes) -> list[str]:
+def differences(metadata: ArrayMetadata, params: ArrayParams) -> list[str]:
     """Return in what an array is not as asked for, a text for each member.
 
     Only what is said counts: of attributes those given, of a layout its shapes and its order (the
@@ -35,15 +46,16 @@ def differences(metadata: ArrayMetadata, wishes: Wishes) -> list[str]:
     Examples
     --------
     >>> from virtualzarr.metadata.create import new_array
-    >>> metadata = new_array(Wishes(shape=(4, 6), dtype="i4"))
-    >>> differences(metadata, Wishes(dtype="i4", chunks=2))
+    >>> metadata = new_array(ArrayParams(shape=(4, 6), dtype="i4"))
+    >>> differences(metadata, ArrayParams(dtype="i4", chunks=2))
     ['chunks: (2, 2) is asked for, but it is (4, 6)']
     """
-    found = list(_basic(metadata, wishes))
-    if wishes.shape is None or len(as_shape(wishes.shape)) == metadata.ndim:
-        found += _chunking(metadata, wishes)
-        found += _coding(metadata, wishes)
-    found += _attributes(metadata, wishes)
+    params = with_defaults(params)
+    found = list(_basic(metadata, params))
+    if params["shape"] is None or len(as_shape(params["shape"])) == metadata.ndim:
+        found += _chunking(metadata, params)
+        found += _coding(metadata, params)
+    found += _attributes(metadata, params)
     return [
         f"{name}: {_text(asked)} is asked for, but it is {_text(stored)}"
         for name, asked, stored in found
@@ -57,53 +69,55 @@ def _text(value: Any) -> str:
     return short(value.item() if isinstance(value, np.generic) else value)
 
 
-def _basic(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
-    if wishes.zarr_format not in (None, metadata.zarr_format):
-        yield "zarr_format", wishes.zarr_format, metadata.zarr_format
-    if wishes.shape is not None and as_shape(wishes.shape) != metadata.shape:
-        yield "shape", as_shape(wishes.shape), metadata.shape
+def _basic(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
+    if params["zarr_format"] not in (None, metadata.zarr_format):
+        yield "zarr_format", params["zarr_format"], metadata.zarr_format
+    if params["shape"] is not None and as_shape(params["shape"]) != metadata.shape:
+        yield "shape", as_shape(params["shape"]), metadata.shape
     dtype = metadata.dtype
-    if wishes.dtype is not None:
-        asked = as_dtype(wishes.dtype)
+    if params["dtype"] is not None:
+        asked = as_dtype(params["dtype"])
         asked = asked if asked.names or asked.hasobject else asked.newbyteorder("=")
         if (asked, vlen_kind(asked)) != (dtype, vlen_kind(dtype)):
             yield "dtype", asked, dtype
             return  # the fill value cannot be compared
-    if wishes.fill_value is not ZERO:
-        value = fill.to_scalar(wishes.fill_value, dtype)
+    if params["fill_value"] is not ZERO:
+        value = fill.to_scalar(params["fill_value"], dtype)
         if not fill.same_fill(value, metadata.fill_value):
             yield "fill_value", value, metadata.fill_value
-    names = wishes.dimension_names
+    names = params["dimension_names"]
     if names is not None and tuple(names) != metadata.dimension_names:
         yield "dimension_names", tuple(names), metadata.dimension_names
-    if wishes.chunk_key_encoding is not None or wishes.dimension_separator is not None:
-        encoding = wishes.key_encoding(metadata.zarr_format)
+    if params["chunk_key_encoding"] is not None or params["dimension_separator"] is not None:
+        encoding = new_key_encoding(
+            params["chunk_key_encoding"], params["dimension_separator"], metadata.zarr_format
+        )
         if encoding != metadata.key_encoding:
             yield "chunk_key_encoding", encoding, metadata.key_encoding
 
 
-def _attributes(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
-    for name, value in wishes.all_attributes(metadata.ndim).items():
+def _attributes(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
+    for name, value in new_attributes(params, metadata.ndim).items():
         stored = metadata.attributes.get(name)
         if name not in metadata.attributes or not same_json(value, stored):
             yield f"attribute {name!r}", value, stored
 
 
-def _chunking(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
+def _chunking(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
     outer = metadata.grid
     shape = codecs.sharding_in(codecs.split_codecs(metadata.pipeline.codecs), metadata.ndim)
     inner = outer if shape is None else grids.RegularGrid(metadata.shape, shape)
     # Whoever gives a sharding codec gives the shape of shards as `chunks`.
-    given = codecs.sharding_in(wishes.parts, metadata.ndim) is not None
-    yield from _cut("chunks", wishes.chunks, outer if given else inner)
-    if wishes.shards is False and shape is not None:
+    given = codecs.sharding_in(codec_parts(params), metadata.ndim) is not None
+    yield from _cut("chunks", params["chunks"], outer if given else inner)
+    if params["shards"] is False and shape is not None:
         yield "shards", None, _edges(outer)
-    elif wishes.shards is not None and wishes.shards is not False:
+    elif params["shards"] is not None and params["shards"] is not False:
         if shape is None:
-            yield "shards", wishes.shard_chunks, None
+            yield "shards", split_shards(params["shards"])[0], None
         else:
-            yield from _cut("shards", wishes.shard_chunks, outer)
-    layout = ChunkLayout.of(wishes.layout)
+            yield from _cut("shards", split_shards(params["shards"])[0], outer)
+    layout = ChunkLayout.of(params["layout"])
     for name, grid in (("read_chunk_shape", inner), ("write_chunk_shape", outer)):
         for asked in (getattr(layout, name), layout.chunk_shape):
             edges = _edges(grid)
@@ -136,10 +150,10 @@ def _edges(grid: ChunkGrid) -> Any:
     return tuple(getattr(grid, "chunk_shapes", ())) or grid
 
 
-def _coding(metadata: ArrayMetadata, wishes: Wishes) -> Iterator[Difference]:
+def _coding(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
     """Compare codecs, those of the chunks within shards where there are shards."""
-    pipeline, parts = metadata.pipeline, wishes.parts
-    order = wishes.inner_order(metadata.ndim)
+    pipeline, parts = metadata.pipeline, codec_parts(params)
+    order = inner_order(params, metadata.ndim)
     if order is not None:
         stored_order = _order_within(pipeline, metadata.ndim)
         if order != stored_order:
