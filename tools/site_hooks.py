@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ _PACKAGES = ("virtualzarr", "vz", "grids")
 
 def on_pre_build(config: Any) -> None:
     """Write the files that examples are about."""
+    shutil.rmtree(SAMPLES, ignore_errors=True)  # what was published from those of another build
     write_archive(SAMPLES / "archive", FULL, "air")
     write_archive(SAMPLES / "partial", PARTIAL, "air")
 
