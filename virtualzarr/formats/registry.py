@@ -26,6 +26,9 @@ class Scanner(Protocol):
         ...
 
 
+PathTest = Callable[[str, Mapping[str, Any] | None], bool]
+
+
 @dataclass(frozen=True)
 class Format:
     """A file format.
@@ -38,11 +41,18 @@ class Format:
         Tells from the first `HEAD_BYTES` of a file whether it is one.
     extensions : tuple of str
         What names of files end with, in lower case: used where no content is known.
+    matches_path : callable or str, optional
+        Tells from a path or URL, and the options for it, whether a directory of this format is
+        there; or ``"module:function"``, imported when it is needed.
+    reaches_files : bool
+        Whether files of this format name other files: `scanner` takes `allowed`, too.
     """
 
     scanner: Scanner | str
     matches: Callable[[bytes], bool] | None = None
     extensions: tuple[str, ...] = ()
+    matches_path: PathTest | str | None = None
+    reaches_files: bool = False
 
     def load(self) -> Scanner:
         """Return what scans files of the format."""
@@ -50,6 +60,14 @@ class Format:
             scanner: Scanner = import_module(self.scanner).scan
             return scanner
         return self.scanner
+
+    def has_path(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+        """Tell whether a directory of this format is at a path or URL."""
+        test = self.matches_path
+        if isinstance(test, str):
+            module, _, function = test.partition(":")
+            test = getattr(import_module(module), function)
+        return test is not None and bool(test(uri, storage_options))
 
 
 def begins(*signatures: bytes) -> Callable[[bytes], bool]:
@@ -124,10 +142,12 @@ def _is_dmrpp(head: bytes) -> bool:
 
 _HERE = "virtualzarr.formats"
 
-_REFERENCES = (".json", ".json.gz", ".json.zst", ".json.zstd", ".parq", ".parquet")
+_REFERENCE_FORMS = "virtualzarr.references"
 
 FORMATS: dict[str, Format] = {
-    "hdf5": Format(f"{_HERE}.hdf5", _is_hdf5, (".h5", ".hdf5", ".hdf", ".he5", ".nc4")),
+    "hdf5": Format(
+        f"{_HERE}.hdf5", _is_hdf5, (".h5", ".hdf5", ".hdf", ".he5", ".nc4"), reaches_files=True
+    ),
     "netcdf3": Format(
         f"{_HERE}.netcdf3", begins(b"CDF\x01", b"CDF\x02", b"CDF\x05"), (".nc", ".nc3", ".cdf")
     ),
@@ -138,13 +158,23 @@ FORMATS: dict[str, Format] = {
     "nifti": Format(f"{_HERE}.nifti", _is_nifti, (".nii", ".nii.gz")),
     "fits": Format(f"{_HERE}.fits", begins(b"SIMPLE  ="), (".fits", ".fit", ".fts")),
     "envi": Format(f"{_HERE}.envi", begins(b"ENVI"), (".hdr",)),
-    "dmrpp": Format(f"{_HERE}.dmrpp", _is_dmrpp, (".dmrpp",)),
-    "kerchunk": Format("virtualzarr.references.kerchunk", _is_json, _REFERENCES),
+    "dmrpp": Format(f"{_HERE}.dmrpp", _is_dmrpp, (".dmrpp",), reaches_files=True),
+    "kerchunk": Format(
+        f"{_REFERENCE_FORMS}.kerchunk",
+        _is_json,
+        (".json", ".json.gz", ".json.zst", ".json.zstd", ".parq", ".parquet"),
+        f"{_REFERENCE_FORMS}.kerchunk.read_parquet:is_folder",
+        reaches_files=True,
+    ),
     "grib": Format(
         f"{_HERE}.grib", _is_grib, (".grib", ".grib1", ".grib2", ".grb", ".grb1", ".grb2", ".gb2")
     ),
-    "icechunk": Format("virtualzarr.references.icechunk.read"),
-    "zarr": Format(f"{_HERE}.zarr"),
+    "icechunk": Format(
+        f"{_REFERENCE_FORMS}.icechunk.read",
+        matches_path=f"{_REFERENCE_FORMS}.icechunk.repository:is_repository",
+        reaches_files=True,
+    ),
+    "zarr": Format(f"{_HERE}.zarr", matches_path=f"{_HERE}.zarr:is_hierarchy"),
 }
 """The formats of this package, and those that were registered."""
 

@@ -8,15 +8,23 @@ from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
+from virtualzarr.formats.registry import FORMATS
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.nodes.documents import MARKERS
-from virtualzarr.stores import Store, open_store
+from virtualzarr.stores import open_store
+from virtualzarr.stores.files import is_url
 from virtualzarr.stores.read_only import as_read_only
 
 
-def is_hierarchy(store: Store) -> bool:
-    """Tell whether a store's root is a Zarr array or group."""
+def is_hierarchy(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Tell whether a Zarr array or group is at a path or URL."""
+    if is_url(uri):
+        # A file's own content decides; asking a server for keys below it would only cost requests.
+        name = uri.split("?")[0].rstrip("/").lower()
+        if any(name.endswith(each.extensions) for each in FORMATS.values()):
+            return False
+    store = open_store(uri, storage_options)
     return any(store.get(marker) is not None for marker in MARKERS)
 
 

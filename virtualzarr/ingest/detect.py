@@ -12,8 +12,6 @@ from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.registry import FORMATS, ZSTD, Format, known, named, plugins
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.limits import out_of_memory
-from virtualzarr.references.icechunk.repository import is_repository
-from virtualzarr.references.kerchunk.read_parquet import is_folder
 from virtualzarr.stores.files import LocalFile, RemoteFile, is_url, resolve_uri, take_fingerprint
 
 HEAD_BYTES = 4096
@@ -43,12 +41,10 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     'netcdf3'
     """
     uri = resolve_uri(path_or_url)
-    if is_folder(uri):
-        return "kerchunk"
-    if is_repository(uri):
-        return "icechunk"
-    if _is_zarr(uri, storage_options):
-        return "zarr"
+    # Directories first: of a file no format says so, and of a directory there are no first bytes.
+    for name, each in FORMATS.items():
+        if each.has_path(uri, storage_options):
+            return name
     head, name = _head(uri, storage_options), _file_name(uri)
     found = _by_content(head, FORMATS) or _by_content(head, plugins()) or _by_name(name, known())
     if found is None and head.startswith(ZSTD) and name.endswith((".json.zst", ".json.zstd")):
@@ -136,8 +132,9 @@ def scan(
     if on_error not in ("raise", "warn"):
         raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
     name = format or detect(path_or_url, storage_options)
-    scanner: Any = named(name).load()
-    limits = {"allowed": allowed} if name in ("kerchunk", "icechunk", "hdf5", "dmrpp") else {}
+    matched = named(name)
+    scanner: Any = matched.load()
+    limits = {"allowed": allowed} if matched.reaches_files else {}
     started = time.perf_counter()
     try:
         group: Group = scanner(
@@ -150,16 +147,6 @@ def scan(
     log = logging.getLogger(f"virtualzarr.formats.{name}")
     log.debug("scanned %s in %.3f s", path_or_url, time.perf_counter() - started)
     return group
-
-
-def _is_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> bool:
-    from virtualzarr.formats.zarr import is_hierarchy
-    from virtualzarr.stores import open_store
-
-    # A file's own content decides; asking a server for keys below it would only cost requests.
-    if is_url(uri) and any(_file_name(uri).endswith(each.extensions) for each in FORMATS.values()):
-        return False
-    return is_hierarchy(open_store(uri, storage_options))
 
 
 def _folder_in_zip(path: str) -> str | None:

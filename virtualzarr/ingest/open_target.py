@@ -17,8 +17,8 @@ from virtualzarr.hierarchy.open_node import open_group, open_hierarchy
 from virtualzarr.ingest.detect import detect, scan
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
-from virtualzarr.references.native.relative_uris import access_of
 from virtualzarr.stores import open_store
+from virtualzarr.stores.access import store_access
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.read_only import as_read_only
 from virtualzarr.virtual.element_bytes import view_as_bytes
@@ -217,7 +217,7 @@ def _open_zarr(
     params: ArrayParams,
 ) -> Array | Group:
     store = open_store(target, storage_options)
-    access = access_of(store, allowed, storage_options)
+    access = store_access(store, allowed, storage_options)
     zarr_format = params.get("zarr_format")
     if mode in ("r", "r+", "a"):
         shown = as_read_only(store) if mode == "r" else store

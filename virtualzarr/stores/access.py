@@ -13,7 +13,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from virtualzarr.errors import AccessError, BadReferenceError
+from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.http import without_credentials
+from virtualzarr.stores.local import LocalStore
+from virtualzarr.stores.read_only import unwrap
+from virtualzarr.stores.store import Store
 from virtualzarr.stores.uris import (
     ANYWHERE,
     LimitedOptions,
@@ -188,3 +192,14 @@ def _prefix(prefix: Any) -> str:
         return str(text)
     local = _LOCAL.match(text)
     return os.path.realpath(text[local.end() :] if local else text)
+
+
+def store_access(
+    store: Store,
+    allowed: str | Iterable[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Access:
+    """Return what manifests in a store may refer to: as reference files of the same place may."""
+    inner: Any = unwrap(store)
+    home = inner.uri if isinstance(inner, LocalStore | FsspecStore) else ""
+    return Access(home, allowed, storage_options or getattr(inner, "storage_options", None))

@@ -49,7 +49,7 @@ def major_version() -> int:
     return int(icechunk().__version__.split(".")[0])
 
 
-def is_repository(uri: str) -> bool:
+def is_repository(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Whether there is a repository at a place; of a URL, by how it ends."""
     if is_url(uri):
         return uri.rstrip("/").endswith(SUFFIX)

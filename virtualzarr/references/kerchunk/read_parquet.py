@@ -39,7 +39,7 @@ def record_name(path: str, number: int) -> str:
     return f"{path}/refs.{number}.parq"
 
 
-def is_folder(uri: str) -> bool:
+def is_folder(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Whether there is a folder of references at a place; of a URL, by how it ends."""
     if is_url(uri):
         return uri.rstrip("/").endswith((".parq", ".parquet"))

@@ -22,11 +22,10 @@ from virtualzarr.manifest import Decoder, Manifest, References, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL, WHOLE
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.native.parts import Part
-from virtualzarr.references.native.relative_uris import access_of
 from virtualzarr.references.native.storage_transformer import Configuration, Stretch
 from virtualzarr.references.native.written_cells import STORED, Marks
 from virtualzarr.stores import FsspecStore, LocalStore, Store
-from virtualzarr.stores.access import Access
+from virtualzarr.stores.access import Access, store_access
 from virtualzarr.stores.files import ByteFile
 from virtualzarr.stores.read_only import unwrap
 
@@ -56,7 +55,7 @@ class NativeChunks(ManifestChunks):
         self, metadata: ArrayMetadata, store: Store, path: str, access: Access | None = None
     ) -> None:
         self.metadata, self.store, self.path = metadata, store, path
-        self.access = access or access_of(store)
+        self.access = access or store_access(store)
         self.configuration = Configuration.of(metadata)
         axis = self.configuration.axis
         counts = [part.shape[axis] if part.shape else 1 for part in self.configuration.parts]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 from virtualzarr.errors import BadReferenceError
 from virtualzarr.stores import FsspecStore, LocalStore, Store
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.uris import from_name, is_url, to_name
 
@@ -20,17 +17,6 @@ def folder_of(store: Store, path: str) -> str | None:
     if isinstance(store, LocalStore | FsspecStore):
         return f"{store.uri.rstrip('/')}/{path}".rstrip("/")
     return None
-
-
-def access_of(
-    store: Store,
-    allowed: str | Iterable[str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Access:
-    """Return what manifests in a store may refer to: as reference files of the same place may."""
-    inner: Any = unwrap(store)
-    home = inner.uri if isinstance(inner, LocalStore | FsspecStore) else ""
-    return Access(home, allowed, storage_options or getattr(inner, "storage_options", None))
 
 
 def absolute(uri: str, folder: str | None) -> str:

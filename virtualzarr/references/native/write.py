@@ -47,12 +47,13 @@ from virtualzarr.references.materialize import renamed
 from virtualzarr.references.native.append import described_anew, grown, native_chunks, saved, tail
 from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
-from virtualzarr.references.native.relative_uris import access_of, folder_of
+from virtualzarr.references.native.relative_uris import folder_of
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.references.overwrite import check_sources
 from virtualzarr.references.renaming import Names, new_names
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.access import store_access
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.virtual import from_store as references
@@ -292,7 +293,7 @@ def append(
         raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
     store = open_store(target, storage_options)
     check_writable(store)
-    access = access_of(store, allowed, storage_options)
+    access = store_access(store, allowed, storage_options)
     with hierarchy_lock(store, path):
         top, root, inner = topmost(store, path)
         settle(top, root)
@@ -369,7 +370,7 @@ def _rename(
     write: bool,
 ) -> dict[str, str]:
     """Rename sources, with the lock held if anything is written."""
-    node = open_hierarchy(store, access=access_of(store, "*", storage_options))
+    node = open_hierarchy(store, access=store_access(store, "*", storage_options))
     nodes = {"": node} if isinstance(node, Array) else dict(node.members(None))
     arrays = {
         path: array
@@ -409,7 +410,7 @@ def not_there(
         As for `append`.
     """
     store = open_store(target, storage_options)
-    node = open_hierarchy(store, access=access_of(store, allowed, storage_options))
+    node = open_hierarchy(store, access=store_access(store, allowed, storage_options))
     return _fresh(dict(_growing(node, dim, None)), additions, duplicates)
 
 
