@@ -49,9 +49,9 @@ def cfgrib(path: Path) -> None:
 def decode_ours(message: bytes, size: int) -> None:
     """Decode one field."""
     from virtualzarr.codecs import make
-    from virtualzarr.codecs.core.base import Spec
+    from virtualzarr.codecs.core.base import ChunkSpec
 
-    make("virtualzarr.grib").decode(message, Spec((size,), np.dtype("f8")))
+    make("virtualzarr.grib").decode(message, ChunkSpec((size,), np.dtype("f8")))
 
 
 def decode_eccodes(message: bytes) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.codecs.core.numbers import NARROW, number_of
+from virtualzarr.codecs.core.numbers import NARROW, number_format
 from virtualzarr.stores import MemoryStore
 
 pytest.importorskip("ml_dtypes")
@@ -17,7 +17,7 @@ LAYOUTS = [(2, None), (3, None), (3, (4, 6))]
 
 def block_of(dtype, shape, seed=0):
     words = np.random.default_rng(seed).integers(0, 256, (*shape, dtype.itemsize), "u1")
-    words &= (1 << min(8, number_of(dtype).bits)) - 1
+    words &= (1 << min(8, number_format(dtype).bits)) - 1
     return words.view(dtype)[..., 0]
 
 
@@ -50,4 +50,4 @@ def test_packed(name):
     data = block_of(array.dtype, (10,))
     array[...] = data
     assert vz.open_array(store, mode="r")[2:9].tobytes() == data[2:9].tobytes()
-    assert len(store.get("c/0")) == -(-5 * number_of(array.dtype).bits // 8)
+    assert len(store.get("c/0")) == -(-5 * number_format(array.dtype).bits // 8)

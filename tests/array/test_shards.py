@@ -24,7 +24,7 @@ from virtualzarr.array.read import engine as reader
 from virtualzarr.array.read import shards
 from virtualzarr.array.read.shards import ShardedChunks, shard_indexes
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.sharding import only_sharding
+from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import ChunkNotFoundError, CodecError, MetadataError, SourceError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding, array_to_v3
@@ -579,8 +579,8 @@ def test_chunks_of_nested_shards_that_are_not_touched_keep_their_bytes():
     array = Array.stored(metadata, store)
 
     def chunks():
-        outer = only_sharding(metadata.pipeline)
-        inner = only_sharding(outer.pipeline)
+        outer = find_sharding(metadata.pipeline)
+        inner = find_sharding(outer.pipeline)
         deeper = inner.shard((8, 8))
         return {
             (i, k): bytes(data)
@@ -601,7 +601,7 @@ def test_chunks_of_nested_shards_that_are_not_touched_keep_their_bytes():
 
 def test_a_corrupt_nested_shard_can_be_written_over():
     metadata = metadata_of((8,), RegularGrid((8,), (8,)), sharding([4], sharding([2]).to_v3()))
-    outer = only_sharding(metadata.pipeline)
+    outer = find_sharding(metadata.pipeline)
     store = MemoryStore(keys_of(metadata, np.arange(8, dtype="i4")))
     parts = outer.shard((8,)).split(store.data["c/0"])
     store.data["c/0"] = outer.shard((8,)).join(parts | {1: bytes(parts[1])[:-1] + b"\0"})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.core.numbers import NARROW, narrow
+from virtualzarr.codecs.core.numbers import NARROW, narrow_dtype
 from virtualzarr.codecs.core.rounding import float_format
 from virtualzarr.errors import CodecError, UnsupportedError
 
@@ -39,7 +39,7 @@ def test_the_samples_of_the_specification():
 @pytest.mark.parametrize("name", FLOATS)
 @given(data=st.data())
 def test_floats(name, data):
-    dtype = narrow(name) if name in NARROW else np.dtype(name)
+    dtype = narrow_dtype(name) if name in NARROW else np.dtype(name)
     words = st.integers(0, 2 ** (8 * dtype.itemsize) - 1)
     block = np.array([data.draw(words)], f"u{dtype.itemsize}").view(dtype)
     keepbits = data.draw(st.integers(1, FLOATS[name] + 2))
@@ -80,8 +80,8 @@ def test_times_and_complex_numbers():
     assert rounded(times, times.dtype, 3).view("i8").tolist() == [-(2**63), 1024, -1024]
     pair = np.array([1.2 - 12.3j])
     assert rounded(pair, np.dtype("c8"), 3).tolist() == [1.25 - 12.0j]
-    half = np.array([1.2 - 12.3j]).astype(narrow("complex32"))
-    assert rounded(half, narrow("complex32"), 3).astype("c8").tolist() == [1.25 - 12.0j]
+    half = np.array([1.2 - 12.3j]).astype(narrow_dtype("complex32"))
+    assert rounded(half, narrow_dtype("complex32"), 3).astype("c8").tolist() == [1.25 - 12.0j]
 
 
 def test_configurations():
@@ -93,7 +93,7 @@ def test_configurations():
         with pytest.raises(CodecError, match="is not defined for"):
             chain.for_block((2,), name)
     with pytest.raises(CodecError, match="is not defined for"):
-        chain.for_block((2,), narrow("float8_e5m2"))
+        chain.for_block((2,), narrow_dtype("float8_e5m2"))
     assert chain.to_v2("f4", 1)["filters"] == [{"id": "bitround", "keepbits": 3}]
     with pytest.raises(UnsupportedError, match="no v2 form"):
         chain.to_v2("i4", 1)

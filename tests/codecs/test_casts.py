@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.metadata.helpers import zarr_json
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.core.numbers import narrow
+from virtualzarr.codecs.core.numbers import narrow_dtype
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.metadata import parse_array_v3
 
@@ -135,7 +135,7 @@ def test_integers_are_exact_or_refused(dtype, data):
     numbers = st.one_of(st.integers(low, high), st.integers(max(low, -3), 3))
     values = data.draw(st.lists(numbers, min_size=1, max_size=5))
     offset, scale = data.draw(numbers), data.draw(numbers.filter(bool))
-    real = narrow(dtype) if bits == 4 else np.dtype(dtype)
+    real = narrow_dtype(dtype) if bits == 4 else np.dtype(dtype)
     codec = made(real, scale_offset(offset=offset, scale=scale), values=values)
     block = np.array(values, "i1").astype(real) if bits == 4 else np.array(values, dtype)
     steps = [value - offset for value in values] + [(value - offset) * scale for value in values]

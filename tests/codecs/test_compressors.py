@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.codecs.blocks import block_of
-from virtualzarr.codecs import Pipeline, Spec, blosc, make
+from virtualzarr.codecs import ChunkSpec, Pipeline, blosc, make
 from virtualzarr.errors import CodecError
 
 RAW = block_of(np.dtype("u1"), (9000,)).tobytes()
@@ -83,9 +83,9 @@ def test_blosc_writes_what_numcodecs_writes():
     codec = make("blosc", cname="lz4", clevel=5, shuffle="shuffle", typesize=4, blocksize=0)
     theirs = numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE).encode(block)
     assert bytes(codec.encode(block.view("u1"))) == bytes(theirs)
-    auto = make("blosc", shuffle=-1).resolved(spec_of("u1"))
+    auto = make("blosc", shuffle=-1).resolve(spec_of("u1"))
     assert auto.to_v3()["configuration"]["shuffle"] == "bitshuffle"
-    assert make("blosc", shuffle=-1).resolved(spec_of("f4")).to_v3()["configuration"] == {
+    assert make("blosc", shuffle=-1).resolve(spec_of("f4")).to_v3()["configuration"] == {
         "typesize": 4,
         "cname": "lz4",
         "clevel": 5,
@@ -95,7 +95,7 @@ def test_blosc_writes_what_numcodecs_writes():
 
 
 def spec_of(dtype):
-    return Spec((1,), np.dtype(dtype))
+    return ChunkSpec((1,), np.dtype(dtype))
 
 
 def test_blosc_without_imagecodecs(monkeypatch):

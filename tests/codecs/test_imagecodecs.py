@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.codecs.blocks import block_of, same
-from virtualzarr.codecs import Pipeline, Spec, make
+from virtualzarr.codecs import ChunkSpec, Pipeline, make
 from virtualzarr.codecs.bridges.imagecodecs import BYTES, IMAGES
 from virtualzarr.errors import CodecError, UnsupportedError
 
@@ -60,7 +60,7 @@ def test_streams_without_their_size(short):
     codec = make(f"imagecodecs_{short}", header=False)
     data = bytes(codec.encode(RAW))
     assert bytes(codec.decode(data, len(RAW), len(RAW))) == RAW
-    assert codec.portable(3) is (short != "lzf")
+    assert codec.is_portable(3) is (short != "lzf")
     assert data == getattr(imagecodecs, f"{short}_encode")(RAW, header=False)
 
 
@@ -227,7 +227,7 @@ def test_packed_booleans_reversed_bits():
     reversed_ = imagecodecs.bitorder_encode(packed)
     assert same(pipeline.for_block(block.shape, "?").decode(reversed_), block)
     assert pipeline.codecs[1].kind == "bytes_bytes"
-    assert not pipeline.codecs[1].portable(3)
+    assert not pipeline.codecs[1].is_portable(3)
     array = Pipeline([make("imagecodecs_bitorder"), make("bytes")]).for_block((3,), "u1")
     assert array.decode(bytes([1, 2, 128])).tolist() == [128, 64, 1]
 
@@ -318,7 +318,7 @@ def test_what_the_installed_imagecodecs_lacks_is_named():
     codec = make(f"imagecodecs_{missing[0]}")
     data = codec.decode if codec.kind == "bytes_bytes" else None
     with pytest.raises(UnsupportedError, match=missing[0]):
-        data(b"x", 1, 1) if data else codec.decode(b"x", Spec((1, 1), np.dtype("u1")))
+        data(b"x", 1, 1) if data else codec.decode(b"x", ChunkSpec((1, 1), np.dtype("u1")))
 
 
 def test_big_endian_images_of_v2_are_refused():

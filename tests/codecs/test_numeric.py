@@ -135,7 +135,7 @@ def test_wrong_categories():
 @pytest.mark.parametrize(("name", "fields"), [("base64", {}), ("categorize", {"labels": ["a"]})])
 def test_what_others_have_in_v2_only_is_not_published_in_v3(name, fields):
     codec = make(f"numcodecs.{name}", **fields)
-    assert (codec.portable(2), codec.portable(3)) == (True, False)
+    assert (codec.is_portable(2), codec.is_portable(3)) == (True, False)
 
 
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.codecs.blocks import same
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.core.numbers import NARROW, component, narrow, number_of
+from virtualzarr.codecs.core.numbers import NARROW, component, narrow_dtype, number_format
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 
 pytest.importorskip("ml_dtypes")
@@ -18,7 +18,7 @@ PLAIN = ["?", "i1", "u1", "i2", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16",
 
 
 def dtype_of(name):
-    return narrow(name) if name in NARROW else np.dtype(name)
+    return narrow_dtype(name) if name in NARROW else np.dtype(name)
 
 
 def codec(dtype, shape, **configuration):
@@ -28,7 +28,7 @@ def codec(dtype, shape, **configuration):
 def block_of(dtype, shape, seed):
     size = math.prod(shape) * dtype.itemsize
     words = np.random.default_rng(seed).integers(0, 256, size, dtype="u1")
-    number = number_of(dtype)
+    number = number_format(dtype)
     if number is not None and number.bits < 8:
         words &= (1 << number.bits) - 1
     return words.view(dtype).reshape(shape)
@@ -56,7 +56,7 @@ def test_round_trip(name, data):
     dtype = dtype_of(name)
     shape = tuple(data.draw(st.lists(st.integers(1, 7), max_size=3)))
     padding = data.draw(st.sampled_from(["none", "first_byte", "last_byte"]))
-    bits = 64 if dtype.kind in "mM" else number_of(dtype).bits
+    bits = 64 if dtype.kind in "mM" else number_format(dtype).bits
     block = block_of(dtype, shape, data.draw(st.integers(0, 99)))
     made = codec(dtype, shape, padding_encoding=padding)
     encoded = made.encode(block)
@@ -72,7 +72,7 @@ def test_round_trip(name, data):
     kept = ((1 << last + 1) - 1) & ~((1 << first) - 1)
     words = [np.ascontiguousarray(b).reshape(-1).view(f"u{component(dtype).itemsize}")
              for b in (block, decoded)]  # fmt: skip
-    signed = dtype.kind in "mM" or number_of(dtype).kind == "i"
+    signed = dtype.kind in "mM" or number_format(dtype).kind == "i"
     for before, after in zip(words[0].tolist(), words[1].tolist(), strict=True):
         want = before & kept
         if signed and want >> last & 1:

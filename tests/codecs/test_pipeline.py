@@ -101,7 +101,7 @@ def test_registered_codecs():
     class Reversed(BytesBytes):
         """Bytes back to front."""
 
-        def encoded_size(self, size):
+        def compute_encoded_size(self, size):
             return size
 
         def decode(self, data, size, limit):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virtualzarr.codecs.core.numbers import NARROW, limits, narrow, number_of
+from virtualzarr.codecs.core.numbers import NARROW, limits, narrow_dtype, number_format
 from virtualzarr.codecs.core.rounding import ROUNDINGS, cast, float_format
 from virtualzarr.errors import CodecError
 
@@ -22,7 +22,7 @@ PLAIN_INTEGERS = [f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)]
 
 
 def dtype_of(name):
-    return narrow(name) if name in NARROW else np.dtype(name)
+    return narrow_dtype(name) if name in NARROW else np.dtype(name)
 
 
 def whole(value: Fraction, rounding):
@@ -40,7 +40,7 @@ def whole(value: Fraction, rounding):
 
 def expected(value, dtype, rounding, beyond):
     """Return the value cast, or None where it is out of range."""
-    number = number_of(dtype)
+    number = number_format(dtype)
     if number.kind in "iu":
         low, high = limits(number)
         result = whole(Fraction(value), rounding)
@@ -74,7 +74,7 @@ def check(values, dtype, rounding, beyond):
             continue
         got = cast(one, dtype, rounding, beyond)
         assert got.dtype == dtype
-        number = int(got[0]) if number_of(dtype).kind in "iu" else float(got[0])
+        number = int(got[0]) if number_format(dtype).kind in "iu" else float(got[0])
         assert number == want, (value, rounding, beyond)
 
 
@@ -96,7 +96,7 @@ def test_floats_to_floats(name, rounding, data):
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_floats_to_integers(name, rounding, data):
-    low, high = limits(number_of(dtype_of(name)))
+    low, high = limits(number_format(dtype_of(name)))
     values = [
         data.draw(st.integers(4 * low - 20, 4 * high + 20)) / 4,
         data.draw(st.floats(-1e30, 1e30)),
@@ -114,7 +114,7 @@ def test_floats_to_integers(name, rounding, data):
 @given(data=st.data())
 def test_large_integers_to_floats(name, rounding, data):
     source = data.draw(st.sampled_from(["i8", "u8"]))
-    low, high = limits(number_of(np.dtype(source)))
+    low, high = limits(number_format(np.dtype(source)))
     middle = data.draw(st.integers(0, 63))
     near = (1 << middle) + (1 << data.draw(st.integers(0, middle))) + data.draw(st.integers(-2, 2))
     values = [near, high, high - near % 5000, low, data.draw(st.integers(low, high))]
@@ -125,7 +125,7 @@ def test_large_integers_to_floats(name, rounding, data):
 @pytest.mark.parametrize("target", [*INTEGERS, *PLAIN_INTEGERS])
 @pytest.mark.parametrize("source", [*INTEGERS, *PLAIN_INTEGERS])
 def test_integers_to_integers(source, target):
-    low, high = limits(number_of(dtype_of(source)))
+    low, high = limits(number_format(dtype_of(source)))
     values = sorted({low, low + 1, max(low, -1), 0, 1, min(high, 3), high - 1, high})
     block = np.array(values, source) if source not in NARROW else cast(
         np.array(values, "i8"), dtype_of(source))  # fmt: skip
@@ -141,8 +141,8 @@ def test_integers_to_integers(source, target):
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_every_small_float_survives_a_detour(name):
-    dtype = narrow(name)
-    words = np.arange(1 << number_of(dtype).bits, dtype=f"u{dtype.itemsize}")
+    dtype = narrow_dtype(name)
+    words = np.arange(1 << number_format(dtype).bits, dtype=f"u{dtype.itemsize}")
     with np.errstate(invalid="ignore"):
         wide = words.view(dtype).astype("f8")
     finite = words[np.isfinite(wide)]
@@ -153,20 +153,20 @@ def test_every_small_float_survives_a_detour(name):
 
 def test_special_values():
     odd = np.array([np.nan, np.inf, -np.inf, -0.0])
-    back = cast(odd, narrow("bfloat16"))
+    back = cast(odd, narrow_dtype("bfloat16"))
     assert back.view("u2").tolist() == [0x7FC0, 0x7F80, 0xFF80, 0x8000]
-    assert np.signbit(cast(np.array([-0.2]), narrow("float4_e2m1fn"))).tolist() == [True]
-    assert cast(odd[3:], narrow("float8_e5m2fnuz")).view("u1").tolist() == [0]
+    assert np.signbit(cast(np.array([-0.2]), narrow_dtype("float4_e2m1fn"))).tolist() == [True]
+    assert cast(odd[3:], narrow_dtype("float8_e5m2fnuz")).view("u1").tolist() == [0]
     for index in range(3):
         for beyond in (None, "clamp", "wrap"):
             with pytest.raises(CodecError, match=r"(nan|inf) is not in the range of int8"):
                 cast(odd[index : index + 1], np.dtype("i1"), "nearest-even", beyond)
     for value in odd[1:3]:
         with pytest.raises(CodecError, match="inf is not in the range of float8_e4m3fn"):
-            cast(np.array([value]), narrow("float8_e4m3fn"), "nearest-even", "clamp")
-    assert cast(odd[:1], narrow("float8_e4m3fn")).view("u1").tolist() == [0x7F]
+            cast(np.array([value]), narrow_dtype("float8_e4m3fn"), "nearest-even", "clamp")
+    assert cast(odd[:1], narrow_dtype("float8_e4m3fn")).view("u1").tolist() == [0x7F]
     with pytest.raises(CodecError, match="nan is not in the range of float6_e2m3fn"):
-        cast(odd[:1], narrow("float6_e2m3fn"), "nearest-even", "clamp")
+        cast(odd[:1], narrow_dtype("float6_e2m3fn"), "nearest-even", "clamp")
 
 
 def test_the_examples_of_the_specification():

@@ -108,7 +108,7 @@ def test_padded_strings_within_structures():
     data = make("numcodecs.zlib").encode(raw)
     assert codec.decode(data).tolist() == [(0x2020, b"ab", b"x"), (0, b"", b"")]
     assert codec.decode(codec.encode(codec.decode(data))).tolist() == codec.decode(data).tolist()
-    assert not strings.portable(3)
+    assert not strings.is_portable(3)
     for fields in ([[8, 4, "space_padded"]], [[0, 4, "zero"]], [[0, 4]], 3):
         with pytest.raises(CodecError, match=r"virtualzarr\.strings"):
             make("virtualzarr.strings", itemsize=9, fields=fields)

@@ -15,7 +15,7 @@ from grids import RegularGrid
 from tests.combine.helpers import ZLIB, numbers, virtual_array
 from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.core.base import Spec
+from virtualzarr.codecs.core.base import ChunkSpec
 from virtualzarr.combine.attributes import POLICIES, combine_attributes
 from virtualzarr.combine.cf_time import TimeUnit, day_number
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
@@ -473,12 +473,15 @@ def test_times_in_chunks_that_are_not_full(dtype: str, tmp_path: Any) -> None:
 def test_fill_values_that_are_no_times() -> None:
     codec = make("virtualzarr.time", data_type="int64", factor=3600 * 10**9, shift=0, fill=2**62)
     stored = np.array([1, 2**62, -2147483647, -9223372036854775806])
-    decoded = codec.decode(stored, Spec(stored.shape, np.dtype("i8")))
+    decoded = codec.decode(stored, ChunkSpec(stored.shape, np.dtype("i8")))
     assert decoded.tolist() == [3600 * 10**9, *[np.iinfo("i8").min] * 3]
     with pytest.raises(CodecError, match="64 bits"):
-        codec.decode(stored - 1, Spec(stored.shape, np.dtype("i8")))
+        codec.decode(stored - 1, ChunkSpec(stored.shape, np.dtype("i8")))
     near = make("virtualzarr.time", data_type="int64", factor=1, shift=1)
-    assert near.decode(stored, Spec(stored.shape, np.dtype("i8"))).tolist() == (stored + 1).tolist()
+    assert (
+        near.decode(stored, ChunkSpec(stored.shape, np.dtype("i8"))).tolist()
+        == (stored + 1).tolist()
+    )
 
 
 @pytest.mark.parametrize("calendar", ["noleap", "360_day"])

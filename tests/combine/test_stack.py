@@ -12,7 +12,7 @@ from grids import RectilinearGrid, RegularGrid
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_array
 from tests.combine.test_concat import edges
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.core.widen import widened_pipeline
+from virtualzarr.codecs.core.widen import widen_pipeline
 from virtualzarr.errors import MismatchError
 from virtualzarr.manifest import Decoder
 
@@ -124,13 +124,13 @@ def test_images(pipeline, dtype, axis):
 def test_the_reversed_order_stays_reversed():
     pipeline = Pipeline([make("transpose", order="F"), LITTLE])
     for axis in range(3):
-        wide = widened_pipeline(pipeline, axis, 2)
+        wide = widen_pipeline(pipeline, axis, 2)
         assert wide.codecs[0].configuration["order"] == [2, 1, 0]
         assert wide.to_v2("i4", 3)["order"] == "F"
 
 
 def test_a_chain_without_axes_stays_as_it_is():
-    assert widened_pipeline(SHUFFLED, 1, 2) == SHUFFLED
+    assert widen_pipeline(SHUFFLED, 1, 2) == SHUFFLED
 
 
 def test_a_codec_that_counts_axes_goes_on_seeing_those_it_knows():

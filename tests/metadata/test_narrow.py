@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import grids
 from tests.metadata.helpers import zarr_json, zarray
 from virtualzarr.codecs import Pipeline
-from virtualzarr.codecs.core.numbers import NARROW, number_of
+from virtualzarr.codecs.core.numbers import NARROW, number_format
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import (
     array_to_v2,
@@ -39,7 +39,7 @@ V3 = [*REAL, "complex_float16", "complex_bfloat16"]
 
 def bits_of(dtype):
     """Return every element a dtype of up to 16 bits has."""
-    count = 1 << number_of(dtype).bits
+    count = 1 << number_format(dtype).bits
     return np.arange(count, dtype=f"u{dtype.itemsize}").view(dtype)
 
 
@@ -208,7 +208,7 @@ def test_bytes_round_trip(name, data):
     )
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     words = rng.integers(0, 256, 15 * dtype.itemsize, dtype="u1")
-    if (mask := (1 << number_of(dtype).bits) - 1) < 255:
+    if (mask := (1 << number_format(dtype).bits) - 1) < 255:
         words &= mask
     block = words.view(dtype).reshape(3, 5)
     made = codec(dtype, endian, more=more)
@@ -282,7 +282,9 @@ def test_behind_compressors(name, compressor):
             {"name": compressor, "configuration": configuration},
         ]
     )
-    words = np.arange(40 * dtype.itemsize, dtype="u1") & ((1 << min(8, number_of(dtype).bits)) - 1)
+    words = np.arange(40 * dtype.itemsize, dtype="u1") & (
+        (1 << min(8, number_format(dtype).bits)) - 1
+    )
     block = words.view(dtype).reshape(8, 5)
     made = chain.for_block((8, 5), dtype)
     assert raw(made.decode(made.encode(block))) == raw(block)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from virtualzarr.codecs.core.numbers import NARROW, number_of
+from virtualzarr.codecs.core.numbers import NARROW, number_format
 from virtualzarr.metadata import (
     array_to_v2,
     array_to_v3,
@@ -30,7 +30,7 @@ ENDIANS = [("zarr", "little"), ("zarr3", "little"), ("zarr3", "big")]
 
 def block_of(dtype):
     words = np.arange(2, 14, dtype=f"u{dtype.itemsize}") * (37 if dtype.itemsize == 1 else 4999)
-    return (words & np.array((1 << number_of(dtype).bits) - 1, words.dtype)).view(dtype)
+    return (words & np.array((1 << number_format(dtype).bits) - 1, words.dtype)).view(dtype)
 
 
 def spec(driver, folder, name, fill, endian):

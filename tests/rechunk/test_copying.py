@@ -401,7 +401,7 @@ class TestRefusals:
 
     def test_codecs_that_only_decode(self):
         class OneWay(BytesBytes):
-            def encoded_size(self, size):
+            def compute_encoded_size(self, size):
                 return size
 
             def decode_into(self, data, out):
@@ -422,7 +422,7 @@ class TestRefusals:
 
     def test_codecs_that_lose_something(self):
         class Lossy(BytesBytes):
-            def encoded_size(self, size):
+            def compute_encoded_size(self, size):
                 return size
 
             def decode_into(self, data, out):

@@ -220,7 +220,7 @@ class Counted(BytesBytes):
     decoded = 0
     lock = threading.Lock()
 
-    def encoded_size(self, size):
+    def compute_encoded_size(self, size):
         return size
 
     def decode_into(self, data, out):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from grids import RegularGrid, SeparableGrid
 from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
 from virtualzarr.array.read.engine import read
-from virtualzarr.codecs.sharding import only_sharding
+from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.stores.files import take_fingerprint
@@ -61,7 +61,7 @@ def count_objects(array: ArrayProperties) -> int:
 
 def count_initialized(array: ArrayProperties) -> int:
     """Count the chunks that exist; those of a shard that exists are all counted."""
-    codec, grid = only_sharding(array.metadata.pipeline), array.grid
+    codec, grid = find_sharding(array.metadata.pipeline), array.grid
     if codec is None:
         return count_objects(array)
     if isinstance(grid, RegularGrid):

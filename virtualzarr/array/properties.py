@@ -13,7 +13,7 @@ from grids import ChunkGrid
 from virtualzarr.array import chunk_inventory as existing
 from virtualzarr.array.chunk_source import ChunkSource, ManifestChunks
 from virtualzarr.array.unusual import unusual_chunks
-from virtualzarr.codecs.sharding import only_sharding
+from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import MissingPropertyError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
@@ -94,13 +94,13 @@ class ArrayProperties:
 
         Of a sharded array, those of the chunks within its shards.
         """
-        codec = only_sharding(self.metadata.pipeline)
+        codec = find_sharding(self.metadata.pipeline)
         return self._lengths() if codec is None else codec.chunk_shape
 
     @property
     def shards(self) -> tuple[Any, ...] | None:
         """Shard lengths, like `chunks`; None for an array that is not sharded."""
-        return None if only_sharding(self.metadata.pipeline) is None else self._lengths()
+        return None if find_sharding(self.metadata.pipeline) is None else self._lengths()
 
     def _lengths(self) -> tuple[Any, ...]:
         grid: Any = self.grid
@@ -109,7 +109,7 @@ class ArrayProperties:
     @property
     def nchunks(self) -> int:
         """Number of chunks, stored or not; of a sharded array, of those within its shards."""
-        codec = only_sharding(self.metadata.pipeline)
+        codec = find_sharding(self.metadata.pipeline)
         if codec is None:
             return math.prod(self.grid.grid_shape)
         return math.prod(-(-n // c) for n, c in zip(self.shape, codec.chunk_shape, strict=True))

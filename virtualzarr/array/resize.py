@@ -21,8 +21,8 @@ from grids.grid import axis_number
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.array.thread_pools import run_tasks
 from virtualzarr.array.write import write, writing_grid
-from virtualzarr.codecs.filled import full, is_filled
-from virtualzarr.codecs.sharding import only_sharding
+from virtualzarr.codecs.filled import full_block, is_filled
+from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import MismatchError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.stores.store import Store, lock_key
@@ -116,7 +116,7 @@ def _clear_chunk(
         if old is None:
             return None
         block = codec.decode(old)
-        cleared = full(shape, value, metadata.dtype)
+        cleared = full_block(shape, value, metadata.dtype)
         kept = tuple(slice(0, n) for n in extent)
         cleared[kept] = block[kept]
         if fill is not None and not array.write_empty_chunks and is_filled(cleared, fill):
@@ -177,7 +177,7 @@ def _append_grid(
 
 def _round_up_to_shards(metadata: ArrayMetadata, grid: ChunkGrid) -> ChunkGrid:
     """Lengthen edges that were added to a grid of shards, so that they hold whole sub-chunks."""
-    codec = only_sharding(metadata.pipeline)
+    codec = find_sharding(metadata.pipeline)
     if codec is None or not isinstance(grid, SeparableGrid):
         return grid
     axes = list(grid.axes)

@@ -25,8 +25,8 @@ from virtualzarr.array.fields import FieldSelection
 from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
-from virtualzarr.codecs.filled import full, is_filled
-from virtualzarr.codecs.sharding import Shard, Sharding, innermost, only_sharding
+from virtualzarr.codecs.filled import full_block, is_filled
+from virtualzarr.codecs.sharding import Shard, Sharding, find_sharding, innermost_sharding
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.stores.files import Buffer
@@ -47,10 +47,10 @@ Part = tuple[Any, Any, bool]
 def writing_grid(metadata: ArrayMetadata) -> ChunkGrid:
     """Return the grid to project a selection on: of a sharded array, that of the smallest chunks
     within its shards."""
-    codec = only_sharding(metadata.pipeline)
+    codec = find_sharding(metadata.pipeline)
     if codec is None or not isinstance(metadata.grid, SeparableGrid):
         return metadata.grid
-    return RegularGrid(metadata.shape, innermost(codec).chunk_shape)
+    return RegularGrid(metadata.shape, innermost_sharding(codec).chunk_shape)
 
 
 def write(
@@ -104,7 +104,7 @@ def write(
         fields=fields,
         variable=variable,
     )
-    codec = only_sharding(metadata.pipeline)
+    codec = find_sharding(metadata.pipeline)
     if codec is not None and isinstance(metadata.grid, SeparableGrid):
         _write_shards(writing, metadata.grid, codec)
     else:
@@ -178,7 +178,7 @@ class _WriteRequest:
         elif plain and data.shape == codec.shape:
             result = codec.encode(data)
         else:
-            block = full(codec.shape, self.fill, self.metadata.dtype)
+            block = full_block(codec.shape, self.fill, self.metadata.dtype)
             block[inside] = data
             result = codec.encode(block)
         if self.same and plain:
@@ -189,7 +189,7 @@ class _WriteRequest:
         """Encode a chunk a part of which is written; None where there is nothing to store."""
         inside, where, _ = part
         if old is None:
-            block = full(codec.shape, self.fill, self.metadata.dtype)
+            block = full_block(codec.shape, self.fill, self.metadata.dtype)
         else:
             block = codec.decode(old)
         data = self.work[where] if where else self.work
@@ -273,7 +273,7 @@ def _write_shards(writing: _WriteRequest, grid: SeparableGrid, codec: Sharding) 
     """Write an array of shards, of which each is stored once."""
     shards = ShardedChunks(writing.chunks, grid, codec)
     projection, itemsize = writing.projection, writing.metadata.itemsize
-    smallest = np.array(innermost(codec).chunk_shape, np.int64)
+    smallest = np.array(innermost_sharding(codec).chunk_shape, np.int64)
     starts = projection.cells() * smallest
     within, starts = np.divmod(starts, np.array(codec.chunk_shape, np.int64))
     cells, entry, order, bounds = shards.touched(within)
@@ -349,7 +349,7 @@ def _update_shard(
 ) -> bytes | None:
     """Return a shard with some parts written; what is not touched keeps its encoded bytes."""
     stored = {} if old is None else shard.split(old)
-    inner = only_sharding(shard.codec.pipeline)
+    inner = find_sharding(shard.codec.pipeline)
     if inner is None:
         changed = _encode_chunks(writing, shard.codec, parts, places, stored)
     else:
@@ -402,7 +402,7 @@ def _encode_inner_shards(
     for axis, count in zip(inner.order, shard.counts, strict=True):
         entry = entry * count + cells[:, axis]
     order, bounds, entries = grouped(places.entry)
-    whole = math.prod(outer.chunk_shape) // math.prod(innermost(inner).chunk_shape)
+    whole = math.prod(outer.chunk_shape) // math.prod(innermost_sharding(inner).chunk_shape)
     changed: list[bytes | None] = [None] * len(entries)
 
     def change(i: int) -> None:

@@ -1,6 +1,6 @@
 """How bytes become blocks of elements and back: codecs, their registry, and pipelines of them."""
 
-from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, BytesBytes, Codec, Spec
+from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, BytesBytes, ChunkSpec, Codec
 from virtualzarr.codecs.core.block import BlockCodec
 from virtualzarr.codecs.core.pipeline import Pipeline
 from virtualzarr.codecs.core.registry import codec_from_v2, codec_from_v3, make, register
@@ -10,9 +10,9 @@ __all__ = [
     "ArrayBytes",
     "BlockCodec",
     "BytesBytes",
+    "ChunkSpec",
     "Codec",
     "Pipeline",
-    "Spec",
     "codec_from_v2",
     "codec_from_v3",
     "make",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
 
 _MEMBERS = {"data_type", "lossy"}
 
@@ -25,9 +25,9 @@ class AsType(ArrayArray):
     def validate(self) -> None:
         """Check the members."""
         if "data_type" not in self.configuration or set(self.configuration) - _MEMBERS:
-            raise self.bad(f"needs data_type and knows {sorted(_MEMBERS)}")
+            raise self.invalid(f"needs data_type and knows {sorted(_MEMBERS)}")
         if self.dtype.hasobject or self.dtype.names is not None:
-            raise self.bad(f"does not cast {self.dtype}")
+            raise self.invalid(f"does not cast {self.dtype}")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -35,27 +35,27 @@ class AsType(ArrayArray):
         try:
             return np.dtype(self.configuration["data_type"])
         except TypeError as error:
-            raise self.bad(f"data_type: {error}") from error
+            raise self.invalid(f"data_type: {error}") from error
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that there is such a cast."""
         if spec.dtype.names is not None or not np.can_cast(self.dtype, spec.dtype, "unsafe"):
-            raise self.bad(f"cannot cast {self.dtype} to {spec.dtype}")
+            raise self.invalid(f"cannot cast {self.dtype} to {spec.dtype}")
         return self
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the stored dtype."""
-        return Spec(spec.shape, self.dtype)
+        return ChunkSpec(spec.shape, self.dtype)
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether there is nothing to cast."""
         return spec.dtype == self.dtype
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the elements in the array's dtype."""
         return self._cast(block, spec.dtype)
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the elements in the stored dtype."""
         return self._cast(np.asarray(block, spec.dtype), self.dtype)
 
@@ -71,5 +71,5 @@ class AsType(ArrayArray):
             same |= (back != back) & (block != block)
         if not np.all(same):
             wrong = block[~same].reshape(-1)[0]
-            raise self.failed(f"{wrong!r} is not the same as {dtype}")
+            raise self.error(f"{wrong!r} is not the same as {dtype}")
         return cast

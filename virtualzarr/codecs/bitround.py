@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Endian, Spec
-from virtualzarr.codecs.core.numbers import component, is_narrow, number_of
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec, Endian
+from virtualzarr.codecs.core.numbers import component, is_narrow, number_format
 from virtualzarr.codecs.core.rounding import float_format
 from virtualzarr.errors import UnsupportedError
 
@@ -27,19 +27,21 @@ class BitRound(ArrayArray):
         """Check keepbits."""
         keepbits = self.configuration.get("keepbits")
         if set(self.configuration) != {"keepbits"}:
-            raise self.bad(f"expects the one member 'keepbits', not {sorted(self.configuration)}")
+            raise self.invalid(
+                f"expects the one member 'keepbits', not {sorted(self.configuration)}"
+            )
         if isinstance(keepbits, bool) or not isinstance(keepbits, int) or keepbits < 1:
-            raise self.bad(f"keepbits must be an integer from 1 on, not {keepbits!r}")
+            raise self.invalid(f"keepbits must be an integer from 1 on, not {keepbits!r}")
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check the dtype."""
-        dtype, number = spec.dtype, number_of(spec.dtype)
+        dtype, number = spec.dtype, number_format(spec.dtype)
         known = dtype.kind in "mM" or (number is not None and number.kind != "b")
         if not known or (is_narrow(dtype) and dtype.name not in _NARROW):
-            raise self.bad(f"is not defined for {dtype}")
+            raise self.invalid(f"is not defined for {dtype}")
         return self
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Return True."""
         return True
 
@@ -47,21 +49,21 @@ class BitRound(ArrayArray):
         """Return None."""
         return None
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the block."""
         return block
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the block rounded."""
         keepbits = self.configuration["keepbits"]
         flat = np.ascontiguousarray(block, spec.dtype).reshape(-1)
         part = component(spec.dtype)
-        number = number_of(part)
+        number = number_format(part)
         if number is None or number.kind in "iu":
             return _integers(flat, keepbits).reshape(spec.shape)
         return _floats(flat.view(part), keepbits).view(spec.dtype).reshape(spec.shape)
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the configuration of numcodecs' filter, which knows plain floats only."""
         if spec.dtype.kind != "f":
             raise UnsupportedError(f"codec bitround has no v2 form for {spec.dtype}")

@@ -10,12 +10,12 @@ from virtualzarr.codecs.core.base import (
     Block,
     Buffer,
     BytesBytes,
+    ChunkSpec,
     Codec,
     Endian,
-    Spec,
     as_u1,
+    as_view,
     nbytes_of,
-    view_of,
 )
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import MissingDependencyError, UnsupportedError
@@ -36,20 +36,22 @@ class Blosc(BytesBytes):
         """Check the members that encoding needs."""
         fields = self.configuration
         if fields.get("cname", "lz4") not in _NAMES:
-            raise self.bad(f"cname must be one of {', '.join(_NAMES)}, not {fields['cname']!r}")
+            raise self.invalid(f"cname must be one of {', '.join(_NAMES)}, not {fields['cname']!r}")
         for name, (least, most) in _RANGES.items():
             value = fields.get(name)
             if value is not None and not (_is_integer(value) and least <= value <= most):
-                raise self.bad(f"{name} must be an integer from {least} to {most}, not {value!r}")
+                raise self.invalid(
+                    f"{name} must be an integer from {least} to {most}, not {value!r}"
+                )
         shuffle = fields.get("shuffle", 1)
         if not isinstance(shuffle, str | int):
-            raise self.bad(f"shuffle must be a name or a number, not {shuffle!r}")
+            raise self.invalid(f"shuffle must be a name or a number, not {shuffle!r}")
         if isinstance(shuffle, str) and shuffle not in _SHUFFLES:
-            raise self.bad(f"shuffle must be one of {', '.join(_SHUFFLES)}, not {shuffle!r}")
+            raise self.invalid(f"shuffle must be one of {', '.join(_SHUFFLES)}, not {shuffle!r}")
         if isinstance(shuffle, int) and not -1 <= shuffle <= 2:
-            raise self.bad(f"shuffle must be -1, 0, 1 or 2, not {shuffle}")
+            raise self.invalid(f"shuffle must be -1, 0, 1 or 2, not {shuffle}")
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Return the codec with the element size of the array where none is given."""
         if self.configuration.get("typesize") is not None:
             return self
@@ -68,35 +70,35 @@ class Blosc(BytesBytes):
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decompress what the header announces, if it is allowed."""
-        header = view_of(data)[:16]
+        header = as_view(data)[:16]
         if len(header) < 16:
-            raise self.failed(f"{nbytes_of(data)} bytes are too few for a Blosc header")
+            raise self.error(f"{nbytes_of(data)} bytes are too few for a Blosc header")
         announced = int.from_bytes(header[4:8], "little")
         if announced > (limit if size is None else size):
-            raise self.wrong_size(announced, limit if size is None else size)
+            raise self.size_error(announced, limit if size is None else size)
         out = allocate((announced,), "u1")
         self.decode_into(data, out)
         return out
 
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Decompress straight into `out`."""
-        view = data if type(data) is bytes else view_of(data)
+        view = data if type(data) is bytes else as_view(data)
         if len(view) < 16:
-            raise self.failed(f"{len(view)} bytes are too few for a Blosc header")
+            raise self.error(f"{len(view)} bytes are too few for a Blosc header")
         announced = int.from_bytes(view[4:8], "little")
         if announced != out.size:
-            raise self.wrong_size(announced, out.size)
+            raise self.size_error(announced, out.size)
         stored = int.from_bytes(view[12:16], "little")
         if stored > len(view):
-            raise self.failed(f"the buffer is truncated: {len(view)} of {stored} bytes")
+            raise self.error(f"the buffer is truncated: {len(view)} of {stored} bytes")
         if not announced:
             return
         try:
             got = _blosc_decode()(view, out)
         except (RuntimeError, ValueError) as error:
-            raise self.failed(f"the buffer is corrupt ({error})") from error
+            raise self.error(f"the buffer is corrupt ({error})") from error
         if got != out.size:
-            raise self.wrong_size(got, out.size)
+            raise self.size_error(got, out.size)
 
     def encode(self, data: Buffer) -> Buffer:
         """Compress with numcodecs, so that the bytes are those of other Zarr writers."""
@@ -117,7 +119,7 @@ class Blosc(BytesBytes):
                 block, cname.encode(), level, self._shuffle(), blocksize
             )
         except (RuntimeError, ValueError) as error:
-            raise self.failed(f"cannot compress ({error})") from error
+            raise self.error(f"cannot compress ({error})") from error
 
     def _encode_snappy(self, block: Block, level: int, size: int, blocksize: int) -> Buffer:
         """Compress with imagecodecs, as numcodecs is built without snappy."""
@@ -161,7 +163,7 @@ class Blosc(BytesBytes):
         }
         return {"name": self.name, "configuration": fields}
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the v2 form."""
         fields = self.configuration
         return {
@@ -213,14 +215,14 @@ class Lz4(BytesBytes):
 
     def _announced(self, data: Buffer) -> int:
         if nbytes_of(data) < 4:
-            raise self.failed(f"{nbytes_of(data)} bytes are too few for the header")
-        return int.from_bytes(view_of(data)[:4], "little")
+            raise self.error(f"{nbytes_of(data)} bytes are too few for the header")
+        return int.from_bytes(as_view(data)[:4], "little")
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decompress what the header announces, if it is allowed."""
         announced = self._announced(data)
         if announced > (limit if size is None else size):
-            raise self.wrong_size(announced, limit if size is None else size)
+            raise self.size_error(announced, limit if size is None else size)
         out = allocate((announced,), "u1")
         self.decode_into(data, out)
         return out
@@ -229,19 +231,19 @@ class Lz4(BytesBytes):
         """Decompress straight into `out`."""
         announced = self._announced(data)
         if announced != out.size:
-            raise self.wrong_size(announced, out.size)
+            raise self.size_error(announced, out.size)
         try:
             if self._fast is not None:
-                got = self._fast(view_of(data)[4:], out=out).size
+                got = self._fast(as_view(data)[4:], out=out).size
             else:
                 import numcodecs.lz4
 
                 got = out.size
                 numcodecs.lz4.decompress(data, out)
         except (RuntimeError, ValueError) as error:
-            raise self.failed(f"the data are corrupt or truncated ({error})") from error
+            raise self.error(f"the data are corrupt or truncated ({error})") from error
         if got != out.size:
-            raise self.wrong_size(got, out.size)
+            raise self.size_error(got, out.size)
 
     def encode(self, data: Buffer) -> Buffer:
         """Compress with numcodecs."""

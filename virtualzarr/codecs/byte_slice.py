@@ -22,21 +22,21 @@ class ByteSlice(BytesBytes):
     def validate(self) -> None:
         """Check the members."""
         if set(self.configuration) != {"start", "length"}:
-            raise self.bad("needs start and length")
+            raise self.invalid("needs start and length")
         for name, value in self.configuration.items():
             if type(value) is not int or not 0 <= value <= _LIMIT:
-                raise self.bad(f"{name} is a number of bytes, not {value!r:.50}")
+                raise self.invalid(f"{name} is a number of bytes, not {value!r:.50}")
 
-    def encoded_size(self, size: int | None) -> int | None:
+    def compute_encoded_size(self, size: int | None) -> int | None:
         """Return the bytes that the block lies in."""
         length = int(self.configuration["length"])
         if size is not None and self.configuration["start"] + size > length:
-            raise self.wrong_size(length, self.configuration["start"] + size)
+            raise self.size_error(length, self.configuration["start"] + size)
         return length
 
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Take the bytes of the block."""
         start, length = self.configuration["start"], self.configuration["length"]
         if nbytes_of(data) != length or start + out.size > length:
-            raise self.wrong_size(nbytes_of(data), max(length, start + out.size))
+            raise self.size_error(nbytes_of(data), max(length, start + out.size))
         out[:] = as_u1(data)[start : start + out.size]

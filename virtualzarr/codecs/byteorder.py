@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Endian, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.core.base import (
+    ArrayBytes,
+    Block,
+    Buffer,
+    ChunkSpec,
+    Endian,
+    as_u1,
+    nbytes_of,
+)
 from virtualzarr.codecs.core.numbers import component, has_narrow_complex, used_bits
 from virtualzarr.errors import CodecError, UnsupportedError
 
@@ -27,14 +35,14 @@ class Bytes(ArrayBytes):
         """Check that endian is known."""
         unknown = set(self.configuration) - {"endian"}
         if unknown:
-            raise self.bad(f"unknown members {sorted(unknown)}")
+            raise self.invalid(f"unknown members {sorted(unknown)}")
         endian = self.configuration.get("endian")
         if endian is None:
             self.configuration.pop("endian", None)
         elif endian not in _ORDERS:
-            raise self.bad(f"endian must be 'little' or 'big', not {endian!r}")
+            raise self.invalid(f"endian must be 'little' or 'big', not {endian!r}")
 
-    def stored(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def encode_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the elements as they are stored."""
         if dtype.hasobject:
             raise UnsupportedError(
@@ -48,15 +56,15 @@ class Bytes(ArrayBytes):
             raise CodecError(f"bytes: endian is missing, and {dtype} elements need it")
         return dtype if sys.byteorder == "little" or not has_order(dtype) else _little(dtype)
 
-    def encoded_size(self, spec: Spec) -> int:
+    def compute_encoded_size(self, spec: ChunkSpec) -> int:
         """Return the bytes of the elements."""
         return spec.nbytes
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return a view of the data in the stored dtype."""
         if nbytes_of(data) != spec.nbytes:
-            raise self.wrong_size(nbytes_of(data), spec.nbytes)
-        flat, stored = as_u1(data), self.stored(spec.dtype)
+            raise self.size_error(nbytes_of(data), spec.nbytes)
+        flat, stored = as_u1(data), self.encode_dtype(spec.dtype)
         mask = used_bits(spec.dtype)
         if mask is not None and flat.size:
             flat = (flat.reshape(-1, mask.size) & mask).reshape(-1)
@@ -65,9 +73,9 @@ class Bytes(ArrayBytes):
             return flat.view(component(stored)).astype(half).view(spec.dtype).reshape(spec.shape)
         return flat.view(stored).reshape(spec.shape)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the bytes of the elements."""
-        dtype = self.stored(spec.dtype)
+        dtype = self.encode_dtype(spec.dtype)
         if not spec.size:
             return b""
         if self._halved(dtype):
@@ -77,12 +85,12 @@ class Bytes(ArrayBytes):
         mask = used_bits(spec.dtype)
         return flat if mask is None else (flat.reshape(-1, mask.size) & mask).reshape(-1)
 
-    def verbatim(self, dtype: np.dtype[Any]) -> bool:
+    def is_verbatim(self, dtype: np.dtype[Any]) -> bool:
         """Whether the bytes are the elements of a numpy dtype, every bit of them.
 
         Of integers and floats of less than 8 bits the upper bits of the byte mean nothing.
         """
-        return used_bits(dtype) is None and not self._halved(self.stored(dtype))
+        return used_bits(dtype) is None and not self._halved(self.encode_dtype(dtype))
 
     def _halved(self, stored: np.dtype[Any]) -> bool:
         """Whether numpy would swap the bytes of whole complex numbers instead of their halves."""
@@ -98,7 +106,7 @@ class Bytes(ArrayBytes):
             return ("bytes", None)
         endian = self.configuration.get("endian")
         if endian is None and dtype.names is not None:
-            orders = set(_orders(self.stored(dtype)))
+            orders = set(_orders(self.encode_dtype(dtype)))
             endian = orders.pop() if len(orders) == 1 else str(dtype)
         return ("bytes", endian)
 

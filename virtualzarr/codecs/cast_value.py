@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
-from virtualzarr.codecs.core.numbers import NARROW, narrow, number_of
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
+from virtualzarr.codecs.core.numbers import NARROW, narrow_dtype, number_format
 from virtualzarr.codecs.core.rounding import OUT_OF_RANGE, ROUNDINGS, cast
 from virtualzarr.codecs.core.scalars import number_from_json
 from virtualzarr.errors import CodecError, MetadataError
@@ -30,7 +30,7 @@ class CastValue(ArrayArray):
 
     elementwise = True
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False: zarr-python has it from 3.2 on, and only where another package is."""
         return False
 
@@ -39,27 +39,29 @@ class CastValue(ArrayArray):
         fields = self.configuration
         unknown = set(fields) - _MEMBERS
         if unknown or "data_type" not in fields:
-            raise self.bad(f"needs data_type and knows {sorted(_MEMBERS)}, not {sorted(unknown)}")
-        target = number_of(self.dtype)
+            raise self.invalid(
+                f"needs data_type and knows {sorted(_MEMBERS)}, not {sorted(unknown)}"
+            )
+        target = number_format(self.dtype)
         assert target is not None
         if self._rounding not in ROUNDINGS:
-            raise self.bad(f"rounding must be one of {ROUNDINGS}, not {self._rounding!r}")
+            raise self.invalid(f"rounding must be one of {ROUNDINGS}, not {self._rounding!r}")
         beyond = fields.get("out_of_range")
         if beyond not in (None, *OUT_OF_RANGE):
-            raise self.bad(f"out_of_range must be one of {OUT_OF_RANGE}, not {beyond!r}")
+            raise self.invalid(f"out_of_range must be one of {OUT_OF_RANGE}, not {beyond!r}")
         if beyond == "wrap" and target.kind == "f":
-            raise self.bad(f"out_of_range: wrap is for integers, not {self.dtype.name}")
+            raise self.invalid(f"out_of_range: wrap is for integers, not {self.dtype.name}")
         maps = fields.get("scalar_map")
         if maps is None:
             return
         if not isinstance(maps, dict) or set(maps) - {"encode", "decode"}:
-            raise self.bad(f"scalar_map must be an object with encode and decode, not {maps!r}")
+            raise self.invalid(f"scalar_map must be an object with encode and decode, not {maps!r}")
         for pairs in maps.values():
             if not isinstance(pairs, list | tuple):
-                raise self.bad(f"scalar_map: must be lists of pairs, not {pairs!r}")
+                raise self.invalid(f"scalar_map: must be lists of pairs, not {pairs!r}")
             for pair in pairs:
                 if not isinstance(pair, list | tuple) or len(pair) != 2:
-                    raise self.bad(f"scalar_map: {pair!r} is not a pair")
+                    raise self.invalid(f"scalar_map: {pair!r} is not a pair")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -70,18 +72,18 @@ class CastValue(ArrayArray):
         if name in _PLAIN:
             return np.dtype(name)
         if not isinstance(name, str) or name not in NARROW or NARROW[name].kind == "c":
-            raise self.bad(f"data_type must be one of integers or floats, not {name!r}")
-        return narrow(name)
+            raise self.invalid(f"data_type must be one of integers or floats, not {name!r}")
+        return narrow_dtype(name)
 
     @property
     def _rounding(self) -> str:
         return self.configuration.get("rounding", "nearest-even")
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check the dtype of the array and, with it, the map."""
-        number = number_of(spec.dtype)
+        number = number_format(spec.dtype)
         if number is None or number.kind not in "iuf":
-            raise self.bad(f"casts integers and floats, the array is {spec.dtype}")
+            raise self.invalid(f"casts integers and floats, the array is {spec.dtype}")
         self._map("encode", spec.dtype, self.dtype)
         self._map("decode", self.dtype, spec.dtype)
         return self
@@ -91,28 +93,28 @@ class CastValue(ArrayArray):
         try:
             return [(_scalar(a, source), _scalar(b, target)) for a, b in pairs]
         except MetadataError as error:
-            raise self.bad(f"scalar_map: {way}: {error.message}") from error
+            raise self.invalid(f"scalar_map: {way}: {error.message}") from error
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the stored dtype."""
-        return Spec(spec.shape, self.dtype)
+        return ChunkSpec(spec.shape, self.dtype)
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether there is nothing to cast or map when decoding."""
         pairs = (self.configuration.get("scalar_map") or {}).get("decode")
         return spec.dtype == self.dtype and not pairs
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the numbers in the array's dtype."""
         return self._cast(block, spec.dtype, self._map("decode", self.dtype, spec.dtype))
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the numbers in the stored dtype."""
         block = np.asarray(block, spec.dtype)
         return self._cast(block, self.dtype, self._map("encode", spec.dtype, self.dtype))
 
     def _cast(self, block: Block, dtype: np.dtype[Any], pairs: list[tuple[Any, Any]]) -> Block:
-        number = number_of(dtype)
+        number = number_format(dtype)
         beyond = self.configuration.get("out_of_range")
         if number is not None and number.kind == "f" and beyond == "wrap":
             beyond = None
@@ -126,20 +128,20 @@ class CastValue(ArrayArray):
         try:
             result = cast(block, dtype, self._rounding, beyond)
         except CodecError as error:
-            raise self.failed(error.message) from error
+            raise self.error(error.message) from error
         for same, value in found:
             result = np.where(same, value, result)
         return result
 
     def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
         """Return the fill value as it is stored; raise `CodecError` if it does not come back."""
-        spec = Spec((1,), dtype)
-        self.resolved(spec)
+        spec = ChunkSpec((1,), dtype)
+        self.resolve(spec)
         block = np.array([fill], dtype)
         stored = self.encode(block, spec)
         back = self.decode(stored, spec)
         if not (back == block).all() and not (back != back).all():
-            raise self.bad(f"makes {back[0]} of the fill value {block[0]}")
+            raise self.invalid(f"makes {back[0]} of the fill value {block[0]}")
         return stored[0]
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:

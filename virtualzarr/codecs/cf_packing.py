@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
 
 _MEMBERS = {
     *("data_type", "view", "masks", "calculated", "scale_factor", "add_offset", "factors", "fill")
@@ -32,34 +32,34 @@ class Unpack(ArrayArray):
         fields = self.configuration
         unknown = set(fields) - _MEMBERS
         if unknown or not {"data_type", "calculated"} <= set(fields):
-            raise self.bad(f"needs data_type and calculated, and knows {sorted(_MEMBERS)}")
+            raise self.invalid(f"needs data_type and calculated, and knows {sorted(_MEMBERS)}")
         for name in ("data_type", "view", "calculated", "factors"):
             if name in fields and self._dtype(name).kind not in "iufc":
-                raise self.bad(f"{name} must be a dtype of numbers, not {fields[name]!r}")
+                raise self.invalid(f"{name} must be a dtype of numbers, not {fields[name]!r}")
         if "view" in fields and self._dtype("view").itemsize != self._dtype("data_type").itemsize:
-            raise self.bad("view must be as wide as data_type")
+            raise self.invalid("view must be as wide as data_type")
         if not isinstance(fields.get("masks", []), list | tuple):
-            raise self.bad(f"masks must be a list, not {fields['masks']!r}")
+            raise self.invalid(f"masks must be a list, not {fields['masks']!r}")
         if fields.get("masks") and self._dtype("calculated").kind not in "fc":
-            raise self.bad("masked numbers become NaN, for which calculated must be a float")
+            raise self.invalid("masked numbers become NaN, for which calculated must be a float")
 
     def _dtype(self, name: str) -> np.dtype[Any]:
         try:
             return np.dtype(self.configuration[name])
         except TypeError as error:
-            raise self.bad(f"{name}: {error}") from error
+            raise self.invalid(f"{name}: {error}") from error
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec of what is stored."""
-        return Spec(spec.shape, self._dtype("data_type"))
+        return ChunkSpec(spec.shape, self._dtype("data_type"))
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that the array's dtype holds what is calculated."""
         if not np.can_cast(self._dtype("calculated"), spec.dtype, "same_kind"):
-            raise self.bad(f"calculates {self._dtype('calculated')}, the array is {spec.dtype}")
+            raise self.invalid(f"calculates {self._dtype('calculated')}, the array is {spec.dtype}")
         return self
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the unpacked numbers."""
         fields = self.configuration
         if "view" in fields:
@@ -77,7 +77,7 @@ class Unpack(ArrayArray):
                 values[np.logical_or.reduce(masked)] = np.nan
             return values.astype(spec.dtype, copy=False)
 
-    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+    def encode_fill(self, fill: Any, spec: ChunkSpec) -> Any:
         """Return the fill value of what is stored."""
         return self.configuration.get("fill", 0)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import Buffer, BytesBytes, as_u1, view_of
+from virtualzarr.codecs.core.base import Buffer, BytesBytes, as_u1, as_view
 
 
 class Checksum(BytesBytes):
@@ -29,28 +29,28 @@ class Checksum(BytesBytes):
         """Check the location."""
         location = self.configuration.get("location")
         if location not in (None, "start", "end"):
-            raise self.bad(f"location must be 'start' or 'end', not {location!r}")
+            raise self.invalid(f"location must be 'start' or 'end', not {location!r}")
 
     @property
     def at_start(self) -> bool:
         """Whether the checksum comes first."""
         return (self.configuration.get("location") or self.location) == "start"
 
-    def encoded_size(self, size: int | None) -> int | None:
+    def compute_encoded_size(self, size: int | None) -> int | None:
         """Return four bytes more."""
         return None if size is None else size + 4
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Verify and return the data without copying them."""
-        view = view_of(data)
+        view = as_view(data)
         if len(view) < 4:
-            raise self.failed(f"{len(view)} bytes are too few to hold a checksum")
+            raise self.error(f"{len(view)} bytes are too few to hold a checksum")
         if size is not None and len(view) - 4 != size:
-            raise self.wrong_size(len(view) - 4, size)
+            raise self.size_error(len(view) - 4, size)
         start = self.at_start
         data, stored = (view[4:], view[:4]) if start else (view[:-4], view[-4:])
         if not self.accepts(int.from_bytes(stored, "little"), data):
-            raise self.failed(
+            raise self.error(
                 f"the checksum of {len(data)} bytes is not the stored one: they are corrupt"
             )
         return data
@@ -122,7 +122,7 @@ class JenkinsLookup3(Checksum):
         """Check the prefix."""
         prefix = self.configuration.get("prefix")
         if prefix is not None and not isinstance(prefix, (bytes, str, list, tuple)):
-            raise self.bad(f"prefix must be bytes, not {prefix!r}")
+            raise self.invalid(f"prefix must be bytes, not {prefix!r}")
 
     def checksum(self, data: Buffer) -> int:
         """Return lookup3 of the prefix and the data."""
@@ -168,7 +168,7 @@ def _crc32c() -> Callable[[Buffer], int]:
     try:
         import crc32c
     except ImportError:
-        return crc32c_of
+        return compute_crc32c
     return lambda data: int(crc32c.crc32c(data))
 
 
@@ -182,7 +182,7 @@ def _crc32c_table() -> list[int]:
     return table
 
 
-def crc32c_of(data: Buffer) -> int:
+def compute_crc32c(data: Buffer) -> int:
     """Return the CRC-32C of some bytes; used where no compiled implementation is installed.
 
     Examples

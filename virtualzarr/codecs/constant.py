@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.byteorder import native
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1, nbytes_of
 from virtualzarr.errors import UnsupportedError
 
 
@@ -23,18 +23,18 @@ class Constant(ArrayBytes):
     def validate(self) -> None:
         """Check that nothing is configured."""
         if self.configuration:
-            raise self.bad(f"has no configuration, not {self.configuration}")
+            raise self.invalid(f"has no configuration, not {self.configuration}")
 
-    def encoded_size(self, spec: Spec) -> int | None:
+    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return the bytes of one element."""
         return spec.dtype.itemsize
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block, which takes the memory of one element."""
         if spec.dtype.hasobject:
             raise UnsupportedError(f"codec {self.name} is not for elements of type {spec.dtype}")
         if nbytes_of(data) != spec.dtype.itemsize:
-            raise self.wrong_size(nbytes_of(data), spec.dtype.itemsize)
+            raise self.size_error(nbytes_of(data), spec.dtype.itemsize)
         stored = spec.dtype.newbyteorder("<")
         element = np.ndarray((), stored, as_u1(data).copy()).astype(spec.dtype)
         return np.broadcast_to(element, spec.shape)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
 
-from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, nbytes_of, view_of
+from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, as_view, nbytes_of
 
 _LIMIT = 1 << 62  # more than there can be, and less than zlib's integers
 
@@ -60,19 +60,19 @@ class Zlib(BytesBytes):
                 pass  # zlib decides, and words the error
         result = self._inflate(data, out.size)
         if len(result) != out.size:
-            raise self.wrong_size(len(result), out.size)
-        view_of(out)[:] = result
+            raise self.size_error(len(result), out.size)
+        as_view(out)[:] = result
 
     def _inflate(self, data: Buffer, limit: int) -> bytes:
         stream = zlib.decompressobj()
         try:
             result = stream.decompress(data, min(limit, _LIMIT) + 1)
         except zlib.error as error:
-            raise self.failed(f"the stream is corrupt ({error})") from error
+            raise self.error(f"the stream is corrupt ({error})") from error
         if len(result) > limit:
-            raise self.failed(f"decodes to more than the {limit} bytes the block allows")
+            raise self.error(f"decodes to more than the {limit} bytes the block allows")
         if not stream.eof:
-            raise self.failed(
+            raise self.error(
                 f"the stream is truncated ({nbytes_of(data)} bytes gave {len(result)})"
             )
         return result
@@ -85,7 +85,7 @@ class Zlib(BytesBytes):
 def _check_level(codec: BytesBytes) -> None:
     level = codec.configuration.get("level")
     if not isinstance(level, int) or not -1 <= level <= 9:
-        raise codec.bad(f"level must be an integer from 0 to 9, not {level!r}")
+        raise codec.invalid(f"level must be an integer from 0 to 9, not {level!r}")
 
 
 class Gzip(BytesBytes):
@@ -132,8 +132,8 @@ class Gzip(BytesBytes):
                     return
         result = self._gunzip(data, out.size)
         if len(result) != out.size:
-            raise self.wrong_size(len(result), out.size)
-        view_of(out)[:] = result
+            raise self.size_error(len(result), out.size)
+        as_view(out)[:] = result
 
     def to_v3(self) -> dict[str, Any]:
         """Return the v3 form; the core codec has no level -1, zlib's word for 6."""
@@ -147,9 +147,9 @@ class Gzip(BytesBytes):
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
                 result = stream.read(limit + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise self.failed(f"the stream is corrupt or truncated ({error})") from error
+            raise self.error(f"the stream is corrupt or truncated ({error})") from error
         if len(result) > limit:
-            raise self.failed(f"decodes to more than the {limit} bytes the block allows")
+            raise self.error(f"decodes to more than the {limit} bytes the block allows")
         return result
 
     def encode(self, data: Buffer) -> Buffer:

@@ -10,7 +10,7 @@ from virtualzarr.codecs.core.base import U1, Block
 from virtualzarr.codecs.core.scratch import allocate
 
 
-def full(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Block:
+def full_block(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Block:
     """Return a new block that is all fill value.
 
     Of elements that are objects, `numpy.full` would cut zeros off the end of text and bytes, and

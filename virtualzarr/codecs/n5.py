@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Spec, nbytes_of, view_of
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_view, nbytes_of
 from virtualzarr.codecs.core.pipeline import Pipeline
-from virtualzarr.codecs.filled import full
+from virtualzarr.codecs.filled import full_block
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import VirtualZarrError
 
@@ -32,7 +32,7 @@ class N5Default(ArrayBytes):
     def validate(self) -> None:
         """Build the chain; it reverses the axes, and is big-endian."""
         if set(self.configuration) != {"codecs"}:
-            raise self.bad(f"expects the one member 'codecs', not {sorted(self.configuration)}")
+            raise self.invalid(f"expects the one member 'codecs', not {sorted(self.configuration)}")
         given = self.configuration["codecs"]
         try:
             chain = given if isinstance(given, Pipeline) else Pipeline.from_v3(given)
@@ -41,11 +41,13 @@ class N5Default(ArrayBytes):
         turn, serializer, *after = chain.codecs if len(chain.codecs) > 1 else (None, None)
         order = turn.configuration["order"] if isinstance(turn, Transpose) else None
         if not isinstance(order, list) or order != sorted(order, reverse=True):
-            raise self.bad("codecs: the first must be a transpose that reverses the axes")
+            raise self.invalid("codecs: the first must be a transpose that reverses the axes")
         if serializer is not chain.serializer or serializer.name != "bytes" or len(after) > 1:
-            raise self.bad("codecs: after the transpose comes bytes, and at most one compressor")
+            raise self.invalid(
+                "codecs: after the transpose comes bytes, and at most one compressor"
+            )
         if serializer.configuration.get("endian", "big") != "big":
-            raise self.bad("codecs: N5 is big-endian")
+            raise self.invalid("codecs: N5 is big-endian")
         self.pipeline, self.ndim = chain, len(order)
         self.configuration = {"codecs": chain.to_v3(self.ndim)}
 
@@ -53,41 +55,41 @@ class N5Default(ArrayBytes):
         """Return what decoding the elements depends on."""
         return (self.name, self.pipeline.decoding_key(dtype))
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Whether the codecs inside are portable."""
-        return all(codec.portable(zarr_format) for codec in self.pipeline.codecs)
+        return all(codec.is_portable(zarr_format) for codec in self.pipeline.codecs)
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the cell."""
-        view = view_of(data)
+        view = as_view(data)
         shape = self._shape(view, spec)
         start = 4 + 4 * len(shape)
         block = self.pipeline.for_block(shape, spec.dtype).decode(view[start:])
         if shape == spec.shape:
             return block
         fill = np.zeros((), spec.dtype)[()] if spec.fill is None else spec.fill
-        cell = full(spec.shape, fill, spec.dtype)
+        cell = full_block(spec.shape, fill, spec.dtype)
         part = tuple(slice(min(a, b)) for a, b in zip(shape, spec.shape, strict=True))
         cell[part] = block[part]
         return cell
 
-    def _shape(self, view: memoryview, spec: Spec) -> tuple[int, ...]:
+    def _shape(self, view: memoryview, spec: ChunkSpec) -> tuple[int, ...]:
         """Return the shape that the block says it has."""
         mode, ndim = (int.from_bytes(view[at : at + 2], "big") for at in (0, 2))
         if mode:
-            raise self.failed(f"the block has the mode {mode}, not the default, 0")
+            raise self.error(f"the block has the mode {mode}, not the default, 0")
         if ndim != len(spec.shape) or nbytes_of(view) < 4 + 4 * ndim:
-            raise self.failed(f"the block has {ndim} dimensions, the array {len(spec.shape)}")
+            raise self.error(f"the block has {ndim} dimensions, the array {len(spec.shape)}")
         shape = tuple(np.frombuffer(view, ">u4", ndim, 4).tolist())
         need = math.prod(shape) * spec.dtype.itemsize
         if need > max(_LARGER * spec.nbytes, _SMALL):
-            raise self.failed(f"the block has the shape {shape}, far more than {spec.shape}")
+            raise self.error(f"the block has the shape {shape}, far more than {spec.shape}")
         return shape
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return a block of the cell's shape."""
         if len(spec.shape) != self.ndim:
-            raise self.bad(f"is for {self.ndim} dimensions, not {len(spec.shape)}")
+            raise self.invalid(f"is for {self.ndim} dimensions, not {len(spec.shape)}")
         head = np.array(spec.shape, ">u4").tobytes()
         data = self.pipeline.for_block(spec.shape, spec.dtype).encode(block)
         return b"".join((bytes(2), len(spec.shape).to_bytes(2, "big"), head, data))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Codec, Endian, Spec, as_u1
-from virtualzarr.codecs.core.numbers import component, is_narrow, number_of
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, Codec, Endian, as_u1
+from virtualzarr.codecs.core.numbers import component, is_narrow, number_format
 from virtualzarr.errors import UnsupportedError
 
 _PADDINGS = ("none", "first_byte", "last_byte")
@@ -28,38 +28,40 @@ class PackBits(ArrayBytes):
         """Check the members."""
         unknown = set(self.configuration) - {"padding_encoding", "first_bit", "last_bit"}
         if unknown:
-            raise self.bad(f"unknown members {sorted(unknown)}")
+            raise self.invalid(f"unknown members {sorted(unknown)}")
         for key in ("first_bit", "last_bit"):
             value = self.configuration.get(key)
             if value is None:
                 self.configuration.pop(key, None)
             elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise self.bad(f"{key} must be an integer from 0 on, not {value!r}")
+                raise self.invalid(f"{key} must be an integer from 0 on, not {value!r}")
         if self._padding not in _PADDINGS:
-            raise self.bad(f"padding_encoding must be one of {_PADDINGS}, not {self._padding!r}")
+            raise self.invalid(
+                f"padding_encoding must be one of {_PADDINGS}, not {self._padding!r}"
+            )
 
     @property
     def _padding(self) -> str:
         return self.configuration.get("padding_encoding", "none")
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that the bits are those of the dtype."""
         self._bits(spec.dtype)
         return self
 
     def _bits(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         """Return the first bit and the one after the last."""
-        number = number_of(dtype)
+        number = number_format(dtype)
         if number is None and dtype.kind not in "mM":
-            raise self.bad(f"packs numbers, the array is {dtype}")
+            raise self.invalid(f"packs numbers, the array is {dtype}")
         bits = 64 if number is None else number.bits
         first = self.configuration.get("first_bit", 0)
         last = self.configuration.get("last_bit", bits - 1)
         if not first <= last < bits:
-            raise self.bad(f"bits {first} to {last} are not among the {bits} bits of {dtype}")
+            raise self.invalid(f"bits {first} to {last} are not among the {bits} bits of {dtype}")
         return first, last + 1
 
-    def _sizes(self, spec: Spec) -> tuple[int, int]:
+    def _sizes(self, spec: ChunkSpec) -> tuple[int, int]:
         """Return the bytes that the bits take, and the bits of padding in the last of them."""
         first, stop = self._bits(spec.dtype)
         components = spec.dtype.itemsize // component(spec.dtype).itemsize
@@ -67,21 +69,21 @@ class PackBits(ArrayBytes):
         size = -(-count // 8)
         return size, 8 * size - count
 
-    def encoded_size(self, spec: Spec) -> int:
+    def compute_encoded_size(self, spec: ChunkSpec) -> int:
         """Return the bytes of the packed elements."""
         return self._sizes(spec)[0] + (self._padding != "none")
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the elements."""
         size, padding = self._sizes(spec)
         raw = as_u1(data)
         extra = int(self._padding != "none")
         if raw.size != size + extra:
-            raise self.wrong_size(raw.size, size + extra)
+            raise self.size_error(raw.size, size + extra)
         if extra:
             found = raw[0 if self._padding == "first_byte" else -1]
             if found != padding:
-                raise self.failed(f"counts {found} bits of padding, the block needs {padding}")
+                raise self.error(f"counts {found} bits of padding, the block needs {padding}")
             raw = raw[1:] if self._padding == "first_byte" else raw[:-1]
         part = component(spec.dtype)
         words = np.zeros(spec.nbytes // part.itemsize, f"<u{part.itemsize}")
@@ -95,11 +97,11 @@ class PackBits(ArrayBytes):
             spread[:, first:stop] = bits.reshape(-1, width)
             piece[:] = np.packbits(spread, bitorder="little").view(words.dtype)
         words = words.astype(f"u{part.itemsize}", copy=False)
-        if _signed(part):
-            words = _extended(words, stop, part)
+        if _is_signed(part):
+            words = _extend_sign(words, stop, part)
         return words.view(spec.dtype).reshape(spec.shape)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the packed elements."""
         size, padding = self._sizes(spec)
         part = component(spec.dtype)
@@ -122,19 +124,19 @@ class PackBits(ArrayBytes):
         """Return the bits and where the padding is counted."""
         return ("PackBits", *self._bits(dtype), self._padding)
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Raise UnsupportedError: the codec of this name in v2 is another."""
         raise UnsupportedError("codec packbits has no v2 form: the one of numcodecs is another")
 
 
-def _signed(dtype: np.dtype[Any]) -> bool:
-    number = number_of(dtype)
+def _is_signed(dtype: np.dtype[Any]) -> bool:
+    number = number_format(dtype)
     return dtype.kind in "mM" if number is None else number.kind == "i"
 
 
-def _extended(words: Block, stop: int, dtype: np.dtype[Any]) -> Block:
+def _extend_sign(words: Block, stop: int, dtype: np.dtype[Any]) -> Block:
     """Repeat the last bit in those above it; small integers have none above their own."""
-    number = number_of(dtype)
+    number = number_format(dtype)
     width = 8 * dtype.itemsize
     signed = words.view(f"i{dtype.itemsize}")
     unused = np.array(width - stop, signed.dtype)

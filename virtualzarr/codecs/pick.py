@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
 
 
 class _View(ArrayArray):
@@ -20,7 +20,7 @@ class _View(ArrayArray):
 
     in_v2 = False
 
-    def encoded_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def encode_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype."""
         return dtype
 
@@ -28,23 +28,23 @@ class _View(ArrayArray):
         """Return the fill value."""
         return fill
 
-    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+    def encode_fill(self, fill: Any, spec: ChunkSpec) -> Any:
         """Return the fill value."""
         return fill
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that the block has the axis."""
-        self.encoded(spec)
+        self.encode_spec(spec)
         return self
 
     def _integers(self, members: Mapping[str, int]) -> None:
         """Check that just these members are there, each an integer of at least its least value."""
         if set(self.configuration) != set(members):
-            raise self.bad(f"expects {sorted(members)}, not {sorted(self.configuration)}")
+            raise self.invalid(f"expects {sorted(members)}, not {sorted(self.configuration)}")
         for name, least in members.items():
             value = self.configuration[name]
             if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-                raise self.bad(f"{name} must be an integer of at least {least}, not {value!r}")
+                raise self.invalid(f"{name} must be an integer of at least {least}, not {value!r}")
             self.configuration[name] = operator.index(value)
 
 
@@ -60,31 +60,31 @@ class Pick(_View):
         steps = {"step": -(2**62)} if "step" in self.configuration else {}
         self._integers({"axis": 0, "index": 0, "length": 1, **steps})
         if self.configuration["index"] >= self.configuration["length"]:
-            raise self.bad(f"no index {self.configuration['index']} on an axis so short")
+            raise self.invalid(f"no index {self.configuration['index']} on an axis so short")
         if self.step == 0:
-            raise self.bad("step must not be 0")
+            raise self.invalid("step must not be 0")
 
     @property
     def step(self) -> int | None:
         """The step, None if the axis is taken away."""
         return self.configuration.get("step")
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the whole axis."""
         axis, index, length = (self.configuration[key] for key in ("axis", "index", "length"))
         shape = list(spec.shape)
         if axis >= len(shape) + (self.step is None):
-            raise self.bad(f"a block of {len(shape)} axes has no axis {axis}")
+            raise self.invalid(f"a block of {len(shape)} axes has no axis {axis}")
         if self.step is None:
             shape.insert(axis, length)
         else:
             last = index + self.step * (max(shape[axis], 1) - 1)
             if not 0 <= last < length:
-                raise self.bad(f"index {last} does not lie on a stored axis of {length}")
+                raise self.invalid(f"index {last} does not lie on a stored axis of {length}")
             shape[axis] = length
         return spec._replace(shape=tuple(shape))
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the part, a view."""
         axis, index, step = self.configuration["axis"], self.configuration["index"], self.step
         if step is None:
@@ -101,13 +101,13 @@ class Repeat(_View):
         """Check the axis."""
         self._integers({"axis": 0})
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec without the axis."""
         axis = self.configuration["axis"]
         if axis >= len(spec.shape):
-            raise self.bad(f"a block of {len(spec.shape)} axes has no axis {axis}")
+            raise self.invalid(f"a block of {len(spec.shape)} axes has no axis {axis}")
         return spec._replace(shape=spec.shape[:axis] + spec.shape[axis + 1 :])
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the repeated block, which takes no more memory than one."""
         return np.broadcast_to(np.expand_dims(block, self.configuration["axis"]), spec.shape)

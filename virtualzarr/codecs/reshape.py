@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
 
 
 class Reshape(ArrayArray):
@@ -23,19 +23,19 @@ class Reshape(ArrayArray):
         """Check the form of the shape."""
         shape = self.configuration.get("shape")
         if set(self.configuration) != {"shape"} or not isinstance(shape, list | tuple):
-            raise self.bad(f"expects the one member 'shape', a list, not {self.configuration}")
+            raise self.invalid(f"expects the one member 'shape', a list, not {self.configuration}")
         joined: list[int] = []
         for part in shape:
             if isinstance(part, list | tuple):
                 if not all(_is_index(axis) for axis in part):
-                    raise self.bad(f"shape: {part!r} is no list of axes")
+                    raise self.invalid(f"shape: {part!r} is no list of axes")
                 joined += part
             elif part != -1 and not (_is_index(part) and part > 0):
-                raise self.bad(f"shape: {part!r} is neither a length nor a list of axes nor -1")
+                raise self.invalid(f"shape: {part!r} is neither a length nor a list of axes nor -1")
         if joined != sorted(set(joined)):
-            raise self.bad(f"shape: the axes must be in order, each once, not {shape!r}")
+            raise self.invalid(f"shape: the axes must be in order, each once, not {shape!r}")
         if sum(part == -1 for part in shape) > 1:
-            raise self.bad(f"shape: only one length can be left open, not {shape!r}")
+            raise self.invalid(f"shape: only one length can be left open, not {shape!r}")
 
     def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the encoded shape of a block."""
@@ -45,7 +45,7 @@ class Reshape(ArrayArray):
             if not isinstance(part, list | tuple):
                 lengths.append(part)
             elif part and part[-1] >= len(shape):
-                raise self.bad(f"there is no axis {part[-1]} in blocks of shape {shape}")
+                raise self.invalid(f"there is no axis {part[-1]} in blocks of shape {shape}")
             else:
                 lengths.append(math.prod(shape[axis] for axis in part))
         size = math.prod(shape)
@@ -54,33 +54,33 @@ class Reshape(ArrayArray):
             if known and size % known == 0:
                 lengths[lengths.index(-1)] = size // known
         if -1 in lengths or math.prod(lengths) != size:
-            raise self.bad(f"blocks of shape {shape} have no shape {parts}")
+            raise self.invalid(f"blocks of shape {shape} have no shape {parts}")
         for i, part in enumerate(parts):
             if isinstance(part, list | tuple) and part:
                 before = math.prod(lengths[:i]) == math.prod(shape[: part[0]])
                 after = math.prod(lengths[i + 1 :]) == math.prod(shape[part[-1] + 1 :])
                 if not (before and after):
-                    raise self.bad(f"axes {part} of blocks of shape {shape} do not lie there")
+                    raise self.invalid(f"axes {part} of blocks of shape {shape} do not lie there")
         return tuple(lengths)
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that blocks have such a shape."""
         self._shape(spec.shape)
         return self
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the encoded shape."""
-        return Spec(self._shape(spec.shape), spec.dtype)
+        return ChunkSpec(self._shape(spec.shape), spec.dtype)
 
-    def encoded_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def encode_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype."""
         return dtype
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the block in its own shape."""
         return block.reshape(spec.shape)
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the block in the encoded shape."""
         return block.reshape(self._shape(spec.shape))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
-from virtualzarr.codecs.core.numbers import is_narrow, limits, number_of, plain_integers
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
+from virtualzarr.codecs.core.numbers import is_narrow, limits, number_format, plain_integers
 from virtualzarr.codecs.core.rounding import cast
 from virtualzarr.codecs.core.scalars import number_from_json
 from virtualzarr.errors import CodecError, MetadataError
@@ -27,21 +27,21 @@ class ScaleOffset(ArrayArray):
         """Check the members; their values depend on the dtype."""
         unknown = set(self.configuration) - {"offset", "scale"}
         if unknown:
-            raise self.bad(f"unknown members {sorted(unknown)}")
+            raise self.invalid(f"unknown members {sorted(unknown)}")
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check offset and scale with the dtype of the array."""
-        number = number_of(spec.dtype)
+        number = number_format(spec.dtype)
         if number is None or number.kind not in "iuf":
-            raise self.bad(f"is not defined for {spec.dtype}")
+            raise self.invalid(f"is not defined for {spec.dtype}")
         _, scale = self._parameters(spec.dtype)
         if scale == 0 or scale != scale or abs(float(scale)) == np.inf:
-            raise self.bad(f"a scale of {scale} cannot be undone")
+            raise self.invalid(f"a scale of {scale} cannot be undone")
         return self
 
     def _parameters(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
         """Return offset and scale as scalars of `dtype`; Python integers where it is integral."""
-        number = number_of(dtype)
+        number = number_format(dtype)
         values = []
         for key in ("offset", "scale"):
             try:
@@ -50,19 +50,19 @@ class ScaleOffset(ArrayArray):
                 # Not every float format has a zero: what is absent is not applied.
                 value = int(key == "scale")
             except MetadataError as error:
-                raise self.bad(f"{key}: {error.message}") from error
+                raise self.invalid(f"{key}: {error.message}") from error
             values.append(int(value) if number is not None and number.kind in "iu" else value)
         return values[0], values[1]
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether nothing is configured."""
         return not self.configuration
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return ``block / scale + offset``."""
         return self._applied(block, spec.dtype, (("scale", "/"), ("offset", "+")))
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return ``(block - offset) * scale``."""
         block = np.asarray(block, spec.dtype)
         return self._applied(block, spec.dtype, (("offset", "-"), ("scale", "*")))
@@ -71,7 +71,7 @@ class ScaleOffset(ArrayArray):
         self, block: Block, dtype: np.dtype[Any], steps: tuple[tuple[str, str], ...]
     ) -> Block:
         offset, scale = self._parameters(dtype)
-        number = number_of(dtype)
+        number = number_format(dtype)
         assert number is not None
         integral = number.kind in "iu"
         if integral:
@@ -96,39 +96,39 @@ class ScaleOffset(ArrayArray):
             if value == -1:  # numpy's remainder of the least integer by -1 is no number
                 operation, value = "*", -1
             elif (block % divisor).any():
-                raise self.failed(f"the quotient by {value} is no integer of {dtype.name}")
+                raise self.error(f"the quotient by {value} is no integer of {dtype.name}")
             else:
                 return block // divisor
-        ends = [_calculated(end, operation, value) for end in (low, high)]
+        ends = [_calculate(end, operation, value) for end in (low, high)]
         if min(ends) < bounds[0] or max(ends) > bounds[1]:
             culprit = low if not bounds[0] <= ends[0] <= bounds[1] else high
-            raise self.failed(f"{culprit} {operation} {value} is not in the range of {dtype.name}")
-        return _calculated(block, operation, np.array(value, block.dtype))
+            raise self.error(f"{culprit} {operation} {value} is not in the range of {dtype.name}")
+        return _calculate(block, operation, np.array(value, block.dtype))
 
     def _floating(self, block: Block, operation: str, value: Any, dtype: np.dtype[Any]) -> Block:
         wide = is_narrow(dtype)  # float64 holds more than twice their bits: rounded but once
         with np.errstate(all="ignore"):
             given = block.astype("f8") if wide else block
-            result = _calculated(given, operation, given.dtype.type(value))
+            result = _calculate(given, operation, given.dtype.type(value))
         lost = ~np.isfinite(result) & np.isfinite(given)
         if lost.any():
             culprit = given[lost].reshape(-1)[0]
-            raise self.failed(f"{culprit} {operation} {value} is not in the range of {dtype.name}")
+            raise self.error(f"{culprit} {operation} {value} is not in the range of {dtype.name}")
         if not wide:
             return result
         try:
             return cast(result, dtype)
         except CodecError as error:
-            raise self.failed(error.message) from error
+            raise self.error(error.message) from error
 
     def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
         """Return the fill value as it is stored."""
-        spec = Spec((1,), dtype)
-        self.resolved(spec)
+        spec = ChunkSpec((1,), dtype)
+        self.resolve(spec)
         return self.encode(np.array([fill], dtype), spec)[0]
 
 
-def _calculated(a: Any, operation: str, b: Any) -> Any:
+def _calculate(a: Any, operation: str, b: Any) -> Any:
     if operation == "+":
         return a + b
     if operation == "-":

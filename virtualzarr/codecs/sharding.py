@@ -14,16 +14,16 @@ from virtualzarr.codecs.core.base import (
     ArrayBytes,
     Block,
     Buffer,
+    ChunkSpec,
     Codec,
     Endian,
-    Spec,
-    frozen,
+    as_hashable,
+    as_view,
     nbytes_of,
-    view_of,
 )
 from virtualzarr.codecs.core.pipeline import Pipeline
 from virtualzarr.codecs.core.scratch import allocate
-from virtualzarr.codecs.filled import full, is_filled
+from virtualzarr.codecs.filled import full_block, is_filled
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
 
@@ -91,9 +91,9 @@ class Sharding(ArrayBytes):
         try:
             size = self.index_pipeline.for_block((1,) * ndim + (2,), "u8").encoded_size
         except CodecError as error:
-            raise self.bad(f"index_codecs: {error.message}") from error
+            raise self.invalid(f"index_codecs: {error.message}") from error
         if size is None:
-            raise self.bad("index_codecs must give an index of fixed size: none may compress")
+            raise self.invalid("index_codecs must give an index of fixed size: none may compress")
         self.pipeline.check_edges([[length] for length in self.chunk_shape])
         self.configuration = {
             "chunk_shape": list(self.chunk_shape),
@@ -111,21 +111,21 @@ class Sharding(ArrayBytes):
     def check_edges(self, edges: Sequence[Sequence[int] | npt.NDArray[np.int64]]) -> None:
         """Refuse shards that are not cut into whole sub-chunks."""
         if len(edges) != len(self.chunk_shape):
-            raise self.bad(
+            raise self.invalid(
                 f"chunk_shape {list(self.chunk_shape)} has {len(self.chunk_shape)} axes, "
                 f"the shard {len(edges)}"
             )
         for axis, (lengths, inner) in enumerate(zip(edges, self.chunk_shape, strict=True)):
             wrong = np.flatnonzero(np.asarray(lengths) % inner)
             if len(wrong):
-                raise self.bad(
+                raise self.invalid(
                     f"sub-chunks of {inner} do not divide a shard of {lengths[wrong[0]]} "
                     f"along axis {axis}"
                 )
         largest = [int(np.max(lengths, initial=0)) for lengths in edges]
         entries = math.prod(n // c for n, c in zip(largest, self.chunk_shape, strict=True))
         if entries > MAX_ENTRIES:
-            raise self.bad(f"{entries} sub-chunks in a shard; at most 2^30 are supported")
+            raise self.invalid(f"{entries} sub-chunks in a shard; at most 2^30 are supported")
 
     @property
     def order(self) -> Sequence[int]:
@@ -146,23 +146,23 @@ class Sharding(ArrayBytes):
             self.at_start,
         )
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Whether all codecs inside are portable."""
         inside = self.pipeline.codecs + self.index_pipeline.codecs
-        return all(codec.portable(zarr_format) for codec in inside)
+        return all(codec.is_portable(zarr_format) for codec in inside)
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Refuse: v2 has no shards."""
         raise UnsupportedError(f"codec {self.name} has no form in v2 metadata: v2 has no shards")
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block of a whole shard."""
-        shard, view = self.shard(spec.shape), view_of(data)
+        shard, view = self.shard(spec.shape), as_view(data)
         index = shard.read_index(shard.cut_index(view), len(view))
         inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
         found = np.flatnonzero(index.offset >= 0)
         if len(found) < shard.entries:
-            block = full(spec.shape, fill_of(spec), spec.dtype)
+            block = full_block(spec.shape, default_fill(spec), spec.dtype)
         else:
             block = allocate(spec.shape, spec.dtype)
         starts = index.offset[found].tolist()
@@ -171,14 +171,14 @@ class Sharding(ArrayBytes):
             try:
                 inner.decode_into(view[start:stop], block[shard.place(i)])
             except CodecError as error:
-                raise self.failed(f"sub-chunk {shard.coordinates(i)}: {error.message}") from error
+                raise self.error(f"sub-chunk {shard.coordinates(i)}: {error.message}") from error
         return block
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return a shard with the sub-chunks that hold more than the fill value."""
         shard = self.shard(spec.shape)
         inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
-        fill = fill_of(spec)
+        fill = default_fill(spec)
         parts: dict[int, Buffer] = {}
         for i in range(shard.entries):
             part = block[shard.place(i)]
@@ -190,10 +190,10 @@ class Sharding(ArrayBytes):
 def check_members(codec: Codec, given: Mapping[str, Any]) -> None:
     """Refuse members of a sharding configuration that have no meaning."""
     if unknown := set(given) - set(_MEMBERS):
-        raise codec.bad(f"unknown members {sorted(unknown)}")
+        raise codec.invalid(f"unknown members {sorted(unknown)}")
     location = given.get("index_location", "end")
     if location not in ("start", "end"):
-        raise codec.bad(f"index_location must be 'start' or 'end', not {location!r}")
+        raise codec.invalid(f"index_location must be 'start' or 'end', not {location!r}")
 
 
 def as_chunk_shape(codec: Codec, value: Any) -> tuple[int, ...]:
@@ -202,11 +202,11 @@ def as_chunk_shape(codec: Codec, value: Any) -> tuple[int, ...]:
         isinstance(n, (int, np.integer)) and not isinstance(n, bool) and 1 <= n < _FURTHEST
         for n in value
     ):
-        raise codec.bad(f"chunk_shape must be a list of integers from 1 on, not {value!r}")
+        raise codec.invalid(f"chunk_shape must be a list of integers from 1 on, not {value!r}")
     return tuple(int(n) for n in value)
 
 
-class _Turned(Sharding):
+class _TransposedSharding(Sharding):
     """Shards behind a transpose, as the array sees them: it is the sub-chunks that are turned."""
 
     def __init__(self, codec: Sharding, order: tuple[int, ...]) -> None:
@@ -225,10 +225,10 @@ class _Turned(Sharding):
     @cached_property
     def _identity(self) -> Hashable:
         # A sharding codec of its own with this configuration would have another index.
-        return (self.kind, self.name, frozen(self.configuration), self._order)
+        return (self.kind, self.name, as_hashable(self.configuration), self._order)
 
 
-def fill_of(spec: Spec) -> Any:
+def default_fill(spec: ChunkSpec) -> Any:
     """Return what elements not stored are; zero where nothing is said."""
     return np.zeros((), spec.dtype)[()] if spec.fill is None else spec.fill
 
@@ -267,7 +267,7 @@ class Shard:
 
     def too_short(self, size: int) -> CodecError:
         """Return the error for a shard that has no room for its index."""
-        return self.codec.failed(
+        return self.codec.error(
             f"the shard has {size} bytes, its index alone would have {self.index_size}"
         )
 
@@ -296,12 +296,12 @@ class Shard:
         try:
             pairs = self._index.decode(data).reshape(-1, 2)
         except CodecError as error:
-            raise self.codec.failed(f"the index is corrupt: {error.message}") from error
+            raise self.codec.error(f"the index is corrupt: {error.message}") from error
         offset, length = pairs[:, 0], pairs[:, 1]
         absent = offset == _EMPTY
         half = np.flatnonzero(absent != (length == _EMPTY))
         if len(half):
-            raise self.codec.failed(
+            raise self.codec.error(
                 f"the index is corrupt: sub-chunk {self.coordinates(half[0])} has one half of the "
                 "mark of an empty one"
             )
@@ -309,7 +309,7 @@ class Shard:
         far = np.flatnonzero(((offset > limit) | (length > limit - offset)) & ~absent)
         if len(far):
             i = int(far[0])
-            raise self.codec.failed(
+            raise self.codec.error(
                 f"the index is corrupt: sub-chunk {self.coordinates(i)} has {length[i]} bytes from "
                 f"{offset[i]} on, the shard has {limit}"
             )
@@ -330,7 +330,7 @@ class Shard:
 
     def split(self, data: Buffer) -> dict[int, Buffer]:
         """Return the encoded sub-chunks of a whole shard, by their entries in the index."""
-        view = view_of(data)
+        view = as_view(data)
         index = self.read_index(self.cut_index(view), len(view))
         found = np.flatnonzero(index.offset >= 0)
         bounds = zip(index.offset[found].tolist(), index.length[found].tolist(), strict=True)
@@ -345,7 +345,7 @@ def _shard(codec: Sharding, shape: tuple[int, ...]) -> Shard:
     return Shard(codec, shape)
 
 
-def only_sharding(pipeline: Pipeline) -> Sharding | None:
+def find_sharding(pipeline: Pipeline) -> Sharding | None:
     """Return the sharding codec of a pipeline whose sub-chunks can be read and written alone.
 
     There may be transposes before it: it is returned as the array sees it, with its axes. Others
@@ -354,11 +354,11 @@ def only_sharding(pipeline: Pipeline) -> Sharding | None:
     codec = pipeline.codecs[-1]
     if not isinstance(codec, Sharding):
         return None
-    return codec if len(pipeline.codecs) == 1 else _turned(pipeline)
+    return codec if len(pipeline.codecs) == 1 else _transpose_sharding(pipeline)
 
 
 @lru_cache(maxsize=256)
-def _turned(pipeline: Pipeline) -> Sharding | None:
+def _transpose_sharding(pipeline: Pipeline) -> Sharding | None:
     *turns, codec = pipeline.codecs
     assert isinstance(codec, Sharding)
     ndim = len(codec.chunk_shape)
@@ -367,11 +367,11 @@ def _turned(pipeline: Pipeline) -> Sharding | None:
         if not isinstance(turn, Transpose):
             return None
         order = tuple(order[axis] for axis in turn.axes(ndim))
-    return _Turned(codec, order)
+    return _TransposedSharding(codec, order)
 
 
-def innermost(codec: Sharding) -> Sharding:
+def innermost_sharding(codec: Sharding) -> Sharding:
     """Return the sharding codec of the smallest sub-chunks, where shards are nested."""
-    while (inner := only_sharding(codec.pipeline)) is not None:
+    while (inner := find_sharding(codec.pipeline)) is not None:
         codec = inner
     return codec

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import U1, Block, Buffer, BytesBytes, Codec, Spec, as_u1
+from virtualzarr.codecs.core.base import U1, Block, Buffer, BytesBytes, ChunkSpec, Codec, as_u1
 
 _LOOPED = 64  # up to this element size, one strided copy per byte is the fastest
 HEAD = 24
@@ -56,7 +56,7 @@ class Shuffle(BytesBytes):
         """Check the element size."""
         size = self.configuration.get("elementsize")
         if size is not None and (not isinstance(size, int) or size < 0):
-            raise self.bad(f"elementsize must be a positive integer, not {size!r}")
+            raise self.invalid(f"elementsize must be a positive integer, not {size!r}")
 
     @property
     def elementsize(self) -> int:
@@ -64,13 +64,13 @@ class Shuffle(BytesBytes):
         size = self.configuration.get("elementsize")
         return 4 if size is None else max(int(size), 1)
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Return the codec with the element size of the array where none is given."""
         if self.configuration.get("elementsize") is not None:
             return self
         return Shuffle(self.name, {"elementsize": spec.dtype.itemsize})
 
-    def encoded_size(self, size: int | None) -> int | None:
+    def compute_encoded_size(self, size: int | None) -> int | None:
         """Return the same size."""
         return size
 
@@ -78,7 +78,7 @@ class Shuffle(BytesBytes):
         """Return the elements' bytes."""
         source = as_u1(data)
         if size is not None and source.size != size:
-            raise self.wrong_size(source.size, size)
+            raise self.size_error(source.size, size)
         out = np.empty(source.size, U1)
         self._move(source, out, unshuffle=True)
         return out
@@ -87,7 +87,7 @@ class Shuffle(BytesBytes):
         """Write the elements' bytes to `out`."""
         source = as_u1(data)
         if source.size != out.size:
-            raise self.wrong_size(source.size, out.size)
+            raise self.size_error(source.size, out.size)
         self._move(source, out, unshuffle=True)
 
     def encode(self, data: Buffer) -> Buffer:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import Buffer, BytesBytes, as_u1, frozen, nbytes_of, view_of
+from virtualzarr.codecs.core.base import Buffer, BytesBytes, as_hashable, as_u1, as_view, nbytes_of
 
 _LIMIT = 1 << 62  # more than there can be, and less than the libraries' integers
 _MEMORY = 1 << 28  # what an LZMA dictionary may take
@@ -40,16 +40,16 @@ class _Streams(BytesBytes):
             except self.errors as error:
                 if parts:
                     break
-                raise self.failed(f"the stream is corrupt ({error})") from error
+                raise self.error(f"the stream is corrupt ({error})") from error
             parts.append(part)
             total += len(part)
             if total > limit:
-                raise self.failed(f"decodes to more than the {limit} bytes the block allows")
+                raise self.error(f"decodes to more than the {limit} bytes the block allows")
             if not stream.eof:
-                raise self.failed(f"the stream is truncated ({nbytes_of(data)} bytes gave {total})")
+                raise self.error(f"the stream is truncated ({nbytes_of(data)} bytes gave {total})")
             rest = stream.unused_data
         if size is not None and total != size:
-            raise self.wrong_size(total, size)
+            raise self.size_error(total, size)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -77,12 +77,12 @@ class Lzma(_Streams):
         """Check the format, which says how to decode."""
         container = self.configuration.get("format")
         if container is not None and not isinstance(container, int):
-            raise self.bad(f"format must be an integer, not {container!r}")
+            raise self.invalid(f"format must be an integer, not {container!r}")
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
         """Return the filters of a raw stream; other containers describe themselves."""
         raw = self._format() == lzma.FORMAT_RAW
-        return ("Lzma", frozen(self.configuration.get("filters")) if raw else None)
+        return ("Lzma", as_hashable(self.configuration.get("filters")) if raw else None)
 
     def _format(self) -> int:
         return int(self.configuration.get("format") or lzma.FORMAT_XZ)
@@ -97,7 +97,7 @@ class Lzma(_Streams):
                 filters=self.configuration.get("filters") if raw else None,
             )
         except (lzma.LZMAError, ValueError, TypeError) as error:
-            raise self.bad(f"cannot be used: {error}") from error
+            raise self.invalid(f"cannot be used: {error}") from error
 
     def encode(self, data: Buffer) -> Buffer:
         """Compress as one stream."""
@@ -117,11 +117,11 @@ class Base64(BytesBytes):
 
     decoding_fields = ()
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False for v3, in which nobody else has a codec of this name."""
         return zarr_format == 2
 
-    def encoded_size(self, size: int | None) -> int | None:
+    def compute_encoded_size(self, size: int | None) -> int | None:
         """Return four characters for each three bytes begun."""
         return None if size is None else -(-size // 3) * 4
 
@@ -130,12 +130,12 @@ class Base64(BytesBytes):
         allowed = limit if size is None else size
         length = nbytes_of(data) // 4 * 3
         if length - 2 > allowed:
-            raise self.wrong_size(length, allowed)
+            raise self.size_error(length, allowed)
         try:
             return base64.b64decode(bytes(as_u1(data)), validate=True)
         except binascii.Error as error:
-            raise self.failed(f"the text is not base64 ({error})") from error
+            raise self.error(f"the text is not base64 ({error})") from error
 
     def encode(self, data: Buffer) -> Buffer:
         """Return the text."""
-        return base64.standard_b64encode(view_of(data))
+        return base64.standard_b64encode(as_view(data))

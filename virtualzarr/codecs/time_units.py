@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.cf_packing import equal_scalars
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
 from virtualzarr.codecs.netcdf_fill import NETCDF_FILL
 from virtualzarr.errors import CodecError
 
@@ -37,36 +37,36 @@ class TimeUnits(ArrayArray):
         """Check the members."""
         fields = self.configuration
         if set(fields) - _MEMBERS or not {"data_type", "factor", "shift"} <= set(fields):
-            raise self.bad(f"needs data_type, factor and shift, and knows {sorted(_MEMBERS)}")
+            raise self.invalid(f"needs data_type, factor and shift, and knows {sorted(_MEMBERS)}")
         for name in ("factor", "shift", "least"):
             value = fields.get(name, 1)
             if isinstance(value, bool) or not isinstance(value, int):
-                raise self.bad(f"{name} must be an integer, not {value!r}")
+                raise self.invalid(f"{name} must be an integer, not {value!r}")
         if fields["factor"] < 1:
-            raise self.bad(f"factor must be positive, not {fields['factor']}")
+            raise self.invalid(f"factor must be positive, not {fields['factor']}")
         if not isinstance(fields.get("masks", []), list | tuple):
-            raise self.bad(f"masks must be a list, not {fields['masks']!r}")
+            raise self.invalid(f"masks must be a list, not {fields['masks']!r}")
         if self._dtype.kind not in "iuf":
-            raise self.bad(f"data_type must be a dtype of numbers, not {fields['data_type']!r}")
+            raise self.invalid(f"data_type must be a dtype of numbers, not {fields['data_type']!r}")
 
     @property
     def _dtype(self) -> np.dtype[Any]:
         try:
             return np.dtype(self.configuration["data_type"])
         except TypeError as error:
-            raise self.bad(f"data_type: {error}") from error
+            raise self.invalid(f"data_type: {error}") from error
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec of what is stored."""
-        return Spec(spec.shape, self._dtype)
+        return ChunkSpec(spec.shape, self._dtype)
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that the array is one of int64."""
         if spec.dtype != np.int64:
-            raise self.bad(f"decodes to int64, the array is {spec.dtype}")
+            raise self.invalid(f"decodes to int64, the array is {spec.dtype}")
         return self
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the times in the other unit."""
         fields = self.configuration
         absent = np.zeros(block.shape, bool) if block.dtype.kind != "f" else np.isnan(block)
@@ -107,20 +107,20 @@ class TimeUnits(ArrayArray):
         if values.dtype.kind == "f":
             product = values.astype(np.float64) * np.int64(factor)
             if not (np.abs(product) < 2.0**63).all():
-                raise self.failed("a time does not fit into 64 bits")
+                raise self.error("a time does not fit into 64 bits")
             values, factor = product.astype(np.int64), 1
         ends = [int(end) * factor + shift for end in (values.min(), values.max())]
         if min(ends) <= NAT or max(ends) > np.iinfo(np.int64).max:
-            raise self.failed("a time does not fit into 64 bits")
+            raise self.error("a time does not fit into 64 bits")
         # Whatever overflows on the way comes back: the result fits.
         words = values.astype(np.int64).view(np.uint64)
         words = words * np.uint64(factor % 2**64) + np.uint64(shift % 2**64)
         result = words.view(np.int64)
         least = self.configuration.get("least")
         if least is not None and (result < least).any():
-            raise self.failed("a time before 1582-10-15, where the calendars differ")
+            raise self.error("a time before 1582-10-15, where the calendars differ")
         return result
 
-    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+    def encode_fill(self, fill: Any, spec: ChunkSpec) -> Any:
         """Return the fill value of what is stored."""
         return self.configuration.get("fill", 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
 
 
 class Transpose(ArrayArray):
@@ -21,11 +21,11 @@ class Transpose(ArrayArray):
         """Check that the order is a permutation."""
         order = self.configuration.get("order")
         if set(self.configuration) != {"order"}:
-            raise self.bad(f"expects the one member 'order', not {sorted(self.configuration)}")
+            raise self.invalid(f"expects the one member 'order', not {sorted(self.configuration)}")
         if order in ("C", "F"):
             return
         if not isinstance(order, (list, tuple)) or sorted(order) != list(range(len(order))):
-            raise self.bad(f"order must be a permutation of the axes, not {order!r}")
+            raise self.invalid(f"order must be a permutation of the axes, not {order!r}")
         self.configuration["order"] = [int(axis) for axis in order]
 
     def axes(self, ndim: int) -> tuple[int, ...]:
@@ -36,18 +36,18 @@ class Transpose(ArrayArray):
         if order == "F":
             return tuple(reversed(range(ndim)))
         if len(order) != ndim:
-            raise self.bad(f"order {order} does not fit {ndim} dimensions")
+            raise self.invalid(f"order {order} does not fit {ndim} dimensions")
         return tuple(order)
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Return the codec with its axes written out."""
         return Transpose(self.name, {"order": self.axes(len(spec.shape))})
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with its shape permuted."""
-        return Spec(tuple(spec.shape[axis] for axis in self.axes(len(spec.shape))), spec.dtype)
+        return ChunkSpec(tuple(spec.shape[axis] for axis in self.axes(len(spec.shape))), spec.dtype)
 
-    def encoded_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def encode_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype."""
         return dtype
 
@@ -55,15 +55,15 @@ class Transpose(ArrayArray):
         """Return the fill value."""
         return fill
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return a view with the axes in the decoded order."""
         return block.transpose(inverse(self.axes(block.ndim)))
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return a view with the axes in the encoded order."""
         return block.transpose(self.axes(block.ndim))
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether the order is that of the array."""
         return self.axes(len(spec.shape)) == tuple(range(len(spec.shape)))
 

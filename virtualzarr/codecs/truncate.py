@@ -9,8 +9,8 @@ from virtualzarr.codecs.core.base import (
     Block,
     Buffer,
     BytesBytes,
+    ChunkSpec,
     Endian,
-    Spec,
     as_u1,
     nbytes_of,
 )
@@ -40,7 +40,7 @@ class Truncate(BytesBytes):
         """Check that the longest block is of a size."""
         longest = self.configuration.get("longest", 0)
         if type(longest) is not int or not 0 <= longest <= UNSIZED_LIMIT:
-            raise self.bad(f"longest is a number of bytes, not {longest!r:.50}")
+            raise self.invalid(f"longest is a number of bytes, not {longest!r:.50}")
 
     @property
     def longest(self) -> int:
@@ -50,13 +50,13 @@ class Truncate(BytesBytes):
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Take the first bytes."""
         if nbytes_of(data) < out.size:
-            raise self.wrong_size(nbytes_of(data), out.size)
+            raise self.size_error(nbytes_of(data), out.size)
         out[:] = as_u1(data)[: out.size]
 
     def encode(self, data: Buffer) -> Buffer:
         """Return the bytes as they are."""
         return data
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the configuration with the size of a cell, which v2 codecs are not told."""
         return {**super().to_v2(spec, endian), "nbytes": spec.nbytes}

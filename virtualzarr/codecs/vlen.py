@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Spec, as_u1
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1
 from virtualzarr.codecs.core.scratch import allocate
 
 
@@ -19,7 +19,7 @@ class _Vlen(ArrayBytes):
     def validate(self) -> None:
         """Check that there is no configuration."""
         if self.configuration:
-            raise self.bad(f"unknown members {sorted(self.configuration)}")
+            raise self.invalid(f"unknown members {sorted(self.configuration)}")
 
     def _value(self, raw: bytes) -> Any:
         raise NotImplementedError
@@ -27,27 +27,27 @@ class _Vlen(ArrayBytes):
     def _raw(self, value: Any) -> bytes:
         raise NotImplementedError
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return an array of the elements, of the array's own dtype."""
         if spec.dtype.kind not in "OT":
-            raise self.bad(f"cannot decode to {spec.dtype}")
+            raise self.invalid(f"cannot decode to {spec.dtype}")
         raw = bytes(as_u1(data))
         count = int.from_bytes(raw[:4], "little")
         if len(raw) < 4 or count != spec.size:
-            raise self.failed(f"holds {count} elements, the block needs {spec.size}")
+            raise self.error(f"holds {count} elements, the block needs {spec.size}")
         values = allocate((count,), object)
         position = 4
         for index in range(count):
             start = position + 4
             position = start + int.from_bytes(raw[start - 4 : start], "little")
             if position > len(raw) or start > len(raw):
-                raise self.failed(f"the data are truncated in element {index} of {count}")
+                raise self.error(f"the data are truncated in element {index} of {count}")
             values[index] = self._value(raw[start:position])
         if position != len(raw):
-            raise self.failed(f"{len(raw) - position} bytes too many after the last element")
+            raise self.error(f"{len(raw) - position} bytes too many after the last element")
         return values.reshape(spec.shape).astype(spec.dtype, copy=False)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return count, lengths and bytes."""
         parts = [spec.size.to_bytes(4, "little")]
         for value in np.asarray(block, object).reshape(-1):
@@ -65,17 +65,17 @@ class VlenUtf8(_Vlen):
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
-            raise self.failed(f"an element is not UTF-8 ({error})") from error
+            raise self.error(f"an element is not UTF-8 ({error})") from error
 
     def _raw(self, value: Any) -> bytes:
         if isinstance(value, str):
             try:
                 return value.encode()
             except UnicodeEncodeError as error:
-                raise self.failed(f"a string has no form in UTF-8 ({error})") from error
+                raise self.error(f"a string has no form in UTF-8 ({error})") from error
         if value is None or (isinstance(value, (int, float)) and value == 0):
             return b""
-        raise self.failed(f"can only encode strings, not {type(value).__name__}")
+        raise self.error(f"can only encode strings, not {type(value).__name__}")
 
 
 class VlenBytes(_Vlen):
@@ -91,4 +91,4 @@ class VlenBytes(_Vlen):
             return bytes(value)
         if value is None or (isinstance(value, (int, float)) and value == 0):
             return b""
-        raise self.failed(f"can only encode bytes, not {type(value).__name__}")
+        raise self.error(f"can only encode bytes, not {type(value).__name__}")

@@ -9,7 +9,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from virtualzarr.codecs.bridges.imagecodecs import library
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Codec, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.core.base import (
+    ArrayBytes,
+    Block,
+    Buffer,
+    ChunkSpec,
+    Codec,
+    as_u1,
+    nbytes_of,
+)
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import UnsupportedError
 
@@ -17,7 +25,7 @@ TYPES = ("<i4", "<i8", "<f4", "<f8")
 _MAGIC = int.from_bytes(b"zfp\x05", "little")
 _SHORT, _LONG = 12, 64  # bits of the mode: it is long if the first 12 are all set
 _MODE = 32 + 52  # bits before it: magic, type and shape
-_EDGES = 48  # bits of the edges in all
+_SHAPE_BITS = 48  # bits of the edges in all
 _RATES = 2048  # short modes below this are fixed rates: so many bits a block, less one
 _MIN_EXP = -16495
 _EMPTY_BLOCK = 16  # bytes that a block of zeros takes at most
@@ -52,7 +60,7 @@ def read_header(raw: bytes) -> Header | None:
         return None
     meta = bits >> 32
     ndim = (meta >> 2 & 3) + 1
-    width = _EDGES // ndim
+    width = _SHAPE_BITS // ndim
     edges = [(meta >> 4 + width * k & (1 << width) - 1) + 1 for k in range(ndim)]
     size, minbits = read_mode(bits >> _MODE)
     return Header(tuple(edges[::-1]), np.dtype(TYPES[meta & 3]), _MODE + size, minbits)
@@ -68,14 +76,14 @@ def read_mode(bits: int) -> tuple[int, int]:
 
 def write_header(shape: tuple[int, ...], dtype: np.dtype[Any], mode: int) -> int:
     """Return the bits of a full header as a number; the mode comes last."""
-    width = _EDGES // len(shape)
+    width = _SHAPE_BITS // len(shape)
     meta = TYPES.index(dtype.newbyteorder("<").str) | len(shape) - 1 << 2
     for k, edge in enumerate(reversed(shape)):
         meta |= edge - 1 << 4 + width * k
     return _MAGIC | meta << 32 | mode << _MODE
 
 
-def padded(codec: Codec, data: Buffer, header: Header) -> bytes:
+def pad_stream(codec: Codec, data: Buffer, header: Header) -> bytes:
     """Return a stream with the zeros behind it that the decoder may read.
 
     It does not know where the data end: cut off ones go on as blocks of zeros.
@@ -87,7 +95,7 @@ def padded(codec: Codec, data: Buffer, header: Header) -> bytes:
     """
     blocks = math.prod(-(-edge // 4) for edge in header.shape)
     if blocks * header.minbits > 8 * nbytes_of(data):
-        raise codec.failed(
+        raise codec.error(
             f"{nbytes_of(data)} bytes, cut off: {blocks} blocks of {header.minbits} bits or more"
         )
     block = 4 ** len(header.shape) * header.dtype.itemsize
@@ -109,7 +117,7 @@ def decode_without_header(
     assert said is not None
     need = math.prod(said.shape) * said.dtype.itemsize
     if room is not None and need > room:
-        raise codec.wrong_size(need, room)
+        raise codec.size_error(need, room)
     if said.length % 8 == 0:
         stream = header.to_bytes(said.length // 8, "little") + bytes(as_u1(data))
     else:  # the stream goes on at the next bit, not byte
@@ -120,12 +128,12 @@ def decode_without_header(
 
 def decode_stream(codec: Codec, stream: Buffer, header: Header) -> Block:
     """Return the array of a stream with its header."""
-    room = padded(codec, stream, header)
+    room = pad_stream(codec, stream, header)
     out = allocate(header.shape, header.dtype)
     try:
         library(codec.name).zfp_decode(room, out=out)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise codec.failed(error) from error
+        raise codec.error(error) from error
     return out
 
 
@@ -168,24 +176,24 @@ class Zfp(ArrayBytes):
         fields = self.configuration
         mode = fields.get("mode")
         if mode not in (*_MODES, "expert"):
-            raise self.bad(f"mode must be one of {', '.join(_MODES)} and expert, not {mode!r}")
+            raise self.invalid(f"mode must be one of {', '.join(_MODES)} and expert, not {mode!r}")
         names = _EXPERT if mode == "expert" else tuple(filter(None, [_MODES[mode]]))
         if set(fields) != {"mode", *names}:
-            raise self.bad(f"mode {mode} has the members {list(names)}, not {sorted(fields)}")
+            raise self.invalid(f"mode {mode} has the members {list(names)}, not {sorted(fields)}")
         for name in names:
             whole = name not in ("rate", "tolerance")
             value = fields[name]
             number = isinstance(value, int if whole else int | float) and value is not True
             if not number or not (abs(value) < 2**31) or (value < 0 and name != "minexp"):
-                raise self.bad(f"{name} must be a number that ZFP has, not {value!r}")
+                raise self.invalid(f"{name} must be a number that ZFP has, not {value!r}")
 
-    def _shape(self, spec: Spec) -> tuple[int, ...]:
+    def _shape(self, spec: ChunkSpec) -> tuple[int, ...]:
         if len(spec.shape) > 4 or not spec.size:
-            raise self.bad(f"compresses blocks of one to four dimensions, not {spec.shape}")
+            raise self.invalid(f"compresses blocks of one to four dimensions, not {spec.shape}")
         if f"{spec.dtype.kind}{spec.dtype.itemsize}" not in _NATIVE:
-            raise self.bad(f"cannot hold {spec.dtype}, only {' '.join(_NATIVE)}")
-        if max(spec.shape, default=1) > 1 << _EDGES // max(len(spec.shape), 1):
-            raise self.bad(f"blocks of {spec.shape} are larger than ZFP has")
+            raise self.invalid(f"cannot hold {spec.dtype}, only {' '.join(_NATIVE)}")
+        if max(spec.shape, default=1) > 1 << _SHAPE_BITS // max(len(spec.shape), 1):
+            raise self.invalid(f"blocks of {spec.shape} are larger than ZFP has")
         return spec.shape or (1,)
 
     def _mode(self, dtype: np.dtype[Any], ndim: int) -> int:
@@ -209,14 +217,14 @@ class Zfp(ArrayBytes):
         level = fields.get(_MODES[mode])
         return _mode_of(self.name, MODE_NUMBERS[mode], level, dtype.str, ndim)
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
         shape = self._shape(spec)
         native = np.dtype(_NATIVE[f"{spec.dtype.kind}{spec.dtype.itemsize}"])
         header = write_header(shape, native, self._mode(native, len(shape)))
-        return _demoted(decode_without_header(self, data, header), spec.dtype).reshape(spec.shape)
+        return _demote(decode_without_header(self, data, header), spec.dtype).reshape(spec.shape)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Compress, and drop the header that imagecodecs writes."""
         if self.configuration["mode"] == "expert":
             raise UnsupportedError(f"codec {self.name}: encoding in expert mode is not supported")
@@ -239,7 +247,7 @@ class Zfp(ArrayBytes):
             half = 1 << bits - 1 if dtype.kind == "u" else 0
             return (block.astype("i4") - half) << 31 - bits
         if dtype.kind == "u" and (block > np.iinfo(native).max).any():
-            raise self.failed(f"cannot compress {dtype} numbers above {np.iinfo(native).max}")
+            raise self.error(f"cannot compress {dtype} numbers above {np.iinfo(native).max}")
         return block.astype(native)
 
 
@@ -249,7 +257,7 @@ _NATIVE = {
 }
 
 
-def _demoted(block: Block, dtype: np.dtype[Any]) -> Block:
+def _demote(block: Block, dtype: np.dtype[Any]) -> Block:
     bits = 8 * dtype.itemsize
     if dtype.kind in "iu" and bits < 32:
         half = 1 << bits - 1 if dtype.kind == "u" else 0
@@ -266,7 +274,7 @@ def encode_stream(codec: Codec, block: Block, mode: int, level: Any) -> bytes:
     try:
         return bytes(library(codec.name).zfp_encode(block, level, mode=mode, header=True))
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
-        raise codec.failed(f"cannot compress ({error})") from error
+        raise codec.error(f"cannot compress ({error})") from error
 
 
 @lru_cache(maxsize=256)

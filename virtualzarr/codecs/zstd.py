@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, Endian, Spec, view_of
+from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, ChunkSpec, Endian, as_view
 from virtualzarr.errors import MissingDependencyError
 
 _UNKNOWN = -1
@@ -83,7 +83,7 @@ class Zstd(BytesBytes):
         """Check level and checksum."""
         level = self.configuration.get("level", 0)
         if not isinstance(level, int) or not -131072 <= level <= 22:
-            raise self.bad(f"level must be an integer from -131072 to 22, not {level!r}")
+            raise self.invalid(f"level must be an integer from -131072 to 22, not {level!r}")
 
     @cached_property
     def _in_place(self) -> Callable[..., Any] | None:
@@ -121,14 +121,14 @@ class Zstd(BytesBytes):
             if size == out.size or (size == _UNKNOWN and out.size):
                 result = _local().context.decompress(data, out.size, allow_extra_data=False)
                 if len(result) == out.size:
-                    view_of(out)[:] = result
+                    as_view(out)[:] = result
                     return
         except library.ZstdError:
             pass  # more than one frame, or corrupt: frame by frame it will show
         result = self._frames(data, out.size)
         if len(result) != out.size:
-            raise self.wrong_size(len(result), out.size)
-        view_of(out)[:] = result
+            raise self.size_error(len(result), out.size)
+        as_view(out)[:] = result
 
     def decode_many(self, chunks: Sequence[Buffer], size: int) -> Sequence[Buffer] | None:
         """Decompress many frames of one size in one go; None: one by one it will show why not."""
@@ -152,14 +152,14 @@ class Zstd(BytesBytes):
         try:
             got = self._in_place(data, out=out).size
         except (RuntimeError, ValueError) as error:
-            raise self.failed(f"the stream does not decode ({error})") from error
+            raise self.error(f"the stream does not decode ({error})") from error
         if got != out.size:
-            raise self.wrong_size(got, out.size)
+            raise self.size_error(got, out.size)
 
     def _frames(self, data: Buffer, limit: int) -> bytes:
         """Decompress frame after frame, never more than `limit` bytes."""
         library = _library()
-        rest = view_of(data)
+        rest = as_view(data)
         parts: list[bytes] = []
         total = 0
         try:
@@ -171,16 +171,16 @@ class Zstd(BytesBytes):
                     total += len(part)
                 rest = rest[length:]
         except library.ZstdError as error:
-            raise self.failed(f"the stream is corrupt or truncated ({error})") from error
+            raise self.error(f"the stream is corrupt or truncated ({error})") from error
         if not parts:
-            raise self.failed("the stream is empty")
+            raise self.error("the stream is empty")
         return b"".join(parts)
 
     def _frame(self, frame: memoryview, room: int) -> bytes:
         """Decompress one whole frame to at most `room` bytes."""
         size = _library().frame_content_size(frame)
         if size > room:
-            raise self.failed(f"a frame holds {size} bytes, the block has room for {room}")
+            raise self.error(f"a frame holds {size} bytes, the block has room for {room}")
         if size == _UNKNOWN:
             return self._bounded(frame, room)
         return _local().context.decompress(frame, allow_extra_data=False)
@@ -193,7 +193,7 @@ class Zstd(BytesBytes):
             parts.append(piece)
             room -= len(piece)
             if room < 0:
-                raise self.failed(f"decodes to {-room} bytes or more than the block has room for")
+                raise self.error(f"decodes to {-room} bytes or more than the block has room for")
         return b"".join(parts)
 
     def _frame_length(self, data: memoryview) -> int:
@@ -211,9 +211,9 @@ class Zstd(BytesBytes):
                 end += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
             end += 4 * parameters.has_checksum
             if not last:
-                raise self.failed(f"the stream is truncated ({len(data)} bytes)")
+                raise self.error(f"the stream is truncated ({len(data)} bytes)")
         if end > len(data):
-            raise self.failed(f"the stream is truncated ({len(data)} bytes)")
+            raise self.error(f"the stream is truncated ({len(data)} bytes)")
         return end
 
     def to_v3(self) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class Zstd(BytesBytes):
         fields = {"level": 0, "checksum": False, **self.configuration}
         return {"name": self.name, "configuration": fields}
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the v2 form; readers that do not know `checksum` see it only when it is true."""
         fields = {"level": self.configuration.get("level", 0)}
         if self.configuration.get("checksum"):

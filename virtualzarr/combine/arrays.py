@@ -14,7 +14,7 @@ from virtualzarr.array import Array
 from virtualzarr.array.read.cache_policy import combine_policies
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
-from virtualzarr.codecs.core.widen import widened_pipeline
+from virtualzarr.codecs.core.widen import widen_pipeline
 from virtualzarr.combine.attributes import combine_attributes
 from virtualzarr.combine.common_chunks import (
     concat_manifests,
@@ -89,7 +89,7 @@ def stack_arrays(
     for array in agreed.arrays:
         manifest = agreed.made_explicit(cut_to_chunks(array, own)).manifest
         if manifest.decoders:
-            decoders = [Decoder(widened_pipeline(d.pipeline, axis, ours.ndim), d.shape)
+            decoders = [Decoder(widen_pipeline(d.pipeline, axis, ours.ndim), d.shape)
                         for d in manifest.decoders]  # fmt: skip
             manifest = manifest.replace(decoders=decoders)
         manifests.append(manifest)
@@ -99,7 +99,7 @@ def stack_arrays(
         Manifest.stack(manifests, axis),
         shape=grid.shape,
         grid=grid,
-        pipeline=widened_pipeline(agreed.pipeline, axis, ours.ndim),
+        pipeline=widen_pipeline(agreed.pipeline, axis, ours.ndim),
         **members,
     )
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.cf_packing import equal_scalars
-from virtualzarr.codecs.core.base import ArrayArray, Spec
+from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
 from virtualzarr.codecs.time_units import NAT, TimeUnits
 from virtualzarr.combine.attributes import PACKING_ATTRIBUTES, is_same_value
 from virtualzarr.combine.cf_time import (
@@ -93,7 +93,7 @@ def with_codec(array: Array, codec: Codec | None, **changes: Any) -> Array:
 def _decode_fill_value(array: Array, codec: Codec, dtype: np.dtype[Any]) -> Any:
     assert isinstance(codec, ArrayArray)
     block = np.array([_fill_value_of(array)], array.dtype)
-    return codec.decode(block, Spec((1,), dtype))[0]
+    return codec.decode(block, ChunkSpec((1,), dtype))[0]
 
 
 def _fill_value_of(array: Array) -> Any:

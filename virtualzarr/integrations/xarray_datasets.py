@@ -21,7 +21,7 @@ except ImportError as error:
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline
 from virtualzarr.codecs.cf_packing import Unpack
-from virtualzarr.codecs.core.base import ArrayArray, Spec
+from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
 from virtualzarr.combine.attributes import PACKING_ATTRIBUTES
 from virtualzarr.combine.harmonize import CFPacking, with_codec
 from virtualzarr.hierarchy.create import create_array
@@ -334,7 +334,7 @@ def _find_stored_fill(codec: ArrayArray, fill: Any, dtype: np.dtype[Any]) -> Any
     known = [codec.configuration.get("fill", 0), *codec.configuration.get("masks", ())]
     for number in known:
         element = np.array([number], stored)
-        if same_fill(codec.decode(element, Spec((1,), dtype))[0], fill):
+        if same_fill(codec.decode(element, ChunkSpec((1,), dtype))[0], fill):
             return element[0]
     return None
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.byteorder import has_order
-from virtualzarr.codecs.core.numbers import NARROW, is_narrow, narrow
+from virtualzarr.codecs.core.numbers import NARROW, is_narrow, narrow_dtype
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
 from virtualzarr.metadata import dtypes_plugins as plugins
@@ -54,7 +54,7 @@ def _plain_from_v2(value: str) -> np.dtype:
     match = _V2_STRING.fullmatch(value)
     if match is None:
         if value in NARROW_NAMES and value in NARROW:  # as TensorStore writes them: little-endian
-            return narrow(value)
+            return narrow_dtype(value)
         if _LATER.fullmatch(value):
             raise UnsupportedError(f"the data type {value!r}")
         plugin = plugins.named(value)

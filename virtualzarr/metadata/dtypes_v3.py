@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.numbers import is_narrow, narrow
+from virtualzarr.codecs.core.numbers import is_narrow, narrow_dtype
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
 from virtualzarr.metadata import dtypes_plugins as plugins
@@ -57,7 +57,7 @@ def dtype_from_v3(value: Any) -> np.dtype:
     name = _ALIASES.get(name, name)
     if name in NARROW_NAMES:
         _no_more(configuration)
-        return narrow(NARROW_NAMES[name])
+        return narrow_dtype(NARROW_NAMES[name])
     if name in _CORE:
         _no_more(configuration)
         return np.dtype(name)

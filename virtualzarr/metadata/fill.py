@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.numbers import is_narrow, number_of
+from virtualzarr.codecs.core.numbers import is_narrow, number_format
 from virtualzarr.codecs.core.scalars import native, number_from_json, number_to_json
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
@@ -78,7 +78,7 @@ def fill_from_json(
         return plugin.fill_from_json(value, dtype)
     if zarr_format == 2 and isinstance(value, str) and dtype.name in _V2_BASE64:
         return _void_from_json(value, dtype, 2)
-    if number_of(dtype) is not None:
+    if number_format(dtype) is not None:
         return number_from_json(value, dtype, zarr_format)
     return _FROM_JSON[dtype.kind](value, dtype, zarr_format)
 
@@ -211,7 +211,7 @@ def fill_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
         return {name: fill_to_json(value[name], dtype[name], 3) for name in dtype.names}
     if zarr_format == 2 and dtype.name in _V2_BASE64:
         return _base64(np.asarray(value).tobytes())
-    if number_of(dtype) is not None:
+    if number_format(dtype) is not None:
         return number_to_json(value, dtype, zarr_format)
     return _TO_JSON[dtype.kind](value, dtype, zarr_format)
 
@@ -319,7 +319,7 @@ def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
         given = array.dtype.names
         parts = [item] * len(dtype.names) if given is None else [item[name] for name in given]
         return _struct_scalar(tuple(parts), dtype)
-    if number_of(dtype) is not None:
+    if number_format(dtype) is not None:
         return _converted_number(array, item, dtype)
     if dtype.kind in "SU":
         longest = dtype.itemsize // (4 if dtype.kind == "U" else 1)
@@ -357,7 +357,7 @@ def _struct_scalar(parts: tuple[Any, ...], dtype: np.dtype) -> Any:
 
 
 def _converted_number(array: np.ndarray, item: Any, dtype: np.dtype) -> Any:
-    number, given = number_of(dtype), number_of(array.dtype)
+    number, given = number_format(dtype), number_format(array.dtype)
     assert number is not None
     kind = given.kind if given is not None else array.dtype.kind
     if number.kind in "biu":

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.numbers import number_of
+from virtualzarr.codecs.core.numbers import number_format
 
 
 def zero_chunks(chunks: Any, shape: Sequence[int], units: Any = ()) -> Any:
@@ -78,7 +78,7 @@ def integral_float(value: Any, dtype: np.dtype) -> Any:
 def zero_for_text(value: Any, dtype: np.dtype) -> Any:
     """Read a v2 fill value 0, zarr-python 2's default for any data type, or "" as zero bytes."""
     anything = dtype.kind == "O" and "vlen" not in (dtype.metadata or {})
-    if anything or dtype.kind not in "SUVO" or number_of(dtype) is not None:
+    if anything or dtype.kind not in "SUVO" or number_format(dtype) is not None:
         return value
     zero = isinstance(value, int | float) and not isinstance(value, bool) and value == 0
     if dtype.kind == "V" and (zero or value == ""):

@@ -152,7 +152,7 @@ def _stored_dtype(pipeline: Pipeline, dtype: np.dtype) -> np.dtype:
     """Return the dtype of what codecs from array to array leave to be made bytes."""
     for codec in pipeline.codecs:
         if isinstance(codec, ArrayArray):
-            dtype = codec.encoded_dtype(dtype)
+            dtype = codec.encode_dtype(dtype)
     return dtype
 
 

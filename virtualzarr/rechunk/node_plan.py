@@ -11,7 +11,7 @@ import numpy as np
 from grids import ChunkGrid, RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
-from virtualzarr.codecs.sharding import Sharding, only_sharding
+from virtualzarr.codecs.sharding import Sharding, find_sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -137,7 +137,7 @@ def plan_array(array: Array, zarr_format: int, options: CopyOptions) -> ArrayPla
     new = as_written(new)
     same, reading = new.dtype == old.dtype, _reads_missing_alike(old, new)
     # Within shards chunks may be missing; others are what they are, whatever missing ones read as.
-    alike = same and (reading or only_sharding(old.pipeline) is None)
+    alike = same and (reading or find_sharding(old.pipeline) is None)
     inner, outer = _sub_chunk_layout(old), _sub_chunk_layout(new)
     kept = not _has_codec_options(options)
     return ArrayPlan(
@@ -148,7 +148,7 @@ def plan_array(array: Array, zarr_format: int, options: CopyOptions) -> ArrayPla
         # Not of nested shards: what is read of them are the smallest chunks.
         same
         and reading
-        and only_sharding(outer[1]) is None
+        and find_sharding(outer[1]) is None
         and _has_same_cells(inner[0], outer[0])
         and _can_copy_bytes(inner[1], outer[1], old, kept),
         not reading or (new.fill_value is None and old.fill_value is not None),
@@ -222,7 +222,7 @@ def _is_keep(value: Any) -> bool:
 
 def _sub_chunk_layout(metadata: ArrayMetadata) -> tuple[ChunkGrid, Pipeline]:
     """Return grid and codecs of the chunks within shards, or of the chunks where there are none."""
-    codec = only_sharding(metadata.pipeline)
+    codec = find_sharding(metadata.pipeline)
     if codec is None or not isinstance(metadata.grid, SeparableGrid):
         return metadata.grid, metadata.pipeline
     return RegularGrid(metadata.shape, codec.chunk_shape), codec.pipeline
@@ -256,7 +256,7 @@ def _resolve_layout(
     )
     if _is_keep(chunks) and _is_keep(shards) and not _has_codec_options(options):
         return old.grid, old.pipeline
-    codec = only_sharding(old.pipeline)
+    codec = find_sharding(old.pipeline)
     if codec is None and any(isinstance(codec, Sharding) for codec in old.pipeline.codecs):
         raise UnsupportedError(
             "chunks, shards, codecs: the shards are encoded by further codecs, so that they can "
@@ -284,7 +284,7 @@ def _resolve_layout(
 
 
 def _sub_chunks(pipeline: Pipeline) -> tuple[int, ...] | None:
-    codec = only_sharding(pipeline)
+    codec = find_sharding(pipeline)
     return None if codec is None else codec.chunk_shape
 
 

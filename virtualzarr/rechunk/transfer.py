@@ -18,7 +18,7 @@ from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreChunks
 from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
-from virtualzarr.codecs.sharding import only_sharding
+from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, split_box
 from virtualzarr.rechunk.node_plan import ArrayPlan, check_encodes
@@ -154,7 +154,7 @@ class ArrayTransfer:
 
     def _plan_shards(self, cells: Int64, sizes: Int64) -> None:
         """Plan to move the chunks within shards, or into them."""
-        sharded = only_sharding(self.target.metadata.pipeline) is not None
+        sharded = find_sharding(self.target.metadata.pipeline) is not None
         blocks = self.target.grid if sharded else self.source.grid
         assert isinstance(blocks, SeparableGrid)
         self.repack = True
@@ -276,7 +276,7 @@ class ArrayTransfer:
         run_shared(works, remote=True) if self.remote else _run_in_turn(works)
         there = {i: data for i, data in enumerate(found) if data is not None}
         counts.add(repacked=len(there), nbytes_copied=sum(map(len, there.values())))
-        store, codec = _target_store(self.target), only_sharding(self.target.metadata.pipeline)
+        store, codec = _target_store(self.target), find_sharding(self.target.metadata.pipeline)
         if codec is None:
             keys = _chunk_keys(self.target, cells)
             for i, data in there.items():

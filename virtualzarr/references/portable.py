@@ -140,7 +140,7 @@ def _not_readable(metadata: ArrayMetadata, zarr_format: int) -> str | None:
     if metadata.dtype.hasobject and metadata.dtype.names is None and not is_text:
         return "zarr-python has no data type for such objects, and opens nothing of their group"
     for codec in metadata.pipeline.codecs:
-        if not codec.portable(zarr_format):
+        if not codec.is_portable(zarr_format):
             return f"others do not decode what the codec {codec.name} does in Zarr v{zarr_format}"
     return None
 

@@ -18,7 +18,7 @@ from grids import Axis, simplest
 from virtualzarr.array.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
-from virtualzarr.codecs.core.widen import narrowed_pipeline, widened_pipeline
+from virtualzarr.codecs.core.widen import narrow_pipeline, widen_pipeline
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
@@ -201,7 +201,7 @@ def _part_decoder(
     if step is None:
         if shape is not None:
             shape = shape[:axis] + shape[axis + 1 :]
-        if length == 1 and (narrow := narrowed_pipeline(decoder.pipeline, axis, ndim)) is not None:
+        if length == 1 and (narrow := narrow_pipeline(decoder.pipeline, axis, ndim)) is not None:
             return Decoder(narrow, shape)
         codec = make("virtualzarr.pick", axis=axis, index=index, length=length)
     else:
@@ -213,7 +213,7 @@ def _part_decoder(
 
 def _declare_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
     """Return codecs that an array without the axis declares; no chunk may have them."""
-    narrow = narrowed_pipeline(pipeline, axis, ndim)
+    narrow = narrow_pipeline(pipeline, axis, ndim)
     return Pipeline([make("bytes", endian="little")]) if narrow is None else narrow
 
 
@@ -267,7 +267,7 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
 
     def wide(pipeline: Pipeline) -> Pipeline:
         if not repeated:
-            return widened_pipeline(pipeline, axis, array.ndim)
+            return widen_pipeline(pipeline, axis, array.ndim)
         return Pipeline([make("virtualzarr.repeat", axis=axis), *pipeline.codecs])
 
     decoders = [

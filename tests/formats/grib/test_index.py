@@ -14,7 +14,7 @@ import virtualzarr as vz
 from tests.formats.damage import flip_everywhere, truncate_everywhere
 from tests.formats.grib.helpers import message, outcomes, small
 from virtualzarr.codecs import make
-from virtualzarr.codecs.core.base import Spec
+from virtualzarr.codecs.core.base import ChunkSpec
 from virtualzarr.codecs.grib import message as messages
 from virtualzarr.codecs.grib import worker as grib_worker
 from virtualzarr.errors import CodecError, SourceError, VirtualZarrError
@@ -92,7 +92,7 @@ def test_any_bytes_of_packings(packing):
         values[::9] = np.nan
     raw = message(values=values, packingType=packing)
     start = raw.index(b"\x05", 16 + 21 + 72 + 34) - 4
-    codec, spec = make("virtualzarr.grib"), Spec((31, 16), np.dtype("f8"))
+    codec, spec = make("virtualzarr.grib"), ChunkSpec((31, 16), np.dtype("f8"))
     for _ in range(300):
         damaged = bytearray(raw)
         for _ in range(rng.choice((1, 2, 3))):
@@ -115,9 +115,9 @@ def test_absurd_sizes(tmp_path):
         scan(path)
     codec = make("virtualzarr.grib")
     with pytest.raises(CodecError, match="6 values for a grid of 4294967280 points"):
-        codec.decode(bytes(raw), Spec((2, 3), np.dtype("f8")))
+        codec.decode(bytes(raw), ChunkSpec((2, 3), np.dtype("f8")))
     with pytest.raises(CodecError, match="the block needs 8"):
-        codec.decode(small(0), Spec((2, 4), np.dtype("f8")))
+        codec.decode(small(0), ChunkSpec((2, 4), np.dtype("f8")))
 
 
 def test_a_message_of_endless_sections(tmp_path):
@@ -136,7 +136,7 @@ def test_a_message_of_endless_sections(tmp_path):
 def test_a_crash_of_what_cannot_be_checked(monkeypatch):
     """It happens in a process of its own, which is started again."""
     raw = message(values=np.random.default_rng(0).random(496), packingType="grid_second_order")
-    codec, spec = make("virtualzarr.grib"), Spec((31, 16), np.dtype("f8"))
+    codec, spec = make("virtualzarr.grib"), ChunkSpec((31, 16), np.dtype("f8"))
     codec.decode(raw, spec)
     grib_worker.worker.process.kill()
     grib_worker.worker.process.wait()

@@ -152,7 +152,7 @@ def test_documents_and_no_encoding():
     codec = make(NAME, filters=filters_message([(32024, "sz3", [1, 2, 3])]))
     assert codec_from_v3(codec.to_v3()) == codec
     assert codec_from_v2(codec.to_v2(None, "<")) == codec
-    assert not codec.portable(3)
+    assert not codec.is_portable(3)
     with pytest.raises(UnsupportedError, match="encoding"):
         Pipeline([LITTLE, codec]).for_block((20,), "i4").encode(np.zeros(20, "i4"))
 
@@ -187,7 +187,7 @@ def test_message_is_the_one_of_the_specification():
 
 
 def test_missing_filters_say_what_would_bring_them(monkeypatch):
-    monkeypatch.setattr(hdf5_chunk, "available", lambda number: False)
+    monkeypatch.setattr(hdf5_chunk, "is_available", lambda number: False)
     with pytest.raises(UnsupportedError, match="HDF5_PLUGIN_PATH"):
         block([(300, "mine", [])]).decode(bytes(80))
     monkeypatch.setattr(hdf5_chunk, "find_spec", lambda name: None)

@@ -221,7 +221,7 @@ def test_the_codec_is_json_and_can_be_pickled():
     again = pickle.loads(pickle.dumps(before))
     assert again == before
     assert same(again.for_block((2, 8), "u2").decode(data), decoded)
-    assert not before.codecs[0].portable(3)
+    assert not before.codecs[0].is_portable(3)
 
 
 def test_many_threads_and_shapes():

@@ -233,7 +233,7 @@ class ReadRequest:
             rest = self._not_kept(self.keep)
         if not len(rest):
             return tasks
-        large = [codec.lattice and codec.lattice.nbytes > SPLIT_BYTES for codec, _ in self.codecs]
+        large = [codec.strided and codec.strided.nbytes > SPLIT_BYTES for codec, _ in self.codecs]
         if any(large):
             # Where the length is not known, only reading all of it tells whether it is right.
             split = np.array(large, bool)[self.kind] & (self.located.length >= 0)
@@ -256,7 +256,9 @@ class ReadRequest:
         again = self._same_as_next(rest[plan.order]) if plan.repeats else None
         if len(plan) == 1:
             return [*tasks, CoalescedReads(self, plan, rest, 0, 1, again)]
-        sizes = np.array([min(codec.largest, 2**40) for codec, _ in self.codecs])[self.kind[rest]]
+        sizes = np.array([min(codec.max_nbytes, 2**40) for codec, _ in self.codecs])[
+            self.kind[rest]
+        ]
         sizes = sizes[plan.order]
         if again is not None:
             sizes[again] = 0
@@ -279,7 +281,7 @@ class ReadRequest:
         return (
             not self.remote
             and len(self.located) >= MANY_CHUNKS
-            and all(codec.lattice and codec.largest < TINY_CHUNK for codec, _ in self.codecs)
+            and all(codec.strided and codec.max_nbytes < TINY_CHUNK for codec, _ in self.codecs)
         )
 
     def _unpacking(self) -> BatchDecode | None:
@@ -402,11 +404,11 @@ class ReadRequest:
     def _raw_tasks(self, i: int) -> list[Task]:
         """Cut the reading of one uncompressed block into pieces."""
         codec, shape = self.codecs[self.kind[i]]
-        lattice = codec.lattice
-        assert lattice is not None
+        layout = codec.strided
+        assert layout is not None
         length = int(self.located.length[i])
-        if length != lattice.nbytes:
-            raise CodecError(f"the chunk has {length} bytes, the block needs {lattice.nbytes}").at(
+        if length != layout.nbytes:
+            raise CodecError(f"the chunk has {length} bytes, the block needs {layout.nbytes}").at(
                 **self.whereabouts(i)
             )
         chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
@@ -415,26 +417,26 @@ class ReadRequest:
         # Index arrays give no view of the output: such pieces go through a block of their own.
         out = self.work[out_sel] if out_sel else self.work
         finish = None if _is_all_slices(out_sel) else partial(self.work.__setitem__, out_sel, out)
-        block = UncompressedBlock(lattice.shape, lattice.dtype)
+        block = UncompressedBlock(layout.shape, layout.dtype)
         if isinstance(self.projection, PointProjection):
             points = [np.arange(*s.indices(n)) if isinstance(s, slice) else s
                       for s, n in zip(chunk_sel, shape, strict=True)]  # fmt: skip
             points = [np.arange(s.start, s.stop) if isinstance(s, slice) else s
-                      for s in lattice.stored(points)]  # fmt: skip
+                      for s in layout.to_stored(points)]  # fmt: skip
             pieces = plan_points(block, points, self.gap, self.limit)
-            return [PartialReads(self, i, pieces, lattice, out, finish)]
-        out, select = lattice.arranged(out, chunk_sel), lattice.stored(chunk_sel)
+            return [PartialReads(self, i, pieces, layout, out, finish)]
+        out, select = layout.arrange_output(out, chunk_sel), layout.to_stored(chunk_sel)
         if finish is not None or not _is_all_slices(chunk_sel):
             flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
             pieces = plan_box(block, flat, self.gap, self.limit)
-            return [PartialReads(self, i, pieces, lattice, out, finish)]
+            return [PartialReads(self, i, pieces, layout, out, finish)]
         bounds = tuple((s.start, s.stop, s.step) for s in select)
         groups, cost = _plan_slices(block, bounds, self.gap, self.limit, self.remote)
         self.cost += cost
         if self.located.again is not None:
             # All of it from one version of the file.
             groups = [list(chain.from_iterable(groups))]
-        return [PartialReads(self, i, pieces, lattice, out, None) for pieces in groups]
+        return [PartialReads(self, i, pieces, layout, out, None) for pieces in groups]
 
 
 @lru_cache(maxsize=256)
@@ -457,7 +459,7 @@ def _plan_slices(
 
 def _max_encoded_length(codec: BlockCodec) -> int:
     """Return how many bytes a chunk of a block may have: codecs add little where they fail."""
-    return 2**62 if codec.dtype.hasobject else min(8 * codec.largest + 2**24, 2**62)
+    return 2**62 if codec.dtype.hasobject else min(8 * codec.max_nbytes + 2**24, 2**62)
 
 
 def _shift_selection(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ...]:

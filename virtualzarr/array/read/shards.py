@@ -25,8 +25,8 @@ from virtualzarr.array.read.chunk_cache import (
     stat_version,
 )
 from virtualzarr.array.thread_pools import get_pool
-from virtualzarr.codecs.core.base import Buffer, view_of
-from virtualzarr.codecs.sharding import Index, Shard, Sharding, only_sharding
+from virtualzarr.codecs.core.base import Buffer, as_view
+from virtualzarr.codecs.sharding import Index, Shard, Sharding, find_sharding
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata
@@ -48,7 +48,7 @@ def resolve_shards(
     decode the whole shard first.
     """
     while True:
-        codec, grid = only_sharding(metadata.pipeline), metadata.grid
+        codec, grid = find_sharding(metadata.pipeline), metadata.grid
         if codec is None or not isinstance(grid, SeparableGrid) or _has_decoders(chunks):
             return metadata, chunks
         chunks = ShardedChunks(chunks, grid, codec, caching)
@@ -406,7 +406,7 @@ def _bytes_after(file: ByteFile, offset: int) -> int | None:
 def _read_tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
     """Return the index at the end of a file of unknown size."""
     tail = None if offset else getattr(file, "tail", None)
-    data = view_of(tail(shard.index_size) if tail else file.read(offset, None))
+    data = as_view(tail(shard.index_size) if tail else file.read(offset, None))
     if len(data) < shard.index_size:
         raise shard.too_short(len(data))
     return data[len(data) - shard.index_size :]

@@ -18,7 +18,7 @@ from grids import BoxProjection
 from grids.projection import Run
 from virtualzarr.array.read.partial import UncompressedBlock
 from virtualzarr.array.thread_pools import Task
-from virtualzarr.codecs.core.strided import Lattice
+from virtualzarr.codecs.core.strided import StridedLayout
 from virtualzarr.stores.coalesce import ReadPlan, plan_reads
 from virtualzarr.stores.files import Buffer
 
@@ -49,16 +49,16 @@ def plan_strided_reads(request: ReadRequest, rest: NDArray[np.int64]) -> tuple[l
     if len(rest) < MIN_CHUNKS or not plain or not isinstance(projection, BoxProjection):
         return [], rest
     kinds = [number for number, (codec, _) in enumerate(request.codecs)
-             if codec.lattice is not None and codec.lattice.nbytes]  # fmt: skip
+             if codec.strided is not None and codec.strided.nbytes]  # fmt: skip
     runs = [axis.runs() for axis in projection.axes]
     runs = [sorted(own, key=lambda run: run.first - run.last)[:MAX_RUNS] for own in runs]
     tasks: list[Task] = []
     for kind, box in product(kinds, product(*runs)):
         if len(rest) < MIN_CHUNKS:
             break
-        lattice = request.codecs[kind][0].lattice
-        assert lattice is not None
-        group = _StridedGroup(request, lattice, box, projection.cell_shape)
+        layout = request.codecs[kind][0].strided
+        assert layout is not None
+        group = _StridedGroup(request, layout, box, projection.cell_shape)
         fits = group.has(rest, kind)
         mine = rest if fits is None else rest[fits]
         if len(mine) < MIN_CHUNKS:
@@ -78,7 +78,7 @@ class _StridedGroup:
     """Chunks of one kind in a box of cells, of each of which the same part is taken."""
 
     request: ReadRequest
-    lattice: Lattice
+    layout: StridedLayout
     box: tuple[Run, ...]
     cell_shape: tuple[int, ...]
 
@@ -109,7 +109,7 @@ class _StridedGroup:
         """Tell which of some chunks are of this group; None if all are."""
         request = self.request
         every = slice(None) if len(chunks) == len(request.located) else chunks
-        fits = request.located.length[every] == self.lattice.nbytes
+        fits = request.located.length[every] == self.layout.nbytes
         if len(request.codecs) > 1:
             fits &= request.kind[chunks] == kind
         ends = [self.box[axis].last - self.box[axis].first for axis in self.long]
@@ -120,23 +120,23 @@ class _StridedGroup:
 
     def tasks(self, plan: ReadPlan, chunks: NDArray[np.int64]) -> list[Task]:
         """Return tasks that place all of some chunks."""
-        bounds = plan.first * self.lattice.nbytes
+        bounds = plan.first * self.layout.nbytes
         self.request.cost += int(bounds[-1])
         batches = self.request.batches(bounds)
         return [_StridedReads(self, plan, chunks, first, last) for first, last in batches]
 
     def elements(self, data: Buffer, offsets: NDArray[np.int64]) -> NDArray[Any]:
         """Return the elements of chunks that begin at some offsets of what was read."""
-        lattice = self.lattice
+        layout = self.layout
         gaps = np.diff(offsets)
         if not len(gaps) or (gaps == gaps[0]).all():
             step = int(gaps[0]) if len(gaps) else 0
-            strides = (step, *UncompressedBlock(lattice.shape, lattice.dtype).strides)
-            shape = (len(offsets), *lattice.shape)
-            return np.ndarray(shape, lattice.dtype, data, int(offsets[0]), strides)
-        nbytes = lattice.nbytes
+            strides = (step, *UncompressedBlock(layout.shape, layout.dtype).strides)
+            shape = (len(offsets), *layout.shape)
+            return np.ndarray(shape, layout.dtype, data, int(offsets[0]), strides)
+        nbytes = layout.nbytes
         every = np.ndarray((len(data) - nbytes + 1,), f"V{nbytes}", data, 0, (1,))
-        return every[offsets].view(lattice.dtype).reshape(-1, *lattice.shape)
+        return every[offsets].view(layout.dtype).reshape(-1, *layout.shape)
 
 
 @dataclass
@@ -164,7 +164,7 @@ class _StridedReads:
         start, stop = int(plan.start[read]), int(plan.stop[read])
         data = located.files(int(plan.file[read])).read(start, stop)
         elements = group.elements(data, located.offset[chunks] - start)
-        part = group.lattice.taken(elements, group.select)
+        part = group.layout.take(elements, group.select)
         places: tuple[Any, ...] = tuple(group.places(chunks))
         if len(places) == 1 and (np.diff(places[0]) == 1).all():
             places = (slice(int(places[0][0]), int(places[0][-1]) + 1),)

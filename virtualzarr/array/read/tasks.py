@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from grids.projection import Part
 from virtualzarr.array.read.partial import PartialRead
 from virtualzarr.array.thread_pools import Task
-from virtualzarr.codecs.core.strided import Lattice
+from virtualzarr.codecs.core.strided import StridedLayout
 from virtualzarr.errors import ChunkNotFoundError, SourceChangedError, SourceNotFoundError
 from virtualzarr.stores.files import SMALL_FILE_BYTES
 
@@ -29,7 +29,7 @@ class PartialReads:
     request: ReadRequest
     i: int
     pieces: list[PartialRead]
-    lattice: Lattice
+    layout: StridedLayout
     out: NDArray[Any]
     finish: Task | None
 
@@ -37,11 +37,11 @@ class PartialReads:
         """Read and place the pieces."""
         located = self.request.located
         offset = int(located.offset[self.i])
-        undo = self.lattice.decoded if self.lattice.undo else None
+        undo = self.layout.decode if self.layout.undo else None
         try:
             with located.files(int(located.file[self.i])).open() as file:
                 for piece in self.pieces:
-                    piece.run(file, offset, self.lattice.dtype, self.out, undo)
+                    piece.run(file, offset, self.layout.dtype, self.out, undo)
         except SourceNotFoundError as error:
             fill_missing_chunk(
                 self.request, self.i, error, lambda: self.out.fill(self.request.fill)

@@ -19,12 +19,12 @@ from virtualzarr.codecs.core.base import (
     Block,
     Buffer,
     BytesBytes,
+    ChunkSpec,
     Codec,
     Endian,
-    Spec,
     as_u1,
+    as_view,
     nbytes_of,
-    view_of,
 )
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import MissingDependencyError, UnsupportedError
@@ -164,7 +164,7 @@ class _Bridged(Codec):
                 try:
                     fields[key] = base64.b64decode(fields[key], validate=True)
                 except (ValueError, TypeError) as error:
-                    raise self.bad(f"{key} is not base64") from error
+                    raise self.invalid(f"{key} is not base64") from error
         return fields
 
     def function(self, suffix: str) -> Callable[..., Any]:
@@ -195,7 +195,7 @@ class _Bridged(Codec):
         except (RuntimeError, ValueError, TypeError, LookupError, OverflowError) as error:
             out = kwargs.get("out")
             need = "" if out is None else f"; the block needs {out.nbytes} bytes"
-            raise self.failed(f"{str(error) or type(error).__name__}{need}") from error
+            raise self.error(f"{str(error) or type(error).__name__}{need}") from error
 
     def picked(self, keys: str) -> dict[str, Any]:
         """Return the named members of the configuration that are given."""
@@ -241,7 +241,7 @@ class ImageBytes(_Bridged, BytesBytes):
         wanted = {key: defaults[key] for key in keys.split() if key in defaults}
         return {**wanted, **self.picked(keys)}
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Whether the decoder can do without the decoded size, which others do not give it."""
         sized = self._with_defaults("header").get("header") is not False
         return sized or self.short not in ("lzf", "lzo", "pglz", "szip")
@@ -262,9 +262,9 @@ class ImageBytes(_Bridged, BytesBytes):
         spare = allocate((room + (self.short in _TRUNCATING),), U1)
         got = as_u1(self.call(self._decode, data, out=spare, **self._options))
         if got.size > room:
-            raise self.failed(f"decodes to more than the {room} bytes the block allows")
+            raise self.error(f"decodes to more than the {room} bytes the block allows")
         if size is not None and got.size != size:
-            raise self.wrong_size(got.size, size)
+            raise self.size_error(got.size, size)
         return got
 
     def decode_into(self, data: Buffer, out: Block) -> None:
@@ -277,7 +277,7 @@ class ImageBytes(_Bridged, BytesBytes):
             return
         got = nbytes_of(self.call(self._decode, data, out=out, **self._options))
         if got != out.size:
-            raise self.wrong_size(got, out.size)
+            raise self.size_error(got, out.size)
 
     def encode(self, data: Buffer) -> Buffer:
         """Encode with imagecodecs."""
@@ -304,20 +304,20 @@ class Szip(ImageBytes):
         """Decode straight into `out`."""
         options = dict(self._options)
         if options["header"]:
-            head, data = view_of(data)[:4], view_of(data)[4:]
+            head, data = as_view(data)[:4], as_view(data)[4:]
             if int.from_bytes(head, "little") != out.size or len(head) < 4:
-                raise self.wrong_size(int.from_bytes(head, "little"), out.size)
+                raise self.size_error(int.from_bytes(head, "little"), out.size)
             options["header"] = False
         got = nbytes_of(self.call(self._decode, data, out=out, **options))
         if got != out.size:
-            raise self.wrong_size(got, out.size)
+            raise self.size_error(got, out.size)
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decode at most the bytes allowed."""
         if size is None and self._options["header"]:
-            size = int.from_bytes(view_of(data)[:4], "little")
+            size = int.from_bytes(as_view(data)[:4], "little")
             if size > limit:
-                raise self.wrong_size(size, limit)
+                raise self.size_error(size, limit)
         return BytesBytes.decode(self, data, size, limit)
 
 
@@ -341,7 +341,7 @@ class Image(_Bridged, ArrayBytes):
             options["masks"] = False
         return options
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the image."""
         header = self.settings.get("header")
         if header is not None:
@@ -352,10 +352,10 @@ class Image(_Bridged, ArrayBytes):
             target = out.view(f"u{spec.dtype.itemsize}")  # formats of unsigned samples only
         result = self.call(self._decode, data, out=target, **self._options)
         if result.nbytes != spec.nbytes:
-            raise self.wrong_size(result.nbytes, spec.nbytes)
+            raise self.size_error(result.nbytes, spec.nbytes)
         return out
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Encode as an image of at least two dimensions."""
         options = self.picked(self.takes[self.short][1])
         if self.short == "jpeg":
@@ -390,16 +390,16 @@ class ArrayFilter(_Bridged, ArrayArray):
         if shape is None:
             return np.ascontiguousarray(block)
         if math.prod(shape) != block.size:
-            raise self.bad(f"its shape {shape} does not fit a block {block.shape}")
+            raise self.invalid(f"its shape {shape} does not fit a block {block.shape}")
         return np.ascontiguousarray(block).reshape(shape)
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the decoded array."""
         options = self.picked(self.takes[self.short][0])
         result = self.call(self.function("decode"), self._place(block), **options)
         return np.asarray(result).view(spec.dtype).reshape(spec.shape)
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the encoded array."""
         options = self.picked(self.takes[self.short][1])
         result = self.call(self.function("encode"), self._place(block), **options)
@@ -412,7 +412,7 @@ class ArrayFilter(_Bridged, ArrayArray):
         shape = self.configuration.get("shape")
         return (self.name, *(fields[key] for key in keys), None if shape is None else tuple(shape))
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the v2 configuration, with the shape and dtype of its place."""
         fields = {key: value for key, value in self.configuration.items() if key != "squeeze"}
         if self.short != "bitorder":
@@ -426,16 +426,16 @@ class Rounded(_Bridged, ArrayArray):
 
     takes: ClassVar[Mapping[str, tuple[str, str]]] = {"quantize": ("", "mode nsd")}
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the block."""
         return block
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the rounded block."""
         options = {"mode": "bitgroom", "nsd": 8, **self.picked("mode nsd")}
         return self.call(self.function("encode"), np.ascontiguousarray(block), **options)
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Return True."""
         return True
 
@@ -449,18 +449,18 @@ class BitOrderBytes(_Bridged, BytesBytes):
 
     takes: ClassVar[Mapping[str, tuple[str, str]]] = {"bitorder": ("", "")}
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Whether the format allows it at this place: v3 plugins only take arrays."""
         return zarr_format == 2
 
-    def encoded_size(self, size: int | None) -> int | None:
+    def compute_encoded_size(self, size: int | None) -> int | None:
         """Return the same size."""
         return size
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the reversed bytes."""
         if size is not None and nbytes_of(data) != size:
-            raise self.wrong_size(nbytes_of(data), size)
+            raise self.size_error(nbytes_of(data), size)
         return self.call(self.function("decode"), bytes(as_u1(data)))
 
     def encode(self, data: Buffer) -> Buffer:

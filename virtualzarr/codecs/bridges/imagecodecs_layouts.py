@@ -10,7 +10,15 @@ import numpy as np
 
 from virtualzarr.codecs import zfp
 from virtualzarr.codecs.bridges.imagecodecs import _Bridged
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Endian, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.core.base import (
+    ArrayBytes,
+    Block,
+    Buffer,
+    ChunkSpec,
+    Endian,
+    as_u1,
+    nbytes_of,
+)
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import UnsupportedError
 
@@ -34,11 +42,11 @@ class _Layout(_Bridged, ArrayBytes):
         "zfp": ("", "level mode execution chunksize header"),
     }
 
-    def checked(self, result: Any, spec: Spec) -> Block:
+    def checked(self, result: Any, spec: ChunkSpec) -> Block:
         """Return a result as the block, or say how it differs."""
         block = np.asarray(result)
         if block.nbytes != spec.nbytes:
-            raise self.wrong_size(block.nbytes, spec.nbytes)
+            raise self.size_error(block.nbytes, spec.nbytes)
         if block.dtype != spec.dtype:
             block = np.ascontiguousarray(block).reshape(-1).view(spec.dtype)
         return block.reshape(spec.shape)
@@ -47,18 +55,18 @@ class _Layout(_Bridged, ArrayBytes):
         """Return the members for decoding or encoding."""
         return self.picked(self.takes[self.short][encode])
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
         out = allocate(spec.shape, spec.dtype)
         result = self.call(self.function("decode"), data, out=out, **self.options(False))
         return self.checked(result, spec)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the encoded bytes."""
         block = np.ascontiguousarray(block)
         return as_u1(self.call(self.function("encode"), block, **self.options(True)))
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the v2 configuration, with the shape and dtype of its place."""
         fields = {key: value for key, value in self.configuration.items() if key != "squeeze"}
         if self.short in ("byteshuffle", "floatpred", "rcomp"):
@@ -80,24 +88,24 @@ class _Layout(_Bridged, ArrayBytes):
 class SameSize(_Layout):
     """bitshuffle, byteshuffle and floatpred: the bytes of the elements in another order."""
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Whether imagecodecs' own codec undoes it: its bitshuffle of v3 does not."""
         return self.short != "bitshuffle" or zarr_format == 2
 
-    def encoded_size(self, spec: Spec) -> int | None:
+    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return the bytes of the elements."""
         return spec.nbytes
 
-    def _shape(self, spec: Spec) -> tuple[int, ...]:
+    def _shape(self, spec: ChunkSpec) -> tuple[int, ...]:
         shape = tuple(self.configuration.get("shape") or spec.shape)
         if math.prod(shape) != spec.size:
-            raise self.bad(f"its shape {shape} does not fit a block {spec.shape}")
+            raise self.invalid(f"its shape {shape} does not fit a block {spec.shape}")
         return shape
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
         if nbytes_of(data) != spec.nbytes:
-            raise self.wrong_size(nbytes_of(data), spec.nbytes)
+            raise self.size_error(nbytes_of(data), spec.nbytes)
         source = as_u1(data)
         if self.short == "bitshuffle":
             options = {"itemsize": spec.dtype.itemsize, **self.options(False)}
@@ -106,7 +114,7 @@ class SameSize(_Layout):
         array = source.view(spec.dtype).reshape(self._shape(spec))
         return self.checked(self.call(self.function("decode"), array, **self.options(False)), spec)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the bytes in the other order."""
         block = np.ascontiguousarray(block)
         if self.short == "bitshuffle":
@@ -128,39 +136,39 @@ class SameSize(_Layout):
 class Float(_Layout):
     """float24 and bfloat16: narrow floats, decoded to float32."""
 
-    def encoded_size(self, spec: Spec) -> int | None:
+    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return three or two bytes an element."""
         return spec.size * (3 if self.short == "float24" else 2)
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
         self._expect(data, spec)
         result = self.call(self.function("decode"), bytes(as_u1(data)), **self.options(False))
         block = np.asarray(result)
         if block.size != spec.size or block.dtype != spec.dtype:
-            raise self.failed(f"decoded {block.size} {block.dtype}, the block needs {spec}")
+            raise self.error(f"decoded {block.size} {block.dtype}, the block needs {spec}")
         return block.reshape(spec.shape)
 
-    def _expect(self, data: Buffer, spec: Spec) -> None:
-        need = self.encoded_size(spec)
+    def _expect(self, data: Buffer, spec: ChunkSpec) -> None:
+        need = self.compute_encoded_size(spec)
         if need is not None and nbytes_of(data) != need:
-            raise self.failed(f"{nbytes_of(data)} bytes, the block needs {need}")
+            raise self.error(f"{nbytes_of(data)} bytes, the block needs {need}")
 
 
 class PackInts(_Layout):
     """Integers of any number of bits; each run of `runlen` begins on a byte."""
 
-    def encoded_size(self, spec: Spec) -> int | None:
+    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return the bytes of all runs."""
         bits = int(self.configuration.get("bitspersample", 8))
         run = int(self.configuration.get("runlen") or 0) or max(spec.size, 1)
         return -(-spec.size // run) * -(-run * bits // 8)
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the integers."""
-        need = self.encoded_size(spec)
+        need = self.compute_encoded_size(spec)
         if nbytes_of(data) != need:
-            raise self.failed(f"{nbytes_of(data)} bytes, the block needs {need}")
+            raise self.error(f"{nbytes_of(data)} bytes, the block needs {need}")
         bits = int(self.configuration.get("bitspersample", 8))
         result = self.call(
             self.function("decode"),
@@ -171,10 +179,10 @@ class PackInts(_Layout):
         )
         block = np.asarray(result)
         if block.size < spec.size or block.dtype != spec.dtype:
-            raise self.failed(f"decoded {block.size} {block.dtype}, the block needs {spec}")
+            raise self.error(f"decoded {block.size} {block.dtype}, the block needs {spec}")
         return block.reshape(-1)[: spec.size].reshape(spec.shape)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the packed bytes."""
         bits = int(self.configuration.get("bitspersample", 8))
         block = np.ascontiguousarray(block)
@@ -185,16 +193,16 @@ class PackInts(_Layout):
 class Fax(_Layout):
     """CCITT fax coding of black-and-white images; it cannot be encoded."""
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the image, one byte a pixel."""
         if len(spec.shape) < 2:
-            raise self.bad(f"needs an image, not a block {spec.shape}")
+            raise self.invalid(f"needs an image, not a block {spec.shape}")
         height, width = spec.shape[-2:]
         out = allocate((height, width), spec.dtype)
         options = {"height": height, "width": width, **self.options(False)}
         return self.checked(self.call(self.function("decode"), data, out=out, **options), spec)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Refuse."""
         raise UnsupportedError(f"codec {self.name}: encoding is not supported")
 
@@ -209,7 +217,7 @@ class Shaped(_Layout):
             found["mode"] = zfp.MODE_NUMBERS.get(mode, mode)
         return found
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
         out = allocate(spec.shape, spec.dtype)
         arguments: dict[str, Any] = {"out": out, **self.options(False)}
@@ -222,7 +230,7 @@ class Shaped(_Layout):
             arguments |= {"shape": spec.shape, "dtype": spec.dtype}
         return self.checked(self.call(self.function("decode"), *args, **arguments), spec)
 
-    def _padded(self, data: Buffer, spec: Spec) -> bytes:
+    def _padded(self, data: Buffer, spec: ChunkSpec) -> bytes:
         """Return a ZFP stream that can be decoded; without header it still begins with a mode."""
         raw = bytes(as_u1(data)[:19])
         if self.configuration.get("header") is False:
@@ -231,6 +239,6 @@ class Shaped(_Layout):
         else:
             full = zfp.read_header(raw)
             if full is None or math.prod(full.shape) != spec.size:
-                raise self.failed(f"the data do not begin with the header of {spec.size} elements")
+                raise self.error(f"the data do not begin with the header of {spec.size} elements")
             header = full
-        return zfp.padded(self, data, header)
+        return zfp.pad_stream(self, data, header)

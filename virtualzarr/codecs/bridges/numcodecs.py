@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from virtualzarr.codecs.byteorder import native
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Endian, Spec, frozen
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec, Endian, as_hashable
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import MissingDependencyError
 
@@ -36,12 +36,12 @@ class Filter(ArrayArray):
             try:
                 dtype = np.dtype(value)
             except TypeError as error:
-                raise self.bad(f"{key} {value!r} is no dtype") from error
+                raise self.invalid(f"{key} {value!r} is no dtype") from error
             if dtype.hasobject or dtype.names is not None:
-                raise self.bad(f"{key} {value!r} is not a plain dtype")
+                raise self.invalid(f"{key} {value!r} is not a plain dtype")
             self.configuration[key] = native(dtype).str
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Return the codec with the array's dtype where none is given."""
         if self.outer is None:
             return self
@@ -49,21 +49,21 @@ class Filter(ArrayArray):
         if declared is None:
             return type(self)(self.name, {**self.configuration, self.outer: spec.dtype.str})
         if np.dtype(declared) != spec.dtype:
-            raise self.bad(f"decodes to {declared}, but the array there is {spec.dtype}")
+            raise self.invalid(f"decodes to {declared}, but the array there is {spec.dtype}")
         return self
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the encoded dtype."""
         dtype = self.configuration.get(self.inner) if self.inner else None
-        return Spec(spec.shape, spec.dtype if dtype is None else np.dtype(dtype))
+        return ChunkSpec(spec.shape, spec.dtype if dtype is None else np.dtype(dtype))
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return the configuration with all dtypes filled in."""
-        codec = self.resolved(Spec((1,), dtype))
+        codec = self.resolve(ChunkSpec((1,), dtype))
         fields = dict(codec.configuration)
         if self.inner is not None:
-            fields[self.inner] = self.encoded(Spec((1,), dtype)).dtype.str
-        return (type(self).__name__, frozen(fields))
+            fields[self.inner] = self.encode_spec(ChunkSpec((1,), dtype)).dtype.str
+        return (type(self).__name__, as_hashable(fields))
 
     @cached_property
     def _codec(self) -> Any:
@@ -76,34 +76,34 @@ class Filter(ArrayArray):
         try:
             return numcodecs.get_codec({"id": self.v2_id, **self.configuration})
         except (TypeError, ValueError, KeyError) as error:
-            raise self.bad(f"wrong configuration: {error}") from error
+            raise self.invalid(f"wrong configuration: {error}") from error
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the decoded array."""
         flat = np.ascontiguousarray(block).reshape(-1)
         try:
             result = np.asarray(self._codec.decode(flat))
         except (ValueError, TypeError, RuntimeError) as error:
-            raise self.failed(f"cannot decode ({error})") from error
+            raise self.error(f"cannot decode ({error})") from error
         if result.size != spec.size:
-            raise self.failed(f"decoded {result.size} elements, the block needs {spec.size}")
+            raise self.error(f"decoded {result.size} elements, the block needs {spec.size}")
         return result.reshape(spec.shape)
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the encoded array."""
-        inner = self.encoded(spec)
+        inner = self.encode_spec(spec)
         if not spec.size:
             return allocate(inner.shape, inner.dtype)
         try:
             result = np.asarray(self._codec.encode(np.ascontiguousarray(block).reshape(-1)))
         except (ValueError, TypeError, RuntimeError) as error:
-            raise self.failed(f"cannot encode ({error})") from error
+            raise self.error(f"cannot encode ({error})") from error
         return result.view(inner.dtype).reshape(inner.shape)
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the v2 configuration: its dtypes carry the byte order of what is stored."""
         fields = dict(self.configuration)
-        inner = self.encoded(spec).dtype
+        inner = self.encode_spec(spec).dtype
         if self.outer is not None:
             fields[self.outer] = spec.dtype.newbyteorder(endian).str
         if self.inner is not None:
@@ -122,13 +122,13 @@ class FixedScaleOffset(Filter):
 class Quantize(Filter):
     """Fewer decimal digits (numcodecs ``quantize``); decoding only casts."""
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether there is nothing to cast."""
-        return self.encoded(spec).dtype == spec.dtype
+        return self.encode_spec(spec).dtype == spec.dtype
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return the encoded dtype, None when it is the array's."""
-        inner = self.encoded(Spec((1,), dtype)).dtype
+        inner = self.encode_spec(ChunkSpec((1,), dtype)).dtype
         return None if inner == dtype else ("AsType", inner.str)
 
 
@@ -140,12 +140,12 @@ class AsType(Filter):
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return the encoded dtype."""
-        inner = self.encoded(Spec((1,), dtype)).dtype
+        inner = self.encode_spec(ChunkSpec((1,), dtype)).dtype
         return None if inner == dtype else ("AsType", inner.str)
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether there is nothing to cast."""
-        return self.encoded(spec).dtype == spec.dtype
+        return self.encode_spec(spec).dtype == spec.dtype
 
 
 class BitRound(Filter):
@@ -153,7 +153,7 @@ class BitRound(Filter):
 
     outer = inner = None
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Return True."""
         return True
 
@@ -167,11 +167,11 @@ class PackBits(Filter):
 
     outer = inner = None
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec of the packed bytes."""
         if spec.dtype != np.dtype(bool):
-            raise self.bad(f"packs booleans, the array is {spec.dtype}")
-        return Spec((1 + -(-spec.size // 8),), np.dtype("u1"))
+            raise self.invalid(f"packs booleans, the array is {spec.dtype}")
+        return ChunkSpec((1 + -(-spec.size // 8),), np.dtype("u1"))
 
 
 class Categorize(ArrayArray):
@@ -183,39 +183,39 @@ class Categorize(ArrayArray):
         """Check labels and dtypes."""
         labels, stored = self.configuration.get("labels"), self.configuration.get("astype", "u1")
         if not isinstance(labels, list | tuple) or not all(isinstance(x, str) for x in labels):
-            raise self.bad("labels must be a list of text")
+            raise self.invalid("labels must be a list of text")
         try:
             dtype = native(np.dtype(stored))
         except TypeError as error:
-            raise self.bad(f"astype {stored!r} is no dtype") from error
+            raise self.invalid(f"astype {stored!r} is no dtype") from error
         if dtype.kind not in "iu" or len(labels) > np.iinfo(dtype).max:
-            raise self.bad(f"astype {stored!r} cannot hold the numbers of {len(labels)} labels")
+            raise self.invalid(f"astype {stored!r} cannot hold the numbers of {len(labels)} labels")
         self.configuration["astype"] = dtype.str
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False for v3, in which nobody else has a codec of this name."""
         return zarr_format == 2
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec of the numbers."""
         if spec.dtype.kind not in "UO":
-            raise self.bad(f"is for text, the array is {spec.dtype}")
-        return Spec(spec.shape, np.dtype(self.configuration["astype"]))
+            raise self.invalid(f"is for text, the array is {spec.dtype}")
+        return ChunkSpec(spec.shape, np.dtype(self.configuration["astype"]))
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the labels."""
         labels = np.array(["", *self.configuration["labels"]], spec.dtype)
         known = (block >= 0) & (block < len(labels))
         return labels[np.where(known, block, 0)]
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the numbers; of labels that are the same the last, as numcodecs does."""
-        result = np.zeros(spec.shape, self.encoded(spec).dtype)
+        result = np.zeros(spec.shape, self.encode_spec(spec).dtype)
         for number, label in enumerate(self.configuration["labels"], 1):
             result[block == label] = number
         return result
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the v2 configuration."""
         stored = np.dtype(self.configuration["astype"]).newbyteorder(endian).str
         dtype = "|O" if spec.dtype.hasobject else spec.dtype.newbyteorder(endian).str

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Spec, as_u1, nbytes_of
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1, nbytes_of
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.codecs.zfp import (
     FIXED_ACCURACY,
@@ -31,11 +31,11 @@ class _Numeric(ArrayBytes):
     decoding_fields = ()
     types: ClassVar[str]
 
-    def _numbers(self, spec: Spec) -> np.dtype[Any]:
+    def _numbers(self, spec: ChunkSpec) -> np.dtype[Any]:
         """Return the dtype of the numbers that are compressed."""
         dtype = np.dtype("i8") if spec.dtype.kind in "mM" else spec.dtype
         if f"{dtype.kind}{dtype.itemsize}" not in self.types.split():
-            raise self.bad(f"cannot hold {spec.dtype}, only {self.types}")
+            raise self.invalid(f"cannot hold {spec.dtype}, only {self.types}")
         return dtype
 
 
@@ -48,27 +48,27 @@ class Zfpy(_Numeric):
         """Check the mode."""
         mode = self.configuration.get("mode", FIXED_ACCURACY)
         if mode not in _ZFP_MODES:
-            raise self.bad(f"mode must be one of {sorted(_ZFP_MODES)}, not {mode!r}")
+            raise self.invalid(f"mode must be one of {sorted(_ZFP_MODES)}, not {mode!r}")
         for name in _ZFP_MODES.values():
             if not isinstance(self.configuration.get(name, -1), int | float):
-                raise self.bad(f"{name} must be a number, not {self.configuration[name]!r}")
+                raise self.invalid(f"{name} must be a number, not {self.configuration[name]!r}")
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the array; what the header says of it must fit the block."""
         numbers = self._numbers(spec)
         header = read_header(bytes(as_u1(data)[:19]))
         if header is None:
-            raise self.failed("the data do not begin with a header of ZFP")
+            raise self.error("the data do not begin with a header of ZFP")
         shape, dtype = header.shape, header.dtype
         if dtype != numbers or np.prod(shape, dtype=object) != spec.size:
-            raise self.failed(f"holds {dtype} of shape {shape}, not {spec.dtype} of {spec.shape}")
+            raise self.error(f"holds {dtype} of shape {shape}, not {spec.dtype} of {spec.shape}")
         return decode_stream(self, data, header).reshape(spec.shape).view(spec.dtype)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Compress as zfpy does."""
         numbers = self._numbers(spec)
         if not 1 <= block.ndim <= 4:
-            raise self.bad(f"compresses arrays of one to four dimensions, not {block.ndim}")
+            raise self.invalid(f"compresses arrays of one to four dimensions, not {block.ndim}")
         mode = self.configuration.get("mode", FIXED_ACCURACY)
         level = self.configuration.get(_ZFP_MODES[mode], -1)
         if level < 0:
@@ -117,9 +117,9 @@ class Pcodec(_Numeric):
                 ),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise self.bad(f"wrong configuration: {error}") from error
+            raise self.invalid(f"wrong configuration: {error}") from error
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the array."""
         numbers = self._numbers(spec)
         _, standalone = self._package
@@ -127,14 +127,14 @@ class Pcodec(_Numeric):
         try:
             got = standalone.simple_decompress_into(bytes(as_u1(data)), out).n_processed
         except (RuntimeError, ValueError, TypeError) as error:
-            raise self.failed(f"{nbytes_of(data)} bytes do not decode ({error})") from error
+            raise self.error(f"{nbytes_of(data)} bytes do not decode ({error})") from error
         if got != spec.size:
             more = "more than " if got > spec.size else ""
             count = min(got, spec.size)
-            raise self.failed(f"decoded {more}{count} elements, the block needs {spec.size}")
+            raise self.error(f"decoded {more}{count} elements, the block needs {spec.size}")
         return out[: spec.size].reshape(spec.shape).view(spec.dtype)
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Compress as numcodecs does."""
         numbers = self._numbers(spec)
         _, standalone = self._package
@@ -142,4 +142,4 @@ class Pcodec(_Numeric):
         try:
             return standalone.simple_compress(flat, self._chunk_config)
         except (RuntimeError, ValueError, TypeError) as error:
-            raise self.failed(f"cannot compress ({error})") from error
+            raise self.error(f"cannot compress ({error})") from error

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Spec, as_u1
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.codecs.vlen import VlenBytes
 from virtualzarr.errors import MissingDependencyError
@@ -28,17 +28,17 @@ class VlenArray(VlenBytes):
         try:
             dtype = np.dtype(value)
         except TypeError as error:
-            raise self.bad(f"dtype {value!r} is no dtype") from error
+            raise self.invalid(f"dtype {value!r} is no dtype") from error
         if set(self.configuration) != {"dtype"} or value is None or dtype.hasobject:
-            raise self.bad(f"needs the one member dtype, a plain one, not {self.configuration}")
+            raise self.invalid(f"needs the one member dtype, a plain one, not {self.configuration}")
         if not dtype.itemsize:
-            raise self.bad(f"elements of {dtype} have no bytes")
+            raise self.invalid(f"elements of {dtype} have no bytes")
         self.configuration["dtype"] = dtype.str
 
     def _value(self, raw: bytes) -> Any:
         dtype = np.dtype(self.configuration["dtype"])
         if len(raw) % dtype.itemsize:
-            raise self.failed(f"{len(raw)} bytes are no array of {dtype}")
+            raise self.error(f"{len(raw)} bytes are no array of {dtype}")
         return np.frombuffer(raw, dtype).astype(dtype.newbyteorder("="))
 
     def _raw(self, value: Any) -> bytes:
@@ -46,17 +46,17 @@ class VlenArray(VlenBytes):
             return b""
         array = np.asarray(value)
         if array.ndim != 1:
-            raise self.failed(f"can only encode arrays of one dimension, not {array.shape}")
+            raise self.error(f"can only encode arrays of one dimension, not {array.shape}")
         try:
             dtype = np.dtype(self.configuration["dtype"])
             return array.astype(dtype, casting="same_kind" if array.size else "unsafe").tobytes()
         except TypeError as error:
-            raise self.failed(f"cannot store {array.dtype} as {self.configuration['dtype']}") from (
+            raise self.error(f"cannot store {array.dtype} as {self.configuration['dtype']}") from (
                 error
             )
 
 
-class _Listed(ArrayBytes):
+class _NestedList(ArrayBytes):
     """A list of the elements, nested as the array is, followed by its dtype and shape."""
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
@@ -69,50 +69,50 @@ class _Listed(ArrayBytes):
     def _dumped(self, items: list[Any]) -> bytes:
         raise NotImplementedError
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return an array of the elements, of the array's own dtype."""
         items = self._loaded(bytes(as_u1(data)))
         if not isinstance(items, list) or len(items) < 2 or not isinstance(items[-1], list):
-            raise self.failed("the data are no list that ends with a dtype and a shape")
+            raise self.error("the data are no list that ends with a dtype and a shape")
         shape = list(spec.shape) or [1]  # of arrays without axes, one of one element is written
         if items[-1] not in (shape, list(spec.shape)):
-            raise self.failed(f"holds a block of shape {items[-1]}, not {list(spec.shape)}")
+            raise self.error(f"holds a block of shape {items[-1]}, not {list(spec.shape)}")
         flat = items[:-2]
         for length in shape[1:]:
             if not all(isinstance(part, list) and len(part) == length for part in flat):
-                raise self.failed(f"the elements are not nested as the shape {shape} says")
+                raise self.error(f"the elements are not nested as the shape {shape} says")
             flat = [item for part in flat for item in part]
         if len(flat) != spec.size:
-            raise self.failed(f"holds {len(flat)} elements, the block needs {spec.size}")
+            raise self.error(f"holds {len(flat)} elements, the block needs {spec.size}")
         values = allocate((spec.size,), object)
         for index, item in enumerate(flat):  # at once, numpy would take lists for axes
             values[index] = item
         try:
             return values.reshape(spec.shape).astype(spec.dtype)
         except (TypeError, ValueError) as error:
-            raise self.failed(f"the elements are no {spec.dtype}: {error}") from error
+            raise self.error(f"the elements are no {spec.dtype}: {error}") from error
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the elements, the dtype and the shape."""
         block = np.atleast_1d(np.asarray(block))
-        return self._dumped([*_listed(block), block.dtype.str, list(block.shape)])
+        return self._dumped([*_to_lists(block), block.dtype.str, list(block.shape)])
 
 
-def _listed(block: Block) -> list[Any]:
+def _to_lists(block: Block) -> list[Any]:
     """Return an array as nested lists; elements that are arrays themselves stay what they are."""
     if not block.dtype.hasobject:
         return block.tolist()
-    return [_listed(part) if block.ndim > 1 else part for part in block]
+    return [_to_lists(part) if block.ndim > 1 else part for part in block]
 
 
-class Json(_Listed):
+class Json(_NestedList):
     """JSON text (numcodecs ``json2``)."""
 
     def validate(self) -> None:
         """Check the encoding; the other members are about writing."""
         encoding = self.configuration.get("encoding", "utf-8")
         if encoding not in ("utf-8", "ascii", "utf-16", "utf-32", "latin-1"):
-            raise self.bad(f"encoding {encoding!r} is not known")
+            raise self.invalid(f"encoding {encoding!r} is not known")
 
     @property
     def _encoding(self) -> str:
@@ -126,7 +126,7 @@ class Json(_Listed):
         try:
             return json.loads(raw.decode(self._encoding))
         except (ValueError, RecursionError) as error:
-            raise self.failed(f"the data are not JSON ({error})") from error
+            raise self.error(f"the data are not JSON ({error})") from error
 
     def _dumped(self, items: list[Any]) -> bytes:
         names = ("skipkeys", "ensure_ascii", "check_circular", "allow_nan", "sort_keys", "indent")
@@ -136,17 +136,17 @@ class Json(_Listed):
             text = json.dumps(items, **{"sort_keys": True, **options}, separators=separators)
             return text.encode(self._encoding)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self.failed(f"an element has no JSON form ({error})") from error
+            raise self.error(f"an element has no JSON form ({error})") from error
 
 
-class MsgPack(_Listed):
+class MsgPack(_NestedList):
     """MessagePack (numcodecs ``msgpack2``); the package msgpack reads and writes it."""
 
     def validate(self) -> None:
         """Check the members."""
         unknown = set(self.configuration) - {"raw", "use_single_float", "use_bin_type"}
         if unknown:
-            raise self.bad(f"unknown members {sorted(unknown)}")
+            raise self.invalid(f"unknown members {sorted(unknown)}")
 
     @staticmethod
     def _package() -> Any:
@@ -168,7 +168,7 @@ class MsgPack(_Listed):
         try:
             items = package.unpackb(raw, raw=as_bytes, strict_map_key=False, use_list=True)
         except (ValueError, RecursionError, package.UnpackException) as error:
-            raise self.failed(f"the data are not MessagePack ({error})") from error
+            raise self.error(f"the data are not MessagePack ({error})") from error
         return items
 
     def _dumped(self, items: list[Any]) -> bytes:
@@ -181,4 +181,4 @@ class MsgPack(_Listed):
             )
             return packed
         except (TypeError, ValueError, OverflowError) as error:
-            raise self.failed(f"an element has no MessagePack form ({error})") from error
+            raise self.error(f"an element has no MessagePack form ({error})") from error

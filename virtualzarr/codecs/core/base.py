@@ -24,7 +24,7 @@ SLACK = 1 << 16
 UNSIZED_LIMIT = 1 << 30
 
 
-class Spec(NamedTuple):
+class ChunkSpec(NamedTuple):
     """Shape and dtype of a block at one place in the chain.
 
     The fill value there is told only to codecs of arrays to bytes that need it.
@@ -45,12 +45,12 @@ class Spec(NamedTuple):
         return self.size * self.dtype.itemsize
 
 
-def frozen(value: Any) -> Hashable:
+def as_hashable(value: Any) -> Hashable:
     """Return a hashable form of a JSON-like value."""
     if isinstance(value, Mapping):
-        return tuple(sorted((key, frozen(item)) for key, item in value.items()))
+        return tuple(sorted((key, as_hashable(item)) for key, item in value.items()))
     if isinstance(value, (list, tuple)):
-        return tuple(frozen(item) for item in value)
+        return tuple(as_hashable(item) for item in value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     return value
@@ -97,25 +97,25 @@ class Codec:
         made.configuration = {**self.configuration, **members}
         return made
 
-    def bad(self, problem: str) -> CodecError:
+    def invalid(self, problem: str) -> CodecError:
         """Return the error for a wrong configuration."""
         return CodecError(f"codec {self.name}: {problem}")
 
-    def failed(self, problem: object) -> CodecError:
+    def error(self, problem: object) -> CodecError:
         """Return the error for bytes that do not decode."""
         return CodecError(f"{self.name}: {problem}")
 
-    def wrong_size(self, got: int, need: int) -> CodecError:
+    def size_error(self, got: int, need: int) -> CodecError:
         """Return the error for a decoded size that does not fit the block."""
-        return self.failed(f"decoded {got} bytes, the block needs {need}")
+        return self.error(f"decoded {got} bytes, the block needs {need}")
 
-    def read_only(self) -> UnsupportedError:
+    def read_only_error(self) -> UnsupportedError:
         """Return the error for encoding by a codec that only decodes."""
         return UnsupportedError(f"the codec {self.name} is for reading only")
 
     @cached_property
     def _identity(self) -> Hashable:
-        return (self.kind, self.name, frozen(self.configuration))
+        return (self.kind, self.name, as_hashable(self.configuration))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Codec) and self._identity == other._identity
@@ -127,7 +127,7 @@ class Codec:
         arguments = ", ".join(f"{key}={value!r}" for key, value in self.configuration.items())
         return f"{self.name}({arguments})"
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Return the codec with what it takes from the array at its place filled in."""
         return self
 
@@ -136,9 +136,9 @@ class Codec:
         fields = self.configuration
         if self.decoding_fields is not None:
             fields = {key: fields[key] for key in self.decoding_fields if key in fields}
-        return (type(self).__name__, frozen(fields))
+        return (type(self).__name__, as_hashable(fields))
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Whether other packages that know codecs of this name decode what this one decodes.
 
         Only of the codec itself; `to_v2` and `to_v3` refuse what has no form at all.
@@ -154,9 +154,9 @@ class Codec:
         """Return the member of a v3 document's ``codecs`` list."""
         if not self.configuration and not self.name.startswith("numcodecs."):
             return {"name": self.name}
-        return {"name": self.name, "configuration": jsonable(self.configuration)}
+        return {"name": self.name, "configuration": to_json(self.configuration)}
 
-    def to_v2(self, spec: Spec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the v2 configuration at a place where the array is as `spec` says.
 
         Raises
@@ -166,10 +166,10 @@ class Codec:
         """
         if not self.in_v2:
             raise UnsupportedError(f"codec {self.name} has no v2 form")
-        return {"id": self.v2_id, **jsonable(self.configuration)}
+        return {"id": self.v2_id, **to_json(self.configuration)}
 
 
-def jsonable(configuration: Mapping[str, Any]) -> dict[str, Any]:
+def to_json(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as plain JSON values, sure not to be shared."""
     if all(type(value) in _ATOMS for value in configuration.values()):  # most are
         return dict(configuration)
@@ -186,34 +186,34 @@ class ArrayArray(Codec):
     # Each element is decoded on its own, wherever it is in the block.
     elementwise: ClassVar[bool] = False
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec of the encoded array."""
         return spec
 
-    def encoded_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def encode_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the encoded array, whatever its shape."""
-        return self.encoded(Spec((1,), dtype)).dtype
+        return self.encode_spec(ChunkSpec((1,), dtype)).dtype
 
     def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
         """Return the fill value as the encoded array has it, None where that is not defined.
 
         Raises `CodecError` where the specification of the codec refuses such a fill value.
         """
-        return fill if self.identity(Spec((1,), dtype)) else None
+        return fill if self.is_identity(ChunkSpec((1,), dtype)) else None
 
-    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+    def encode_fill(self, fill: Any, spec: ChunkSpec) -> Any:
         """Return the fill value of the encoded array."""
         return self.encode(np.full(spec.shape, fill, spec.dtype), spec).flat[0]
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the array whose encoded form is `block`; `spec` is what comes out."""
         raise NotImplementedError
 
-    def encode(self, block: Block, spec: Spec) -> Block:
+    def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the encoded form of `block`, which is as `spec` says."""
-        raise self.read_only()
+        raise self.read_only_error()
 
-    def identity(self, spec: Spec) -> bool:
+    def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether decoding returns its input."""
         return False
 
@@ -228,17 +228,17 @@ class ArrayBytes(Codec):
     def check_edges(self, edges: Sequence[Sequence[int] | npt.NDArray[np.int64]]) -> None:
         """Raise `CodecError` unless blocks with any of these edges, by axis, can be encoded."""
 
-    def encoded_size(self, spec: Spec) -> int | None:
+    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return the number of bytes of an encoded array, if that is always the same."""
         return None
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the array (shape and native dtype as `spec`)."""
         raise NotImplementedError
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the bytes of `block`."""
-        raise self.read_only()
+        raise self.read_only_error()
 
 
 class BytesBytes(Codec):
@@ -254,14 +254,14 @@ class BytesBytes(Codec):
         """Bytes that it may be given more than a block has, if it says so."""
         return 0
 
-    def encoded_size(self, size: int | None) -> int | None:
+    def compute_encoded_size(self, size: int | None) -> int | None:
         """Return the encoded size of `size` bytes, if that is always the same."""
         return None
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the decoded bytes: exactly `size`, or at most `limit` when it is not known."""
         if size is None:
-            raise self.failed("the decoded size must be known, and what follows does not tell it")
+            raise self.error("the decoded size must be known, and what follows does not tell it")
         out = allocate((size,), U1)
         self.decode_into(data, out)
         return out
@@ -271,12 +271,12 @@ class BytesBytes(Codec):
         result = self.decode(data, out.size, out.size)
         got = nbytes_of(result)
         if got != out.size:
-            raise self.wrong_size(got, out.size)
+            raise self.size_error(got, out.size)
         out[:] = as_u1(result)
 
     def encode(self, data: Buffer) -> Buffer:
         """Return the encoded bytes."""
-        raise self.read_only()
+        raise self.read_only_error()
 
 
 def nbytes_of(data: Buffer) -> int:
@@ -286,7 +286,7 @@ def nbytes_of(data: Buffer) -> int:
     return data.nbytes if hasattr(data, "nbytes") else len(data)
 
 
-def view_of(data: Buffer) -> memoryview:
+def as_view(data: Buffer) -> memoryview:
     """Return a buffer as a flat view of bytes without copying."""
     if type(data) is memoryview and data.ndim == 1 and data.itemsize == 1:
         return data

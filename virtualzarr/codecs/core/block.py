@@ -25,14 +25,14 @@ from virtualzarr.codecs.core.base import (
     Block,
     Buffer,
     BytesBytes,
+    ChunkSpec,
     Codec,
-    Spec,
     as_u1,
+    as_view,
     nbytes_of,
-    view_of,
 )
 from virtualzarr.codecs.core.scratch import allocate, scratch, scratch_views
-from virtualzarr.codecs.core.strided import Lattice, lattice_of
+from virtualzarr.codecs.core.strided import StridedLayout, find_strided_layout
 from virtualzarr.codecs.shuffle import HEAD, Shuffle, blosc_head, unshuffler
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import CodecError
@@ -58,7 +58,7 @@ class BlockCodec:
     raw : (numpy.dtype, tuple of int) or None
         Set when the encoded bytes are just the elements: their dtype as stored, and the order of
         their axes (axis ``i`` of what is stored is axis ``order[i]`` of the block).
-    lattice : Lattice or None
+    strided : StridedLayout or None
         Set when the encoded bytes are elements of which the block takes some, or which are
         converted one by one; always set with `raw`.
     largest : int
@@ -68,16 +68,16 @@ class BlockCodec:
     def __init__(
         self, codecs: Sequence[Codec], shape: tuple[int, ...], dtype: Any, fill: Any = None
     ) -> None:
-        spec = Spec(tuple(int(length) for length in shape), native(np.dtype(dtype)))
+        spec = ChunkSpec(tuple(int(length) for length in shape), native(np.dtype(dtype)))
         self.shape, self.dtype, self.nbytes = spec.shape, spec.dtype, spec.nbytes
         self._size = spec.size
-        self._filters: list[tuple[ArrayArray, Spec]] = []
+        self._filters: list[tuple[ArrayArray, ChunkSpec]] = []
         self._bytes: list[BytesBytes] = []
         for codec in codecs:
-            codec = codec.resolved(spec)
+            codec = codec.resolve(spec)
             if isinstance(codec, ArrayArray):
                 self._filters.append((codec, spec))
-                spec = codec.encoded(spec)
+                spec = codec.encode_spec(spec)
             elif isinstance(codec, ArrayBytes):
                 self._serializer: ArrayBytes = codec
             elif isinstance(codec, BytesBytes):
@@ -86,7 +86,7 @@ class BlockCodec:
             spec = spec._replace(fill=self._encoded_fill(fill))
         self._serializer.check_edges([[length] for length in spec.shape])
         self._inner = spec
-        self.largest = max(self.nbytes, spec.nbytes)
+        self.max_nbytes = max(self.nbytes, spec.nbytes)
         self._plan()
 
     def with_first(self, codec: ArrayArray) -> BlockCodec:
@@ -94,7 +94,7 @@ class BlockCodec:
         only where that can make a difference to the plan.
         """
         spec = self._filters[0][1]
-        if self._plain or self.lattice is not None or self._undo[-1][0] is not self._filters[0][0]:
+        if self._plain or self.strided is not None or self._undo[-1][0] is not self._filters[0][0]:
             codecs = [codec, *(other for other, _ in self._filters[1:]), self._serializer]
             return BlockCodec([*codecs, *self._bytes], spec.shape, spec.dtype)
         made = object.__new__(BlockCodec)
@@ -107,7 +107,7 @@ class BlockCodec:
         """Return what the codecs of arrays make of the fill value."""
         for codec, spec in self._filters:
             if fill is not None and spec.size and not isinstance(codec, Transpose):
-                fill = codec.stored_fill(fill, spec)
+                fill = codec.encode_fill(fill, spec)
         return fill
 
     # -- compiling ---------------------------------------------------------------------------
@@ -115,16 +115,16 @@ class BlockCodec:
     def _plan(self) -> None:
         """Choose how to decode."""
         self.raw: tuple[np.dtype[Any], tuple[int, ...]] | None = None
-        self.lattice: Lattice | None = None
-        steps = [(c, s) for c, s in self._filters if not c.identity(s)]
+        self.strided: StridedLayout | None = None
+        steps = [(c, s) for c, s in self._filters if not c.is_identity(s)]
         self._undo = steps[::-1]
-        verbatim = isinstance(self._serializer, Bytes) and self._serializer.verbatim(
+        verbatim = isinstance(self._serializer, Bytes) and self._serializer.is_verbatim(
             self._inner.dtype
         )
         self._plain = verbatim and all(isinstance(codec, Transpose) for codec, _ in steps)
         if isinstance(self._serializer, Bytes) and verbatim and not self._bytes:
-            stored = self._serializer.stored(self._inner.dtype)
-            self.lattice = lattice_of(steps, stored, self._inner.shape)
+            stored = self._serializer.encode_dtype(self._inner.dtype)
+            self.strided = find_strided_layout(steps, stored, self._inner.shape)
         sizes = self._sizes()
         chain = [
             (codec, size)
@@ -136,10 +136,12 @@ class BlockCodec:
         if not self._plain:
             self._outer = [self._step(codec, size) for codec, size in reversed(chain)]
             if isinstance(self._serializer, Bytes):
-                self._serializer.stored(self._inner.dtype)  # or it raises, before any data is read
+                self._serializer.encode_dtype(
+                    self._inner.dtype
+                )  # or it raises, before any data is read
             return
         assert isinstance(self._serializer, Bytes)
-        self._stored = self._serializer.stored(self._inner.dtype)
+        self._stored = self._serializer.encode_dtype(self._inner.dtype)
         self._order = self._axes(steps)
         self._inverse = inverse(self._order)
         self._ordered = self._order == tuple(range(len(self._order)))
@@ -164,21 +166,21 @@ class BlockCodec:
 
     def _sizes(self) -> list[int | None]:
         """Return the decoded size of each codec of bytes, where it is known."""
-        size = self._serializer.encoded_size(self._inner)
+        size = self._serializer.compute_encoded_size(self._inner)
         sizes = []
         for codec in self._bytes:
             sizes.append(size)
-            size = codec.encoded_size(size)
+            size = codec.compute_encoded_size(size)
         self.encoded_size = size
         return sizes
 
     def _step(self, codec: BytesBytes, size: int | None) -> Step:
-        limit = UNSIZED_LIMIT if self.dtype.hasobject else 4 * self.largest + SLACK
+        limit = UNSIZED_LIMIT if self.dtype.hasobject else 4 * self.max_nbytes + SLACK
         limit = max([limit, *(codec.longest for codec in self._bytes)])
         decode = codec.decode
         return lambda data: decode(data, size, limit)
 
-    def _axes(self, steps: list[tuple[ArrayArray, Spec]]) -> tuple[int, ...]:
+    def _axes(self, steps: list[tuple[ArrayArray, ChunkSpec]]) -> tuple[int, ...]:
         axes = tuple(range(len(self.shape)))
         for codec, spec in steps:
             assert isinstance(codec, Transpose)
@@ -235,7 +237,7 @@ class BlockCodec:
         if not self._size:
             return
         if type(data) is not bytes:
-            data = view_of(data)
+            data = as_view(data)
         if not self._plain:
             block = self._general(data)
             if out.ndim:
@@ -327,7 +329,7 @@ class BlockCodec:
         if not self._size:
             return np.empty(self.shape, self.dtype)
         if type(data) is not bytes:
-            data = view_of(data)
+            data = as_view(data)
         for step in self._outer:
             data = step(data)
         block = self._serializer.decode(data, self._inner)
@@ -338,7 +340,7 @@ class BlockCodec:
         return block
 
     def _wrong_size(self, data: Buffer) -> CodecError:
-        return self._serializer.wrong_size(nbytes_of(data), self.nbytes)
+        return self._serializer.size_error(nbytes_of(data), self.nbytes)
 
     # -- encoding ----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from virtualzarr.errors import MissingDependencyError
 FLOAT_BITS = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
 
 
-class Number(NamedTuple):
+class NumberFormat(NamedTuple):
     """What a plain dtype counts with.
 
     Attributes
@@ -38,30 +38,30 @@ class Number(NamedTuple):
 
 
 # Source: zarr-extensions, data-types/*. The names are those of ml_dtypes.
-NARROW: dict[str, Number] = {
-    "int2": Number("i", 2),
-    "int4": Number("i", 4),
-    "uint2": Number("u", 2),
-    "uint4": Number("u", 4),
-    "bfloat16": Number("f", 16, 0x7FC0, True),
-    "float8_e3m4": Number("f", 8, 0x78, True),
-    "float8_e4m3": Number("f", 8, 0x7C, True),
-    "float8_e4m3b11fnuz": Number("f", 8, 0x80),
-    "float8_e4m3fn": Number("f", 8, 0x7F),
-    "float8_e4m3fnuz": Number("f", 8, 0x80),
-    "float8_e5m2": Number("f", 8, 0x7E, True),
-    "float8_e5m2fnuz": Number("f", 8, 0x80),
-    "float8_e8m0fnu": Number("f", 8, 0xFF),
-    "float6_e2m3fn": Number("f", 6),
-    "float6_e3m2fn": Number("f", 6),
-    "float4_e2m1fn": Number("f", 4),
-    "complex32": Number("c", 16, 0x7E00, True),
-    "bcomplex32": Number("c", 16, 0x7FC0, True),
+NARROW: dict[str, NumberFormat] = {
+    "int2": NumberFormat("i", 2),
+    "int4": NumberFormat("i", 4),
+    "uint2": NumberFormat("u", 2),
+    "uint4": NumberFormat("u", 4),
+    "bfloat16": NumberFormat("f", 16, 0x7FC0, True),
+    "float8_e3m4": NumberFormat("f", 8, 0x78, True),
+    "float8_e4m3": NumberFormat("f", 8, 0x7C, True),
+    "float8_e4m3b11fnuz": NumberFormat("f", 8, 0x80),
+    "float8_e4m3fn": NumberFormat("f", 8, 0x7F),
+    "float8_e4m3fnuz": NumberFormat("f", 8, 0x80),
+    "float8_e5m2": NumberFormat("f", 8, 0x7E, True),
+    "float8_e5m2fnuz": NumberFormat("f", 8, 0x80),
+    "float8_e8m0fnu": NumberFormat("f", 8, 0xFF),
+    "float6_e2m3fn": NumberFormat("f", 6),
+    "float6_e3m2fn": NumberFormat("f", 6),
+    "float4_e2m1fn": NumberFormat("f", 4),
+    "complex32": NumberFormat("c", 16, 0x7E00, True),
+    "bcomplex32": NumberFormat("c", 16, 0x7FC0, True),
 }
 
 
 @lru_cache(maxsize=1024)
-def number_of(dtype: np.dtype[Any]) -> Number | None:
+def number_format(dtype: np.dtype[Any]) -> NumberFormat | None:
     """Return what a plain dtype, in either byte order, counts with; None if it is no number.
 
     Examples
@@ -73,13 +73,13 @@ def number_of(dtype: np.dtype[Any]) -> Number | None:
         return NARROW.get(dtype.name)
     kind, bits = dtype.kind, 8 * dtype.itemsize
     if kind == "b":
-        return Number("b", 1)
+        return NumberFormat("b", 1)
     if kind in "iu":
-        return Number(kind, bits)
+        return NumberFormat(kind, bits)
     if kind == "c":
         bits //= 2
     if kind in "fc" and bits in FLOAT_BITS:
-        return Number(kind, bits, FLOAT_BITS[bits], True)
+        return NumberFormat(kind, bits, FLOAT_BITS[bits], True)
     return None
 
 
@@ -88,7 +88,7 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
     return dtype.type.__module__ == "ml_dtypes"
 
 
-def narrow(name: str) -> np.dtype[Any]:
+def narrow_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of ml_dtypes of that name.
 
     Raises
@@ -109,15 +109,15 @@ def narrow(name: str) -> np.dtype[Any]:
 
 def component(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of the two halves of complex numbers; other dtypes as they are."""
-    number = number_of(dtype)
+    number = number_format(dtype)
     if number is None or number.kind != "c":
         return dtype
     if dtype.name == "bcomplex32":
-        return narrow("bfloat16").newbyteorder(dtype.byteorder)
+        return narrow_dtype("bfloat16").newbyteorder(dtype.byteorder)
     return np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}")
 
 
-def limits(number: Number) -> tuple[int, int]:
+def limits(number: NumberFormat) -> tuple[int, int]:
     """Return the least and the greatest integer of that kind and size.
 
     Examples
@@ -132,7 +132,7 @@ def limits(number: Number) -> tuple[int, int]:
 
 def plain_integers(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return integers of ml_dtypes as those of numpy; others as they are."""
-    number = number_of(block.dtype)
+    number = number_format(block.dtype)
     if number is None or not is_narrow(block.dtype) or number.kind not in "iu":
         return block
     unused = 8 - number.bits
@@ -160,7 +160,7 @@ def used_bits(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
             if part is not None:
                 mask[offset : offset + part.size] = part
         return mask
-    number = number_of(dtype)
+    number = number_format(dtype)
     if number is None or not 1 < number.bits < 8:
         return None
     return np.array([(1 << number.bits) - 1], "u1")
@@ -172,5 +172,5 @@ def has_narrow_complex(dtype: np.dtype[Any]) -> bool:
         return has_narrow_complex(dtype.subdtype[0])
     if dtype.fields is not None:
         return any(has_narrow_complex(part) for part, *_ in dtype.fields.values())
-    number = number_of(dtype)
+    number = number_format(dtype)
     return number is not None and number.kind == "c" and is_narrow(dtype)

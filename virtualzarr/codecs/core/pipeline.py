@@ -48,7 +48,7 @@ class Pipeline:
 
     def __init__(self, codecs: Iterable[Codec | str | Mapping[str, Any]]) -> None:
         chain = tuple(c if isinstance(c, Codec) else codec_from_v3(c) for c in codecs)
-        chain = _seated(chain)
+        chain = _order_by_kind(chain)
         object.__setattr__(self, "codecs", chain)
         serializer = next(codec for codec in chain if isinstance(codec, ArrayBytes))
         object.__setattr__(self, "serializer", serializer)
@@ -91,8 +91,8 @@ class Pipeline:
         """
         dtype = np.dtype(dtype)
         if fill is None or not self.serializer.needs_fill:
-            return _compiled(self, tuple(shape), dtype)
-        return _compiled(self, tuple(shape), dtype, _Fill(fill, dtype))
+            return _compile(self, tuple(shape), dtype)
+        return _compile(self, tuple(shape), dtype, _Fill(fill, dtype))
 
     def check_edges(self, edges: Sequence[Sequence[int] | npt.NDArray[np.int64]]) -> None:
         """Refuse blocks that cannot be encoded.
@@ -127,7 +127,7 @@ class Pipeline:
             if not isinstance(codec, ArrayArray) or fill is None:
                 return
             fill = codec.check_fill(fill, dtype)
-            dtype = codec.encoded_dtype(dtype)
+            dtype = codec.encode_dtype(dtype)
 
     def decoding_key(self, dtype: Any) -> Hashable:
         """Return a key that is equal for pipelines that decode alike.
@@ -141,7 +141,7 @@ class Pipeline:
             if key is not None:
                 keys.append(key)
             if isinstance(codec, ArrayArray):
-                dtype = codec.encoded_dtype(dtype)
+                dtype = codec.encode_dtype(dtype)
         return tuple(keys)
 
     def without(self, *indices: int) -> Pipeline:
@@ -218,7 +218,7 @@ class Pipeline:
         shape : sequence of int, optional
             The chunk shape. With it, orders and shapes that v3 does not write are made explicit.
         """
-        return cls(v2.chain(filters, compressor, order, np.dtype(dtype), shape))
+        return cls(v2.codecs_from_v2(filters, compressor, order, np.dtype(dtype), shape))
 
     def to_v2(self, dtype: Any, ndim: int, shape: Sequence[int] | None = None) -> dict[str, Any]:
         """Return the members of a v2 document.
@@ -243,7 +243,7 @@ class Pipeline:
         UnsupportedError
             There is no such form.
         """
-        return v2.members(
+        return v2.codecs_to_v2(
             self.codecs, np.dtype(dtype), ndim, None if shape is None else tuple(shape)
         )
 
@@ -271,7 +271,7 @@ class _Variant(Pipeline):
         return template.with_first(first)
 
 
-def _seated(chain: tuple[Codec, ...]) -> tuple[Codec, ...]:
+def _order_by_kind(chain: tuple[Codec, ...]) -> tuple[Codec, ...]:
     """Return the chain with codecs of two kinds made the kind of their place; check the order."""
     serializers = [i for i, codec in enumerate(chain) if isinstance(codec, ArrayBytes)]
     if len(serializers) != 1:
@@ -315,7 +315,7 @@ class _Fill:
 
 
 @lru_cache(maxsize=4096)
-def _compiled(
+def _compile(
     pipeline: Pipeline, shape: tuple[int, ...], dtype: np.dtype[Any], fill: _Fill | None = None
 ) -> BlockCodec:
     return BlockCodec(pipeline.codecs, shape, dtype, None if fill is None else fill.value)

@@ -107,7 +107,7 @@ _ALIASES = {
     "https://codec.zarrs.dev/bytes_to_bytes/fletcher32": "numcodecs.fletcher32",
 }
 # v2 ids for which v3 has a codec of its own; every other id gets the prefix "numcodecs."
-_CORE = ("gzip", "zstd", "blosc", "crc32c", "vlen-utf8", "vlen-bytes")
+_V3_NAMES = ("gzip", "zstd", "blosc", "crc32c", "vlen-utf8", "vlen-bytes")
 _UNSAFE = ("pickle",)
 ENTRY_POINTS = "virtualzarr.codecs"
 
@@ -155,7 +155,7 @@ def make(name: str, /, **configuration: Any) -> Codec:
     name = _ALIASES.get(name, name)
     factory = _factories.get(name) or _builtin(name) or _plugin(name)
     if factory is None:
-        raise UnsupportedError(_unknown(name))
+        raise UnsupportedError(_explain_unknown(name))
     return factory(name, configuration)
 
 
@@ -163,7 +163,7 @@ def _builtin(name: str) -> Factory | None:
     """Return the class that implements a name, imported now."""
     place = _BUILTIN.get(name)
     if place is None and name.startswith("imagecodecs_"):
-        place = _image_place(name.removeprefix("imagecodecs_"))
+        place = _image_codec_path(name.removeprefix("imagecodecs_"))
     if place is None:
         return None
     module, _, attribute = place.partition(":")
@@ -187,7 +187,7 @@ def _plugin(name: str) -> Factory | None:
     return None
 
 
-def _image_place(short: str) -> str | None:
+def _image_codec_path(short: str) -> str | None:
     from virtualzarr.codecs.bridges import imagecodecs as bridge
 
     if short == "szip":
@@ -206,7 +206,7 @@ def _image_place(short: str) -> str | None:
     return None
 
 
-def _unknown(name: str) -> str:
+def _explain_unknown(name: str) -> str:
     short = name.removeprefix("numcodecs.")
     if short in _UNSAFE:
         return f"codec {name} is refused: decoding it can run code"
@@ -228,7 +228,7 @@ def codec_from_v3(document: str | Mapping[str, Any]) -> Codec:
     unknown = set(document) - {"name", "configuration", "must_understand"}
     if unknown or not isinstance(configuration, Mapping):
         raise MetadataError(f"codec {document['name']}: malformed object {document!r}")
-    codec = _built(document["name"], configuration)
+    codec = _build(document["name"], configuration)
     if codec.kind == "array_array" and codec.name.startswith("numcodecs."):
         _check_native(codec.name, configuration)
     return codec
@@ -254,12 +254,12 @@ def codec_from_v2(config: Mapping[str, Any]) -> Codec:
         raise MetadataError(f"a v2 codec is an object with an id, not {config!r}")
     configuration = dict(config)
     name = configuration.pop("id")
-    if name not in _CORE and not name.startswith(("imagecodecs_", "virtualzarr.")):
+    if name not in _V3_NAMES and not name.startswith(("imagecodecs_", "virtualzarr.")):
         name = f"numcodecs.{name}" if name not in _factories else name
-    return _built(name, configuration)
+    return _build(name, configuration)
 
 
-def _built(name: str, configuration: Mapping[str, Any]) -> Codec:
+def _build(name: str, configuration: Mapping[str, Any]) -> Codec:
     if not all(isinstance(key, str) for key in configuration):
         raise MetadataError(f"codec {name}: the configuration's keys must be strings")
     try:

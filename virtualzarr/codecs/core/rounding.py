@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from virtualzarr.codecs.core.base import Block
-from virtualzarr.codecs.core.numbers import Number, is_narrow, limits, number_of, plain_integers
+from virtualzarr.codecs.core.numbers import (
+    NumberFormat,
+    is_narrow,
+    limits,
+    number_format,
+    plain_integers,
+)
 from virtualzarr.errors import CodecError
 
 ROUNDINGS = ("nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away")
@@ -68,8 +74,8 @@ def cast(
     >>> cast(np.array([0.5, 1.5, 300.0]), np.dtype("u1"), "nearest-even", "clamp")
     array([  0,   2, 255], dtype=uint8)
     """
-    target = number_of(dtype)
-    source = number_of(values.dtype)
+    target = number_format(dtype)
+    source = number_format(values.dtype)
     assert target is not None
     assert source is not None
     if values.dtype == dtype:
@@ -92,28 +98,30 @@ def cast(
 # ------------------------------------------------------------------------------- to integers
 
 
-def _integers(values: Block, dtype: np.dtype[Any], target: Number, beyond: str | None) -> Block:
+def _integers(
+    values: Block, dtype: np.dtype[Any], target: NumberFormat, beyond: str | None
+) -> Block:
     low, high = limits(target)
     if beyond != "wrap":
         under, over = values < low, values > high
-        _check(under | over, values, dtype, beyond)
+        _check_range(under | over, values, dtype, beyond)
         words = np.where(under, _word(low), np.where(over, _word(high), values.astype("u8")))
         return _from_words(words, dtype, target)
     return _from_words(values.astype("u8"), dtype, target)
 
 
 def _to_integers(
-    values: Block, dtype: np.dtype[Any], target: Number, rounding: str, beyond: str | None
+    values: Block, dtype: np.dtype[Any], target: NumberFormat, rounding: str, beyond: str | None
 ) -> Block:
     lost = ~np.isfinite(values)
-    _check(lost, values, dtype, None)
-    values = _rounded(values, None, rounding)
+    _check_range(lost, values, dtype, None)
+    values = _round(values, None, rounding)
     low, high = limits(target)
     # The bounds as floats are exact: 2^n, one more than the greatest integer.
     under, over = values < float(low), values >= float(high + 1)
     if beyond == "wrap":
         return _from_words(_modulo(values), dtype, target)
-    _check(under | over, values, dtype, beyond)
+    _check_range(under | over, values, dtype, beyond)
     words = _modulo(np.where(under | over, 0.0, values))
     words = np.where(under, _word(low), np.where(over, _word(high), words))
     return _from_words(words, dtype, target)
@@ -129,7 +137,7 @@ def _modulo(values: Block) -> Block:
     return np.where(values < 0, ~words + np.uint64(1), words)
 
 
-def _from_words(words: Block, dtype: np.dtype[Any], target: Number) -> Block:
+def _from_words(words: Block, dtype: np.dtype[Any], target: NumberFormat) -> Block:
     """Return the low bits of 64-bit words as integers of `dtype`."""
     mask = np.uint64((1 << target.bits) - 1)
     return (words & mask).astype(f"u{dtype.itemsize}").view(dtype)
@@ -138,7 +146,7 @@ def _from_words(words: Block, dtype: np.dtype[Any], target: Number) -> Block:
 # --------------------------------------------------------------------------------- to floats
 
 
-def _as_floats(values: Block, source: Number) -> tuple[Block, Block | None]:
+def _as_floats(values: Block, source: NumberFormat) -> tuple[Block, Block | None]:
     """Return integers as float64, and what is missing to their exact values."""
     floats = values.astype("f8")
     if source.bits <= 32:
@@ -153,14 +161,14 @@ def _floats(
     values: Block,
     rest: Block | None,
     dtype: np.dtype[Any],
-    target: Number,
+    target: NumberFormat,
     rounding: str,
     beyond: str | None,
 ) -> Block:
     form = float_format(dtype)
     nan, infinite = np.isnan(values), np.isinf(values)
-    _check(nan, values, dtype, None if target.nan is None else "keep")
-    _check(infinite, values, dtype, "keep" if target.infinity else None)
+    _check_range(nan, values, dtype, None if target.nan is None else "keep")
+    _check_range(infinite, values, dtype, "keep" if target.infinity else None)
     finite = np.where(nan | infinite, 1.0, values)
     mantissa, exponent = np.frexp(finite)
     if rest is not None:  # just below a power of two, the steps are half as large
@@ -170,9 +178,9 @@ def _floats(
     if rest is not None:
         rest = np.ldexp(rest, -exponent)
     with np.errstate(over="ignore"):
-        result = np.ldexp(_rounded(scaled, rest, rounding), exponent)
+        result = np.ldexp(_round(scaled, rest, rounding), exponent)
     under, over = result < form.least, result > form.greatest
-    _check(under | over, values, dtype, beyond)
+    _check_range(under | over, values, dtype, beyond)
     edge = np.inf if target.infinity else form.greatest
     least = -edge if form.least < 0 else form.least
     result = np.where(under, least, np.where(over, edge, result))
@@ -183,10 +191,10 @@ def _floats(
     return result
 
 
-def _rounded(values: Block, rest: Block | None, rounding: str) -> Block:
+def _round(values: Block, rest: Block | None, rounding: str) -> Block:
     """Return `values`, to which `rest` is to be added, rounded to integers."""
     if rest is not None:
-        return _rounded_sum(values, rest, rounding)
+        return _round_sum(values, rest, rounding)
     if rounding == "nearest-even":
         return np.rint(values)
     if rounding == "towards-zero":
@@ -199,7 +207,7 @@ def _rounded(values: Block, rest: Block | None, rounding: str) -> Block:
     return whole + np.copysign(np.abs(values - whole) >= 0.5, values)
 
 
-def _rounded_sum(values: Block, rest: Block, rounding: str) -> Block:
+def _round_sum(values: Block, rest: Block, rounding: str) -> Block:
     """Round the exact sum of two floats, the second at most half a unit in the first's last."""
     floor = np.floor(values)
     whole = floor == values
@@ -216,7 +224,7 @@ def _rounded_sum(values: Block, rest: Block, rounding: str) -> Block:
     return low + ((side > 0) | ((side == 0) & up))
 
 
-def _check(wrong: Block, values: Block, dtype: np.dtype[Any], beyond: str | None) -> None:
+def _check_range(wrong: Block, values: Block, dtype: np.dtype[Any], beyond: str | None) -> None:
     if beyond is None and wrong.any():
         culprit = values[wrong].reshape(-1)[0]
         raise CodecError(f"{culprit} is not in the range of {dtype.name}")

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.numbers import Number, component, is_narrow, limits, number_of
+from virtualzarr.codecs.core.numbers import (
+    NumberFormat,
+    component,
+    is_narrow,
+    limits,
+    number_format,
+)
 from virtualzarr.codecs.core.rounding import cast
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError, short
 
@@ -30,7 +36,7 @@ def number_from_json(value: Any, dtype: np.dtype[Any], zarr_format: int = 3) -> 
     >>> number_from_json("0x7fc00001", np.dtype("f4")), number_from_json([1, 2], np.dtype("c8"))
     (np.float32(nan), np.complex64(1+2j))
     """
-    number = number_of(dtype)
+    number = number_format(dtype)
     if number is None:
         raise MetadataError(f"the data type {dtype} has no numbers")
     if number.kind == "b":
@@ -44,7 +50,7 @@ def number_from_json(value: Any, dtype: np.dtype[Any], zarr_format: int = 3) -> 
     return _complex(value, dtype, zarr_format)
 
 
-def _integer(value: Any, dtype: np.dtype[Any], number: Number) -> Any:
+def _integer(value: Any, dtype: np.dtype[Any], number: NumberFormat) -> Any:
     if isinstance(value, bool) or not isinstance(value, int):
         raise MetadataError(f"must be an integer without fraction or exponent, not {short(value)}")
     low, high = limits(number)
@@ -53,7 +59,7 @@ def _integer(value: Any, dtype: np.dtype[Any], number: Number) -> Any:
     return _from_bits(value % (1 << number.bits), dtype)
 
 
-def _float(value: Any, dtype: np.dtype[Any], number: Number, zarr_format: int) -> Any:
+def _float(value: Any, dtype: np.dtype[Any], number: NumberFormat, zarr_format: int) -> Any:
     if isinstance(value, str):
         return _from_bits(_float_bits(value, dtype, number, zarr_format), dtype)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -79,7 +85,7 @@ def _narrow_float(value: float, dtype: np.dtype[Any]) -> Any:
     return cast(np.array([value]), native(dtype))[0]
 
 
-def _float_bits(text: str, dtype: np.dtype[Any], number: Number, zarr_format: int) -> int:
+def _float_bits(text: str, dtype: np.dtype[Any], number: NumberFormat, zarr_format: int) -> int:
     """Return the bits that a special value or a hexadecimal number stands for."""
     if text == "NaN" and number.nan is not None:
         return number.nan
@@ -121,7 +127,7 @@ def number_to_json(value: Any, dtype: np.dtype[Any], zarr_format: int = 3) -> An
     >>> number_to_json(np.float32("nan"), np.dtype("f4"))
     'NaN'
     """
-    number = number_of(dtype)
+    number = number_format(dtype)
     assert number is not None
     if number.kind == "b":
         return bool(value)

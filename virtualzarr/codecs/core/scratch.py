@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from virtualzarr.errors import CodecError
 
-KEPT = 1 << 24  # a larger buffer is not kept
+MAX_REUSED = 1 << 24  # a larger buffer is not kept
 
 
 class _Local(threading.local):
@@ -37,7 +37,7 @@ def scratch(size: int) -> npt.NDArray[Any]:
     >>> scratch(8).shape
     (8,)
     """
-    if size > KEPT:
+    if size > MAX_REUSED:
         return allocate((size,), "u1")
     if _LOCAL.buffer.size < size:
         _LOCAL.buffer = np.empty(max(size, 1 << 16), "u1")
@@ -66,6 +66,6 @@ def scratch_views(owner: object, size: int, make: Any) -> Any:
         return _LOCAL.views
     buffer = scratch(size)
     views = make(buffer)
-    if size <= KEPT:
+    if size <= MAX_REUSED:
         _LOCAL.owner, _LOCAL.views = owner, views
     return views

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Spec
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec
 from virtualzarr.codecs.pick import Pick
 from virtualzarr.codecs.transpose import Transpose
 
@@ -18,7 +18,7 @@ Index = slice | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Lattice:
+class StridedLayout:
     """Where the elements of a block are among those that are stored, uncompressed.
 
     Attributes
@@ -44,18 +44,18 @@ class Lattice:
         """Bytes of all that is stored."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def stored(self, select: Sequence[Index]) -> list[Index]:
+    def to_stored(self, select: Sequence[Index]) -> list[Index]:
         """Return which stored elements a selection of the block is, along each stored axis.
 
         Slices have positive steps and stay slices with positive steps: where elements are stored
-        in reverse, what `arranged` returns is reversed, too.
+        in reverse, what `arrange_output` returns is reversed, too.
         """
         return [
-            slice(start, start + 1) if axis is None else _moved(select[axis], start, step)
+            slice(start, start + 1) if axis is None else _compose_index(select[axis], start, step)
             for axis, start, step in self.axes
         ]
 
-    def arranged(self, out: Block, select: Sequence[Index]) -> Block:
+    def arrange_output(self, out: Block, select: Sequence[Index]) -> Block:
         """Return a view of the output for a selection, with the axes of what is stored."""
         kept = [axis for axis, _, _ in self.axes if axis is not None]
         view = out.transpose(kept)
@@ -66,26 +66,26 @@ class Lattice:
                 view = np.flip(view, place)
         return view
 
-    def taken(self, elements: Block, select: Sequence[slice]) -> Block:
+    def take(self, elements: Block, select: Sequence[slice]) -> Block:
         """Return the selected part of each of many blocks, stored along a first axis."""
-        part = self.decoded(elements[(slice(None), *self.stored(select))])
+        part = self.decode(elements[(slice(None), *self.to_stored(select))])
         forward, backward = slice(None), slice(None, None, -1)
         along = (0 if axis is None else backward if step < 0 else forward
                  for axis, _, step in self.axes)  # fmt: skip
         kept = [axis for axis, _, _ in self.axes if axis is not None]
         return part[(forward, *along)].transpose(0, *(1 + kept.index(i) for i in range(len(kept))))
 
-    def decoded(self, elements: Block) -> Block:
+    def decode(self, elements: Block) -> Block:
         """Return elements as those of the block, which may have any shape."""
         if not self.undo:
             return elements
         elements = elements.astype(elements.dtype.newbyteorder("="))
         for codec, dtype in self.undo:
-            elements = codec.decode(elements, Spec(elements.shape, dtype))
+            elements = codec.decode(elements, ChunkSpec(elements.shape, dtype))
         return elements
 
 
-def _moved(select: Index, start: int, step: int) -> Index:
+def _compose_index(select: Index, start: int, step: int) -> Index:
     if not isinstance(select, slice):
         return start + step * select
     first, by = select.start, select.step or 1
@@ -94,10 +94,10 @@ def _moved(select: Index, start: int, step: int) -> Index:
     return slice(ends[0], ends[1] + 1, abs(step) * by)
 
 
-def lattice_of(
-    filters: Sequence[tuple[ArrayArray, Spec]], dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> Lattice | None:
-    """Return the lattice of blocks that go through some codecs before they are stored as they are.
+def find_strided_layout(
+    filters: Sequence[tuple[ArrayArray, ChunkSpec]], dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> StridedLayout | None:
+    """Return the strided layout of blocks behind a chain of array-to-array codecs.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def lattice_of(
 
     Returns
     -------
-    Lattice or None
+    StridedLayout or None
         None if a codec does more than choose, order or convert single elements.
     """
     ndim = len(filters[0][1].shape) if filters else len(shape)
@@ -128,4 +128,4 @@ def lattice_of(
             undo.append((codec, spec.dtype))
         else:
             return None
-    return Lattice(dtype, shape, tuple(axes), tuple(undo[::-1]))
+    return StridedLayout(dtype, shape, tuple(axes), tuple(undo[::-1]))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.byteorder import Bytes, has_order, native
-from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, Codec, Endian, Spec
+from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, ChunkSpec, Codec, Endian
 from virtualzarr.codecs.core.registry import codec_from_v2, make
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import MetadataError, UnsupportedError
@@ -22,7 +22,7 @@ from virtualzarr.errors import MetadataError, UnsupportedError
 _DTYPE_KEYS = ("dtype", "decode_dtype", "astype", "encode_dtype")
 
 
-def chain(
+def codecs_from_v2(
     filters: Sequence[Mapping[str, Any]] | None,
     compressor: Mapping[str, Any] | None,
     order: str,
@@ -35,7 +35,7 @@ def chain(
     codecs: list[Codec] = []
     ndim = None if shape is None else len(shape)
     configs = [*(filters or ()), *([] if compressor is None else [compressor])]
-    if order == "F" and (ndim is None or ndim > 1) and not _keeps_axes(configs):
+    if order == "F" and (ndim is None or ndim > 1) and not _is_nested(configs):
         axes: Any = "F" if ndim is None else list(reversed(range(ndim)))
         codecs.append(make("transpose", order=axes))
     stored = dtype
@@ -43,8 +43,8 @@ def chain(
     for config in configs:
         codec = codec_from_v2(config)
         if isinstance(codec, ArrayArray) and not serialized:
-            stored = _checked(codec, config, stored)
-            codec = _simplified(codec, shape, stored.itemsize)
+            stored = _check_filter(codec, config, stored)
+            codec = _simplify(codec, shape, stored.itemsize)
         elif isinstance(codec, ArrayArray):
             raise UnsupportedError(
                 f"v2 filter {config['id']} comes after a codec of bytes; only filters of arrays "
@@ -54,12 +54,14 @@ def chain(
             if serialized:
                 raise UnsupportedError(f"v2 codec {config['id']} comes after a codec of bytes")
             _check_native(codec, config, stored)
-            codec = _simplified(codec, shape, stored.itemsize)
+            codec = _simplify(codec, shape, stored.itemsize)
             serialized = True
         elif not serialized:
             codecs.append(_bytes_codec(stored))
             serialized = True
-        codecs.append(codec.resolved(Spec((1,), native(stored))) if _wants(codec) else codec)
+        codecs.append(
+            codec.resolve(ChunkSpec((1,), native(stored))) if _needs_array_dtype(codec) else codec
+        )
     if not serialized:
         codecs.append(_bytes_codec(stored))
     return codecs
@@ -68,12 +70,12 @@ def chain(
 _NESTED = ("json2", "msgpack2")
 
 
-def _keeps_axes(configs: Sequence[Any]) -> bool:
+def _is_nested(configs: Sequence[Any]) -> bool:
     """Whether blocks are nested lists: numcodecs makes them by index, whatever the order."""
     return bool(configs) and isinstance(configs[0], Mapping) and configs[0].get("id") in _NESTED
 
 
-def _wants(codec: Codec) -> bool:
+def _needs_array_dtype(codec: Codec) -> bool:
     """Whether v3 documents need something of a codec that v2 leaves to the dtype."""
     return codec.name == "blosc"
 
@@ -89,7 +91,7 @@ def _bytes_codec(stored: np.dtype[Any]) -> Codec:
     return make("bytes")  # a structured dtype of mixed byte order keeps that of its fields
 
 
-def _checked(codec: Codec, config: Mapping[str, Any], stored: np.dtype[Any]) -> np.dtype[Any]:
+def _check_filter(codec: Codec, config: Mapping[str, Any], stored: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype behind a filter, with its byte order; the filter must fit the one before."""
     outer = next((key for key in ("dtype", "decode_dtype") if config.get(key)), None)
     if outer is not None and np.dtype(config[outer]) != stored:
@@ -101,8 +103,8 @@ def _checked(codec: Codec, config: Mapping[str, Any], stored: np.dtype[Any]) -> 
     if inner is not None:
         return np.dtype(config[inner])
     assert isinstance(codec, ArrayArray)
-    spec = Spec((1,), native(stored))
-    encoded = spec if isinstance(codec, Transpose) else codec.encoded(spec)
+    spec = ChunkSpec((1,), native(stored))
+    encoded = spec if isinstance(codec, Transpose) else codec.encode_spec(spec)
     return stored if encoded.dtype == spec.dtype else encoded.dtype
 
 
@@ -117,7 +119,7 @@ def _check_native(codec: Codec, config: Mapping[str, Any], stored: np.dtype[Any]
         )
 
 
-def _simplified(codec: Codec, shape: Sequence[int] | None, itemsize: int) -> Codec:
+def _simplify(codec: Codec, shape: Sequence[int] | None, itemsize: int) -> Codec:
     """Drop the shape and dtype that imagecodecs' v2 codecs repeat from the array."""
     if not codec.name.startswith("imagecodecs_"):
         return codec
@@ -134,7 +136,7 @@ def _simplified(codec: Codec, shape: Sequence[int] | None, itemsize: int) -> Cod
     return make(codec.name, **fields)
 
 
-def members(
+def codecs_to_v2(
     chain: Sequence[Codec], dtype: np.dtype[Any], ndim: int, shape: tuple[int, ...] | None
 ) -> dict[str, Any]:
     """Return the v2 members of a chain of codecs; see `Pipeline.to_v2`."""
@@ -144,21 +146,23 @@ def members(
     endian: Endian = "<"
     if isinstance(serializer, Bytes):
         endian = ">" if serializer.configuration.get("endian") == "big" else "<"
-    spec = Spec(shape if shape is not None else (1,) * ndim, native(dtype))
+    spec = ChunkSpec(shape if shape is not None else (1,) * ndim, native(dtype))
     if order == "F":
-        spec = Spec(spec.shape[::-1], spec.dtype)
-    stored = _stored(serializer, spec.dtype, [c for c in codecs if isinstance(c, ArrayArray)])
+        spec = ChunkSpec(spec.shape[::-1], spec.dtype)
+    stored = _declare_dtype(
+        serializer, spec.dtype, [c for c in codecs if isinstance(c, ArrayArray)]
+    )
     configs: list[dict[str, Any]] = []
     for codec in codecs:
         if isinstance(codec, Bytes):
             continue
-        codec = codec.resolved(spec)
+        codec = codec.resolve(spec)
         config = codec.to_v2(spec, endian)
         if shape is None and "shape" in config and "shape" not in codec.configuration:
             raise UnsupportedError(f"codec {codec.name}: its v2 form needs the chunk shape")
         configs.append(config)
         if isinstance(codec, ArrayArray):
-            spec = codec.encoded(spec)
+            spec = codec.encode_spec(spec)
     last = configs.pop() if configs and codecs[-1].compressor else None
     return {"dtype": stored, "filters": configs or None, "compressor": last, "order": order}
 
@@ -179,7 +183,7 @@ def _memory_order(codecs: list[Codec], ndim: int) -> str:
     raise UnsupportedError(f"a transpose to {list(axes)} has no form in v2 metadata, only C and F")
 
 
-def _stored(
+def _declare_dtype(
     serializer: ArrayBytes, dtype: np.dtype[Any], filters: list[ArrayArray]
 ) -> np.dtype[Any]:
     """Return the array's dtype as a v2 document declares it."""
@@ -187,4 +191,4 @@ def _stored(
         return dtype
     if serializer.configuration.get("endian") is None and dtype.names is None and filters:
         return dtype  # filters made single bytes of it
-    return serializer.stored(dtype)
+    return serializer.encode_dtype(dtype)

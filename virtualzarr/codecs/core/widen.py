@@ -38,7 +38,7 @@ _IMAGES = frozenset(
 
 
 @lru_cache(maxsize=1024)
-def widened_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
+def widen_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
     """Return a pipeline that decodes the same bytes to a block with one axis more.
 
     Parameters
@@ -60,7 +60,7 @@ def widened_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
     place = axis  # where the new axis is at this step of the chain
     for codec in pipeline.codecs:
         if isinstance(codec, Transpose):
-            order, place = _widened_order(codec.axes(ndim), place, first=bool(ordered))
+            order, place = _widen_order(codec.axes(ndim), place, first=bool(ordered))
             chain.append(make("transpose", order=order))
         elif _is_ordered(codec):
             if place:
@@ -69,7 +69,7 @@ def widened_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
                     make("transpose", order=[place, *range(place), *range(place + 1, ndim + 1)])
                 )
                 place = 0
-            chain.append(_shifted(codec))
+            chain.append(_shift_axis(codec))
         elif codec.kind == "bytes_bytes" or codec.name in _FLAT:
             chain.append(codec)
         else:
@@ -79,7 +79,7 @@ def widened_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
 
 
 @lru_cache(maxsize=1024)
-def narrowed_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline | None:
+def narrow_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline | None:
     """Return a pipeline that decodes the same bytes to a block without one of its axes.
 
     Parameters
@@ -124,7 +124,7 @@ def _is_ordered(codec: Codec) -> bool:
     return codec.name in _ALONG_AXIS or codec.name.removeprefix("imagecodecs_") in _IMAGES
 
 
-def _shifted(codec: Codec) -> Codec:
+def _shift_axis(codec: Codec) -> Codec:
     """Return a codec that counts one more axis before its own."""
     axis = codec.configuration.get("axis", -1)
     if codec.name not in _ALONG_AXIS or axis < 0 or codec.configuration.get("shape") is not None:
@@ -132,7 +132,7 @@ def _shifted(codec: Codec) -> Codec:
     return make(codec.name, **{**codec.configuration, "axis": axis + 1})
 
 
-def _widened_order(order: Sequence[int], place: int, *, first: bool) -> tuple[list[int], int]:
+def _widen_order(order: Sequence[int], place: int, *, first: bool) -> tuple[list[int], int]:
     """Return the order with axis `place` put in, and where that is among the encoded axes.
 
     The order that reverses all axes goes on reversing them all: Zarr v2 has a word for that.

@@ -6,14 +6,14 @@ import re
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import Block, Buffer, Spec, as_u1
-from virtualzarr.codecs.fits.tiles import Reading
+from virtualzarr.codecs.core.base import Block, Buffer, ChunkSpec, as_u1
+from virtualzarr.codecs.fits.tiles import ReadOnlyCodec
 from virtualzarr.errors import CodecError
 
 _FORM = re.compile(r"([AIFED])([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 
 
-class Cell(Reading):
+class Cell(ReadOnlyCodec):
     """One array of variable length, all elements of a chunk of one cell.
 
     Source: FITS standard 4.0, section 7.3.5. Members are `data_type`, as stored; `text`, optional,
@@ -25,22 +25,22 @@ class Cell(Reading):
         """Check the members."""
         fields = self.configuration
         if not {"data_type"} <= set(fields) <= {"data_type", "text", "scale", "zero"}:
-            raise self.bad("needs data_type, and knows text, scale and zero")
+            raise self.invalid("needs data_type, and knows text, scale and zero")
         try:
             self._dtype = np.dtype(fields["data_type"])
         except TypeError as error:
-            raise self.bad(f"data_type: {error}") from error
+            raise self.invalid(f"data_type: {error}") from error
         if self._dtype.hasobject or not self._dtype.itemsize:
-            raise self.bad(f"there are no elements of type {self._dtype}")
+            raise self.invalid(f"there are no elements of type {self._dtype}")
         for name in ("scale", "zero"):
             if not isinstance(fields.get(name, 0), int | float):
-                raise self.bad(f"{name} must be a number, not {fields[name]!r}")
+                raise self.invalid(f"{name} must be a number, not {fields[name]!r}")
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the array as the only element of an array of objects."""
         flat = as_u1(data)
         if spec.size != 1 or flat.size % self._dtype.itemsize:
-            raise self.failed(f"{flat.size} bytes are no array of {self._dtype} of one cell")
+            raise self.error(f"{flat.size} bytes are no array of {self._dtype} of one cell")
         made = np.empty(1, object)
         if self.configuration.get("text"):
             made[0] = flat.tobytes().split(b"\0")[0].rstrip(b" ").decode("latin-1")
@@ -61,7 +61,7 @@ class Cell(Reading):
             return values.astype(np.float64) * scale + zero
 
 
-class Text(Reading):
+class Text(ReadOnlyCodec):
     """Rows of characters with numbers in fixed places.
 
     Source: FITS standard 4.0, section 7.2. Members are `width`, the bytes of a row, and `fields`, a
@@ -73,26 +73,26 @@ class Text(Reading):
     def validate(self) -> None:
         """Check that the fields lie in the row."""
         if set(self.configuration) != {"width", "fields"}:
-            raise self.bad("the members are width and fields")
+            raise self.invalid("the members are width and fields")
         width, fields = self.configuration["width"], self.configuration["fields"]
         for field in fields:
             name, first, form, null = field
             match = _FORM.fullmatch(form)
             if match is None or not 0 <= first <= first + int(match[2]) <= width:
-                raise self.bad(f"the field {field!r} is not within {width} bytes")
+                raise self.invalid(f"the field {field!r} is not within {width} bytes")
             if not isinstance(name, str) or not isinstance(null, str | None):
-                raise self.bad(f"the field {field!r} has no name, or another null than text")
+                raise self.invalid(f"the field {field!r} has no name, or another null than text")
 
-    def encoded_size(self, spec: Spec) -> int | None:
+    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return the bytes of all rows."""
         size: int = spec.size * self.configuration["width"]
         return size
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the rows."""
         flat, width = as_u1(data), self.configuration["width"]
         if flat.size != spec.size * width:
-            raise self.failed(f"{flat.size} bytes for {spec.size} rows of {width}")
+            raise self.error(f"{flat.size} bytes for {spec.size} rows of {width}")
         rows = flat.reshape(spec.size, width)
         made = np.zeros(spec.size, spec.dtype)
         for name, first, form, null in self.configuration["fields"]:

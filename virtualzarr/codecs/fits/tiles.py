@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, Block, Buffer, Codec, Spec, as_u1
+from virtualzarr.codecs.core.base import (
+    ArrayArray,
+    ArrayBytes,
+    Block,
+    Buffer,
+    ChunkSpec,
+    Codec,
+    as_u1,
+)
 from virtualzarr.errors import MissingDependencyError
 
 _RANDOM = 10_000
@@ -24,7 +32,7 @@ _ZERO = -2147483646
 """What SUBTRACTIVE_DITHER_2 stores for a zero."""
 
 
-class Reading(ArrayBytes):
+class ReadOnlyCodec(ArrayBytes):
     """What codecs of FITS have in common: they only decode, and nobody else knows them."""
 
     compressor = True
@@ -34,23 +42,23 @@ class Reading(ArrayBytes):
     def validate(self) -> None:
         """Check that just the members of the codec are there."""
         if set(self.configuration) != self.members:
-            raise self.bad(f"the members are {sorted(self.members)}")
+            raise self.invalid(f"the members are {sorted(self.members)}")
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False: no other package knows this codec."""
         return False
 
-    def _fitting(self, values: Block, spec: Spec) -> Block:
+    def _fitting(self, values: Block, spec: ChunkSpec) -> Block:
         """Return integers in the type of the block, which must hold them."""
         if values.size != spec.size:
-            raise self.failed(f"decoded {values.size} elements, the block needs {spec.size}")
+            raise self.error(f"decoded {values.size} elements, the block needs {spec.size}")
         cast = values.astype(spec.dtype)
         if values.dtype.itemsize > spec.dtype.itemsize and (cast != values).any():
-            raise self.failed(f"a decoded number does not fit {spec.dtype}")
+            raise self.error(f"a decoded number does not fit {spec.dtype}")
         return cast.reshape(spec.shape)
 
 
-class Integers(Reading):
+class Integers(ReadOnlyCodec):
     """Big-endian integers of 1, 2, 4 or 8 bytes: as many as a tile has bytes for each element.
 
     The only member, `shuffled`, says whether their first bytes come first, then their second, and
@@ -59,12 +67,12 @@ class Integers(Reading):
 
     members = frozenset({"shuffled"})
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the integers."""
         flat = as_u1(data)
         width, rest = divmod(flat.size, spec.size)
         if rest or width not in (1, 2, 4, 8):
-            raise self.wrong_size(flat.size, spec.nbytes)
+            raise self.size_error(flat.size, spec.nbytes)
         if width == 1:
             return self._fitting(flat, spec)
         if self.configuration["shuffled"]:
@@ -72,26 +80,26 @@ class Integers(Reading):
         return self._fitting(flat.view(f">i{width}"), spec)
 
 
-class Plio(Reading):
+class Plio(ReadOnlyCodec):
     """IRAF's line lists of masks (PLIO_1): runs of one value, in instructions of 16 bits."""
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the integers."""
         flat = as_u1(data)
         words = flat[: flat.size // 2 * 2].view(">i2").astype(np.int64)
         if words.size < 3:
-            raise self.failed("the line list is too short")
+            raise self.error("the line list is too short")
         # The header says how long the list is: in its third word, or in the fourth and fifth.
         first, count = 3, int(words[2])
         if count <= 0:
             if words.size < 7:
-                raise self.failed("the line list is too short")
+                raise self.error("the line list is too short")
             first, count = int(words[1]), (int(words[4]) << 15) + int(words[3])
         if not 3 <= first <= count <= words.size:
-            raise self.failed(f"the line list has {words.size} words, its header says {count}")
-        values = _unlisted(words[first:count], spec.size)
+            raise self.error(f"the line list has {words.size} words, its header says {count}")
+        values = _run_instructions(words[first:count], spec.size)
         if values is None:
-            raise self.failed(
+            raise self.error(
                 "the line list has unknown instructions, or goes on beyond "
                 f"the {spec.size} elements of the block"
             )
@@ -108,7 +116,7 @@ _REPEATS = np.array([0, 0, 0, 0, 1, 0, 0, 0, *[0] * 8])  # as many times the val
 _ONCE = np.array([0, 0, 0, 0, 0, 0, 1, 1, *[0] * 8])  # the value
 
 
-def _unlisted(words: NDArray[np.int64], size: int) -> NDArray[np.int64] | None:
+def _run_instructions(words: NDArray[np.int64], size: int) -> NDArray[np.int64] | None:
     """Carry out the instructions of a line list; None if any is unknown, or beyond the end."""
     if not len(words):
         return np.zeros(size, np.int64)
@@ -157,7 +165,7 @@ def _every_other(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
 _lock = threading.Lock()  # cfitsio's decoder of HCOMPRESS keeps its state in global variables
 
 
-class HCompress(Reading):
+class HCompress(ReadOnlyCodec):
     """HCOMPRESS_1: a wavelet transform, undone by cfitsio's code in astropy.
 
     The only member is `smooth`.
@@ -165,7 +173,7 @@ class HCompress(Reading):
 
     members = frozenset({"smooth"})
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the integers."""
         decompress, failure = _hdecompress()
         rows, columns = self._edges(spec)
@@ -179,26 +187,26 @@ class HCompress(Reading):
             with _lock:
                 found = decompress(padded, rows, columns, scale, smooth, 8)
         except (ValueError, failure) as error:
-            raise self.failed(f"cfitsio cannot decode: {error}") from error
+            raise self.error(f"cfitsio cannot decode: {error}") from error
         return self._fitting(np.frombuffer(found, "i4"), spec)
 
-    def _edges(self, spec: Spec) -> tuple[int, int]:
+    def _edges(self, spec: ChunkSpec) -> tuple[int, int]:
         edges = [length for length in spec.shape if length != 1]
         if len(edges) != 2:
-            raise self.failed(f"HCOMPRESS_1 has images, not blocks of shape {spec.shape}")
+            raise self.error(f"HCOMPRESS_1 has images, not blocks of shape {spec.shape}")
         return edges[0], edges[1]
 
     def _checked(self, raw: bytes, rows: int, columns: int) -> int:
         """Check what the stream says of itself; return the scale."""
         if len(raw) < 25 or raw[:2] != b"\xdd\x99":
-            raise self.failed("it does not begin as a stream of HCOMPRESS does")
+            raise self.error("it does not begin as a stream of HCOMPRESS does")
         first, second, scale = struct.unpack_from(">3i", raw, 2)
         if (first, second) != (rows, columns):
-            raise self.failed(
+            raise self.error(
                 f"the stream has an image of {first} x {second}, the block is {rows} x {columns}"
             )
         if max(raw[22:25]) > _PLANES:
-            raise self.failed(f"the stream has {max(raw[22:25])} bit planes")
+            raise self.error(f"the stream has {max(raw[22:25])} bit planes")
         return scale
 
 
@@ -230,37 +238,37 @@ class Quantized(ArrayArray):
         fields = self.configuration
         needed = {"data_type", "scale", "zero", "dither"}
         if not needed <= set(fields) <= needed | {"blank", "seed"}:
-            raise self.bad(f"needs {sorted(needed)}, and knows blank and seed")
+            raise self.invalid(f"needs {sorted(needed)}, and knows blank and seed")
         if fields["data_type"] not in ("uint8", "int16", "int32", "int64"):
-            raise self.bad(f"there are no integers of type {fields['data_type']!r}")
+            raise self.invalid(f"there are no integers of type {fields['data_type']!r}")
         for name in ("scale", "zero"):
             if not isinstance(fields[name], int | float):
-                raise self.bad(f"{name} must be a number, not {fields[name]!r}")
+                raise self.invalid(f"{name} must be a number, not {fields[name]!r}")
         if fields["dither"] not in (0, 1, 2):
-            raise self.bad(f"dither must be 0, 1 or 2, not {fields['dither']!r}")
+            raise self.invalid(f"dither must be 0, 1 or 2, not {fields['dither']!r}")
         seed = fields.get("seed")
         if fields["dither"] and (not isinstance(seed, int) or seed < 1):
-            raise self.bad(f"seed must be a positive integer, not {seed!r}")
+            raise self.invalid(f"seed must be a positive integer, not {seed!r}")
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec of the integers."""
-        return Spec(spec.shape, np.dtype(self.configuration["data_type"]))
+        return ChunkSpec(spec.shape, np.dtype(self.configuration["data_type"]))
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that the array has floats."""
         if spec.dtype.kind != "f":
-            raise self.bad(f"makes floats, not {spec.dtype}")
+            raise self.invalid(f"makes floats, not {spec.dtype}")
         return self
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False: no other package knows this codec."""
         return False
 
-    def stored_fill(self, fill: Any, spec: Spec) -> Any:
+    def encode_fill(self, fill: Any, spec: ChunkSpec) -> Any:
         """Return a number: nothing that is missing is in a tile."""
         return 0
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the floats."""
         fields = self.configuration
         dither, blank = fields["dither"], fields.get("blank")
@@ -268,7 +276,7 @@ class Quantized(ArrayArray):
         with np.errstate(all="ignore"):
             values = stored.astype(np.float64)
             if dither:
-                values -= _randoms(fields["seed"], stored.size)
+                values -= _random_sequence(fields["seed"], stored.size)
                 values += 0.5
             values *= fields["scale"]
             values += fields["zero"]
@@ -291,7 +299,7 @@ def _random_numbers() -> NDArray[np.float64]:
     return (numbers / 2147483647.0).astype(np.float32).astype(np.float64)
 
 
-def _randoms(seed: int, size: int) -> NDArray[np.float64]:
+def _random_sequence(seed: int, size: int) -> NDArray[np.float64]:
     """Return the random numbers for the elements of a tile."""
     numbers = _random_numbers()
     row = (seed - 1) % _RANDOM

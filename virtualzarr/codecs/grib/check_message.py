@@ -62,7 +62,7 @@ def check_packing(sections: Sections, size: int) -> bool:
     return True
 
 
-def unpackable(template: int, bits: int) -> str:
+def explain_unsupported(template: int, bits: int) -> str:
     """Return why values cannot be unpacked, whatever they are; nothing if they may be.
 
     Parameters
@@ -88,7 +88,7 @@ def check_packing1(sections: Sections, size: int) -> bool:
     """Check a message of edition 1 that must have `size` points; see `check_packing`."""
     values = sections[4]
     flags, bits = values[3], values[10]
-    if flags & 0xD0 or not sound_grid1(sections.get(2)):
+    if flags & 0xD0 or not has_whole_grid1(sections.get(2)):
         return False
     if 3 in sections:
         bitmap = sections[3]
@@ -104,7 +104,7 @@ def check_packing1(sections: Sections, size: int) -> bool:
     return True
 
 
-def sound_grid1(grid: bytes | None) -> bool:
+def has_whole_grid1(grid: bytes | None) -> bool:
     """Whether section 2 of edition 1 is as long as its type of grid needs.
 
     If it is not, ecCodes supposes that it is longer, and finds no section after it.
@@ -142,18 +142,18 @@ def _check_length(bits: int, nbytes: int) -> None:
         raise CodecError(f"GRIB: the values take {-(-bits // 8)} bytes, there are {nbytes}")
 
 
-def _simple(head: bytes, values: memoryview, count: int) -> None:
+def _check_simple(head: bytes, values: memoryview, count: int) -> None:
     _check_bits(head[19], _MOST_BITS_SIMPLE)
     _check_length(count * head[19], len(values))
 
 
-def _ieee(head: bytes, values: memoryview, count: int) -> None:
+def _check_ieee(head: bytes, values: memoryview, count: int) -> None:
     if head[11] not in (1, 2):
         raise CodecError(f"GRIB: floating point of precision {head[11]}")
     _check_length(count * 32 * head[11], len(values))
 
 
-def _jpeg(head: bytes, values: memoryview, count: int) -> None:
+def _check_jpeg2000(head: bytes, values: memoryview, count: int) -> None:
     """Check the image size of JPEG 2000 (ISO 15444-1, A.5.1): one component of all values."""
     _check_bits(head[19])
     if not head[19] or not count:
@@ -169,7 +169,7 @@ def _jpeg(head: bytes, values: memoryview, count: int) -> None:
         raise CodecError("GRIB: a JPEG 2000 image of too many tiles")
 
 
-def _png(head: bytes, values: memoryview, count: int) -> None:
+def _check_png(head: bytes, values: memoryview, count: int) -> None:
     """Check the whole of a PNG image: ecCodes does not survive one that is damaged.
 
     Source: ISO/IEC 15948, sections 5, 7 and 11.
@@ -179,7 +179,7 @@ def _png(head: bytes, values: memoryview, count: int) -> None:
         return
     if bytes(values[:8]) != b"\x89PNG\r\n\x1a\n":
         raise CodecError("GRIB: the values are no PNG image")
-    parts = _png_parts(values)
+    parts = _read_png_chunks(values)
     if len(parts.get(b"IHDR", b"")) != 13:
         raise CodecError("GRIB: a PNG image without a header")
     width, height, depth, colour, *methods = struct.unpack(">IIBBBBB", parts[b"IHDR"])
@@ -196,7 +196,7 @@ def _png(head: bytes, values: memoryview, count: int) -> None:
         raise CodecError("GRIB: a damaged PNG image")
 
 
-def _png_parts(values: memoryview) -> dict[bytes, bytes]:
+def _read_png_chunks(values: memoryview) -> dict[bytes, bytes]:
     """Return the chunks of a PNG image by type, those of one type joined."""
     found: dict[bytes, list[bytes]] = {}
     at = 8
@@ -216,34 +216,34 @@ def _png_parts(values: memoryview) -> dict[bytes, bytes]:
     return {kind: b"".join(data) for kind, data in found.items()}
 
 
-def _ccsds(head: bytes, values: memoryview, count: int) -> None:
+def _check_ccsds(head: bytes, values: memoryview, count: int) -> None:
     _check_bits(head[19])
     block, interval = head[22], int.from_bytes(head[23:25], "big")
     if head[19] and (block not in (8, 16, 32, 64) or not 1 <= interval <= 4096):
         raise CodecError(f"GRIB: CCSDS blocks of {block}, {interval} between references")
 
 
-def _complex(head: bytes, values: memoryview, count: int) -> None:
+def _check_complex(head: bytes, values: memoryview, count: int) -> None:
     """Check the groups of complex packing (templates 5.2, 7.2)."""
-    _groups(head, values, count, 0)
+    _check_groups(head, values, count, 0)
 
 
-def _differences(head: bytes, values: memoryview, count: int) -> None:
+def _check_differences(head: bytes, values: memoryview, count: int) -> None:
     """Check the groups of complex packing with spatial differences (templates 5.3, 7.3)."""
     order, nbytes = head[47], head[48]
     if order not in (1, 2) or nbytes > 4:
         raise CodecError(f"GRIB: spatial differences of order {order}, in {nbytes} bytes")
-    _groups(head, values, count, (order + 1) * nbytes)
+    _check_groups(head, values, count, (order + 1) * nbytes)
 
 
-def _spectral(head: bytes, values: memoryview, count: int) -> None:
+def _check_spectral(head: bytes, values: memoryview, count: int) -> None:
     if len(head) < 24:
         raise CodecError("GRIB: section 5 (packing) is cut off")
     # The real part of the first coefficient is in section 5.
-    _simple(head, values, max(count - 1, 0))
+    _check_simple(head, values, max(count - 1, 0))
 
 
-def _spectral_complex(head: bytes, values: memoryview, count: int) -> None:
+def _check_spectral_complex(head: bytes, values: memoryview, count: int) -> None:
     """Check the coefficients of which some are not packed (template 5.51)."""
     if len(head) < 35 or head[34] not in (1, 2):
         raise CodecError("GRIB: section 5 (packing) is cut off, or of no known precision")
@@ -259,11 +259,11 @@ _COEFFICIENTS = {50: range(50, 60), 51: range(50, 60), 53: range(60, 70)}
 _BY_TRIAL = (1, 6, 61, 200, 50001, 50002)
 """Packings that ecCodes tries to unpack, and that are not checked before."""
 
-_SPECTRAL = {50: _spectral, 51: _spectral_complex}
+_SPECTRAL = {50: _check_spectral, 51: _check_spectral_complex}
 """Checks that say that values are there, but not that they can be decoded without danger."""
 
 
-def _groups(head: bytes, values: memoryview, count: int, at: int) -> None:
+def _check_groups(head: bytes, values: memoryview, count: int, at: int) -> None:
     """Check that groups have as many values as there are, and as many bits as follow."""
     bits, missing = head[19], head[22]
     (number,) = struct.unpack_from(">I", head, 31)
@@ -284,8 +284,8 @@ def _groups(head: bytes, values: memoryview, count: int, at: int) -> None:
         _check_length(number * width, len(part))
         parts.append(part)
         at += nbytes
-    widths = _unpacked(parts[1], number, width_bits) + least_width
-    lengths = _unpacked(parts[2], number, length_bits) * step + least
+    widths = _unpack(parts[1], number, width_bits) + least_width
+    lengths = _unpack(parts[2], number, length_bits) * step + least
     lengths[-1] = last
     if int(widths.max()) > _MOST_BITS:
         raise CodecError(f"GRIB: a group has values of {int(widths.max())} bits")
@@ -295,7 +295,7 @@ def _groups(head: bytes, values: memoryview, count: int, at: int) -> None:
     _check_length(int((widths * lengths).sum()), len(values) - at)
 
 
-def _unpacked(data: Buffer, count: int, width: int) -> NDArray[np.int64]:
+def _unpack(data: Buffer, count: int, width: int) -> NDArray[np.int64]:
     """Return numbers of `width` bits.
 
     Examples
@@ -317,14 +317,14 @@ _GRIDS1 = {
 """Bytes that section 2 of edition 1 has at least, by the type of grid."""
 
 _PACKINGS: dict[int, tuple[int, Callable[[bytes, memoryview, int], None]]] = {
-    0: (21, _simple),
-    2: (47, _complex),
-    3: (49, _differences),
-    4: (12, _ieee),
-    40: (23, _jpeg),
-    40000: (23, _jpeg),
-    41: (21, _png),
-    40010: (21, _png),
-    42: (25, _ccsds),
+    0: (21, _check_simple),
+    2: (47, _check_complex),
+    3: (49, _check_differences),
+    4: (12, _check_ieee),
+    40: (23, _check_jpeg2000),
+    40000: (23, _check_jpeg2000),
+    41: (21, _check_png),
+    40010: (21, _check_png),
+    42: (25, _check_ccsds),
 }
 """By data representation template: the least length of section 5, and the check."""

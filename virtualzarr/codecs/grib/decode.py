@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, Spec, view_of
+from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_view
 from virtualzarr.codecs.grib import message as messages
 from virtualzarr.codecs.grib.check_grid import check_grid, check_grid1, is_plain_grid
 from virtualzarr.codecs.grib.check_message import check_packing, check_packing1
@@ -55,7 +55,7 @@ def _guard() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def opened(message: Buffer) -> Iterator[Any]:
+def open_message(message: Buffer) -> Iterator[Any]:
     """Give a message to ecCodes and return its handle.
 
     Raises
@@ -75,7 +75,7 @@ def opened(message: Buffer) -> Iterator[Any]:
             raise CodecError(f"ecCodes: {error}") from error
 
 
-def in_rows(values: Block, shape: tuple[int, ...], order: str) -> Block:
+def to_rows(values: Block, shape: tuple[int, ...], order: str) -> Block:
     """Return values in the order in which a message has them as rows (j) of columns (i).
 
     Examples
@@ -102,9 +102,9 @@ class _Grib(ArrayBytes):
     def validate(self) -> None:
         """Check the configuration."""
         if not set(self.members).issuperset(self.configuration):
-            raise self.bad(f"the members are {', '.join(self.members)}")
+            raise self.invalid(f"the members are {', '.join(self.members)}")
         if self._order not in ORDERS:
-            raise self.bad(f"order is one of {ORDERS}")
+            raise self.invalid(f"order is one of {ORDERS}")
         self._before  # noqa: B018
 
     @property
@@ -117,21 +117,21 @@ class _Grib(ArrayBytes):
         try:
             return base64.b64decode(self.configuration.get("before", ""), validate=True)
         except (binascii.Error, TypeError, ValueError) as error:
-            raise self.bad("before must be base64") from error
+            raise self.invalid("before must be base64") from error
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False: no other package knows this codec."""
         return False
 
-    def _finished(self, values: Block, spec: Spec) -> Block:
+    def _finished(self, values: Block, spec: ChunkSpec) -> Block:
         """Return values in rows, as the array has them."""
         if values.size != spec.size:
-            raise self.failed(f"decoded {values.size} points, the block needs {spec.size}")
+            raise self.error(f"decoded {values.size} points, the block needs {spec.size}")
         if values.dtype != spec.dtype:
             values = values.astype(spec.dtype)
         if len(spec.shape) < 2 or self._order == "rows":
             return values.reshape(spec.shape)
-        return in_rows(values, spec.shape, self._order)
+        return to_rows(values, spec.shape, self._order)
 
 
 class Field(_Grib):
@@ -147,9 +147,9 @@ class Field(_Grib):
       second runs backwards.
     """
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Let ecCodes decode."""
-        data = view_of(data)
+        data = as_view(data)
         try:
             if data[:4] == b"GRIB" and data[7:8] == b"\x01":
                 checked = check_packing1(messages.sections1(data), spec.size)
@@ -159,14 +159,14 @@ class Field(_Grib):
                 if not messages.is_single(data):
                     data = messages.message(discipline, sections)
             values = (
-                values_of(data, spec.size) if checked else ask_worker(data, "values", spec.size)
+                read_values(data, spec.size) if checked else ask_worker(data, "values", spec.size)
             )
         except CodecError as error:
-            raise self.failed(error.message) from error
+            raise self.error(error.message) from error
         return self._finished(values, spec)
 
 
-def values_of(message: Buffer, size: int) -> NDArray[np.float64]:
+def read_values(message: Buffer, size: int) -> NDArray[np.float64]:
     """Return the values of a message, which must be `size`, NaN where the bitmap has none.
 
     Raises
@@ -174,7 +174,7 @@ def values_of(message: Buffer, size: int) -> NDArray[np.float64]:
     CodecError
     """
     eccodes = library()
-    with opened(message) as handle:
+    with open_message(message) as handle:
         # No value is equal to it: what is missing cannot be mistaken, nor what is not.
         eccodes.codes_set_double(handle, "missingValue", float("nan"))
         found = eccodes.codes_get_size(handle, "values")
@@ -197,18 +197,18 @@ class Grid(_Grib):
         """Check the configuration."""
         super().validate()
         if self.configuration.get("key") not in COORDINATES:
-            raise self.bad(f"key is one of {COORDINATES}")
+            raise self.invalid(f"key is one of {COORDINATES}")
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Let ecCodes calculate."""
         try:
-            values = coordinates_of(bytes(data), self.configuration["key"], spec.size)
+            values = compute_coordinates(bytes(data), self.configuration["key"], spec.size)
         except CodecError as error:
-            raise self.failed(error.message) from error
+            raise self.error(error.message) from error
         return self._finished(values, spec)
 
 
-def coordinates_of(data: bytes, key: str, size: int) -> NDArray[np.float64]:
+def compute_coordinates(data: bytes, key: str, size: int) -> NDArray[np.float64]:
     """Return the latitudes or longitudes of the points of a grid, which must be `size`.
 
     Parameters
@@ -224,13 +224,13 @@ def coordinates_of(data: bytes, key: str, size: int) -> NDArray[np.float64]:
     CodecError
     """
     message, plain = grid_message(data), is_plain_grid(data)
-    return located(message, key, size) if plain else ask_worker(message, key, size)
+    return read_coordinates(message, key, size) if plain else ask_worker(message, key, size)
 
 
-def located(message: bytes, key: str, size: int) -> NDArray[np.float64]:
-    """Return the latitudes or longitudes of the grid of a message; see `coordinates_of`."""
+def read_coordinates(message: bytes, key: str, size: int) -> NDArray[np.float64]:
+    """Return the latitudes or longitudes of the grid of a message; see `compute_coordinates`."""
     eccodes = library()
-    with opened(message) as handle:
+    with open_message(message) as handle:
         points = eccodes.codes_get_long(handle, "numberOfDataPoints")
         if points != size:
             raise CodecError(f"the grid has {points} points, the block needs {size}")
@@ -247,7 +247,7 @@ def grid_message(data: bytes, product: bytes = b"") -> bytes:
     """
     if data[:4] == b"GRIB":
         product = data[8 : 8 + int.from_bytes(data[8:11], "big")]
-        if len(product) < messages.LEAST1[1]:
+        if len(product) < messages.MIN_LENGTH1[1]:
             raise CodecError("GRIB: section 1 is cut off")
         grid = data[8 + len(product) :] if product[7] & 128 else None
         if grid is not None:

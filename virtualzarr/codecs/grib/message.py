@@ -137,14 +137,14 @@ def sections1(data: Buffer) -> Sections:
             continue
         length = int.from_bytes(data[start : start + 3], "big")
         stop = end if number == 4 else start + length
-        if length < LEAST1[number] or stop > end or stop - start < LEAST1[number]:
+        if length < MIN_LENGTH1[number] or stop > end or stop - start < MIN_LENGTH1[number]:
             raise CodecError(f"GRIB: section {number} at {start} has {length} bytes")
         found[number] = data[start:stop] if number == 4 else bytes(data[start:stop])
         start = stop
     return found
 
 
-LEAST1 = {1: 28, 2: 6, 3: 6, 4: 11}
+MIN_LENGTH1 = {1: 28, 2: 6, 3: 6, 4: 11}
 """Bytes that a section of edition 1 has at least."""
 
 

@@ -14,7 +14,7 @@ from virtualzarr.codecs.core.base import Buffer
 from virtualzarr.errors import CodecError
 from virtualzarr.worker import Read, Worker, WorkerCrashError, WorkerRefusalError, serve
 
-WHAT = ("values", "latitudes", "longitudes")
+QUANTITIES = ("values", "latitudes", "longitudes")
 _HEAD = struct.Struct("<BQ")
 _MEMORY = 16 << 30
 
@@ -37,7 +37,7 @@ def ask_worker(message: Buffer, what: str, size: int) -> NDArray[np.float64]:
     CodecError
         ecCodes finds something wrong with it, or crashes, or does not end.
     """
-    request = _HEAD.pack(WHAT.index(what), size) + bytes(message)
+    request = _HEAD.pack(QUANTITIES.index(what), size) + bytes(message)
     try:
         return np.frombuffer(worker.ask(request), "<f8").astype(np.float64)
     except WorkerRefusalError as error:
@@ -47,12 +47,16 @@ def ask_worker(message: Buffer, what: str, size: int) -> NDArray[np.float64]:
 
 
 def _answer(request: bytes, read: Read) -> bytes:
-    from virtualzarr.codecs.grib.decode import located, values_of
+    from virtualzarr.codecs.grib.decode import read_coordinates, read_values
 
-    what, size = _HEAD.unpack_from(request)
+    quantity, size = _HEAD.unpack_from(request)
     message = request[_HEAD.size :]
-    found = located(message, WHAT[what], size) if what else values_of(message, size)
-    return found.astype("<f8").tobytes()
+    values = (
+        read_coordinates(message, QUANTITIES[quantity], size)
+        if quantity
+        else read_values(message, size)
+    )
+    return values.astype("<f8").tobytes()
 
 
 if __name__ == "__main__":

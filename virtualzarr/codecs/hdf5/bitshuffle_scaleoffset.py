@@ -26,9 +26,9 @@ class Filter(BytesBytes):
         """Check that there are enough parameters."""
         values = self.configuration.get("parameters")
         if set(self.configuration) != {"parameters"} or not isinstance(values, list | tuple):
-            raise self.bad("the only member is a list of parameters")
+            raise self.invalid("the only member is a list of parameters")
         if len(values) < self.needed or not all(_is_u4(value) for value in values):
-            raise self.bad(f"needs {self.needed} unsigned 32-bit parameters, not {values!r}")
+            raise self.invalid(f"needs {self.needed} unsigned 32-bit parameters, not {values!r}")
         self.configuration["parameters"] = list(values)
         self.check(self.configuration["parameters"])
 
@@ -59,9 +59,9 @@ class Bitshuffle(Filter):
     def check(self, values: list[int]) -> None:
         """Check element size and compressor."""
         if not 1 <= values[2] <= 1 << 16:
-            raise self.bad(f"elements of {values[2]} bytes")
+            raise self.invalid(f"elements of {values[2]} bytes")
         if self._compressor not in (0, 2, 3):
-            raise self.bad(f"compressor {self._compressor} is not known")
+            raise self.invalid(f"compressor {self._compressor} is not known")
 
     @property
     def _compressor(self) -> int:
@@ -82,21 +82,21 @@ class Bitshuffle(Filter):
     def _blocks(self, raw: bytes, itemsize: int, limit: int) -> bytes:
         total, step = int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:12], "big")
         if len(raw) < 12 or total > limit:
-            raise self.wrong_size(total, limit)
+            raise self.size_error(total, limit)
         if step % (8 * itemsize) or (not step and total >= 8 * itemsize):
-            raise self.failed(f"blocks of {step} bytes")
+            raise self.error(f"blocks of {step} bytes")
         parts: list[bytes] = []
         place, left = 12, total
         while left >= 8 * itemsize:
             count = min(step, left - left % (8 * itemsize))
             stop = place + 4 + int.from_bytes(raw[place : place + 4], "big")
             if stop > len(raw):
-                raise self.failed("the data are truncated")
+                raise self.error("the data are truncated")
             block = self._decompress(raw[place + 4 : stop], count)
             parts.append(self._unshuffle(block, itemsize, count // itemsize))
             place, left = stop, left - count
         if place + left > len(raw):
-            raise self.failed("the data are truncated")
+            raise self.error("the data are truncated")
         parts.append(raw[place : place + left])
         return b"".join(parts)
 
@@ -106,9 +106,9 @@ class Bitshuffle(Filter):
         try:
             out = bytes(decode(block, out=size))
         except (RuntimeError, ValueError) as error:
-            raise self.failed(error) from error
+            raise self.error(error) from error
         if len(out) != size:
-            raise self.wrong_size(len(out), size)
+            raise self.size_error(len(out), size)
         return out
 
     def _unshuffle(self, block: bytes, itemsize: int, count: int) -> bytes:
@@ -117,7 +117,7 @@ class Bitshuffle(Filter):
                 library(self.name).bitshuffle_decode(block, itemsize=itemsize, blocksize=count)
             )
         except (RuntimeError, ValueError) as error:
-            raise self.failed(error) from error
+            raise self.error(error) from error
 
 
 class ScaleOffset(Filter):
@@ -139,11 +139,11 @@ class ScaleOffset(Filter):
         kind, _, count, is_float, size = values[:5]
         sizes = (4, 8) if is_float else (1, 2, 4, 8)
         if is_float not in (0, 1) or size not in sizes or (is_float and kind != 0):
-            raise self.bad(f"scale {kind} of class {is_float} and {size} bytes is not known")
+            raise self.invalid(f"scale {kind} of class {is_float} and {size} bytes is not known")
         if any(flag not in (0, 1) for flag in values[5:8]):
-            raise self.bad("a parameter that is a flag is neither 0 nor 1")
+            raise self.invalid("a parameter that is a flag is neither 0 nor 1")
         if count * size > 1 << 32 or (values[7] and len(values) * 4 < 32 + size):
-            raise self.bad("the parameters contradict each other")
+            raise self.invalid("the parameters contradict each other")
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the elements' bytes."""
@@ -152,18 +152,18 @@ class ScaleOffset(Filter):
         raw = as_u1(data)
         room = limit if size is None else size
         if nbytes_of(data) < self._header or count * width > room:
-            raise self.wrong_size(count * width, room)
+            raise self.size_error(count * width, room)
         bits = int.from_bytes(raw[:4].tobytes(), "little")
         least = raw[5 : 5 + min(int(raw[4]), 8)].tobytes().ljust(8, b"\0")[:width]
         stored = np.dtype(f"{'>' if big else '<'}{'f' if is_float else 'iu'[not signed]}{width}")
         body = raw[self._header :]
         if bits == 8 * width:  # not packed at all
             if body.size < count * width:
-                raise self.failed("the data are truncated")
+                raise self.error("the data are truncated")
             native = body[: count * width].view(stored.newbyteorder("<"))
             return native.astype(stored).view(U1)
         if bits > 8 * width or body.size < -(-count * bits // 8):
-            raise self.failed(f"{count} numbers of {bits} bits do not fit {body.size} bytes")
+            raise self.error(f"{count} numbers of {bits} bits do not fit {body.size} bytes")
         offsets = _unpack(body, count, bits, width)
         if is_float:
             numbers = _floats(offsets, least, digits)

@@ -51,7 +51,7 @@ class Blosc2(Filter):
         try:
             magic, start, length, nbytes, _, typesize = _HEAD.unpack_from(raw.data)
             inner, _, stored = struct.unpack_from("<4xiii", raw.data, start)
-            grid = _grid(bytes(raw[:start]))
+            grid = _read_shapes(bytes(raw[:start]))
         except (struct.error, IndexError, ValueError):
             return None
         whole = magic == _MAGIC and length == raw.size and inner == nbytes
@@ -69,10 +69,10 @@ class Blosc2(Filter):
             codecs.blosc2_decode(raw[start : start + stored], numthreads=1, out=out)
         except (RuntimeError, ValueError, TypeError):
             return None
-        return _placed(out, shape, blocks, counts, unit)
+        return _order_blocks(out, shape, blocks, counts, unit)
 
 
-def _grid(head: bytes) -> tuple[list[int], list[int]] | None:
+def _read_shapes(head: bytes) -> tuple[list[int], list[int]] | None:
     """Return the edges of the chunk and of the blocks in it; None where it has no axes.
 
     Raises
@@ -92,11 +92,11 @@ def _grid(head: bytes) -> tuple[list[int], list[int]] | None:
         if head[at - length - 6] >> 5 != 5 or marker != 0xD2:
             raise ValueError("no layer")
         if name == b"b2nd":
-            return _edges(head, place)
+            return _read_b2nd_layer(head, place)
     return None
 
 
-def _edges(head: bytes, at: int) -> tuple[list[int], list[int]]:
+def _read_b2nd_layer(head: bytes, at: int) -> tuple[list[int], list[int]]:
     """Read the layer b2nd: version, number of axes, edges of array, chunk and blocks."""
     ndim = head[at + 7]
     lists = f">x{'xq' * ndim}x{'xi' * ndim}x{'xi' * ndim}"
@@ -111,7 +111,7 @@ def _edges(head: bytes, at: int) -> tuple[list[int], list[int]]:
     return list(chunk), list(blocks)
 
 
-def _placed(
+def _order_blocks(
     data: Block, shape: list[int], blocks: list[int], counts: list[int], unit: int
 ) -> Block:
     """Return elements in C order that lie block after block."""

@@ -16,7 +16,7 @@ _PROPERTIES = {INTEGER: 4, FLOAT: 12, TIME: 2, STRING: 0, BITFIELD: 4, REFERENCE
 
 
 @lru_cache(4096)
-def checked(message: bytes) -> bytes:
+def check_datatype(message: bytes) -> bytes:
     """Return a datatype message without what follows it.
 
     HDF5 file format specification, section IV.A.2.d, versions 1 to 5.
@@ -29,12 +29,12 @@ def checked(message: bytes) -> bytes:
         If a version or class in it is not known.
     """
     try:
-        return message[: type_end(message, 0, 0)]
+        return message[: find_type_end(message, 0, 0)]
     except (struct.error, IndexError, ValueError) as error:
         raise SourceError("the datatype message ends early") from error
 
 
-def type_end(message: bytes, at: int, depth: int) -> int:
+def find_type_end(message: bytes, at: int, depth: int) -> int:
     """Return where the datatype at byte `at` ends, having looked at all of it."""
     if depth > _MAX_DEPTH:
         raise SourceError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
@@ -59,18 +59,18 @@ def type_end(message: bytes, at: int, depth: int) -> int:
         width = int.from_bytes(message[at + 4 : at + 8], "little")
         if width != length:
             raise SourceError("an enumeration and its numbers have different sizes")
-        at = type_end(message, at, depth + 1)
+        at = find_type_end(message, at, depth + 1)
         for _ in range(count):
-            at = name_end(message, at, version)
+            at = find_name_end(message, at, version)
         return _within(message, at + count * width)
     if found in (SEQUENCE, COMPLEX):
-        return type_end(message, at, depth + 1)
+        return find_type_end(message, at, depth + 1)
     if found == ARRAY:
-        inner = at + array_head(message, at, version)
+        inner = at + count_array_head(message, at, version)
         lengths = struct.unpack_from(f"<{message[at]}I", message, at + (4 if version < 3 else 1))
         if math.prod(lengths) * int.from_bytes(message[inner + 4 : inner + 8], "little") != length:
             raise SourceError("an array datatype has another size than its elements have together")
-        return type_end(message, inner, depth + 1)
+        return find_type_end(message, inner, depth + 1)
     raise UnsupportedError(f"datatype class {found}")
 
 
@@ -96,13 +96,13 @@ def _within(message: bytes, at: int) -> int:
     return at
 
 
-def name_end(message: bytes, at: int, version: int) -> int:
+def find_name_end(message: bytes, at: int, version: int) -> int:
     """Return where a name ends; up to version 2 its bytes are a multiple of 8."""
     end = message.index(b"\0", at) + 1
     return end if version > 2 else at + -(-(end - at) // 8) * 8
 
 
-def array_head(message: bytes, at: int, version: int) -> int:
+def count_array_head(message: bytes, at: int, version: int) -> int:
     """Return the bytes of an array's dimensions."""
     rank = message[at]
     return 4 + 8 * rank if version < 3 else 1 + 4 * rank
@@ -114,7 +114,7 @@ def _compound(message: bytes, at: int, version: int, count: int, length: int, de
     wide = max(-(-length.bit_length() // 8), 1)
     taken = []
     for _ in range(count):
-        at = name_end(message, at, version)
+        at = find_name_end(message, at, version)
         width = 4 if version < 3 else wide
         offset = int.from_bytes(message[at : at + width], "little")
         at += width
@@ -128,7 +128,7 @@ def _compound(message: bytes, at: int, version: int, count: int, length: int, de
         if offset + inner * repeats > length:
             raise SourceError("a member reaches over the end of its compound datatype")
         taken.append((offset, offset + inner * repeats))
-        at = type_end(message, at, depth + 1)
+        at = find_type_end(message, at, depth + 1)
     taken.sort()
     if any(stop > start for (_, stop), (start, _) in pairwise(taken)):
         raise SourceError("members of a compound datatype overlap")

@@ -25,8 +25,8 @@ from virtualzarr.codecs.core.base import (
     Block,
     Buffer,
     BytesBytes,
+    ChunkSpec,
     Codec,
-    Spec,
     as_u1,
     nbytes_of,
 )
@@ -34,7 +34,7 @@ from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.codecs.hdf5 import check_datatype as hdf5_datatype
 from virtualzarr.errors import CodecError, MissingDependencyError, SourceError, UnsupportedError
 
-_NOWHERE = b"\xff" * 8
+_UNDEFINED_ADDRESS = b"\xff" * 8
 _LONGEST_MESSAGE = 1 << 16
 # Chunks of HDF5 are shorter.
 _LONGEST_CHUNK = (1 << 32) - 1
@@ -69,7 +69,7 @@ class Filters(BytesBytes):
     def validate(self) -> None:
         """Check that the message is one."""
         if set(self.configuration) != {"filters"}:
-            raise self.bad("the only member is filters, a filter pipeline message")
+            raise self.invalid("the only member is filters, a filter pipeline message")
         self._parsed  # noqa: B018
 
     @cached_property
@@ -90,21 +90,23 @@ class Filters(BytesBytes):
                 numbers.append(number)
                 entries.append(message[start:at])
         except (struct.error, ValueError) as error:
-            raise self.bad("the filter pipeline message ends early") from error
+            raise self.invalid("the filter pipeline message ends early") from error
         if version != 2 or at != len(message) or not 1 <= count <= 15:
-            raise self.bad("the filter pipeline message is not one of version 2, or too long")
+            raise self.invalid("the filter pipeline message is not one of version 2, or too long")
         if _SZIP in numbers:
-            raise self.bad("szip is not left to the HDF5 library, which crashes on broken chunks")
+            raise self.invalid(
+                "szip is not left to the HDF5 library, which crashes on broken chunks"
+            )
         return tuple(entries), tuple(numbers)
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False: no other package knows this codec."""
         return False
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the bytes that all filters were given."""
         if size is None:
-            raise self.failed("the decoded size must be known, and what follows does not tell it")
+            raise self.error("the decoded size must be known, and what follows does not tell it")
         out = allocate((size,), U1)
         self.decode_into(data, out)
         return out
@@ -114,12 +116,12 @@ class Filters(BytesBytes):
         from h5py import h5d, h5f, h5s
 
         if max(out.size, nbytes_of(data)) > _LONGEST_CHUNK:
-            raise self.failed("chunks of 4 GiB and more are not supported")
+            raise self.error("chunks of 4 GiB and more are not supported")
         if not out.size:
             return
         entries, numbers = self._parsed
         for number in numbers:
-            require(number)
+            require_filter(number)
         head = _head(entries, numbers, out.size, nbytes_of(data))
         try:
             fid = h5f.open_file_image(head + bytes(as_u1(data)))
@@ -129,7 +131,7 @@ class Filters(BytesBytes):
             finally:
                 fid.close()
         except _H5PY_ERRORS as error:
-            raise self.failed(f"HDF5 cannot decode the chunk: {error}") from error
+            raise self.error(f"HDF5 cannot decode the chunk: {error}") from error
 
     def encode(self, data: Buffer) -> Buffer:
         """Refuse."""
@@ -158,7 +160,7 @@ def filters_message(filters: Iterable[tuple[int, str, Sequence[int]]]) -> str:
     return base64.b64encode(bytes([2, len(entries)]) + b"".join(entries)).decode()
 
 
-def require(number: int) -> None:
+def require_filter(number: int) -> None:
     """Make sure that the HDF5 library has a filter.
 
     Raises
@@ -168,7 +170,7 @@ def require(number: int) -> None:
     UnsupportedError
         If nothing known does.
     """
-    if available(number):
+    if is_available(number):
         return
     if number in PLUGINS and not find_spec("hdf5plugin"):
         raise MissingDependencyError(
@@ -183,7 +185,7 @@ def require(number: int) -> None:
 _AVAILABLE: set[int] = set()
 
 
-def available(number: int) -> bool:
+def is_available(number: int) -> bool:
     """Whether the HDF5 library has a filter, hdf5plugin being loaded when it may bring it."""
     if number in _AVAILABLE:
         return True
@@ -214,34 +216,38 @@ def _frame(
     Superblock 0, a root group with one link, and one dataset of bytes with a single chunk
     (layout version 4): none of them has a checksum.
     """
-    steps = [_at_least(size)]
+    steps = [_size_check_entry(size)]
     for entry, number in zip(entries, numbers, strict=True):
-        steps += [entry, _at_least(4)] if number == _FLETCHER32 else [entry]
+        steps += [entry, _size_check_entry(4)] if number == _FLETCHER32 else [entry]
     filters = bytes([2, len(steps)]) + b"".join(steps)
     dataset_at = 96 + 80
-    link_info = bytes(2) + 2 * _NOWHERE
+    link_info = bytes(2) + 2 * _UNDEFINED_ADDRESS
     link = b"\x01\x00\x01x" + struct.pack("<Q", dataset_at)
-    root = _header(_packed(0x02, link_info) + _packed(0x06, link), 2)
+    root = _header(_pack_message(0x02, link_info) + _pack_message(0x06, link), 2)
     space = struct.pack("<BBB5xQ", 1, 1, 0, size)
     datatype = struct.pack("<BBBBIHH", 0x10, 0, 0, 0, 1, 0, 8)
     # Version, chunked, "single chunk, filtered"; two axes, the second the bytes of an element.
     width = (size.bit_length() + 7) // 8
     edges = size.to_bytes(width, "little") + (1).to_bytes(width, "little")
     layout = bytes([4, 2, 2, 2, width]) + edges + b"\x01"
-    before = _packed(0x01, space) + _packed(0x03, datatype) + _packed(0x05, b"\x02\x02\x02\x00")
-    before += _packed(0x0B, filters)
+    before = (
+        _pack_message(0x01, space)
+        + _pack_message(0x03, datatype)
+        + _pack_message(0x05, b"\x02\x02\x02\x00")
+    )
+    before += _pack_message(0x0B, filters)
     length_at = dataset_at + 16 + len(before) + 8 + len(layout)
-    rest = len(_packed(0x08, layout + bytes(20)))
+    rest = len(_pack_message(0x08, layout + bytes(20)))
     chunk_at = dataset_at + 16 + len(before) + rest
-    messages = before + _packed(0x08, layout + struct.pack("<QIQ", 0, 0, chunk_at))
+    messages = before + _pack_message(0x08, layout + struct.pack("<QIQ", 0, 0, chunk_at))
     superblock = b"\x89HDF\r\n\x1a\n" + struct.pack("<8BHHI", 0, 0, 0, 0, 0, 8, 8, 0, 4, 16, 0)
     end_at = len(superblock) + 16
-    superblock += struct.pack("<Q8sQ8s", 0, _NOWHERE, 0, _NOWHERE)
+    superblock += struct.pack("<Q8sQ8s", 0, _UNDEFINED_ADDRESS, 0, _UNDEFINED_ADDRESS)
     superblock += struct.pack("<QQI4x16x", 0, 96, 0)
     return superblock + root.ljust(80, b"\0") + _header(messages, 5), length_at, end_at
 
 
-def _packed(kind: int, body: bytes) -> bytes:
+def _pack_message(kind: int, body: bytes) -> bytes:
     """Return a message of an object header of version 1."""
     body += bytes(-len(body) % 8)
     return struct.pack("<HHB3x", kind, len(body), 0) + body
@@ -288,24 +294,24 @@ class _FilterClass(ctypes.Structure):
     )
 
 
-def _pass_on(flags: int, count: int, values: Any, nbytes: int, room: Any, data: Any) -> int:
+def _pass_if_whole(flags: int, count: int, values: Any, nbytes: int, room: Any, data: Any) -> int:
     """Pass on what was decoded if it is long enough."""
     return nbytes if nbytes >= values[0] | values[1] << 32 else 0
 
 
-_checked = _Callback(_pass_on)
+_PASS_CALLBACK = _Callback(_pass_if_whole)
 
 
-def _at_least(size: int) -> bytes:
+def _size_check_entry(size: int) -> bytes:
     """Return the entry of a filter that fails when it is given fewer bytes."""
-    return struct.pack("<HHHH2I", _size_check(), 0, 0, 2, size & 0xFFFFFFFF, size >> 32)
+    return struct.pack("<HHHH2I", _register_size_check(), 0, 0, 2, size & 0xFFFFFFFF, size >> 32)
 
 
 _registered: list[_FilterClass] = []
 _lock = threading.Lock()
 
 
-def _size_check() -> int:
+def _register_size_check() -> int:
     """Return the number of a filter that fails when it is given too few bytes.
 
     Without it the library would copy whatever lies in memory behind a chunk that is too short.
@@ -315,14 +321,14 @@ def _size_check() -> int:
     with _lock:
         if not _registered:
             # Numbers of this range are for private use; the first free one will do.
-            number = next(n for n in range(511, 255, -1) if not _taken(n))
-            made = _FilterClass(1, number, 0, 1, b"size check", None, None, _checked)
+            number = next(n for n in range(511, 255, -1) if not _is_number_used(n))
+            made = _FilterClass(1, number, 0, 1, b"size check", None, None, _PASS_CALLBACK)
             h5z.register_filter(ctypes.addressof(made))
             _registered.append(made)
         return int(_registered[0].id)
 
 
-def _taken(number: int) -> bool:
+def _is_number_used(number: int) -> bool:
     from h5py import h5z
 
     try:
@@ -344,43 +350,43 @@ class Type(ArrayBytes):
     def validate(self) -> None:
         """Check that the message is one."""
         if set(self.configuration) != {"datatype"}:
-            raise self.bad("the only member is datatype, a datatype message")
+            raise self.invalid("the only member is datatype, a datatype message")
         message = _message(self, "datatype")
         if len(message) < 8 or not 1 <= self._size < 1 << 31:
-            raise self.bad("the datatype message is not one")
+            raise self.invalid("the datatype message is not one")
 
     @cached_property
     def _size(self) -> int:
         return int.from_bytes(_message(self, "datatype")[4:8], "little")
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False: no other package knows this codec."""
         return False
 
-    def encoded_size(self, spec: Spec) -> int | None:
+    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return the bytes of the elements as stored."""
         return spec.size * self._size
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the converted elements."""
         from h5py import h5t
 
         size = self._size
         need, width = spec.size * size, spec.dtype.itemsize
         if nbytes_of(data) != need:
-            raise self.wrong_size(nbytes_of(data), need)
+            raise self.size_error(nbytes_of(data), need)
         buffer = np.zeros(spec.size * max(size, width), U1)
         buffer[:need] = as_u1(data)
         try:
             stored, target = self._conversion(spec.dtype)
             if target.get_size() != width:  # fields that overlap: h5py has no such type
-                raise self.failed(f"HDF5 has no type like {spec.dtype}")
+                raise self.error(f"HDF5 has no type like {spec.dtype}")
             # Parts of the target that nothing is converted to keep what is in the background.
             h5t.convert(stored, target, spec.size, buffer, np.zeros_like(buffer))
         except CodecError:
             raise
         except _H5PY_ERRORS as error:
-            raise self.failed(f"HDF5 cannot convert the elements: {error}") from error
+            raise self.error(f"HDF5 cannot convert the elements: {error}") from error
         return buffer[: spec.size * width].view(spec.dtype).reshape(spec.shape)
 
     def _conversion(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
@@ -400,7 +406,7 @@ class Type(ArrayBytes):
             found = _conversions[key] = dtype, *types
         return found[1:]
 
-    def encode(self, block: Block, spec: Spec) -> Buffer:
+    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Refuse."""
         raise UnsupportedError(f"codec {self.name}: encoding is not supported")
 
@@ -416,7 +422,7 @@ def _datatype(message: bytes) -> Any:
     from h5py import h5t
 
     try:
-        tid = h5t.decode(b"\x03\x00" + hdf5_datatype.checked(message) + bytes(64))
+        tid = h5t.decode(b"\x03\x00" + hdf5_datatype.check_datatype(message) + bytes(64))
     except (SourceError, UnsupportedError) as error:
         raise CodecError(f"virtualzarr.hdf5_type: {error.message}") from error
     if not is_flat(tid):
@@ -477,8 +483,8 @@ def _message(codec: Codec, member: str) -> bytes:
     """Return the bytes of a message of the configuration."""
     text = codec.configuration.get(member)
     if not isinstance(text, str) or len(text) > 2 * _LONGEST_MESSAGE:
-        raise codec.bad(f"{member} must be a message in base64")
+        raise codec.invalid(f"{member} must be a message in base64")
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise codec.bad(f"{member} must be a message in base64") from error
+        raise codec.invalid(f"{member} must be a message in base64") from error

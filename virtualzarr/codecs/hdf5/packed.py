@@ -50,9 +50,9 @@ class NBit(Filter):
         """Check that the type is one HDF5 packs."""
         size, parts = self._parsed()
         if any(not 0 <= p.at <= p.at + p.size <= size for p in parts):
-            raise self.bad("a part does not lie inside its element")
+            raise self.invalid("a part does not lie inside its element")
         if values[2] * max(size, 1) > 1 << 32:
-            raise self.bad("the parameters contradict each other")
+            raise self.invalid("the parameters contradict each other")
 
     def _parsed(self) -> tuple[int, list[_Part]]:
         """Return the bytes of an element and what is packed of it."""
@@ -63,34 +63,34 @@ class NBit(Filter):
         except CodecError:
             raise
         except (IndexError, ValueError) as error:
-            raise self.bad("the parameters end early") from error
+            raise self.invalid("the parameters end early") from error
         return values[4], parts
 
     def _parse(self, values: list[int], k: int, at: int, parts: list[_Part], depth: int) -> int:
         """Add the parts of the type at parameter `k`; return where the next begins."""
         kind, size = values[k], values[k + 1]
         if len(parts) >= _MOST_PARTS or depth > 16:
-            raise self.bad("the type has too many parts")
+            raise self.invalid("the type has too many parts")
         if kind == _ATOMIC:
             big, precision, offset = values[k + 2 : k + 5]
             if big > 1 or size not in (1, 2, 4, 8) or not 0 < precision <= 8 * size - offset:
-                raise self.bad(f"{precision} bits at bit {offset} of {size} bytes")
+                raise self.invalid(f"{precision} bits at bit {offset} of {size} bytes")
             parts.append(_Part(at, size, bool(big), precision, offset))
             return k + 5
         if kind == _BYTES:
             if len(parts) + size > _MOST_PARTS:
-                raise self.bad("the type has too many parts")
+                raise self.invalid("the type has too many parts")
             parts += [_Part(at + i, 1, False, 8, 0) for i in range(size)]
             return k + 2
         if kind == _ARRAY:
             width = values[k + 3]
             if not width or size % width:
-                raise self.bad(f"an array of {size} bytes, its elements of {width}")
+                raise self.invalid(f"an array of {size} bytes, its elements of {width}")
             for start in range(0, size, width):
                 after = self._parse(values, k + 2, at + start, parts, depth + 1)
             return after if size else k + 4
         if kind != _COMPOUND:
-            raise self.bad(f"class {kind} is not known")
+            raise self.invalid(f"class {kind} is not known")
         after = k + 3
         for _ in range(values[k + 2]):
             after = self._parse(values, after + 1, at + values[after], parts, depth + 1)
@@ -102,22 +102,22 @@ class NBit(Filter):
         width, parts = self._parsed()
         room = limit if size is None else size
         if count * width > room:
-            raise self.wrong_size(count * width, room)
+            raise self.size_error(count * width, room)
         bits = sum(part.precision for part in parts)
         raw = as_u1(data)
         if raw.size < -(-count * bits // 8):
-            raise self.failed(f"{count} elements of {bits} bits do not fit {raw.size} bytes")
+            raise self.error(f"{count} elements of {bits} bits do not fit {raw.size} bytes")
         out = np.zeros((count, width), U1)
         # A bit takes a byte while it is moved: not all at once. Any 8 elements end on a byte.
         step = max(8, _AT_ONCE // max(bits, 1) & ~7)
         for start in range(0, count if bits else 0, step):
             block = out[start : start + step]
             flat = np.unpackbits(raw[start * bits // 8 :], count=len(block) * bits)
-            _place(flat.reshape(-1, bits), parts, block)
+            _scatter_bits(flat.reshape(-1, bits), parts, block)
         return out.reshape(-1)
 
 
-def _place(bits: Block, parts: list[_Part], out: Block) -> None:
+def _scatter_bits(bits: Block, parts: list[_Part], out: Block) -> None:
     """Put the bits of elements, one row each, where they belong."""
     at = 0
     for part in parts:
@@ -143,7 +143,7 @@ class Zfp(Filter):
     def check(self, values: list[int]) -> None:
         """Check that the header is one."""
         if read_header(self._header) is None:
-            raise self.bad("the parameters hold no header of ZFP")
+            raise self.invalid("the parameters hold no header of ZFP")
 
     @property
     def _header(self) -> bytes:
@@ -175,13 +175,13 @@ class JpegLs(Filter):
         frame = self._frame(raw)
         need, room = frame.nbytes, limit if size is None else size
         if need > room:
-            raise self.wrong_size(need, room)
+            raise self.size_error(need, room)
         try:
             out = library(self.name).jpegls_decode(raw)
         except (RuntimeError, ValueError, TypeError) as error:
-            raise self.failed(error) from error
+            raise self.error(error) from error
         if nbytes_of(out) != need:
-            raise self.wrong_size(nbytes_of(out), need)
+            raise self.size_error(nbytes_of(out), need)
         if frame.planes:  # imagecodecs puts components last in any case
             out = np.moveaxis(out, -1, 0)
         return np.ascontiguousarray(out).reshape(-1).view(U1)
@@ -196,11 +196,11 @@ class JpegLs(Filter):
             if raw[at + 1] == 0xDA and nbytes is not None:
                 mode = raw[at + 6 + 2 * raw[at + 4] :][:1]
                 if components > 1 and mode not in (b"\0", b"\2"):
-                    raise self.failed("its components take turns line by line")
+                    raise self.error("its components take turns line by line")
                 return _Frame(nbytes, components > 1 and mode == b"\0")
             at += 2 + int.from_bytes(raw[at + 2 : at + 4], "big")
         if nbytes is None:
-            raise self.failed("the data are no JPEG-LS image")
+            raise self.error("the data are no JPEG-LS image")
         return _Frame(nbytes, False)
 
 

@@ -25,30 +25,30 @@ class Strings(BytesBytes):
         """Check that the fields lie inside the element."""
         itemsize, fields = self.configuration.get("itemsize"), self.configuration.get("fields")
         if set(self.configuration) != {"itemsize", "fields"} or not isinstance(fields, list):
-            raise self.bad("the members are itemsize and a list of fields")
+            raise self.invalid("the members are itemsize and a list of fields")
         if not isinstance(itemsize, int) or itemsize < 1:
-            raise self.bad(f"itemsize must be a positive integer, not {itemsize!r}")
+            raise self.invalid(f"itemsize must be a positive integer, not {itemsize!r}")
         for part in fields:
             if not (isinstance(part, list | tuple) and len(part) == 3 and part[2] in _PADDINGS):
-                raise self.bad(f"a field is [offset, size, padding], not {part!r}")
+                raise self.invalid(f"a field is [offset, size, padding], not {part!r}")
             offset, size = part[:2]
             if not (isinstance(offset, int) and isinstance(size, int)):
-                raise self.bad(f"offset and size must be integers, not {part!r}")
+                raise self.invalid(f"offset and size must be integers, not {part!r}")
             if not 0 <= offset < offset + size <= itemsize:
-                raise self.bad(f"the field {part!r} is not inside {itemsize} bytes")
+                raise self.invalid(f"the field {part!r} is not inside {itemsize} bytes")
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False: no other package knows this codec."""
         return False
 
-    def encoded_size(self, size: int | None) -> int | None:
+    def compute_encoded_size(self, size: int | None) -> int | None:
         """Return the same size."""
         return size
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the bytes with NUL as padding."""
         if nbytes_of(data) != (nbytes_of(data) if size is None else size):
-            raise self.wrong_size(nbytes_of(data), size or 0)
+            raise self.size_error(nbytes_of(data), size or 0)
         out = as_u1(data).copy()
         for part, padding in self._fields(out):
             if padding == "null_terminated":
@@ -69,7 +69,7 @@ class Strings(BytesBytes):
         """Return a view of shape (elements, size) of each field, and its padding."""
         itemsize = self.configuration["itemsize"]
         if data.size % itemsize:
-            raise self.failed(f"{data.size} bytes are not whole elements of {itemsize}")
+            raise self.error(f"{data.size} bytes are not whole elements of {itemsize}")
         elements = data.reshape(-1, itemsize)
         return [
             (elements[:, offset : offset + size], padding)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, Codec, Spec
+from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
 
 
 class TiffGel(ArrayArray):
@@ -33,12 +33,12 @@ class TiffGel(ArrayArray):
     def validate(self) -> None:
         """Check the members."""
         if set(self.configuration) != {"data_type", "scale", "square"}:
-            raise self.bad("the members are data_type, scale and square")
+            raise self.invalid("the members are data_type, scale and square")
         scale, square = self.configuration["scale"], self.configuration["square"]
         if not isinstance(scale, int | float) or not math.isfinite(scale) or square not in (0, 1):
-            raise self.bad("scale is a number, square is true or false")
+            raise self.invalid("scale is a number, square is true or false")
         if self.dtype.kind not in "iu":
-            raise self.bad(f"{self.dtype} is no type of integers")
+            raise self.invalid(f"{self.dtype} is no type of integers")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -46,23 +46,23 @@ class TiffGel(ArrayArray):
         try:
             return np.dtype(self.configuration["data_type"])
         except TypeError as error:
-            raise self.bad(f"data_type: {error}") from error
+            raise self.invalid(f"data_type: {error}") from error
 
-    def resolved(self, spec: Spec) -> Codec:
+    def resolve(self, spec: ChunkSpec) -> Codec:
         """Check the type of what comes out."""
         if spec.dtype != np.float32:
-            raise self.bad(f"gives float32, not {spec.dtype}")
+            raise self.invalid(f"gives float32, not {spec.dtype}")
         return self
 
-    def encoded(self, spec: Spec) -> Spec:
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the stored dtype."""
-        return Spec(spec.shape, self.dtype)
+        return ChunkSpec(spec.shape, self.dtype)
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False: no other package knows this codec."""
         return False
 
-    def decode(self, block: Block, spec: Spec) -> Block:
+    def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Compute what tifffile does, operation by operation."""
         values = block.astype(np.float32)
         if self.configuration["square"]:

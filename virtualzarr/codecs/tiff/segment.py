@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.bridges.imagecodecs import library
-from virtualzarr.codecs.core.base import SLACK, ArrayBytes, Block, Buffer, Spec
+from virtualzarr.codecs.core.base import SLACK, ArrayBytes, Block, Buffer, ChunkSpec
 from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
 
 WIDTH, LENGTH, COMPRESSION, SAMPLES, PLANAR = 256, 257, 259, 277, 284
@@ -44,7 +44,7 @@ _TAGS = {
     WIDTH, LENGTH, COMPRESSION, SAMPLES, PLANAR, TILE_WIDTH, TILE_LENGTH, TILE_DEPTH, TABLES,
     258, 262, 266, 292, 317, 338, 339, 530, 65007, 65008, 65009,
 }  # fmt: skip
-_KEPT = 64
+_MAX_DECODERS = 64
 """Sizes of segments that a codec keeps decoders for."""
 _ERRORS = (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, AttributeError,
            NotImplementedError, struct.error, OSError)  # fmt: skip
@@ -71,9 +71,9 @@ class TiffSegment(ArrayBytes):
     def validate(self) -> None:
         """Check the configuration as far as it can be without tifffile."""
         if not {"byteorder", "tags"} <= set(self.configuration) <= _MEMBERS:
-            raise self.bad(f"the members are byteorder and tags, and of {sorted(_MEMBERS)}")
+            raise self.invalid(f"the members are byteorder and tags, and of {sorted(_MEMBERS)}")
         if self.configuration["byteorder"] not in ("<", ">"):
-            raise self.bad("byteorder must be '<' or '>'")
+            raise self.invalid("byteorder must be '<' or '>'")
         if self._compression != 1 and self._compression not in CODECS:
             raise UnsupportedError(f"codec {self.name}: TIFF compression {self._compression}")
         self._header, self._tables  # noqa: B018
@@ -86,16 +86,16 @@ class TiffSegment(ArrayBytes):
                 raise ValueError
             checked = {int(code): _tag_value(value) for code, value in tags.items()}
         except (TypeError, ValueError) as error:
-            raise self.bad("tags must be an object of numbers, or of lists of them") from error
+            raise self.invalid("tags must be an object of numbers, or of lists of them") from error
         if not _TAGS.issuperset(checked):
-            raise self.bad(f"decoding does not depend on tags {sorted(set(checked) - _TAGS)}")
+            raise self.invalid(f"decoding does not depend on tags {sorted(set(checked) - _TAGS)}")
         return checked
 
     def _number(self, code: int, default: int = 1) -> int:
         """Return a tag that is one positive number."""
         value = self._tags.get(code, default)
         if not isinstance(value, int) or value < 1:
-            raise self.bad(f"tag {code} must be a positive number, not {value!r}")
+            raise self.invalid(f"tag {code} must be a positive number, not {value!r}")
         return value
 
     @property
@@ -116,12 +116,12 @@ class TiffSegment(ArrayBytes):
         try:
             return base64.b64decode(text, validate=True)
         except (binascii.Error, TypeError, ValueError) as error:
-            raise self.bad("JPEG tables and headers must be base64") from error
+            raise self.invalid("JPEG tables and headers must be base64") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TiffSegment, (self.name, self.configuration)
 
-    def portable(self, zarr_format: int) -> bool:
+    def is_portable(self, zarr_format: int) -> bool:
         """Return False: no other package knows this codec."""
         return False
 
@@ -136,14 +136,14 @@ class TiffSegment(ArrayBytes):
         found = self._decoders.get(size)
         if found is None:
             with _lock:  # tifffile's pages are not made for several threads at first
-                if len(self._decoders) >= _KEPT:
+                if len(self._decoders) >= _MAX_DECODERS:
                     self._decoders.clear()
                 found = self._decoders[size] = self._make(size)
         return found
 
     def _make(self, size: int) -> Decode:
-        require(self._compression)
-        page = _page(self._file(size))
+        require_decoder(self._compression)
+        page = _first_page(self._file(size))
         options: dict[str, Any] = {}
         if self._compression in JPEG:
             options = {"jpegtables": self._tables, "jpegheader": self._header}
@@ -178,24 +178,24 @@ class TiffSegment(ArrayBytes):
             depth = self._number(TILE_DEPTH)
             edges = (depth, self._number(TILE_LENGTH), self._number(TILE_WIDTH))
             if depth * edges[1] * edges[2] * samples != size:
-                raise self.bad(f"tiles of {(*edges, samples)} do not fit a block of {size}")
+                raise self.invalid(f"tiles of {(*edges, samples)} do not fit a block of {size}")
             tags = {WIDTH: edges[2], LENGTH: edges[1], 32997: depth, **tags}
             where = (324, 325)
         else:
             rows, rest = divmod(size, self._number(WIDTH) * samples)
             if rest:
-                raise self.bad(
+                raise self.invalid(
                     f"rows of {self._number(WIDTH)} pixels do not fill a block of {size}"
                 )
             tags |= {LENGTH: rows, 278: rows}
             where = (273, 279)
         start = b"\xff\xd8\xff\xe0\x00\x10" + (b"JFIF" if self.configuration.get("jfif") else b"")
         start += bytes(16)
-        return _tiff(self.configuration["byteorder"], tags, where, start)
+        return _write_tiff(self.configuration["byteorder"], tags, where, start)
 
     # -- decoding ----------------------------------------------------------------------------------
 
-    def check(self, spec: Spec) -> None:
+    def check(self, spec: ChunkSpec) -> None:
         """Refuse what tifffile does not decode, without data.
 
         Raises
@@ -206,15 +206,15 @@ class TiffSegment(ArrayBytes):
             The installed imagecodecs lacks the decoder.
         """
         try:
-            require(self._compression)
-            page = _page(self._file(spec.size))
+            require_decoder(self._compression)
+            page = _first_page(self._file(spec.size))
             page.decode(None, 0)
         except (CodecError, MissingDependencyError, UnsupportedError):
             raise
         except _ERRORS as error:
             raise UnsupportedError(f"tifffile does not decode it: {error}") from error
 
-    def decode(self, data: Buffer, spec: Spec) -> Block:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Let tifffile decode."""
         if type(data) is not bytes:
             data = bytes(data)
@@ -226,29 +226,29 @@ class TiffSegment(ArrayBytes):
         except (CodecError, MissingDependencyError, UnsupportedError):
             raise
         except _ERRORS as error:
-            raise self.failed(f"tifffile cannot decode: {error or type(error).__name__}") from error
+            raise self.error(f"tifffile cannot decode: {error or type(error).__name__}") from error
         if found.size != spec.size:
             found = self._padded(found, spec)
         if found.dtype != spec.dtype:
             found = found.astype(spec.dtype)
         return found.reshape(spec.shape)
 
-    def _padded(self, found: Block, spec: Spec) -> Block:
+    def _padded(self, found: Block, spec: ChunkSpec) -> Block:
         """Return a tile of which only what lies in the image was stored."""
         if found.ndim != 4 or TILE_WIDTH not in self._tags:
-            raise self.wrong_size(found.size * spec.dtype.itemsize, spec.nbytes)
+            raise self.size_error(found.size * spec.dtype.itemsize, spec.nbytes)
         edges = tuple(self._number(code) for code in (TILE_DEPTH, TILE_LENGTH, TILE_WIDTH))
         out = np.zeros((*edges, found.shape[3]), spec.dtype)
         if out.size != spec.size or any(a > b for a, b in zip(found.shape, out.shape, strict=True)):
-            raise self.wrong_size(found.size * spec.dtype.itemsize, spec.nbytes)
+            raise self.size_error(found.size * spec.dtype.itemsize, spec.nbytes)
         out[tuple(slice(n) for n in found.shape)] = found
         return out
 
-    def _check_jpeg(self, data: bytes, spec: Spec) -> None:
+    def _check_jpeg(self, data: bytes, spec: ChunkSpec) -> None:
         """Refuse an image that is much larger than the block, before memory is taken for it."""
-        frame = jpeg_frame(data if self._header is None else self._header + data)
+        frame = read_jpeg_frame(data if self._header is None else self._header + data)
         if frame is not None and frame.nbytes > 4 * spec.nbytes + SLACK:
-            raise self.wrong_size(frame.nbytes, spec.nbytes)
+            raise self.size_error(frame.nbytes, spec.nbytes)
 
 
 _lock = threading.Lock()
@@ -267,7 +267,7 @@ def _unsigned(value: Any) -> int:
     return value
 
 
-def _page(file: bytes) -> Any:
+def _first_page(file: bytes) -> Any:
     """Return the first page of a file, as tifffile sees it."""
     try:
         import tifffile
@@ -278,7 +278,9 @@ def _page(file: bytes) -> Any:
     return tifffile.TiffFile(io.BytesIO(file)).pages[0]
 
 
-def _tiff(byteorder: str, tags: Mapping[int, Any], where: tuple[int, int], data: bytes) -> bytes:
+def _write_tiff(
+    byteorder: str, tags: Mapping[int, Any], where: tuple[int, int], data: bytes
+) -> bytes:
     """Return a BigTIFF file with one page of one segment."""
     entries = {
         code: value if isinstance(value, tuple) else (value,) for code, value in tags.items()
@@ -303,7 +305,7 @@ def _tiff(byteorder: str, tags: Mapping[int, Any], where: tuple[int, int], data:
     return head + table + bytes(8) + far
 
 
-def require(compression: int) -> None:
+def require_decoder(compression: int) -> None:
     """Make sure that imagecodecs has the decoder of a TIFF compression.
 
     Raises
@@ -350,7 +352,7 @@ class JpegFrame:
         return self.rows * self.columns * self.components * (1 if self.bits <= 8 else 2)
 
 
-def jpeg_frame(data: bytes) -> JpegFrame | None:
+def read_jpeg_frame(data: bytes) -> JpegFrame | None:
     """Return the frame header of a JPEG stream; None if there is none before the first scan.
 
     Examples

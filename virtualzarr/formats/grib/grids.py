@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from grids import RegularGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.grib.decode import COORDINATES, coordinates_of, grid_message, in_rows
+from virtualzarr.codecs.grib.decode import COORDINATES, compute_coordinates, grid_message, to_rows
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.index import Fields, Note, Steps
 from virtualzarr.formats.grib.keys import grid_keys, prefixed
@@ -205,9 +205,9 @@ def regular_lines(
     """Return the latitudes of rows and the longitudes of columns; None if they have none."""
     if shape[0] * shape[1] > _AT_ONCE:
         return _lines_of_large(data, shape)
-    both = [coordinates_of(data, key, shape[0] * shape[1]) for key in COORDINATES]
+    both = [compute_coordinates(data, key, shape[0] * shape[1]) for key in COORDINATES]
     for order in ("rows", "columns"):
-        latitudes, longitudes = (in_rows(values, shape, order) for values in both)
+        latitudes, longitudes = (to_rows(values, shape, order) for values in both)
         if (latitudes == latitudes[:, :1]).all() and (longitudes == longitudes[:1]).all():
             return latitudes[:, 0].copy(), longitudes[0].copy()
     return None
@@ -218,8 +218,8 @@ def _lines_of_large(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the latitudes and longitudes of grids with one column, and with one row."""
     return (
-        coordinates_of(_resized(data, shape[0], 1), "latitudes", shape[0]),
-        coordinates_of(_resized(data, 1, shape[1]), "longitudes", shape[1]),
+        compute_coordinates(_resized(data, shape[0], 1), "latitudes", shape[0]),
+        compute_coordinates(_resized(data, 1, shape[1]), "longitudes", shape[1]),
     )
 
 

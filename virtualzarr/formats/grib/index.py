@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.grib.message import END, LEAST1, NO_BITMAP, SAME_BITMAP
+from virtualzarr.codecs.grib.message import END, MIN_LENGTH1, NO_BITMAP, SAME_BITMAP
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.paging import Buffer, Gather
 
@@ -150,7 +150,7 @@ def _long_message1(at: int, length: int) -> Steps:
     for number, there in ((1, True), (2, flags & 128), (3, flags & 64)):
         if there:
             part = int.from_bytes((yield start, 3), "big")
-            if part < LEAST1[number]:
+            if part < MIN_LENGTH1[number]:
                 raise SourceError(f"its section {number} has {part} bytes")
             start += part
     excess = int.from_bytes((yield start, 3), "big")
@@ -186,8 +186,8 @@ def _walk1(columns: Ints, numbers: Ints, note: Note) -> Steps:
         there = good & ((flags & flag) == flag)
         length = _big((yield Gather(at, 3)))
         finish = stop if number == 4 else at + length
-        wrong = there & ((length < LEAST1[number]) | (finish > stop))
-        wrong |= there & (finish - at < LEAST1[number])
+        wrong = there & ((length < MIN_LENGTH1[number]) | (finish > stop))
+        wrong |= there & (finish - at < MIN_LENGTH1[number])
         _note_all(columns, numbers[wrong], note, f"its section {number} is damaged")
         good &= ~wrong
         begin[:, number] = np.where(there, at, 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from virtualzarr.codecs.grib.decode import library, opened
+from virtualzarr.codecs.grib.decode import library, open_message
 from virtualzarr.codecs.grib.message import MAX_POINTS
 from virtualzarr.errors import SourceError, UnsupportedError
 
@@ -103,7 +103,7 @@ def ask(message: bytes, code: tuple[int, ...]) -> Kind:
     ------
     CodecError, UnsupportedError
     """
-    with opened(message) as handle:
+    with open_message(message) as handle:
         known = {key: _get(handle, key) for key in (*_ATTRIBUTES, "number", *_WAVES)}
         member, *waves = (known.pop(key) for key in ("number", *_WAVES))
         level_type = _text(known["typeOfLevel"]) or _surface(handle)
@@ -150,7 +150,7 @@ _parameters: dict[tuple[int, int, str], dict[str, Any]] = {}
 
 def told_apart(message: bytes) -> dict[str, Any]:
     """Ask ecCodes for the keys that may tell apart what is alike."""
-    with opened(message) as handle:
+    with open_message(message) as handle:
         return {key: _get(handle, key, float if key in _FRACTIONS else None) for key in APART}
 
 
@@ -166,7 +166,7 @@ def grid_keys(message: bytes) -> dict[str, Any]:
     ------
     CodecError, UnsupportedError
     """
-    with opened(message) as handle:
+    with open_message(message) as handle:
         found = {key: _get(handle, key) for key in (*_GRID, "numberOfDataPoints", "NV")}
     points = found["numberOfDataPoints"]
     if not isinstance(points, int) or points <= 0:
@@ -192,7 +192,7 @@ def _end_step(handle: Any, message: bytes) -> int:
         return int(eccodes.codes_get_long(handle, "endStep"))
     except eccodes.CodesInternalError:
         pass
-    with opened(message) as fresh:
+    with open_message(message) as fresh:
         keys = ("dataDate", "dataTime", "validityDate", "validityTime")
         parts = [_get(fresh, key) for key in keys]
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from virtualzarr.codecs.grib.check_message import unpackable
+from virtualzarr.codecs.grib.check_message import explain_unsupported
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.grib.index import Fields, Ints, Note, Steps
 from virtualzarr.formats.paging import Gather
@@ -37,7 +37,7 @@ def check_packings(fields: Fields, note: Note) -> Steps:
 
 def _noted(fields: Fields, template: Ints, bits: Ints, note: Note) -> Ints:
     pairs, which = np.unique(np.stack([template, bits], axis=1), axis=0, return_inverse=True)
-    reasons = [unpackable(*pair) for pair in pairs.tolist()]
+    reasons = [explain_unsupported(*pair) for pair in pairs.tolist()]
     refused = np.flatnonzero(np.array([bool(reason) for reason in reasons])[which.reshape(-1)])
     for number in refused.tolist():
         reason = reasons[int(which.reshape(-1)[number])]

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.codecs.hdf5 import check_datatype as hdf5_datatype
-from virtualzarr.codecs.hdf5.check_datatype import ARRAY, SEQUENCE, array_head, name_end, type_end
+from virtualzarr.codecs.hdf5.check_datatype import (
+    ARRAY,
+    SEQUENCE,
+    count_array_head,
+    find_name_end,
+    find_type_end,
+)
 from virtualzarr.codecs.hdf5.library_chunk import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.unsupported import Unknown
@@ -39,7 +45,7 @@ def base(message: bytes) -> bytes:
     """Return the datatype that one of class `SEQUENCE` or `ARRAY` is made of."""
     start = 8
     if kind(message) == ARRAY:
-        start = 8 + array_head(message, 8, message[0] >> 4)
+        start = 8 + count_array_head(message, 8, message[0] >> 4)
     return message[start:]
 
 
@@ -62,7 +68,7 @@ def checked(message: bytes) -> bytes:
         If a version or class in it is not known.
     """
     try:
-        return hdf5_datatype.checked(message)
+        return hdf5_datatype.check_datatype(message)
     except UnsupportedError as error:
         raise Unknown(error.message) from error
 
@@ -99,14 +105,14 @@ def members(message: bytes) -> list[tuple[int, bytes]]:
     wide = 4 if version < 3 else max(-(-size(message).bit_length() // 8), 1)
     at, found = 8, []
     for _ in range(count):
-        at = name_end(message, at, version)
+        at = find_name_end(message, at, version)
         offset = int.from_bytes(message[at : at + wide], "little")
         at += wide
         if version == 1:
             if message[at]:
                 raise Unknown("members of a compound datatype with axes of their own")
             at += 28
-        end = type_end(message, at, 0)
+        end = find_type_end(message, at, 0)
         found.append((offset, message[at:end]))
         at = end
     return found

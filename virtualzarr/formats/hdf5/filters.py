@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.core.base import BytesBytes
-from virtualzarr.codecs.hdf5.library_chunk import PLUGINS, available, filters_message
+from virtualzarr.codecs.hdf5.library_chunk import PLUGINS, filters_message, is_available
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.formats.hdf5.header import Filter
 from virtualzarr.formats.hdf5.types import ElementType
@@ -88,7 +88,7 @@ def _pipeline(element: ElementType, filters: tuple[Filter, ...]) -> Pipeline:
         size = sizes[-1]
         for codec in made:
             assert isinstance(codec, BytesBytes)
-            size = codec.encoded_size(size)
+            size = codec.compute_encoded_size(size)
         parts.append(made)
         starts.append(start)
         sizes.append(size)
@@ -112,7 +112,7 @@ def _direct(step: Filter, element: ElementType) -> list[Codec] | None:
 def _universal(filters: Sequence[Filter]) -> Codec:
     for step in filters:
         # What hdf5plugin brings is referenced also where it is not installed.
-        if step.number not in PLUGINS and not available(step.number):
+        if step.number not in PLUGINS and not is_available(step.number):
             name = _NAMES.get(step.number) or step.name or "unknown"
             raise UnsupportedError(
                 f"HDF5 filter {step.number} ({name}) is not supported: the HDF5 library does not "

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.tiff.segment import jpeg_frame
+from virtualzarr.codecs.tiff.segment import read_jpeg_frame
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.tiff.layout import CONTIG, WIDTH, Segments
 
@@ -249,7 +249,7 @@ def odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> b
     rows = np.broadcast_to(segments.rows[:, None], segments.counts[:CONTIG]).reshape(-1)
     for place in {present[0], present[-1]} - set(range(rows.size, len(page.dataoffsets))):
         where = (page.dataoffsets[place], page.databytecounts[place])
-        frame = jpeg_frame(next(directories_of(page.parent).values([where], _JPEG_HEAD)))
+        frame = read_jpeg_frame(next(directories_of(page.parent).values([where], _JPEG_HEAD)))
         if frame is None:
             continue
         size = (int(rows[place]), segments.edges[WIDTH])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline, make
-from virtualzarr.codecs.core.base import Spec
-from virtualzarr.codecs.tiff.segment import CODECS, JPEG, TiffSegment, jpeg_frame
+from virtualzarr.codecs.core.base import ChunkSpec
+from virtualzarr.codecs.tiff.segment import CODECS, JPEG, TiffSegment, read_jpeg_frame
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.tiff.layout import Segments
 
@@ -129,7 +129,7 @@ def page_pipeline(
         # Pages in one piece are read in strips of our choice.
         edges = page.shaped if page.is_contiguous else Segments.of(page).edges
         try:
-            segment.check(Spec(edges, dtype))
+            segment.check(ChunkSpec(edges, dtype))
         except UnsupportedError as error:
             raise UnsupportedError(f"{reason.message}: {error.message}") from error
         return Pipeline([segment])
@@ -144,7 +144,7 @@ def cut_pipeline(page: Any) -> Pipeline:
         If tifffile does not decode them; the message names the feature.
     """
     segment = _segment(page, None, cut=True)
-    segment.check(Spec(Segments.of(page).edges, page.dtype.newbyteorder("=")))
+    segment.check(ChunkSpec(Segments.of(page).edges, page.dtype.newbyteorder("=")))
     return Pipeline([segment])
 
 
@@ -226,7 +226,7 @@ def is_one_jpeg(page: Any) -> bool:
     it decodes as a whole. That differs where colours are stored at a lower resolution, and are
     interpolated across the edges of tiles. Very large pages are left in tiles.
     """
-    frame = None if page.jpegheader is None else jpeg_frame(page.jpegheader)
+    frame = None if page.jpegheader is None else read_jpeg_frame(page.jpegheader)
     if frame is None or 273 not in page.tags or max(page.imagewidth, page.imagelength) > 65500:
         return False
     alike = set(frame.sampling) == {0x11} and page.photometric in (1, 6)

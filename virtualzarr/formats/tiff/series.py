@@ -13,7 +13,7 @@ import grids
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.bridges.imagecodecs import library
-from virtualzarr.codecs.core.base import ArrayArray, Spec
+from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
 from virtualzarr.codecs.tiff.segment import JPEG, PACKBITS
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
@@ -107,7 +107,7 @@ def series_array(
     else:
         grid, stored, manifest = build(series, shape, page.dtype.newbyteorder("="), files)
         pipeline = Pipeline([computed, *stored.codecs])
-        fill = computed.decode(fill, Spec((), dtype))
+        fill = computed.decode(fill, ChunkSpec((), dtype))
     metadata = ArrayMetadata(
         shape=shape,
         dtype=dtype,

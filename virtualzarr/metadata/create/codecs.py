@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline, codec_from_v2, codec_from_v3, make
 from virtualzarr.codecs.byteorder import has_order
-from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, Spec
+from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, ChunkSpec
 from virtualzarr.codecs.sharding import INDEX_CODECS, Sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata.create.shards import (
@@ -90,11 +90,13 @@ def new_pipeline(
 ) -> Pipeline:
     """Return the v3 codecs of chunks; an inner order is that of the chunks within shards."""
     # Of the shape, codecs here only take the number of axes.
-    return Pipeline(_chain(Spec((1,) * ndim, dtype), filters, serializer, compressors, inner_order))
+    return Pipeline(
+        _chain(ChunkSpec((1,) * ndim, dtype), filters, serializer, compressors, inner_order)
+    )
 
 
 def _chain(
-    spec: Spec,
+    spec: ChunkSpec,
     filters: Any,
     serializer: Any,
     compressors: Any,
@@ -111,8 +113,8 @@ def _chain(
         chain.append(make("transpose", order=list(inner_order)))
     for i, codec in enumerate(chain):
         assert isinstance(codec, ArrayArray)
-        codec = chain[i] = codec.resolved(spec)
-        spec = codec.encoded(spec)  # type: ignore[attr-defined]
+        codec = chain[i] = codec.resolve(spec)
+        spec = codec.encode_spec(spec)  # type: ignore[attr-defined]
     chosen = part(serializer, "serializer", "array_bytes", [default_serializer(spec.dtype)])
     if len(chosen) != 1:
         raise MetadataError("serializer: there must be exactly one codec from array to bytes")
@@ -123,7 +125,7 @@ def _chain(
     last = part(compressors, "compressors", "bytes_bytes", default)
     compress = isinstance(compressors, str)
     chain.append(_complete_serializer(chosen[0], spec, compress, inner_order))
-    return [*chain, *(codec.resolved(spec) for codec in last)]
+    return [*chain, *(codec.resolve(spec) for codec in last)]
 
 
 def _is_sharding(serializer: Any) -> bool:
@@ -132,11 +134,11 @@ def _is_sharding(serializer: Any) -> bool:
 
 
 def _complete_serializer(
-    codec: Codec, spec: Spec, compress: bool, inner_order: tuple[int, ...] | None
+    codec: Codec, spec: ChunkSpec, compress: bool, inner_order: tuple[int, ...] | None
 ) -> Codec:
     """Return a codec from array to bytes with its byte order, or the chains within shards."""
 
-    def complete(codecs: Any, spec: Spec, within: bool) -> list[Codec]:
+    def complete(codecs: Any, spec: ChunkSpec, within: bool) -> list[Codec]:
         default = "auto" if codecs is None and compress else ()
         parts = split_codecs(as_list(codecs))
         parts["compressors"] = parts["compressors"] or default
@@ -149,7 +151,7 @@ def _complete_serializer(
     # A structured dtype without `endian` keeps the byte order of each field.
     if codec.name == "bytes" and not codec.configuration and spec.dtype.names is None:
         return default_serializer(spec.dtype)
-    return codec.resolved(spec)
+    return codec.resolve(spec)
 
 
 def default_serializer(dtype: np.dtype) -> Codec:
@@ -266,7 +268,7 @@ def new_pipeline_v2(
     """Return the codecs of a v2 array; `stored` is the dtype with its byte order."""
     if not (isinstance(serializer, str) and serializer == "auto"):
         raise UnsupportedError("serializer: Zarr v2 has none; give filters, or use zarr_format=3")
-    spec = Spec(chunk_shape, stored if stored.names else stored.newbyteorder("="))
+    spec = ChunkSpec(chunk_shape, stored if stored.names else stored.newbyteorder("="))
     if isinstance(filters, str) and filters == "auto":
         filters = [default_serializer(stored)] if stored.hasobject else []
     with member("filters"):
@@ -285,13 +287,13 @@ def _auto(value: Any, default: list[Codec]) -> list[Any]:
     return default if isinstance(value, str) and value == "auto" else as_list(value)
 
 
-def _v2_config(value: Any, spec: Spec) -> Mapping[str, Any]:
+def _v2_config(value: Any, spec: ChunkSpec) -> Mapping[str, Any]:
     """Return the v2 form of a codec in any notation."""
     if callable(getattr(value, "get_config", None)):
         value = value.get_config()
     if isinstance(value, Mapping) and "id" in value:
         return value
-    codec = as_codec(value, 2).resolved(spec)
+    codec = as_codec(value, 2).resolve(spec)
     if isinstance(codec, ArrayBytes) and codec.name == "bytes":
         raise UnsupportedError("codec bytes: in Zarr v2 the byte order belongs to the dtype")
     return codec.to_v2(spec, "<")

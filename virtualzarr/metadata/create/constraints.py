@@ -10,7 +10,7 @@ import numpy as np
 import grids
 from grids import ChunkGrid, ChunkLayout, SeparableGrid
 from virtualzarr.codecs import Codec, Pipeline, codec_from_v2
-from virtualzarr.codecs.core.base import Spec
+from virtualzarr.codecs.core.base import ChunkSpec
 from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.metadata import fill
@@ -201,7 +201,7 @@ def _same_codec(asked: Codec, stored: Codec) -> bool:
         return _same_sharding(asked, stored)
     if isinstance(asked, Transpose) and isinstance(stored, Transpose):
         ndim = len(stored.configuration["order"])  # or the letter of both, whatever the axes
-        return asked == stored or asked.resolved(Spec((1,) * ndim, np.dtype("u1"))) == stored
+        return asked == stored or asked.resolve(ChunkSpec((1,) * ndim, np.dtype("u1"))) == stored
     return asked.name == stored.name and all(
         stored.configuration.get(member) == value for member, value in asked.configuration.items()
     )

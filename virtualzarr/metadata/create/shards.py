@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline
-from virtualzarr.codecs.core.base import ArrayBytes, Spec
+from virtualzarr.codecs.core.base import ArrayBytes, ChunkSpec
 from virtualzarr.codecs.sharding import INDEX_CODECS, as_chunk_shape, check_members
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import MetadataError
 from virtualzarr.metadata.json_documents import member
 
-Complete = Callable[[Any, Spec, bool], Sequence[Codec]]
+Complete = Callable[[Any, ChunkSpec, bool], Sequence[Codec]]
 """Returns the codecs that a list of them in any notation stands for; of sub-chunks, or an index."""
 
 
@@ -35,7 +35,7 @@ class ShardingRequest(ArrayBytes):
         shape = self.configuration.get("chunk_shape")
         self.chunk_shape = None if shape is None else as_chunk_shape(self, shape)
 
-    def complete(self, spec: Spec, complete: Complete) -> Codec:
+    def complete(self, spec: ChunkSpec, complete: Complete) -> Codec:
         """Return the codec with its chains completed, for shards of an array as `spec` says."""
         from virtualzarr.codecs import make
 
@@ -44,14 +44,14 @@ class ShardingRequest(ArrayBytes):
             raise MetadataError(f"codec {self.name}: chunk_shape: missing")
         ndim = len(self.chunk_shape)
         if ndim != len(spec.shape):
-            raise self.bad(
+            raise self.invalid(
                 f"chunk_shape {list(self.chunk_shape)} has {ndim} axes, the shard {len(spec.shape)}"
             )
         index = given.get("index_codecs", list(INDEX_CODECS))
         with member(f"codec {self.name}: codecs"):
-            inside = complete(given.get("codecs"), Spec((1,) * ndim, spec.dtype), True)
+            inside = complete(given.get("codecs"), ChunkSpec((1,) * ndim, spec.dtype), True)
         with member(f"codec {self.name}: index_codecs"):
-            around = complete(index, Spec((1,) * (ndim + 1), np.dtype("u8")), False)
+            around = complete(index, ChunkSpec((1,) * (ndim + 1), np.dtype("u8")), False)
         return make(
             self.name,
             **given

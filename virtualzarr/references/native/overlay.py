@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array.chunk_source import StoreChunks
-from virtualzarr.codecs.filled import full
+from virtualzarr.codecs.filled import full_block
 from virtualzarr.metadata import zero_of
 from virtualzarr.references.native.columns import CELLS, chunk_shape
 from virtualzarr.references.native.storage_transformer import Configuration
@@ -151,7 +151,7 @@ class NativeWriter(StoreChunks):
         fill = zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
         grid = metadata.grid
         shape = grid.cell_shape(place)
-        block = full(tuple(shape), fill, metadata.dtype)
+        block = full_block(tuple(shape), fill, metadata.dtype)
         if not filled:
             corner, extent = grid.cell_origin(place), grid.cell_extent(place)
             where = tuple(slice(i, i + n) for i, n in zip(corner, extent, strict=True))
