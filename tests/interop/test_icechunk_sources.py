@@ -19,8 +19,8 @@ from virtualzarr.errors import BadReferenceError, PublishError, SourceChangedErr
 from virtualzarr.references.icechunk.manifests import read_checksums
 from virtualzarr.references.icechunk.read import NATIVE, VIRTUAL, _source
 from virtualzarr.references.icechunk.repository import container_of, major_version
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import take_fingerprint
+from virtualzarr.stores.location import Location
 
 icechunk = pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")
@@ -98,7 +98,7 @@ def test_sources_at_servers(tmp_path):
     write_file(tmp_path / "0.bin", 1, OLD)
     write_file(tmp_path / "1.bin", 1, OLD)
     with web_server(tmp_path) as server:
-        tag = take_fingerprint(f"{server.url}/0.bin").etag.strip('"')
+        tag = take_fingerprint(Location.of(f"{server.url}/0.bin")).etag.strip('"')
         checks = [{"etag_checksum": tag}, {"last_updated_at_checksum": LATER}]
         write_repository(tmp_path / "repo", f"{server.url}/", checks)
         array = vz.open(tmp_path / "repo")["x"]
@@ -166,7 +166,7 @@ def test_references_that_are_written_again_keep_what_was_noted(tmp_path):
 )  # fmt: skip
 def test_places_that_are_none(kind, place):
     with pytest.raises(BadReferenceError):
-        _source(kind, place, (None, None), "/data/repo", Access("/data/repo"))
+        _source(kind, place, (None, None), "/data/repo", Location.of("/data/repo"))
 
 
 def test_damaged_manifests(tmp_path):

@@ -9,9 +9,8 @@ import pytest
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import AccessError, SourceError
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
-from virtualzarr.stores.uris import LimitedOptions
+from virtualzarr.stores.location import Location
 
 pytest.importorskip("aiohttp")
 SECRETS = {
@@ -56,9 +55,9 @@ def redirect(server, target, status=302):
 def test_redirects_to_another_host_carry_no_keys(servers, status):
     one, other = servers
     redirect(one, f"{other.url}/a.bin", status)
-    file = RemoteFile(f"{one.url}/moved", SECRETS)
+    file = RemoteFile(Location.of(f"{one.url}/moved", SECRETS))
     assert bytes(file.read(4, 12)) == DATA.tobytes()[4:12]
-    assert take_fingerprint(f"{one.url}/moved", SECRETS).size == 48
+    assert take_fingerprint(Location.of(f"{one.url}/moved", SECRETS)).size == 48
     assert {*leaks(one)} == {"X-Api-Key", "Authorization", "Cookie", "X-Other"}
     assert other.requests
     assert not leaks(other)
@@ -67,13 +66,17 @@ def test_redirects_to_another_host_carry_no_keys(servers, status):
 def test_redirects_within_a_host_keep_the_keys(servers):
     one, other = servers
     redirect(one, "/a.bin")
-    assert bytes(RemoteFile(f"{one.url}/moved", SECRETS).read(0, 8)) == DATA.tobytes()[:8]
+    assert (
+        bytes(RemoteFile(Location.of(f"{one.url}/moved", SECRETS)).read(0, 8)) == DATA.tobytes()[:8]
+    )
     assert [path for _, path, _ in one.requests] == ["/moved", "/a.bin"]
     assert len(leaks(one)) == 8
     # There and back again.
     redirect(one, f"{other.url}/moved")
     redirect(other, f"{one.url}/a.bin")
-    assert bytes(RemoteFile(f"{one.url}/moved", SECRETS).read(0, 8)) == DATA.tobytes()[:8]
+    assert (
+        bytes(RemoteFile(Location.of(f"{one.url}/moved", SECRETS)).read(0, 8)) == DATA.tobytes()[:8]
+    )
     assert not leaks(other)
 
 
@@ -81,11 +84,11 @@ def test_redirects_end(servers):
     one, _ = servers
     redirect(one, "/moved")
     with pytest.raises(SourceError, match="redirects"):
-        RemoteFile(f"{one.url}/moved").read(0, 8)
+        RemoteFile(Location.of(f"{one.url}/moved")).read(0, 8)
     for target in ("file:///etc/passwd", "ftp://host/x", "http://[bad"):
         redirect(one, target)
         with pytest.raises((AccessError, SourceError), match="redirect"):
-            RemoteFile(f"{one.url}/moved").read(0, 8)
+            RemoteFile(Location.of(f"{one.url}/moved")).read(0, 8)
 
 
 def test_redirects_do_not_leave_what_is_allowed(servers):
@@ -151,17 +154,22 @@ def test_options_of_remote_references_stay_at_their_host(tmp_path, servers):
 )
 def test_who_gets_options(home, source, same):
     options = {"username": "me", "password": "secret"}
-    found = Access(home, storage_options=options).options_of(source)
+    found = Location.of(home or None, storage_options=options).locate(source).storage_options
     assert found == (options if same else None)
-    assert Access("/data/refs.json", source, options).options_of(source) == options
+    assert Location.of("/data/refs.json", options, source).locate(source).storage_options == options
 
 
 def test_how_to_connect_may_be_known_to_all():
     options = {"ssl": False, "headers": {"a": "b"}, "client_kwargs": {"auth": 1, "trust_env": True}}
-    found = Access("/data/refs.json", storage_options=options).options_of("https://host/a")
+    found = (
+        Location.of("/data/refs.json", storage_options=options)
+        .locate("https://host/a")
+        .storage_options
+    )
     assert found == {"ssl": False, "client_kwargs": {"trust_env": True}}
-    found = Access("/data/refs.json", "https://other/", options).options_of("https://host/a")
-    assert isinstance(found, LimitedOptions)
+    location = Location.of("/data/refs.json", options, "https://other/").locate("https://host/a")
+    assert location.redirects == ("https://other/",)
+    assert location.storage_options == found
 
 
 # --- names ------------------------------------------------------------------------------------
@@ -195,7 +203,7 @@ def test_relative_references_to_a_web_server_keep_queries(tmp_path):
     (tmp_path / "a.bin").write_bytes(DATA.tobytes())
     with web_server(tmp_path) as server:
         home = f"{server.url}/folder/refs.json?token=a/b"
-        assert Access(home).source_of("a#1") == f"{server.url}/folder/a%231"
+        assert Location.of(home).resolve_uri("a#1") == f"{server.url}/folder/a%231"
 
 
 def test_members_of_archives_are_where_the_archive_is(tmp_path):

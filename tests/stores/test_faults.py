@@ -11,6 +11,7 @@ from virtualzarr.errors import SourceError, SourceNotFoundError, VirtualZarrErro
 from virtualzarr.ingest.scan_files import find_files
 from virtualzarr.stores import retry as retries
 from virtualzarr.stores.files import Fingerprint, RemoteFile, take_fingerprint
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.read_only import unwrap
 
 pytest.importorskip("aiohttp")
@@ -131,7 +132,7 @@ def test_only_404_and_410_mean_missing(tmp_path, impatient, status):
             assert store_of(array).size("a/c/1/2") is None
             assert array[5, 8] == -1
             with pytest.raises(SourceNotFoundError):
-                take_fingerprint(f"{server.url}/x.zarr/a/c/1/2")
+                take_fingerprint(Location.of(f"{server.url}/x.zarr/a/c/1/2"))
 
 
 def test_a_listing_has_no_gaps(tmp_path, monkeypatch):
@@ -236,7 +237,7 @@ def test_a_wrong_range_is_an_error(tmp_path, monkeypatch, wrong):
         group = vz.virtualize(f"{server.url}/a.h5")
         server.rewrite = wrong
         for fingerprint in (None, Fingerprint(200)):
-            file = RemoteFile(f"{server.url}/a.bin", None, fingerprint)
+            file = RemoteFile(Location.of(f"{server.url}/a.bin"), fingerprint)
             with pytest.raises(SourceError, match=r"a\.bin"):
                 file.read(10, 20)
             with pytest.raises(SourceError, match=r"a\.bin"):
@@ -252,8 +253,8 @@ def test_sizes_are_found_by_servers_that_know_no_head(tmp_path):
     (tmp_path / "a.bin").write_bytes(bytes(50))
     (tmp_path / "empty").write_bytes(b"")
     with web_server(tmp_path, head=False) as server:
-        assert take_fingerprint(f"{server.url}/a.bin").size == 50
-        assert take_fingerprint(f"{server.url}/empty").size == 0
+        assert take_fingerprint(Location.of(f"{server.url}/a.bin")).size == 50
+        assert take_fingerprint(Location.of(f"{server.url}/empty")).size == 0
 
 
 # --- attempts ------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ def test_sizes_are_found_by_servers_that_know_no_head(tmp_path):
 def test_requests_are_repeated_and_not_for_ever(tmp_path, impatient, fault):
     (tmp_path / "a.bin").write_bytes(bytes(range(200)))
     with web_server(tmp_path, faults=(fault,), rate=1) as server:
-        file = RemoteFile(f"{server.url}/a.bin")
+        file = RemoteFile(Location.of(f"{server.url}/a.bin"))
 
         def heal(method, path):
             server.rate = float(len(server.requests) < 3)
@@ -283,7 +284,7 @@ def test_other_answers_are_not_asked_for_again(tmp_path):
         for server.rewrite in (None, lambda *answer: (403, {}, b"")):
             server.requests.clear()
             with pytest.raises(SourceError):
-                RemoteFile(f"{server.url}/a.bin").read(0, 100)
+                RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 100)
             assert len(server.requests) == 1
 
 
@@ -297,14 +298,14 @@ def test_a_server_is_given_the_time_it_asks_for(tmp_path, monkeypatch):
     with web_server(tmp_path) as server:
         server.rewrite = lambda *answer: (503, {"Retry-After": "3"}, b"")
         with pytest.raises(SourceError, match="answered 503"):
-            RemoteFile(f"{server.url}/a.bin").read(0, 100)
+            RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 100)
         asked = [seconds for seconds in waited if seconds]
         assert len(asked) == vz.config.retries
         assert all(3 <= seconds < 3 + retries.LONGEST for seconds in asked)
         waited.clear()
         server.rewrite = lambda *answer: (503, {"Retry-After": "3600"}, b"")
         with pytest.raises(SourceError, match="answered 503"):
-            RemoteFile(f"{server.url}/a.bin").read(0, 100)
+            RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 100)
         assert not [seconds for seconds in waited if seconds]
 
 

@@ -27,6 +27,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore
 from virtualzarr.stores.files import Fingerprint, LocalFile, RemoteFile, is_url, resolve_uri
+from virtualzarr.stores.location import Location
 
 VALUES = np.arange(6, dtype="i4")
 NAMES = [
@@ -132,17 +133,15 @@ def test_the_root_of_a_file_system(tmp_path):
     ],
 )
 def test_locations_of_keys(url, location):
-    assert FsspecStore(url).location("k/0") == location
+    assert FsspecStore(url).to_uri("k/0") == location
 
 
 def test_locations_in_chains(tmp_path, http_server):
     zipped(tmp_path, tmp_path / "x.zip")
-    assert (
-        FsspecStore(f"zip://in::{tmp_path}/x.zip").location("k") == f"zip://in/k::{tmp_path}/x.zip"
-    )
-    assert FsspecStore("http://host/x").location("a#1") == "http://host/x/a%231"
-    assert FsspecStore("simplecache::http://host/x").location("k") == "simplecache::http://host/x/k"
-    assert LocalStore(tmp_path).location("a#1") == f"{tmp_path}/a#1"
+    assert FsspecStore(f"zip://in::{tmp_path}/x.zip").to_uri("k") == f"zip://in/k::{tmp_path}/x.zip"
+    assert FsspecStore("http://host/x").to_uri("a#1") == "http://host/x/a%231"
+    assert FsspecStore("simplecache::http://host/x").to_uri("k") == "simplecache::http://host/x/k"
+    assert LocalStore(tmp_path).to_uri("a#1") == f"{tmp_path}/a#1"
 
 
 def test_keys_cannot_lead_out_of_any_store(tmp_path):
@@ -265,9 +264,9 @@ def test_a_server_that_ignores_ranges_is_an_error(tmp_path, faulty):
     (tmp_path / "a.bin").write_bytes(bytes(range(100)))
     faulty.fault = "ignores ranges"
     with pytest.raises(SourceError, match="does not understand byte ranges"):
-        RemoteFile(f"{faulty.url}/a.bin").read(0, 10)
+        RemoteFile(Location.of(f"{faulty.url}/a.bin")).read(0, 10)
     faulty.fault = None
-    assert bytes(RemoteFile(f"{faulty.url}/a.bin").read(3, 5)) == b"\3\4"
+    assert bytes(RemoteFile(Location.of(f"{faulty.url}/a.bin")).read(3, 5)) == b"\3\4"
 
 
 def test_what_a_url_lies_in_must_be_there(tmp_path):
@@ -284,7 +283,7 @@ def test_sources_are_not_asked_for_facts_when_they_are_not_verified(
     tmp_path, http_server, monkeypatch
 ):
     (tmp_path / "a.bin").write_bytes(b"0123")
-    file = RemoteFile(http_server(tmp_path) + "/a.bin", None, LocalFacts)
+    file = RemoteFile(Location.of(http_server(tmp_path) + "/a.bin"), LocalFacts)
     monkeypatch.setattr(vz.config, "verify_sources", False)
     http_server.requests.clear()
     assert bytes(file.read(1, 3)) == b"12"

@@ -15,6 +15,7 @@ from tests.stores.webserver import web_server
 from virtualzarr.errors import SourceChangedError
 from virtualzarr.stores.files import Fingerprint, RemoteFile, take_fingerprint
 from virtualzarr.stores.fingerprints import differences
+from virtualzarr.stores.location import Location
 
 pytest.importorskip("aiohttp")
 NAMES = {"json": "json", "parquet": "parquet", "native": "zarr"}
@@ -186,9 +187,9 @@ def test_answers_that_say_less_than_was_noted(tmp_path):
 
     with web_server(tmp_path, rewrite=rewrite) as server:
         url = f"{server.url}/a.bin"
-        fingerprint = take_fingerprint(url)
+        fingerprint = take_fingerprint(Location.of(url))
         assert fingerprint.etag
-        file = RemoteFile(url, None, fingerprint)
+        file = RemoteFile(Location.of(url), fingerprint)
         assert bytes(file.read(0, 10)) == bytes(10)
         (tmp_path / "a.bin").write_bytes(b"\1" * 100)
         with pytest.raises(SourceChangedError, match=r"entity tag .* is now .*a\.bin"):
@@ -204,11 +205,11 @@ def test_weak_tags_and_dates(tmp_path):
         return status, headers | {"ETag": 'W/"same"'}, body
 
     with web_server(tmp_path, rewrite=rewrite) as server:
-        fingerprint = take_fingerprint(f"{server.url}/a.bin")
+        fingerprint = take_fingerprint(Location.of(f"{server.url}/a.bin"))
         assert fingerprint == Fingerprint(100, OLD * 10**9, 'W/"same"')
         (tmp_path / "a.bin").write_bytes(b"\1" * 100)
         with pytest.raises(SourceChangedError, match="modification time"):
-            RemoteFile(f"{server.url}/a.bin", None, fingerprint).read(0, 10)
+            RemoteFile(Location.of(f"{server.url}/a.bin"), fingerprint).read(0, 10)
 
 
 def test_file_systems_whose_answers_say_nothing(tmp_path):
@@ -216,21 +217,24 @@ def test_file_systems_whose_answers_say_nothing(tmp_path):
     place = f"simplecache::memory://{tmp_path.name}/a.bin"
     memory = fsspec.filesystem("memory")
     memory.pipe_file(f"/{tmp_path.name}/a.bin", bytes(100))
-    file = RemoteFile(f"memory://{tmp_path.name}/a.bin", None, Fingerprint(100))
+    file = RemoteFile(Location.of(f"memory://{tmp_path.name}/a.bin"), Fingerprint(100))
     assert bytes(file.read(5, 10)) == bytes(5)
     memory.pipe_file(f"/{tmp_path.name}/a.bin", bytes(101))
     with pytest.raises(SourceChangedError, match="size in bytes 100 is now 101"):
         file.read(5, 10)
-    assert take_fingerprint(place).size == 101
+    assert take_fingerprint(Location.of(place)).size == 101
 
 
 def test_dates_of_local_files_are_those_of_their_urls(tmp_path):
     path = tmp_path / "a.h5"
     write_hdf5(path, 7, OLD)
     os.utime(path, ns=(1_795_374_505_302_606_434,) * 2)
-    by_path, by_url = take_fingerprint(str(path)), take_fingerprint(path.as_uri())
+    by_path, by_url = (
+        take_fingerprint(Location.of(str(path))),
+        take_fingerprint(Location.of(path.as_uri())),
+    )
     assert differences(by_path, by_url) == differences(by_url, by_path) == ""
-    scanned = RemoteFile(path.as_uri(), fingerprint=by_path)
+    scanned = RemoteFile(Location.of(path.as_uri()), fingerprint=by_path)
     assert len(scanned.read(0, 8)) == 8
     os.utime(path, ns=(1_795_374_505_302_608_434,) * 2)  # two microseconds later
     with pytest.raises(SourceChangedError, match="modification time"):

@@ -39,7 +39,7 @@ from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.storage_transformers import transformer
 from virtualzarr.nodes.array_document import Known, change, load
 from virtualzarr.stores import Store
-from virtualzarr.stores.access import Access
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.stores.store import read_only_error
 
@@ -117,15 +117,15 @@ class Array(ArrayProperties):
 
     @classmethod
     def stored(
-        cls, metadata: ArrayMetadata, store: Store, path: str = "", access: Access | None = None
+        cls, metadata: ArrayMetadata, store: Store, path: str = "", location: Location | None = None
     ) -> Array:
         """Make an array whose chunks lie under the keys of a store.
 
-        `access` says which files the array may refer to, where a manifest is stored with it.
+        `location` says which files the array may refer to, where a manifest is stored with it.
         """
         chunks: ChunkSource
         if metadata.storage_transformers:
-            chunks = transformer(metadata).chunks(metadata, store, path, access)
+            chunks = transformer(metadata).chunks(metadata, store, path, location)
         else:
             chunks = StoreChunks(store, path, metadata.key_encoding)
         return cls(metadata, chunks, path)

@@ -140,7 +140,7 @@ def _source_size(manifest: Manifest, row: int) -> int:
     source = manifest.sources[row]
     size = source.size if source.data is None else len(source.data)
     if size is None:
-        size = take_fingerprint(source.uri, source.storage_options).size
+        size = take_fingerprint(source.location).size
     if size is None:
         raise UnsupportedError("the server does not say how large the file is", file=source.uri)
     return size

@@ -152,7 +152,7 @@ def open_source(source: Source) -> ByteFile:
         return InlineFile(source.data)
     fingerprint = source.fingerprint
     if is_url(source.uri):
-        return RemoteFile(source.uri, source.storage_options, fingerprint)
+        return RemoteFile(source.location, fingerprint)
     if source.checksums is not None:
         return ArchiveFile(source.uri, fingerprint, source.checksums)
     return LocalFile(source.uri, fingerprint)

@@ -13,7 +13,7 @@ FIRST = 64 * 1024
 def byte_file(source: Source) -> ByteFile:
     """Return the file of a source, to read bytes from."""
     if is_url(source.uri):
-        return RemoteFile(source.uri, source.storage_options, source.fingerprint)
+        return RemoteFile(source.location, source.fingerprint)
     return LocalFile(source.uri)
 
 

@@ -171,7 +171,7 @@ def pages_of(source: Source) -> PageCache:
     """
     if source.size is None:
         raise SourceError("the server does not say how long the file is", file=source.uri)
-    file = RemoteFile(source.uri, source.storage_options, source.fingerprint)
+    file = RemoteFile(source.location, source.fingerprint)
     return PageCache(file.read_many, source.size)
 
 

@@ -15,7 +15,7 @@ from virtualzarr.metadata.create.group import new_group
 from virtualzarr.nodes.documents import MARKERS, node_path, read_node, write_node
 from virtualzarr.nodes.replace_documents import PENDING, settle
 from virtualzarr.stores import Store, open_store
-from virtualzarr.stores.access import Access
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.read_only import as_read_only
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ def open_hierarchy(
     path: str = "",
     *,
     zarr_format: int | None = None,
-    access: Access | None = None,
+    location: Location | None = None,
     use_consolidated: bool | None = None,
 ) -> Array | Group:
     """Open the array or group under a path of a store, v3 before v2 if no format is asked for.
@@ -36,7 +36,7 @@ def open_hierarchy(
     store : Store
     path : str
     zarr_format : int, optional
-    access : Access, optional
+    location : Location, optional
         Which files manifests in the store may refer to.
     use_consolidated : bool, optional
         Whether members of a group are what its consolidated metadata say, and not what the members'
@@ -54,7 +54,7 @@ def open_hierarchy(
     path = normalize_path(path)
     metadata = read_node(store, path, zarr_format)
     if isinstance(metadata, ArrayMetadata):
-        return Array.stored(metadata, store, path, access)
+        return Array.stored(metadata, store, path, location)
     writable = getattr(store, "writable", False)
     if writable and PENDING in metadata.extra:
         settle(store, path)
@@ -66,18 +66,18 @@ def open_hierarchy(
             file=store.uri,
             variable=path or "/",
         )
-    return group_of(metadata, store, path, access, use_consolidated)
+    return group_of(metadata, store, path, location, use_consolidated)
 
 
 def group_of(
     metadata: GroupMetadata,
     store: Store,
     path: str,
-    access: Access | None = None,
+    location: Location | None = None,
     use_consolidated: bool | None = None,
 ) -> Group:
     """Return the group that metadata describe, whose members lie below a path of a store."""
-    members = StoredMembers(store, path, metadata, access, use_consolidated)
+    members = StoredMembers(store, path, metadata, location, use_consolidated)
     return Group(metadata.attributes, members, path)
 
 
@@ -96,13 +96,13 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         store: Store,
         path: str,
         metadata: GroupMetadata,
-        access: Access | None = None,
+        location: Location | None = None,
         use_consolidated: bool | None = None,
     ) -> None:
         self.store = store
         self.path = path
         self.metadata = metadata
-        self.access = access
+        self.location = location
         # Those asked for are this group's: groups below need not have any of their own.
         self._use_consolidated = None if use_consolidated else use_consolidated
         self._names: list[str] | None = None
@@ -115,7 +115,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         everything = self.metadata.consolidated
         if everything is None:
             how: dict[str, Any] = {
-                "access": self.access,
+                "location": self.location,
                 "use_consolidated": self._use_consolidated,
             }
             try:
@@ -128,13 +128,13 @@ class StoredMembers(Mapping[str, "Array | Group"]):
             raise everything.skipped[name].with_traceback(None)
         metadata = everything.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
-            return Array.stored(metadata, self.store, path, self.access)
+            return Array.stored(metadata, self.store, path, self.location)
         if metadata is None and name not in self._listed():
             raise KeyError(name)
         group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)
         below = Consolidated(_below(everything.nodes, name), _below(everything.skipped, name))
         group = group.replace(consolidated=below)
-        return group_of(group, self.store, path, self.access, self._use_consolidated)
+        return group_of(group, self.store, path, self.location, self._use_consolidated)
 
     def _listed(self) -> list[str]:
         # Where there are writers, names may come and go.

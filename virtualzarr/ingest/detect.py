@@ -12,7 +12,8 @@ from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.registry import FORMATS, ZSTD, Format, known, named, plugins
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.limits import out_of_memory
-from virtualzarr.stores.files import LocalFile, RemoteFile, is_url, resolve_uri, take_fingerprint
+from virtualzarr.stores.files import is_url, open_file, take_fingerprint
+from virtualzarr.stores.location import Location
 
 HEAD_BYTES = 4096
 _ZIP = b"PK\x03\x04"
@@ -40,12 +41,13 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     >>> detect("empty.nc")
     'netcdf3'
     """
-    uri = resolve_uri(path_or_url)
+    location = Location.of(path_or_url, storage_options)
+    uri = location.uri
     # Directories first: of a file no format says so, and of a directory there are no first bytes.
     for name, each in FORMATS.items():
-        if each.has_path(uri, storage_options):
+        if each.has_path(uri, location.storage_options):
             return name
-    head, name = _head(uri, storage_options), _file_name(uri)
+    head, name = _head(location), _file_name(uri)
     found = _by_content(head, FORMATS) or _by_content(head, plugins()) or _by_name(name, known())
     if found is None and head.startswith(ZSTD) and name.endswith((".json.zst", ".json.zstd")):
         found = "kerchunk"  # of which the first block does not end that soon
@@ -54,7 +56,7 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     formats = known()
     called = [each for each in formats if name.endswith(formats[each].extensions)]
     hint = f", though its name is that of {' or '.join(called)}" if called else ""
-    folder = _folder_in_zip(uri) if head.startswith(_ZIP) and not is_url(uri) else None
+    folder = _folder_in_zip(uri) if head.startswith(_ZIP) and not location.is_remote else None
     if folder is not None:
         hint = f"; Zarr metadata are in the archive, though: open zip://{folder}::{uri}"
     raise UnsupportedError(
@@ -164,13 +166,12 @@ def _folder_in_zip(path: str) -> str | None:
     return None
 
 
-def _head(uri: str, storage_options: Mapping[str, Any] | None) -> bytes:
-    if not is_url(uri) and Path(uri).is_dir():
+def _head(location: Location) -> bytes:
+    if not location.is_remote and Path(location.uri).is_dir():
         raise UnsupportedError(
             "the directory holds no Zarr metadata, no Icechunk repository and no references in "
             "Parquet; give the files in it, or a pattern",
-            file=uri,
+            file=location.uri,
         )
-    size = take_fingerprint(uri, storage_options).size
-    file = RemoteFile(uri, storage_options) if is_url(uri) else LocalFile(uri)
-    return bytes(file.read(0, HEAD_BYTES if size is None else min(size, HEAD_BYTES)))
+    size = take_fingerprint(location).size
+    return bytes(open_file(location).read(0, HEAD_BYTES if size is None else min(size, HEAD_BYTES)))

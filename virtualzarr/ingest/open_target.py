@@ -18,8 +18,8 @@ from virtualzarr.ingest.detect import detect, scan
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.stores import open_store
-from virtualzarr.stores.access import store_access
 from virtualzarr.stores.files import is_url
+from virtualzarr.stores.open_store import store_location
 from virtualzarr.stores.read_only import as_read_only
 from virtualzarr.virtual.element_bytes import view_as_bytes
 
@@ -217,7 +217,7 @@ def _open_zarr(
     params: ArrayParams,
 ) -> Array | Group:
     store = open_store(target, storage_options)
-    access = store_access(store, allowed, storage_options)
+    location = store_location(store, allowed, storage_options)
     zarr_format = params.get("zarr_format")
     if mode in ("r", "r+", "a"):
         shown = as_read_only(store) if mode == "r" else store
@@ -226,7 +226,7 @@ def _open_zarr(
                 shown,
                 path,
                 zarr_format=zarr_format,
-                access=access,
+                location=location,
                 use_consolidated=use_consolidated,
             )
         except NodeNotFoundError:

@@ -23,7 +23,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
-from virtualzarr.stores.files import Connection, is_url
+from virtualzarr.stores.files import Connection, Location, is_url
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def _is_pattern(path: str) -> bool:
 def _remote_matches(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     if "::" in url:
         raise UnsupportedError("a pattern in a chained URL; list the URLs instead", file=url)
-    connection = Connection(url, storage_options)
+    connection = Connection(Location(url, storage_options))
     return [connection.url_of(path) for path in connection.find(connection.path, url)]
 
 

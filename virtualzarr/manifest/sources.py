@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.stores.archive import MemberChecksums
-from virtualzarr.stores.files import Fingerprint, resolve_uri, take_fingerprint
+from virtualzarr.stores.files import Fingerprint, take_fingerprint
+from virtualzarr.stores.location import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Source:
         Of samples of its bytes, where that was asked for.
     checksums : Checksums, optional
         Of the members of a local zip file, which are compared when they are read.
+    redirects : tuple of str, optional
+        Prefixes that redirects of the server must lead below: see `Location`.
 
     Examples
     --------
@@ -54,6 +57,7 @@ class Source:
     checksums: MemberChecksums | None = field(default=None, repr=False, compare=False)
     not_after_ns: int | None = field(default=None, repr=False)
     digest: str | None = field(default=None, repr=False, compare=False)
+    redirects: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of_file(cls, path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> Source:
@@ -64,16 +68,33 @@ class Source:
         SourceError
             If there is no such file.
         """
-        uri = resolve_uri(path_or_url)
-        fingerprint = take_fingerprint(uri, storage_options).as_recorded()
+        location = Location.of(path_or_url, storage_options)
+        return cls.at(location, take_fingerprint(location).as_recorded())
+
+    @classmethod
+    def at(
+        cls, location: Location, fingerprint: Fingerprint, *, digest: str | None = None
+    ) -> Source:
+        """Return the file at a location, which was scanned with a fingerprint."""
         return cls(
-            uri, fingerprint.size, fingerprint.mtime_ns, fingerprint.etag, None, storage_options
-        )
+            location.uri, fingerprint.size, fingerprint.mtime_ns, fingerprint.etag,
+            storage_options=location.storage_options, not_after_ns=fingerprint.not_after_ns,
+            digest=digest, redirects=location.redirects,
+        )  # fmt: skip
 
     @classmethod
     def inline(cls, data: bytes) -> Source:
         """Make a heap of bytes that references can point into."""
         return cls("", size=len(data), data=bytes(data))
+
+    def with_uri(self, uri: str) -> Source:
+        """Return a copy of the file at another URI: its bytes are the same, its dates are not."""
+        return replace(self, uri=uri, mtime_ns=None, etag=None, not_after_ns=None, checksums=None)
+
+    @property
+    def location(self) -> Location:
+        """Where the file is and how it is opened."""
+        return Location(self.uri, self.storage_options, redirects=self.redirects)
 
     @property
     def fingerprint(self) -> Fingerprint:

@@ -37,7 +37,7 @@ class Transformer(Protocol):
         """Return the configuration, and the attributes, after a change of attributes."""
         ...
 
-    def chunks(self, metadata: ArrayMetadata, store: Any, path: str, access: Any = None) -> Any:
+    def chunks(self, metadata: ArrayMetadata, store: Any, path: str, location: Any = None) -> Any:
         """Return the chunks of an array in a store, as `virtualzarr.array.chunk_source.Chunks`."""
         ...
 

@@ -88,7 +88,7 @@ def _with_lengths(manifest: Manifest) -> Manifest:
         known = manifest.sources[row]
         size = known.size
         if size is None:
-            size = take_fingerprint(known.uri, known.storage_options).size
+            size = take_fingerprint(known.location).size
         cells = open_ended & (source == row)
         if size is None or (offset[cells] > size).any():
             raise PublishError("a chunk begins behind the end of its file", file=known.uri)

@@ -113,7 +113,7 @@ def check_references(
 
 def _checked(source: Source, deep: bool) -> tuple[str, str]:
     try:
-        now = take_fingerprint(source.uri, source.storage_options)
+        now = take_fingerprint(source.location)
         changes = differences(source.fingerprint, now) or (compare_digest(source) if deep else "")
     except SourceNotFoundError:
         return "missing", ""

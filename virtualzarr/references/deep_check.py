@@ -24,7 +24,7 @@ def compare_digest(source: Source) -> str:
     """Return what of a file differs from the digest that was noted; "" if nothing does."""
     if source.digest is None or not is_comparable_digest(source.digest):
         return ""
-    size = require_size(take_fingerprint(source.uri, source.storage_options).size, source.uri)
+    size = require_size(take_fingerprint(source.location).size, source.uri)
     if sample_digest(open_source(source), size) == source.digest:
         return ""
     return "its bytes are others, though size and date are the same"

@@ -153,7 +153,7 @@ def renamed(manifest: Manifest, name: Callable[[str], str]) -> Manifest:
     sources = (
         source
         if source.is_inline or (new := name(source.uri)) == source.uri
-        else Source(new, source.size, storage_options=source.storage_options, digest=source.digest)
+        else source.with_uri(new)
         for source in manifest.sources
     )
     return manifest.replace(sources=Sources(sources))

@@ -14,7 +14,7 @@ from virtualzarr.manifest import Source
 from virtualzarr.references.icechunk.repository import is_repository
 from virtualzarr.references.kerchunk.read_parquet import is_folder
 from virtualzarr.stores.atomic_files import check_regular, resolve_links
-from virtualzarr.stores.files import Connection, is_url, take_fingerprint
+from virtualzarr.stores.files import Connection, Location, is_url, take_fingerprint
 
 _DOCUMENT = re.compile(rb'(\.zgroup|\.zarray|zarr\.json)"')
 _DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
@@ -162,12 +162,12 @@ def _check_object(
     if form != "json":
         return
     try:
-        take_fingerprint(uri, storage_options)
+        take_fingerprint(Location(uri, storage_options))
     except SourceNotFoundError:
         return
     if any(source.uri == uri for source in sources):
         raise _is_source(uri, uri)
-    connection = Connection(uri, storage_options)
+    connection = Connection(Location(uri, storage_options))
     head = connection.fetch(connection.path, uri, 0, _HEAD)[0]
     if head and not overwrite and not _is_references(head):
         raise NodeExistsError(

@@ -41,6 +41,7 @@ from virtualzarr.references.report import PublishReport
 from virtualzarr.references.sample_digests import add_digests
 from virtualzarr.stores.atomic_files import AtomicFile, lock_for_writing, resolve_links
 from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.uris import to_name
 
 _log = logging.getLogger(__name__)
@@ -313,7 +314,7 @@ def _copy(
     beside = resolve_links(uri)
     count = sum(len(array.odd) for array in odd)
     _log.info("%s: %d chunks are decoded and stored anew", uri, count)
-    with AtomicFile(beside, storage_options, digest=True) as target:
+    with AtomicFile(Location(beside, storage_options), digest=True) as target:
         for array in odd:
             try:
                 places.append((array, _copied(array, target)))
@@ -352,7 +353,7 @@ def _write_json(
     storage_options: Mapping[str, Any] | None,
     ours: Mapping[str, Any],
 ) -> int:
-    with AtomicFile(uri, storage_options) as target:
+    with AtomicFile(Location(uri, storage_options)) as target:
         target.write(b'{"version":1,"refs":{\n')
         members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in documents.items())
         target.write(",\n".join(members).encode("ascii"))
@@ -400,9 +401,7 @@ def _make_relative(plan: Plan, uri: str) -> list[str]:
         if near is None:
             return source
         # Wherever both are copied to, dates and tags are others.
-        return Source(
-            near, source.size, storage_options=source.storage_options, digest=source.digest
-        )
+        return source.with_uri(near)
 
     for array in plan.arrays.values():
         sources = Sources(map(name, array.manifest.sources))

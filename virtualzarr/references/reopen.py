@@ -26,7 +26,7 @@ from virtualzarr.references.kerchunk.read_parquet import METADATA
 from virtualzarr.references.kerchunk.scan import Opened, open_references
 from virtualzarr.references.plan import FORMS, Form
 from virtualzarr.references.portable import TRUNCATE
-from virtualzarr.stores.files import Connection, is_url, resolve_uri
+from virtualzarr.stores.files import Connection, Location, is_url, resolve_uri
 
 
 def place_of(target: Any) -> str:
@@ -52,7 +52,7 @@ def state_of(uri: str, storage_options: Mapping[str, Any] | None = None) -> obje
 
 
 def _object_state(uri: str, storage_options: Mapping[str, Any] | None) -> object:
-    connection = Connection(uri, storage_options)
+    connection = Connection(Location(uri, storage_options))
     try:
         return connection.fingerprint(connection.path, uri)
     except SourceNotFoundError:

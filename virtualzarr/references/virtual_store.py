@@ -242,7 +242,7 @@ def _source_size(manifest: Manifest, row: int) -> int:
     source: Any = manifest.sources[row]
     size = source.size
     if size is None:
-        size = take_fingerprint(source.uri, source.storage_options).size
+        size = take_fingerprint(source.location).size
     if size is None:
         raise UnsupportedError("the size of the file is not known", file=source.uri)
     return int(size)

@@ -17,10 +17,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO, Self
 
 from virtualzarr.errors import NodeExistsError, PublishError, VirtualZarrError, WriteError
 from virtualzarr.stores.files import filesystem, is_file, is_url
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import writer_lock
 
 _log = logging.getLogger(__name__)
@@ -131,14 +132,14 @@ def _mode_of(place: str) -> int | None:
 class _Atomic:
     """What is written beside its place, and put there when all of it is on the disk."""
 
-    def __init__(self, uri: str, storage_options: Mapping[str, Any] | None) -> None:
-        self.uri = uri
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.uri = location.uri
         self.nbytes = 0
-        self._storage_options = storage_options
 
     def _send(self, files: Mapping[str, str], uri: str) -> None:
         """Put files at paths below a URL, "" for the URL itself, one after the other."""
-        fs, root = filesystem(uri, self._storage_options)
+        fs, root = filesystem(self.location.with_uri(uri))
         for name, part in files.items():
             path = f"{root.rstrip('/')}/{name}" if name else root
             fs.makedirs(fs._parent(path), exist_ok=True)
@@ -150,10 +151,7 @@ class AtomicFile(_Atomic):
 
     Parameters
     ----------
-    uri : str
-        An absolute local path, or a URL.
-    storage_options : mapping, optional
-        How fsspec opens the URL.
+    location : Location
     digest : bool
         Whether `digest` will be asked for.
 
@@ -164,21 +162,15 @@ class AtomicFile(_Atomic):
 
     Examples
     --------
-    >>> with AtomicFile("/tmp/virtualzarr-doctest.json") as target:
+    >>> with AtomicFile(Location("/tmp/virtualzarr-doctest.json")) as target:
     ...     target.write(b"{}")
     ...     target.commit()
     >>> open("/tmp/virtualzarr-doctest.json").read()
     '{}'
     """
 
-    def __init__(
-        self,
-        uri: str,
-        storage_options: Mapping[str, Any] | None = None,
-        *,
-        digest: bool = False,
-    ) -> None:
-        super().__init__(uri, storage_options)
+    def __init__(self, location: Location, *, digest: bool = False) -> None:
+        super().__init__(location)
         self._digest = hashlib.sha256() if digest else None
         self._file: BinaryIO | None = None
 
@@ -255,10 +247,7 @@ class AtomicFolder(_Atomic):
 
     Parameters
     ----------
-    uri : str
-        An absolute local path, or a URL.
-    storage_options : mapping, optional
-        How fsspec opens the URL.
+    location : Location
     growing : bool
         Whether the folder is there, and what is written is put into it, file by file.
 
@@ -268,14 +257,8 @@ class AtomicFolder(_Atomic):
         It cannot be written.
     """
 
-    def __init__(
-        self,
-        uri: str,
-        storage_options: Mapping[str, Any] | None = None,
-        *,
-        growing: bool = False,
-    ) -> None:
-        super().__init__(uri.rstrip("/"), storage_options)
+    def __init__(self, location: Location, *, growing: bool = False) -> None:
+        super().__init__(location.with_uri(location.uri.rstrip("/")))
         self._growing = growing
 
     def __enter__(self) -> Self:
@@ -328,7 +311,7 @@ class AtomicFolder(_Atomic):
             replace_file(self.file(name), place)
 
     def _upload(self, files: list[str]) -> None:
-        if not self._growing and is_file(f"{self.uri}/{files[-1]}", self._storage_options):
+        if not self._growing and is_file(self.location.with_uri(f"{self.uri}/{files[-1]}")):
             raise PublishError(
                 "there are references already, and they cannot be replaced all at once: "
                 "write to another place, or delete them before",

@@ -6,9 +6,9 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from virtualzarr.stores.fingerprints import (
 from virtualzarr.stores.fingerprints import check_length as check_length
 from virtualzarr.stores.fsspec_connection import Connection as Connection
 from virtualzarr.stores.fsspec_connection import filesystem as filesystem
+from virtualzarr.stores.location import Location as Location
 from virtualzarr.stores.uris import is_url as is_url
 from virtualzarr.stores.uris import resolve_uri as resolve_uri
 
@@ -36,7 +37,7 @@ MAX_SCRATCH_BYTES = 16 * 1024 * 1024
 """Memory for larger reads is not kept for the next one."""
 
 
-def take_fingerprint(uri: str, storage_options: Mapping[str, Any] | None = None) -> Fingerprint:
+def take_fingerprint(location: Location) -> Fingerprint:
     """Take a file's fingerprint as it is now: no listing that fsspec keeps is believed.
 
     Raises
@@ -44,23 +45,31 @@ def take_fingerprint(uri: str, storage_options: Mapping[str, Any] | None = None)
     SourceError
         If the file is not there or cannot be looked at.
     """
-    if not is_url(uri):
-        try:
-            found = os.stat(uri)
-        except (OSError, ValueError) as error:
-            raise as_source_error(error, uri) from error
-        return Fingerprint(found.st_size, found.st_mtime_ns)
-    connection = Connection(uri, storage_options)
-    return connection.fingerprint(connection.path, uri)
+    uri = location.uri
+    if location.is_remote:
+        connection = Connection(location)
+        return connection.fingerprint(connection.path, uri)
+    try:
+        status = os.stat(uri)
+    except (OSError, ValueError) as error:
+        raise as_source_error(error, uri) from error
+    return Fingerprint(status.st_size, status.st_mtime_ns)
 
 
-def is_file(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+def is_file(location: Location) -> bool:
     """Tell whether a file is there; no answer is an error, and not the same as none."""
     try:
-        take_fingerprint(uri, storage_options)
+        take_fingerprint(location)
     except SourceNotFoundError:
         return False
     return True
+
+
+def open_file(location: Location, fingerprint: Fingerprint | None = None) -> ByteFile:
+    """Return the file at a location, which must still have a fingerprint when it is read."""
+    if location.is_remote:
+        return RemoteFile(location, fingerprint)
+    return LocalFile(location.uri, fingerprint)
 
 
 class ByteFile(Protocol):
@@ -326,16 +335,11 @@ class RemoteFile:
     __slots__ = ("connection", "fingerprint", "path", "pinned", "uri")
     remote = True
 
-    def __init__(
-        self,
-        uri: str,
-        storage_options: Mapping[str, Any] | None = None,
-        fingerprint: Fingerprint | None = None,
-    ) -> None:
-        self.uri = uri
+    def __init__(self, location: Location, fingerprint: Fingerprint | None = None) -> None:
+        self.uri = location.uri
         self.fingerprint = fingerprint
         self.pinned: Fingerprint | None = None
-        self.connection = Connection(uri, storage_options)
+        self.connection = Connection(location)
         self.path = self.connection.path
 
     @classmethod

@@ -7,10 +7,12 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
-from virtualzarr.stores.files import Buffer, ByteFile, Connection, Fingerprint, RemoteFile
+from virtualzarr.stores.files import Buffer, ByteFile, Fingerprint, RemoteFile
+from virtualzarr.stores.fsspec_connection import Connection
 from virtualzarr.stores.http import StatusError
 from virtualzarr.stores.invalidation import notify_change, notify_change_below
 from virtualzarr.stores.listing import Entry
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.store import ByteRange, Change, check_key, check_within, thread_lock
 from virtualzarr.stores.transport import Answer
 
@@ -41,17 +43,17 @@ class FsspecStore:
         stem = url.rstrip("/")
         self.uri = f"{stem}//" if stem.endswith(":") else stem
         self.storage_options = storage_options
-        self.connection = Connection(self.uri, storage_options)
+        self.connection = Connection(Location(self.uri, storage_options))
         self.root = self.connection.path.rstrip("/")
         # Signs such as # and ? in a key are not those of a web address.
         self._quoted = self.root.startswith(("http://", "https://"))
 
-    def location(self, key: str) -> str:
+    def to_uri(self, key: str) -> str:
         """Return the URL of the object under a key.
 
         Examples
         --------
-        >>> FsspecStore("memory://a/b").location("c/0")
+        >>> FsspecStore("memory://a/b").to_uri("c/0")
         'memory://a/b/c/0'
         """
         # In a chain of URLs, the path belongs to the first that has one.
@@ -77,7 +79,7 @@ class FsspecStore:
     def _ask(self, ask: Callable[..., Any], key: str, **options: Any) -> Any:
         """Ask of a key; None where there is nothing, which is not the same as no answer."""
         try:
-            return ask(path=self._path(key), uri=self.location(key), **options)
+            return ask(path=self._path(key), uri=self.to_uri(key), **options)
         except SourceError as error:
             if isinstance(error, SourceNotFoundError) or isinstance(
                 error.__cause__, NOT_FOUND_ERRORS
@@ -109,7 +111,7 @@ class FsspecStore:
 
     def file(self, key: str) -> ByteFile | None:
         """Return the object under a key, there or not."""
-        return RemoteFile.within(self.connection, self._path(key), self.location(key))
+        return RemoteFile.within(self.connection, self._path(key), self.to_uri(key))
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object, -1 where that is not said; None if it is not there."""
@@ -143,7 +145,7 @@ class FsspecStore:
             self._put(key, data)
 
     def _put(self, key: str, data: Buffer) -> None:
-        path, uri = self._path(key), self.location(key)
+        path, uri = self._path(key), self.to_uri(key)
         try:
             self._pipe(path, uri, bytes(data))
         finally:
@@ -174,7 +176,7 @@ class FsspecStore:
         try:
             self._call("rm_file", key)
         finally:
-            notify_change(self.location(key))
+            notify_change(self.to_uri(key))
 
     def delete_dir(self, prefix: str) -> None:
         """Take away all keys under a prefix."""
@@ -183,7 +185,7 @@ class FsspecStore:
         try:
             self._call("rm", prefix, recursive=True)
         finally:
-            notify_change_below(self.location(prefix) if prefix else self.uri)
+            notify_change_below(self.to_uri(prefix) if prefix else self.uri)
 
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it; see `guarantees`."""

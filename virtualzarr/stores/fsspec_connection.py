@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -12,11 +12,12 @@ from weakref import WeakKeyDictionary
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
 from virtualzarr.stores.listing import Entry, glob
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.transport import Answer, Transport, transport_for
 
 
-def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the path within it.
+def filesystem(location: Location) -> tuple[Any, str]:
+    """Return fsspec's file system for a location, and the path within it.
 
     Raises
     ------
@@ -29,8 +30,9 @@ def filesystem(uri: str, storage_options: Mapping[str, Any] | None = None) -> tu
     """
     import fsspec
 
+    uri = location.uri
     try:
-        fs, path = fsspec.core.url_to_fs(uri, **(storage_options or {}))
+        fs, path = fsspec.core.url_to_fs(uri, **(location.storage_options or {}))
     except ImportError as error:
         raise MissingDependencyError(
             f"{error}. The usual protocols come with pip install 'virtualzarr[remote]'", file=uri
@@ -51,30 +53,28 @@ class Connection:
 
     Attributes
     ----------
-    url : str
-    storage_options : mapping, optional
+    location : Location
     path : str
         What the URL's path is in the file system.
     """
 
     _locks: ClassVar[WeakKeyDictionary[Any, threading.Lock]] = WeakKeyDictionary()
 
-    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.url = url
-        self.storage_options = storage_options
+    def __init__(self, location: Location) -> None:
+        self.location = location
         self._connect()
 
     def _connect(self) -> None:
-        self._fs, self.path = filesystem(self.url, self.storage_options)
+        self._fs, self.path = filesystem(self.location)
         self._guard: AbstractContextManager[Any] = nullcontext()
         if not self._fs.async_impl:
             # It may serve other URLs, too: fsspec keeps and shares file systems.
             self._guard = self._locks.setdefault(self._fs, threading.Lock())
-        self._transport = transport_for(self._fs, self.url, self.storage_options)
+        self._transport = transport_for(self._fs, self.location)
         self._process = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Connection, (self.url, self.storage_options)
+        return Connection, (self.location,)
 
     def call(self, method: str, path: str, uri: str, *values: Any, **options: Any) -> Any:
         """Call a method of the file system on a path; `uri` is its name in messages.

@@ -17,6 +17,7 @@ from virtualzarr.stores.fingerprints import (
     truncated_error,
 )
 from virtualzarr.stores.listing import Entry, walk_entries
+from virtualzarr.stores.location import Location, without_credentials
 from virtualzarr.stores.retry import (
     TRANSIENT_STATUSES,
     TransientError,
@@ -24,15 +25,13 @@ from virtualzarr.stores.retry import (
     parse_retry_after,
     retry,
 )
-from virtualzarr.stores.uris import LimitedOptions, is_below, origin_of
+from virtualzarr.stores.uris import is_below, origin_of
 
 MISSING_STATUSES = (404, 410)
 """All other failures say nothing of whether a file is there."""
 
 MAX_REDIRECTS = 10
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-_CONNECTION_OPTIONS = ("ssl", "proxy", "proxy_auth", "timeout", "verify_ssl", "encoded")
-_CLIENT_OPTIONS = ("trust_env", "timeout")
 _CREDENTIALS = (
     "; it wants other credentials (storage_options of a remote reference file go to its own host "
     "only, those of a local one to hosts that allowed= names)"
@@ -42,36 +41,21 @@ _LONGEST_LISTING = 256 * 1024 * 1024
 _SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
 
 
-def without_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that say how to connect, and nothing of who asks: any host may get them.
-
-    Examples
-    --------
-    >>> harmless({"headers": {"X-Api-Key": "secret"}, "ssl": False})
-    {'ssl': False}
-    """
-    found = {name: options[name] for name in _CONNECTION_OPTIONS if name in options}
-    client = options.get("client_kwargs") or {}
-    client = {name: client[name] for name in _CLIENT_OPTIONS if name in client}
-    return found | ({"client_kwargs": client} if client else {})
-
-
 class HttpTransport:
     """Files on servers, through the session that fsspec's file system keeps.
 
     Parameters
     ----------
     fs : fsspec.implementations.http.HTTPFileSystem
-    url : str
-        Whose scheme and host get the options; others, to which a redirect leads, do not.
-    options : mapping, optional
+    location : Location
+        Its scheme and host get its options; others, to which a redirect leads, do not.
     """
 
-    def __init__(self, fs: Any, url: str, options: Mapping[str, Any] | None) -> None:
+    def __init__(self, fs: Any, location: Location) -> None:
         self._fs = fs
-        self._origin = origin_of(url)
-        self._options = options or {}
-        self._prefixes = options.prefixes if isinstance(options, LimitedOptions) else None
+        self._origin = origin_of(location.uri)
+        self._options = location.storage_options or {}
+        self._prefixes = location.redirects
 
     def fetch(
         self, url: str, start: int, stop: int | None, limit: int | None = None

@@ -65,14 +65,14 @@ class LocalStore:
         self.uri = resolve_uri(root)
         self.root = Path(self.uri)
 
-    def location(self, key: str) -> str:
+    def to_uri(self, key: str) -> str:
         """Return the path of the file under a key."""
         return f"{self.uri}/{check_within(key, self.uri)}" if key else self.uri
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return the contents of a file, or some of them, or None."""
         try:
-            with LocalFile(self.location(key)).open() as file:
+            with LocalFile(self.to_uri(key)).open() as file:
                 start, stop, _ = slice(*(byte_range or (0, None))).indices(file.size)
                 return bytes(file.read(start, max(start, stop)))
         except SourceNotFoundError:
@@ -84,7 +84,7 @@ class LocalStore:
 
     def file(self, key: str) -> ByteFile | None:
         """Return the file under a key, there or not."""
-        return LocalFile(self.location(key))
+        return LocalFile(self.to_uri(key))
 
     def read_small_files(self, keys: Sequence[str]) -> Iterator[bytes | None]:
         """Read files one after the other, those that `read_small` reads."""
@@ -94,7 +94,7 @@ class LocalStore:
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names in a directory."""
-        path = self.location(prefix)
+        path = self.to_uri(prefix)
         try:
             names = os.listdir(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -105,7 +105,7 @@ class LocalStore:
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield keys and sizes under a prefix."""
-        path = self.location(prefix)
+        path = self.to_uri(prefix)
         try:
             entries = os.scandir(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -125,13 +125,13 @@ class LocalStore:
 
     def set(self, key: str, data: Buffer) -> None:
         """Give a key a value."""
-        path = self.location(check_key(key, self.uri))
+        path = self.to_uri(check_key(key, self.uri))
         with _KeyLock(path) as lock:
             lock.replace(data)
 
     def delete(self, key: str) -> None:
         """Take a key's value away, if it has one."""
-        path = self.location(check_key(key, self.uri))
+        path = self.to_uri(check_key(key, self.uri))
         if not os.path.lexists(path):
             return
         with _KeyLock(path):
@@ -141,7 +141,7 @@ class LocalStore:
         """Take away all keys under a prefix, and directories that are empty then."""
         if prefix:
             check_key(prefix, self.uri)
-        top = self.location(prefix)
+        top = self.to_uri(prefix)
         for key, _ in [*self.list(prefix)]:
             self.delete(key)
         for folder, _, names in os.walk(top, topdown=False):
@@ -159,7 +159,7 @@ class LocalStore:
 
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it."""
-        path = self.location(check_key(key, self.uri))
+        path = self.to_uri(check_key(key, self.uri))
         with _KeyLock(path) as lock:
             old = self.get(key)
             new = change(old)
@@ -176,7 +176,7 @@ class LocalStore:
 
         It cannot where anything lies at the target, or on another device.
         """
-        old, new = (self.location(check_key(key, self.uri)) for key in (source, target))
+        old, new = (self.to_uri(check_key(key, self.uri)) for key in (source, target))
         try:
             os.makedirs(os.path.dirname(new), exist_ok=True)
             os.rename(old, new)
@@ -189,7 +189,7 @@ class LocalStore:
 
     def lock_key(self, key: str) -> _KeyLock:
         """Keep threads and processes that ask for the same key out; its value stays as it is."""
-        return _KeyLock(self.location(check_key(key, self.uri)))
+        return _KeyLock(self.to_uri(check_key(key, self.uri)))
 
     def _unlink(self, path: str) -> None:
         try:

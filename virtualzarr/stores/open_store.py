@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from virtualzarr.errors import SourceNotFoundError
-from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.memory import MemoryStore
+from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.store import Store
 from virtualzarr.stores.zip import ZipStore
 
@@ -33,9 +34,10 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
     """
     if isinstance(target, Mapping):
         return MemoryStore(target)
-    if isinstance(target, (str, os.PathLike)):
-        uri = resolve_uri(target)
-        if not is_url(uri):
+    if isinstance(target, (str, os.PathLike, Location)):
+        location = Location.of(target, storage_options)
+        uri, storage_options = location.uri, location.storage_options
+        if not location.is_remote:
             return _local_store(uri)
         if uri.endswith(".zip") and "::" not in uri:
             # As fsspec chains them, with options for each.
@@ -45,6 +47,17 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
     if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
         return target
     raise TypeError(f"a store is a path, a URL, a mapping or a store, not {type(target).__name__}")
+
+
+def store_location(
+    store: Store,
+    allowed: str | Iterable[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Location:
+    """Return where a store is: its manifests may refer to what a reference file there may."""
+    inner: Any = unwrap(store)
+    uri = inner.uri if isinstance(inner, LocalStore | FsspecStore) else None
+    return Location.of(uri, storage_options or getattr(inner, "storage_options", None), allowed)
 
 
 def _local_store(uri: str) -> Store:

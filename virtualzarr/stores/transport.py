@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.http import HttpTransport
 from virtualzarr.stores.listing import Entry, Listings
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.s3 import S3Transport
 
 Answer = tuple[bytes, Fingerprint | None]
@@ -43,13 +44,13 @@ class Transport(Protocol):
         ...
 
 
-def transport_for(fs: Any, url: str, options: Mapping[str, Any] | None) -> Transport:
+def transport_for(fs: Any, location: Location) -> Transport:
     """Return how files of a file system of fsspec are read."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(fs).__mro__}
     if "fsspec.implementations.local.LocalFileSystem" in kinds:
         return LocalTransport(fs)
     if "fsspec.implementations.http.HTTPFileSystem" in kinds:
-        return HttpTransport(fs, url, options)
+        return HttpTransport(fs, location)
     if "s3fs.core.S3FileSystem" in kinds:
         return S3Transport(fs)
     return FsspecTransport(fs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -152,21 +151,3 @@ def _starts(text: str, prefix: str) -> bool:
     if not text.startswith(prefix):
         return False
     return len(text) == len(prefix) or prefix.endswith("/") or text[len(prefix)] == "/"
-
-
-class LimitedOptions(dict[str, Any]):
-    """Options of a file system for sources that must lie below given prefixes.
-
-    Parameters
-    ----------
-    options : mapping, optional
-    prefixes : iterable of str
-        Where redirects may lead.
-    """
-
-    def __init__(self, options: Mapping[str, Any] | None, prefixes: Iterable[str]) -> None:
-        super().__init__(options or {})
-        self.prefixes = tuple(prefixes)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return LimitedOptions, (dict(self), self.prefixes)

@@ -80,7 +80,7 @@ def _make_source(store: Any, key: str, size: int) -> Source:
     """Return a chunk as it is now: what changes later is an error when it is read."""
     if isinstance(store, MemoryStore):
         return Source.inline(store.get(key) or b"")
-    place = store.location(key)
+    place = store.to_uri(key)
     if isinstance(store, LocalStore):
         return Source.of_file(place)
     return Source(

@@ -10,7 +10,7 @@ import pytest
 from tests.references.kerchunk.documents import GROUP, zarray
 from virtualzarr.errors import AccessError, BadReferenceError
 from virtualzarr.references.kerchunk import scan
-from virtualzarr.stores.access import Access
+from virtualzarr.stores.location import Location
 
 
 def refs(uri):
@@ -28,7 +28,7 @@ def refs(uri):
 )  # fmt: skip
 def test_a_remote_file_reaches_nothing_local(uri):
     with pytest.raises(AccessError):
-        Access("https://host/refs.json").source_of(uri)
+        Location.of("https://host/refs.json").resolve_uri(uri)
 
 
 def test_a_remote_file_read_from_a_server_reaches_nothing_local(tmp_path, http_server):
@@ -49,16 +49,16 @@ def test_relative_references_of_a_remote_file_lie_beside_it(tmp_path, http_serve
 
 @pytest.mark.parametrize("uri", ["s3://b/f", "gs://b/f", "https://h/f", "/d/f", "memory://m"])
 def test_a_local_file_reaches_local_files_and_usual_protocols(uri):
-    assert Access("/d/refs.json").source_of(uri) == uri
+    assert Location.of("/d/refs.json").resolve_uri(uri) == uri
 
 
 @pytest.mark.parametrize("uri", ["s3://b/f", "https://other/f", "abfs://c/f"])
 def test_a_remote_file_reaches_the_usual_protocols(uri):
-    assert Access("gs://b/refs.json").source_of(uri) == uri
+    assert Location.of("gs://b/refs.json").resolve_uri(uri) == uri
 
 
 def test_a_file_in_memory_reaches_memory():
-    assert Access("memory://refs.json").source_of("memory://f") == "memory://f"
+    assert Location.of("memory://refs.json").resolve_uri("memory://f") == "memory://f"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_file_in_memory_reaches_memory():
 )  # fmt: skip
 def test_allowed_is_a_fence(allowed, uri):
     with pytest.raises(AccessError):
-        Access("/d/refs.json", allowed=[allowed]).source_of(uri)
+        Location.of("/d/refs.json", allowed=[allowed]).resolve_uri(uri)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_allowed_is_a_fence(allowed, uri):
     ],
 )  # fmt: skip
 def test_allowed_is_open_below_its_prefixes(allowed, uri):
-    assert Access("https://h/refs.json", allowed=allowed).source_of(uri) == uri.removeprefix(
+    assert Location.of("https://h/refs.json", allowed=allowed).resolve_uri(uri) == uri.removeprefix(
         "file://"
     )
 
@@ -96,18 +96,18 @@ def test_links_do_not_lead_out(tmp_path):
     (tmp_path / "out").write_bytes(b"x")
     (tmp_path / "in" / "link").symlink_to(tmp_path / "out")
     with pytest.raises(AccessError):
-        Access("", allowed=[tmp_path / "in"]).source_of(str(tmp_path / "in" / "link"))
+        Location.of(None, allowed=[tmp_path / "in"]).resolve_uri(str(tmp_path / "in" / "link"))
 
 
 def test_nothing_is_allowed_by_an_empty_list():
     with pytest.raises(AccessError):
-        Access("", allowed=[]).source_of("/d/f")
+        Location.of(None, allowed=[]).resolve_uri("/d/f")
 
 
 @pytest.mark.parametrize("uri", ["", None, 5, "a\0b", ["s3://b"]])
 def test_what_is_no_url(uri):
     with pytest.raises(BadReferenceError):
-        Access("").source_of(uri)
+        Location.of(None).resolve_uri(uri)
 
 
 def test_metadata_by_reference_are_fenced_in_too(tmp_path):
@@ -149,10 +149,18 @@ class TestRelativePaths:
 
 def test_keys_for_one_host_are_not_sent_to_another():
     options = {"headers": {"Authorization": "secret"}}
-    access = Access("https://mine/refs.json", storage_options=options)
-    assert access.options_of("https://mine/data") is options
-    assert access.options_of("https://other/data") is None
-    assert access.options_of("s3://b/data") is None
-    assert access.options_of("/d/f") is None
-    assert Access("/d/refs.json", storage_options=options).options_of("s3://b/data") is options
-    assert Access("s3://a/refs.json", storage_options=options).options_of("s3://b/data") is options
+    location = Location.of("https://mine/refs.json", storage_options=options)
+    assert location.locate("https://mine/data").storage_options is options
+    assert location.locate("https://other/data").storage_options is None
+    assert location.locate("s3://b/data").storage_options is None
+    assert location.locate("/d/f").storage_options is None
+    assert (
+        Location.of("/d/refs.json", storage_options=options).locate("s3://b/data").storage_options
+        is options
+    )
+    assert (
+        Location.of("s3://a/refs.json", storage_options=options)
+        .locate("s3://b/data")
+        .storage_options
+        is options
+    )

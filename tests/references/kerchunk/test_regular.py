@@ -14,6 +14,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.kerchunk import document
 from virtualzarr.references.kerchunk.bytescan import MARGIN, Text
 from virtualzarr.references.kerchunk.members import find_members, find_styles
+from virtualzarr.stores.location import Location
 
 
 def outcome(text: bytes, smallest: int, tmp_path_factory=None):
@@ -30,7 +31,7 @@ def outcome(text: bytes, smallest: int, tmp_path_factory=None):
 def scan_bytes(text: bytes) -> Group:
     from virtualzarr.references.kerchunk.scan import _Scan
 
-    return _Scan("/here/refs.json", "raise", None, None).of_document(text).node
+    return _Scan(Location.of("/here/refs.json"), "raise").of_document(text).node
 
 
 def assert_same(one: Group, other: Group) -> None:

@@ -39,8 +39,8 @@ from virtualzarr.formats.plain import LIMIT, plain_pipeline
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import STRING, ArrayMetadata, check_name, json_attributes
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import is_url
+from virtualzarr.stores.location import Location
 
 SUFFIX = ".dmrpp"
 PLACEHOLDER = "OPeNDAP_DMRpp_DATA_ACCESS_URL"
@@ -95,8 +95,8 @@ def scan(
         if source.size is None or source.size > LONGEST:
             raise UnsupportedError(f"a DMR++ document of {source.size} bytes")
         document = Document(bytes(byte_file(source).read(0, source.size)))
-        access = Access(source.uri, allowed, storage_options)
-        return _Scan(source, document, access, Refusals(source, on_error)).group()
+        location = Location.of(source.uri, storage_options, allowed)
+        return _Scan(source, document, location, Refusals(source, on_error)).group()
     except VirtualZarrError as error:
         raise error.at(file=source.uri) from error.__cause__
 
@@ -105,9 +105,10 @@ class _Scan:
     """The scan of one document."""
 
     def __init__(
-        self, source: Source, document: Document, access: Access, refusals: Refusals
+        self, source: Source, document: Document, location: Location, refusals: Refusals
     ) -> None:
-        self.source, self.document, self.access, self.refusals = source, document, access, refusals
+        self.source, self.document, self.refusals = source, document, refusals
+        self.location = location
         self.root = document.root
         self.old = member(self.root, "version") is None
         self._sources: dict[str | None, Source] = {}
@@ -177,8 +178,7 @@ class _Scan:
     def _named(self, href: str) -> Source:
         if href == PLACEHOLDER:
             return self.sources([None])[0]
-        uri = self.access.source_of(href)
-        return Source.of_file(uri, self.access.options_of(uri))
+        return Source.of_file(self.location.resolve(href))
 
     def _beside(self) -> Source:
         """Return the file that a document is about."""
@@ -192,9 +192,9 @@ class _Scan:
         for name in dict.fromkeys(names):
             if name == path:
                 continue
-            uri = self.access.source_of(name + mark + query)
+            location = self.location.resolve(name + mark + query)
             try:
-                return Source.of_file(uri, self.access.options_of(uri))
+                return Source.of_file(location)
             except SourceNotFoundError:
                 tried.append(name)
         href = member(self.root, "href")

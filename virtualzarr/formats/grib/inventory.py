@@ -37,7 +37,7 @@ def message_starts(source: Source) -> list[int]:
             length = beside.size
             if length is None or length > _MOST_BYTES:
                 continue
-            text = bytes(RemoteFile(place, source.storage_options).read(0, length))
+            text = bytes(RemoteFile(beside.location).read(0, length))
         except SourceError:
             continue
         found = sorted({int(start) for start in pattern.findall(text)})

@@ -13,8 +13,8 @@ from virtualzarr.errors import AccessError, SourceNotFoundError, UnsupportedErro
 from virtualzarr.formats.hdf5.open_file import OpenFile
 from virtualzarr.limits import check_count
 from virtualzarr.manifest import Source
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import is_url
+from virtualzarr.stores.location import Location
 
 _MAX_DEPTH = 8
 
@@ -26,7 +26,7 @@ class Surroundings:
     Parameters
     ----------
     file : OpenFile
-    access : Access
+    location : Location
         Which other files it may reach.
     open : callable
         Opens another file: takes its URI.
@@ -39,7 +39,7 @@ class Surroundings:
     """
 
     file: OpenFile
-    access: Access
+    location: Location
     open: Callable[[str], AbstractContextManager[OpenFile]]
     names: Mapping[int, str] = field(default_factory=dict)
     depth: int = 0
@@ -118,9 +118,8 @@ class Surroundings:
         return found
 
     def _source(self, name: str) -> Source | None:
-        uri = self.access.source_of(name)
         try:
-            return Source.of_file(uri, self.access.options_of(uri))
+            return Source.of_file(self.location.resolve(name))
         except SourceNotFoundError:
             return None
 

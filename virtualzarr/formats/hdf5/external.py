@@ -89,7 +89,7 @@ def _read(part: Segment) -> bytes:
     if offset >= stop:
         return bytes(length)
     if is_url(source.uri):
-        data = RemoteFile(source.uri, source.storage_options, source.fingerprint).read(offset, stop)
+        data = RemoteFile(source.location, source.fingerprint).read(offset, stop)
     else:
         data = LocalFile(source.uri).read(offset, stop)
     return bytes(data).ljust(length, b"\0")

@@ -121,11 +121,7 @@ class Library:
             What went wrong there; `SourceError` if the library has crashed.
         """
         uri, remote = self.source.uri, is_url(self.source.uri)
-        file = (
-            RemoteFile(uri, self.source.storage_options, self.source.fingerprint)
-            if remote
-            else None
-        )
+        file = RemoteFile(self.source.location, self.source.fingerprint) if remote else None
         size = (self.source.size or 0) if remote else 0
         place = None if remote else uri
         request = pickle.dumps((place, size, config.inline_bytes, operation, arguments))

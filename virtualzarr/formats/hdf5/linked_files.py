@@ -22,8 +22,8 @@ from virtualzarr.formats.hdf5.open_file import OpenFile, opened
 from virtualzarr.formats.hdf5.unsupported import PageCache
 from virtualzarr.formats.hdf5.walk import Limits, Node, Outside, Refuse, Walker
 from virtualzarr.manifest import Source
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import filesystem, is_url
+from virtualzarr.stores.location import Location
 
 # Datatypes whose elements may point elsewhere.
 _POINTING = (COMPOUND, REFERENCE, SEQUENCE, ARRAY)
@@ -72,14 +72,14 @@ class Parts:
 
     Parameters
     ----------
-    access : Access
+    location : Location
         Which files may be reached.
     refuse : callable
         Gets a file and returns what is called with path and error of what cannot be had of it.
     """
 
-    def __init__(self, access: Access, refuse: Callable[[OpenFile], Refuse]) -> None:
-        self.access = access
+    def __init__(self, location: Location, refuse: Callable[[OpenFile], Refuse]) -> None:
+        self.location = location
         self.limits = Limits()
         self._refuse = refuse
         self._open: dict[str, Part] = {}
@@ -132,7 +132,7 @@ class Parts:
     def _open_ahead(self, part: Part, root: Node) -> None:
         """Open what a file elsewhere links to side by side, not one after the other."""
         uri = part.file.source.uri
-        if not is_url(uri) or not filesystem(uri, part.file.source.storage_options)[0].async_impl:
+        if not is_url(uri) or not filesystem(part.file.source.location)[0].async_impl:
             return
         found = {node.outside.file: node.outside for node in root.walk() if node.outside}
         wanted = [out for out in found.values() if (part.key, out.file) not in self._sources]
@@ -161,8 +161,7 @@ class Parts:
         if key not in self._open:
             stack = ExitStack()
             try:
-                options = self.access.options_of(source.uri)
-                file = stack.enter_context(opened(source.uri, options))
+                file = stack.enter_context(opened(source.location))
                 made = self._other(file, stack)
                 if self._open.setdefault(key, made) is not made:
                     stack.close()  # another thread was faster
@@ -198,7 +197,7 @@ class Parts:
             paths.setdefault(node.address, node.path)
         paths.update(types)
         near = Surroundings(
-            file, self.access, lambda uri: opened(uri, self.access.options_of(uri)), paths
+            file, self.location, lambda uri: opened(self.location.locate(uri)), paths
         )
         return Part(
             _key(file.source.uri), file, walker, Naming(paths), near, AttributeReader(paths), stack

@@ -35,8 +35,8 @@ from virtualzarr.formats.hdf5.unsupported import Unknown
 from virtualzarr.formats.hdf5.walk import Node
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import is_url
+from virtualzarr.stores.location import Location
 
 # Kinds of dtypes whose scalars are told apart by their type and bytes.
 _PLAIN = frozenset("biufcSU")
@@ -80,9 +80,9 @@ def scan(
     with opened(path_or_url, storage_options) as file:
         home = file.source.uri
         folder = home.rpartition("/")[0] if is_url(home) else os.path.dirname(home)
-        access = Access(home, folder if allowed is None else allowed, storage_options)
+        location = Location.of(home, storage_options, folder if allowed is None else allowed)
         try:
-            return _Scan(file, on_error, access).run()
+            return _Scan(file, on_error, location).run()
         except VirtualZarrError as error:
             raise error.at(file=file.source.uri) from error.__cause__
 
@@ -114,14 +114,14 @@ class _Contents:
 class _Scan:
     """One scan of one open file, and of those that its external links lead to."""
 
-    def __init__(self, file: OpenFile, on_error: str, access: Access) -> None:
+    def __init__(self, file: OpenFile, on_error: str, location: Location) -> None:
         self.file = file
         self.on_error = on_error
         self.skipped: dict[str, str] = {}
         self.growth = Growth()
         self.caching = CachePolicy()
         self.alike: dict[Any, ArrayMetadata] = {}
-        self.parts = Parts(access, lambda file: partial(self._refuse, file))
+        self.parts = Parts(location, lambda file: partial(self._refuse, file))
 
     def run(self) -> Group:
         try:

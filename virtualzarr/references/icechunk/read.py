@@ -20,8 +20,8 @@ from virtualzarr.references.icechunk import repository as icechunks
 from virtualzarr.references.icechunk.manifests import Checksums, read_checksums
 from virtualzarr.references.kerchunk.columns import squeezed
 from virtualzarr.references.kerchunk.hierarchy import Hierarchy, build_node, read_hierarchy
-from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores.fingerprints import Fingerprint
+from virtualzarr.stores.location import Location
 
 BATCH = 1_000_000
 NATIVE, VIRTUAL, INLINE = 1, 2, 3
@@ -69,8 +69,10 @@ def open_repository(
     allowed: str | Iterable[str] | None = None,
 ) -> Group | Array:
     """Do what `scan` does, but return an array where the root is one."""
-    uri = resolve_uri(path_or_url).rstrip("/")
-    access = Access(uri, allowed)
+    location = Location.of(path_or_url, storage_options, allowed)
+    uri = location.uri.rstrip("/")
+    # Its options are Icechunk's: sources get none of them.
+    origin = Location(uri, allowed=location.allowed)
     with icechunks.reading_errors(uri):
         repository = icechunks.icechunk().Repository.open(icechunks.storage(uri, storage_options))
         session = repository.readonly_session("main")
@@ -95,7 +97,7 @@ def open_repository(
                     if checks:
                         node = icechunks.node_id(session, path)
                         columns.add_checksums(checks.get(node, []))
-            manifest = columns.manifest(access)
+            manifest = columns.manifest(origin)
         except VirtualZarrError as error:
             raise error.at(file=uri, variable=path or "/") from error.__cause__
         arrays[path] = Array.virtual(metadata, manifest, path)
@@ -183,7 +185,7 @@ class _Columns:
                 raise BadReferenceError("two manifests hold a chunk")
             self._check[flat] = first + code.reshape(-1)
 
-    def manifest(self, access: Access) -> Manifest:
+    def manifest(self, origin: Location) -> Manifest:
         """Return the references as a manifest."""
         kinds = {row: (kind, place) for (kind, place), row in self._places.items()}
         count = len(self._checks)
@@ -191,7 +193,7 @@ class _Columns:
         used, row = np.unique(pair, return_inverse=True)
         table = [
             Source.inline(b"") if code < 0 else
-            _source(*kinds[code // count], self._checks[code % count], self.uri, access)
+            _source(*kinds[code // count], self._checks[code % count], self.uri, origin)
             for code in used.tolist()
         ]  # fmt: skip
         source = np.where(pair >= 0, row.reshape(-1), -1).astype(np.int32)
@@ -202,7 +204,7 @@ class _Columns:
         return Manifest(self.shape, Sources(table), source, offset, length)
 
 
-def _source(kind: int, place: str, check: Check, uri: str, access: Access) -> Source:
+def _source(kind: int, place: str, check: Check, uri: str, origin: Location) -> Source:
     """Return the source at a location; the repository's own chunks have identifiers instead."""
     if kind == INLINE:
         return Source.inline(b"")
@@ -212,14 +214,13 @@ def _source(kind: int, place: str, check: Check, uri: str, access: Access) -> So
         return Source(f"{uri}/chunks/{place}")
     if kind != VIRTUAL or "://" not in place:
         raise BadReferenceError(f"{place!r:.99} is no URL of a virtual chunk")
-    name = access.source_of(icechunks.source_uri(place))
+    location = origin.resolve(icechunks.source_uri(place))
     tag, seconds = check
     bound = None if seconds is None else seconds * 10**9
-    if is_url(name):
+    if location.is_remote:
         etag = None if tag is None else f'"{tag}"'
-        options = access.options_of(name)
-        return Source(name, etag=etag, storage_options=options, not_after_ns=bound)
-    return _local_source(name, tag, bound)
+        return Source.at(location, Fingerprint(None, None, etag, bound))
+    return _local_source(location.uri, tag, bound)
 
 
 def _local_source(path: str, tag: str | None, bound: int | None) -> Source:

@@ -19,7 +19,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
     WriteError,
 )
-from virtualzarr.stores.files import LocalFile, RemoteFile, is_url
+from virtualzarr.stores.files import Location, is_url, open_file
 
 SUFFIX = ".icechunk"
 _LOCAL = "file://"
@@ -272,9 +272,7 @@ def read_object(
         As for `storage`.
     """
     place = f"{uri}/{folder}/{name}"
-    if not is_url(uri):
-        return bytes(LocalFile(place).read(0, None))
-    return bytes(RemoteFile(place, _fsspec_options(options or {})).read(0, None))
+    return bytes(open_file(Location(place, _fsspec_options(options or {}))).read(0, None))
 
 
 def _fsspec_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -233,7 +233,7 @@ def _lengths(manifest: Manifest, refs: References, virtual: npt.NDArray[np.bool_
         known = manifest.sources[row]
         size = known.size
         if size is None:
-            size = take_fingerprint(known.uri, known.storage_options).size
+            size = take_fingerprint(known.location).size
         if size is None:
             raise PublishError("the size of the file is not known", file=known.uri)
         cells = whole & (refs.source == row)

@@ -30,7 +30,7 @@ from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.generators import Generated
 from virtualzarr.references.kerchunk.members import Members
 from virtualzarr.references.kerchunk.templates import Templates
-from virtualzarr.stores.access import Access
+from virtualzarr.stores.location import Location
 
 Ints = npt.NDArray[np.int64]
 
@@ -40,20 +40,10 @@ _CELLS_ALWAYS_FINE = 1 << 27
 _CELLS_PER_REFERENCE = 256
 
 
-def source_at(place: str, uri: str, fingerprints: Fingerprints, access: Access) -> Source:
-    """The source at a place that references call `uri`."""
+def source_at(location: Location, uri: str, fingerprints: Fingerprints) -> Source:
+    """The source at a location that references call `uri`."""
     fingerprint = fingerprints.of(uri)
-    options = access.options_of(place)
-    digest = fingerprints.digest_of(uri)
-    return Source(
-        place,
-        fingerprint.size,
-        fingerprint.mtime_ns,
-        fingerprint.etag,
-        None,
-        options,
-        digest=digest,
-    )
+    return Source.at(location, fingerprint, digest=fingerprints.digest_of(uri))
 
 
 @dataclass
@@ -80,7 +70,7 @@ class Columns:
     Parameters
     ----------
     spaces : Spaces
-    access : Access
+    location : Location
     templates : Templates
         For URLs with `{{expressions}}`; without templates those are taken as they are.
     fingerprints : Fingerprints
@@ -93,10 +83,10 @@ class Columns:
     """
 
     def __init__(
-        self, spaces: Spaces, access: Access, templates: Templates, fingerprints: Fingerprints
+        self, spaces: Spaces, location: Location, templates: Templates, fingerprints: Fingerprints
     ) -> None:
         self.spaces = spaces
-        self._access = access
+        self._location = location
         self._templates = templates
         self._fingerprints = fingerprints
         self._rows: dict[str, int] = {}
@@ -115,8 +105,7 @@ class Columns:
         """
         if self._templates and isinstance(uri, str) and "{{" in uri:
             uri = self._templates.render(uri)
-        place = self._access.source_of(uri)
-        return source_at(place, uri, self._fingerprints, self._access)
+        return source_at(self._location.resolve(uri), uri, self._fingerprints)
 
     @cached_property
     def _references(self) -> int:

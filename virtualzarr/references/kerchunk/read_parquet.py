@@ -6,8 +6,8 @@ Source: fsspec's `LazyReferenceMapper`, which defines the form by reading it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,7 @@ from virtualzarr.metadata import ArrayMetadata, loads_json
 from virtualzarr.references.kerchunk.columns import source_at
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.read_records import Record, RecordChunks, read_record
-from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import Connection, is_url
+from virtualzarr.stores.files import Connection, Location, is_url
 
 METADATA = ".zmetadata"
 FINGERPRINTS = "fingerprints.json"
@@ -62,14 +61,11 @@ class Folder:
         Places that references may reach.
     """
 
-    uri: str
-    storage_options: Mapping[str, Any] | None = None
-    allowed: str | Iterable[str] | None = None
-    access: Access = field(init=False)
+    location: Location
 
     def __post_init__(self) -> None:
-        self.uri = self.uri.rstrip("/") or "/"
-        self.access = Access(self.uri, self.allowed, self.storage_options)
+        self.location = self.location.with_uri(self.location.uri.rstrip("/") or "/")
+        self.uri = self.location.uri
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file in the folder.
@@ -93,7 +89,7 @@ class Folder:
 
     @cached_property
     def _connection(self) -> Connection:
-        return Connection(self.uri, self.storage_options)
+        return Connection(self.location)
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -145,7 +141,7 @@ class Folder:
 
     def source_of(self, uri: str) -> Source:
         """The source that a URL in a reference means."""
-        return source_at(self.access.source_of(uri), uri, self.fingerprints, self.access)
+        return source_at(self.location.resolve(uri), uri, self.fingerprints)
 
     def array(self, path: str, metadata: ArrayMetadata) -> Array:
         """The array under a path."""

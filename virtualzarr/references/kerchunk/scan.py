@@ -36,8 +36,8 @@ from virtualzarr.references.kerchunk.hierarchy import (
 )
 from virtualzarr.references.kerchunk.read_parquet import Folder, is_folder
 from virtualzarr.references.kerchunk.templates import Templates
-from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import LocalFile, RemoteFile, is_url, resolve_uri, take_fingerprint
+from virtualzarr.stores.files import RemoteFile, open_file, resolve_uri, take_fingerprint
+from virtualzarr.stores.location import Location
 
 _LONGEST_METADATA = 1 << 28
 
@@ -123,35 +123,29 @@ def open_references(
 ) -> Opened:
     """Do what `scan` does, but return what is at the root, and what else the file says."""
     if isinstance(path_or_url, Mapping):
-        return _Scan("", on_error, storage_options, allowed).of_document(path_or_url)
-    uri = resolve_uri(path_or_url)
-    scan = _Scan(uri, on_error, storage_options, allowed)
+        location = Location.of(None, storage_options, allowed)
+        return _Scan(location, on_error).of_document(path_or_url)
+    location = Location.of(path_or_url, storage_options, allowed)
+    scan = _Scan(location, on_error)
     try:
-        if is_folder(uri):
-            return scan.of_folder(Folder(uri, storage_options, allowed))
-        return scan.of_document(_read(uri, storage_options))
+        if is_folder(location.uri):
+            return scan.of_folder(Folder(location))
+        return scan.of_document(_read(location))
     except VirtualZarrError as error:
-        raise error.at(file=uri) from error.__cause__
+        raise error.at(file=location.uri) from error.__cause__
 
 
 class _Scan:
     """One reference file on its way to a group."""
 
-    def __init__(
-        self,
-        uri: str,
-        on_error: str,
-        storage_options: Mapping[str, Any] | None,
-        allowed: str | Iterable[str] | None,
-    ) -> None:
+    def __init__(self, location: Location, on_error: str) -> None:
         if on_error not in ("raise", "warn"):
             raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
-        self.uri = uri
         self.on_error = on_error
         self.skipped: dict[str, str] = {}
         self.first_error: VirtualZarrError | None = None
         self.document = Document()
-        self.access = Access(uri, allowed, storage_options)
+        self.location = location
         self.templates = Templates()
 
     def of_folder(self, folder: Folder) -> Opened:
@@ -177,7 +171,7 @@ class _Scan:
             located, strays = self._located(hierarchy)
             strays = {k: v for k, v in strays.items() if not is_document(k)}
         spaces = spaces_of(hierarchy.arrays)
-        columns = Columns(spaces, self.access, self.templates, document.fingerprints)
+        columns = Columns(spaces, self.location, self.templates, document.fingerprints)
         if document.text is not None and document.members is not None:
             columns.add_members(document.text, document.members, located)
         _check_distinct(objects, strays)
@@ -214,17 +208,15 @@ class _Scan:
                 f"metadata are an object, a text or a reference, not {value!r:.99}"
             )
         known = self.document.fingerprints
-        source = Columns(spaces_of({}), self.access, self.templates, known).source_of(value[0])
+        source = Columns(spaces_of({}), self.location, self.templates, known).source_of(value[0])
         start, length = value[1:] if len(value) == 3 else (0, -1)
         if type(start) is not int or type(length) is not int or start < 0:
             raise BadReferenceError(f"offset and length are integers, not {value[1:]!r:.99}")
         if length < 0:
-            length = take_fingerprint(source.uri, source.storage_options).size or 0
+            length = take_fingerprint(source.location).size or 0
         if length > _LONGEST_METADATA:
             raise BadReferenceError(f"metadata of {length} bytes", file=source.uri)
-        remote = is_url(source.uri)
-        file = RemoteFile(source.uri, source.storage_options) if remote else LocalFile(source.uri)
-        return bytes(file.read(start, start + length))
+        return bytes(open_file(source.location).read(start, start + length))
 
     def _located(self, hierarchy: Hierarchy) -> tuple[list[Located], dict[str, Any]]:
         """Regular members by array, and those whose keys are no chunk's, as objects."""
@@ -304,9 +296,10 @@ def _within(folder: str, paths: Mapping[str, Any]) -> bool:
     return "" in paths
 
 
-def _read(uri: str, storage_options: Mapping[str, Any] | None) -> bytes:
-    if is_url(uri):
-        return bytes(RemoteFile(uri, storage_options).read(0, None))
+def _read(location: Location) -> bytes:
+    uri = location.uri
+    if location.is_remote:
+        return bytes(RemoteFile(location).read(0, None))
     try:
         return Path(uri).read_bytes()
     except FileNotFoundError as error:

@@ -17,6 +17,7 @@ from virtualzarr.references.kerchunk.write_json import Counts
 from virtualzarr.references.kerchunk.write_records import RECORD_SIZE, record_tables, write_table
 from virtualzarr.references.plan import Plan
 from virtualzarr.stores.atomic_files import AtomicFolder, write_errors
+from virtualzarr.stores.location import Location
 
 
 def write_parquet(
@@ -65,7 +66,7 @@ def write_parquet(
     size = record_size or RECORD_SIZE
     growing = keep is not None
     series = series or secrets.token_hex(8)
-    with AtomicFolder(uri, storage_options, growing=growing) as target:
+    with AtomicFolder(Location(uri, storage_options), growing=growing) as target:
         with write_errors(uri), ThreadPoolExecutor(config.threads) as pool:
             for path, array in plan.arrays.items():
                 first = (keep or {}).get(path, 0)

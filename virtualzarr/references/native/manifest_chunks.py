@@ -25,8 +25,9 @@ from virtualzarr.references.native.parts import Part
 from virtualzarr.references.native.storage_transformer import Configuration, Stretch
 from virtualzarr.references.native.written_cells import STORED, Marks
 from virtualzarr.stores import FsspecStore, LocalStore, Store
-from virtualzarr.stores.access import Access, store_access
 from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.location import Location
+from virtualzarr.stores.open_store import store_location
 from virtualzarr.stores.read_only import unwrap
 
 if TYPE_CHECKING:
@@ -47,15 +48,15 @@ class NativeChunks(ManifestChunks):
     store : Store
     path : str
         Of the array.
-    access : Access, optional
+    location : Location, optional
         Which sources may be named.
     """
 
     def __init__(
-        self, metadata: ArrayMetadata, store: Store, path: str, access: Access | None = None
+        self, metadata: ArrayMetadata, store: Store, path: str, location: Location | None = None
     ) -> None:
         self.metadata, self.store, self.path = metadata, store, path
-        self.access = access or store_access(store)
+        self.location = location or store_location(store)
         self.configuration = Configuration.of(metadata)
         axis = self.configuration.axis
         counts = [part.shape[axis] if part.shape else 1 for part in self.configuration.parts]
@@ -66,7 +67,7 @@ class NativeChunks(ManifestChunks):
 
     def renewed(self, metadata: ArrayMetadata) -> NativeChunks:
         """Return the chunks of the array after its metadata have changed."""
-        made = NativeChunks(metadata, self.store, self.path, self.access)
+        made = NativeChunks(metadata, self.store, self.path, self.location)
         made._parts = self._parts
         return made
 
@@ -80,7 +81,7 @@ class NativeChunks(ManifestChunks):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NativeChunks, (self.metadata, self.store, self.path, self.access)
+        return NativeChunks, (self.metadata, self.store, self.path, self.location)
 
     def part(self, number: int) -> Part | None:
         """Return a part by its place in the configuration; None for one without references."""
@@ -89,7 +90,7 @@ class NativeChunks(ManifestChunks):
             return None
         found = self._parts.get(stretch.name)
         if found is None:
-            found = Part(self.store, self.path, stretch.name, self.metadata.ndim, self.access)
+            found = Part(self.store, self.path, stretch.name, self.metadata.ndim, self.location)
             if any(n > m for n, m in zip(stretch.shape, found.shape, strict=True)):
                 raise MetadataError(
                     f"the part has cells {found.shape}, the array's document uses {stretch.shape}",
@@ -303,7 +304,7 @@ class NativeChunks(ManifestChunks):
         store = unwrap(self.store)
         if isinstance(store, LocalStore | FsspecStore):
             options = getattr(store, "storage_options", None)
-            return [Source(store.location(key), storage_options=options) for key in keys]
+            return [Source(store.to_uri(key), storage_options=options) for key in keys]
         found = []
         for key in keys:
             data = store.get(key)

@@ -27,7 +27,8 @@ from virtualzarr.references.native.columns import LIMIT, Cells, Column, save_num
 from virtualzarr.references.native.relative_uris import absolute, folder_of, relative
 from virtualzarr.references.native.storage_transformer import FOLDER, VERSION
 from virtualzarr.stores import Store
-from virtualzarr.stores.access import Access
+from virtualzarr.stores.fingerprints import Fingerprint
+from virtualzarr.stores.location import Location
 
 Int64 = NDArray[np.int64]
 
@@ -179,7 +180,7 @@ class Part:
         Of the array.
     name : str
         Of the part.
-    access : Access
+    location : Location
         Which sources it may name.
 
     Raises
@@ -190,9 +191,9 @@ class Part:
         It names a source that it may not.
     """
 
-    def __init__(self, store: Store, path: str, name: str, ndim: int, access: Access) -> None:
+    def __init__(self, store: Store, path: str, name: str, ndim: int, location: Location) -> None:
         self.folder = join(path, FOLDER, name)
-        self.store, self.access, self.place = store, access, folder_of(store, path)
+        self.store, self.location, self.place = store, location, folder_of(store, path)
         key = join(self.folder, "manifest.json")
         data = store.get(key)
         if data is None:
@@ -319,17 +320,16 @@ class Part:
                 raise MetadataError("inline bytes are missing", file=self.heap_key)
             return Source.inline(data)
         try:
-            place = self.access.source_of(absolute(uri, self.place))
+            location = self.location.resolve(absolute(uri, self.place))
         except VirtualZarrError as error:
             error.at(file=f"{self.store.uri}/{self.folder}")
             raise
-        return Source(
-            place,
+        fingerprint = Fingerprint(
             None if size == NO_SIZE else int(size),
             None if mtime_ns == NO_TIME else int(mtime_ns),
             etag or None,
-            storage_options=self.access.options_of(place),
         )
+        return Source.at(location, fingerprint)
 
     @property
     def heap_key(self) -> str:

@@ -22,7 +22,7 @@ from virtualzarr.metadata.json_documents import (
     short,
 )
 from virtualzarr.stores import Store
-from virtualzarr.stores.access import Access
+from virtualzarr.stores.location import Location
 
 if TYPE_CHECKING:
     from virtualzarr.references.native.manifest_chunks import NativeChunks
@@ -226,9 +226,9 @@ def fit(metadata: ArrayMetadata) -> dict[str, Any]:
 
 
 def chunks(
-    metadata: ArrayMetadata, store: Store, path: str, access: Access | None = None
+    metadata: ArrayMetadata, store: Store, path: str, location: Location | None = None
 ) -> NativeChunks:
     """Return the chunks of an array, of which nothing is read yet."""
     from virtualzarr.references.native.manifest_chunks import NativeChunks
 
-    return NativeChunks(metadata, store, path, access)
+    return NativeChunks(metadata, store, path, location)

@@ -53,9 +53,9 @@ from virtualzarr.references.overwrite import check_sources
 from virtualzarr.references.renaming import Names, new_names
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores import Store, open_store
-from virtualzarr.stores.access import store_access
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.locks import hierarchy_lock
+from virtualzarr.stores.open_store import store_location
 from virtualzarr.virtual import from_store as references
 from virtualzarr.virtual.rechunk import with_decoder
 
@@ -293,11 +293,11 @@ def append(
         raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
     store = open_store(target, storage_options)
     check_writable(store)
-    access = store_access(store, allowed, storage_options)
+    location = store_location(store, allowed, storage_options)
     with hierarchy_lock(store, path):
         top, root, inner = topmost(store, path)
         settle(top, root)
-        node = open_hierarchy(store, path, access=access)
+        node = open_hierarchy(store, path, location=location)
         found = dict(_growing(node, dim, axis))
         if not found:
             raise ValueError(f"no array has a dimension {dim!r}")
@@ -370,7 +370,7 @@ def _rename(
     write: bool,
 ) -> dict[str, str]:
     """Rename sources, with the lock held if anything is written."""
-    node = open_hierarchy(store, access=store_access(store, "*", storage_options))
+    node = open_hierarchy(store, location=store_location(store, "*", storage_options))
     nodes = {"": node} if isinstance(node, Array) else dict(node.members(None))
     arrays = {
         path: array
@@ -410,7 +410,7 @@ def not_there(
         As for `append`.
     """
     store = open_store(target, storage_options)
-    node = open_hierarchy(store, access=store_access(store, allowed, storage_options))
+    node = open_hierarchy(store, location=store_location(store, allowed, storage_options))
     return _fresh(dict(_growing(node, dim, None)), additions, duplicates)
 
 
