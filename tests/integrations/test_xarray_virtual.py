@@ -30,7 +30,8 @@ PACKED = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": 3}
 def virtual(dataset):
     """Whether all variables but dimension coordinates are still unread."""
     return all(
-        isinstance(dataset.variables[name]._data, duck.DuckArray) for name in ("a", "p", "n", "lat")
+        isinstance(dataset.variables[name]._data, duck.VirtualDuckArray)
+        for name in ("a", "p", "n", "lat")
     )
 
 
@@ -215,7 +216,7 @@ def test_any_packing(case, zarr_format, pipeline):
         again = xr.open_dataset(to_group(ours), engine=VirtualZarrBackendEntrypoint)
         np.testing.assert_array_equal(again["v"].values, theirs["v"].values)
         assert again["v"].dtype == theirs["v"].dtype
-    assert isinstance(ours["v"].variable._data, duck.DuckArray)
+    assert isinstance(ours["v"].variable._data, duck.VirtualDuckArray)
 
 
 MINIMAL = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
@@ -247,7 +248,7 @@ def test_two_datasets(join, data):
         warnings.simplefilter("ignore")
         ours, theirs = JOINS[join](first, second), JOINS[join](theirs_first, theirs_second)
     data_vars = [ours.variables[name]._data for name in ours.data_vars]
-    assert all(isinstance(values, duck.DuckArray) for values in data_vars)
+    assert all(isinstance(values, duck.VirtualDuckArray) for values in data_vars)
     check(ours, theirs)
 
 
@@ -332,7 +333,7 @@ class TestFiles:
     def test_equals_xarrays_own_engine(self, files):
         ours = open_virtual_dataset(files[0])
         for name in ("air", "packed", "lon"):
-            assert isinstance(ours[name].variable._data, duck.DuckArray)
+            assert isinstance(ours[name].variable._data, duck.VirtualDuckArray)
         xr.testing.assert_identical(ours, xr.open_dataset(files[0], engine="h5netcdf"))
 
     def test_joined_and_published(self, files, tmp_path):
@@ -368,7 +369,7 @@ class TestFiles:
         ours = xr.concat([open_virtual_dataset(path)[["packed"]] for path in paths], "time")
         theirs = xr.concat([xr.open_dataset(path, engine="h5netcdf")[["packed"]] for path in paths],
                            "time")  # fmt: skip
-        assert isinstance(ours["packed"].variable._data, duck.DuckArray)
+        assert isinstance(ours["packed"].variable._data, duck.VirtualDuckArray)
         xr.testing.assert_equal(ours, theirs)
         assert to_group(ours)["packed"].dtype == np.dtype("f8")
 
@@ -409,12 +410,12 @@ class TestArrays:
     def test_loading(self, ds):
         loaded = ds.copy().load()
         assert isinstance(loaded["a"].variable._data, np.ndarray)
-        assert isinstance(ds["a"].variable._data, duck.DuckArray)
+        assert isinstance(ds["a"].variable._data, duck.VirtualDuckArray)
         assert isinstance(ds.compute()["a"].variable._data, np.ndarray)
 
     def test_copies_and_pickles(self, ds):
         for again in (ds.copy(deep=True), pickle.loads(pickle.dumps(ds))):
-            assert isinstance(again["a"].variable._data, duck.DuckArray)
+            assert isinstance(again["a"].variable._data, duck.VirtualDuckArray)
             xr.testing.assert_identical(again, ds)
 
     def test_texts(self, ds):

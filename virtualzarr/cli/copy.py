@@ -50,8 +50,8 @@ def add_copy(commands: Any, common: argparse.ArgumentParser) -> None:
     add("destination", metavar="DST", help="directory, URL, or a name that ends with .zip")
     add("--node", default="", metavar="PATH", help="which group or array of SRC (default: all)")
     add("--name", default="", metavar="PATH", help="where in DST (default: the root)")
-    what = parser.add_argument_group("what is otherwise in the copy")
-    add = what.add_argument
+    changes = parser.add_argument_group("what is otherwise in the copy")
+    add = changes.add_argument
     add("--chunks", type=edges, default="keep", metavar="EDGES", help="lengths of chunks")
     add("--shards", type=edges, default="keep", metavar="EDGES", help="lengths of shards")
     add("--filters", type=codecs, default="keep", metavar="CODECS", help="from array to array")
@@ -82,13 +82,13 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     import virtualzarr
 
-    given: dict[str, Any] = {
+    changes: dict[str, Any] = {
         name: getattr(options, name)
         for name in ("chunks", "shards", "filters", "serializer", "compressors", "codecs")
     }
     for name in ("fill_value", "chunk_key_encoding", "dimension_separator"):
         if getattr(options, name) is not None:
-            given[name] = getattr(options, name)
+            changes[name] = getattr(options, name)
     report = virtualzarr.copy(
         options.source,
         options.destination,
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
         allowed=options.allowed,
         storage_options=options.storage_options,
         destination_options=options.output_options or options.storage_options,
-        **given,
+        **changes,
     )
     print_report(options, report)
     return 0
@@ -155,10 +155,10 @@ def memory(text: str) -> int:
     >>> memory("512MB"), memory("1 GiB"), memory("4096")
     (512000000, 1073741824, 4096)
     """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]i?)?b?", text.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]i?)?b?", text.strip().lower())
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 512MB")
-    return int(float(found[1]) * _UNITS[found[2] or ""])
+    return int(float(match[1]) * _UNITS[match[2] or ""])
 
 
 def _json(text: str) -> Any:

@@ -37,23 +37,23 @@ class Checks:
         self.failed = 0
 
     def compare(
-        self, what: str, expected: dict[str, NDArray[Any]], read: Callable[[str], Any]
+        self, label: str, expected: dict[str, NDArray[Any]], read: Callable[[str], Any]
     ) -> None:
         """Compare all variables bit for bit and print one line."""
         wrong = [name for name, values in expected.items() if not _same(read(name), values)]
         self.failed += bool(wrong)
         count = sum(values.size for values in expected.values())
         verdict = f"DIFFERENT: {', '.join(wrong)}" if wrong else "equal"
-        print(f"  {what:<44} {count:>9,} values  {verdict}")
+        print(f"  {label:<44} {count:>9,} values  {verdict}")
 
-    def skip(self, what: str, reason: str) -> None:
+    def skip(self, label: str, reason: str) -> None:
         """Print a line for a comparison that cannot be made here."""
-        print(f"  {what:<44} {'':>9}         skipped: {reason}")
+        print(f"  {label:<44} {'':>9}         skipped: {reason}")
 
 
-def _same(ours: Any, expected: NDArray[Any]) -> bool:
+def _same(actual: Any, expected: NDArray[Any]) -> bool:
     """Compare to the last bit: NaN equals NaN only if its bits do, 0.0 is not -0.0."""
-    values = np.asarray(ours)
+    values = np.asarray(actual)
     return (
         values.shape == expected.shape
         and values.dtype == expected.dtype
@@ -171,25 +171,25 @@ def _array(group: Group, name: str) -> Array:
 
 
 def _compare_xarray(checks: Checks, path: Path, truth: dict[str, NDArray[Any]]) -> None:
-    what = 'xarray, engine="virtualzarr"'
+    label = 'xarray, engine="virtualzarr"'
     if importlib.util.find_spec("xarray") is None:
-        checks.skip(what, "xarray is not installed")
+        checks.skip(label, "xarray is not installed")
         return
     import xarray
 
     from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 
     dataset = xarray.open_dataset(path, engine=VirtualZarrBackendEntrypoint, decode_cf=False)
-    checks.compare(what, truth, lambda name: dataset[name].values)
+    checks.compare(label, truth, lambda name: dataset[name].values)
 
 
 def _compare_zarr_python(
     checks: Checks, path: Path, truth: dict[str, NDArray[Any]], zarr_format: int
 ) -> None:
     """Compare with what fsspec and zarr-python read, without any of this package."""
-    what = "fsspec + zarr-python"
+    label = "fsspec + zarr-python"
     if importlib.util.find_spec("zarr") is None:
-        checks.skip(what, "zarr is not installed")
+        checks.skip(label, "zarr is not installed")
         return
     import fsspec
     import zarr
@@ -197,7 +197,7 @@ def _compare_zarr_python(
     version = tuple(int(part) for part in zarr.__version__.split(".")[:2])
     needed = (3, 2) if zarr_format == 3 else (3, 0)
     if version < needed:
-        checks.skip(what, f"zarr {zarr.__version__} is older than {needed[0]}.{needed[1]}")
+        checks.skip(label, f"zarr {zarr.__version__} is older than {needed[0]}.{needed[1]}")
         return
     options = {"remote_protocol": "file", "remote_options": {"asynchronous": True}}
     fs = fsspec.filesystem("reference", fo=str(path), asynchronous=True, **options)
@@ -207,7 +207,7 @@ def _compare_zarr_python(
         group: Any = zarr.open_group(
             zarr.storage.FsspecStore(fs, read_only=True, path=""), mode="r"
         )
-        checks.compare(what, truth, lambda name: group[name][...])
+        checks.compare(label, truth, lambda name: group[name][...])
 
 
 _NEXT = """

@@ -76,11 +76,11 @@ def as_json(node: Array | Group, level: int | None = None) -> dict[str, Any]:
             "nbytes": node.nbytes,
             "attributes": plain_json(dict(node.attrs)),
         }
-    found: dict[str, Any] = {"node": "group", "attributes": plain_json(dict(node.attrs))}
+    result: dict[str, Any] = {"node": "group", "attributes": plain_json(dict(node.attrs))}
     if level is None or level > 0:
         deeper = None if level is None else level - 1
-        found["members"] = {name: as_json(node[name], deeper) for name in node}
-    return {**found, "skipped": dict(node.skipped)}
+        result["members"] = {name: as_json(node[name], deeper) for name in node}
+    return {**result, "skipped": dict(node.skipped)}
 
 
 def _skipped(group: Group) -> Iterator[str]:
@@ -132,10 +132,10 @@ def _storage(array: Array) -> Iterator[str]:
     yield f"{count(array.nchunks, 'chunk')} of {chunk_lengths(array)}, {codecs}"
     if array.is_virtual:
         names = [source.uri or "inline" for source in array.manifest.sources]
-        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        others = f" and {len(names) - 2} more" if len(names) > 2 else ""
         missing = array.nchunks - array.manifest.nrefs
         never = f", {missing:,} never written" if missing else ""
-        yield f"in {', '.join(names[:2])}{more}{never}" if names else "never written"
+        yield f"in {', '.join(names[:2])}{others}{never}" if names else "never written"
         odd = array.nchunks - int(np.count_nonzero(array.manifest.canonical))
         if odd:
             yield f"{odd:,} of them decode in their own way: publishing them needs a copy"

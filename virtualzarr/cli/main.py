@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_warning(
-    parser: argparse.ArgumentParser, message: Any, category: type[Warning], *place: Any
+    parser: argparse.ArgumentParser, message: Any, category: type[Warning], *location: Any
 ) -> None:
     print(f"virtualzarr: warning: {in_options(str(message), parser)}", file=sys.stderr)
 

@@ -26,16 +26,16 @@ def add_flags(parser: Options, **helps: str) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=text)
 
 
-def add_format(parser: Options, what: str = "the files") -> None:
+def add_format(parser: Options, noun: str = "the files") -> None:
     """Add the option that names the format of files."""
-    parser.add_argument("--format", metavar="F", help=f"format of {what} (default: detected)")
+    parser.add_argument("--format", metavar="F", help=f"format of {noun} (default: detected)")
 
 
-def add_output_options(parser: Options, what: str) -> None:
+def add_output_options(parser: Options, noun: str) -> None:
     """Add the option that says how what is written is opened."""
     parser.add_argument(
         "--output-options", type=mapping, metavar="OPTIONS",
-        help=f"how the URL of {what} is opened (default: as --storage-options)",
+        help=f"how the URL of {noun} is opened (default: as --storage-options)",
     )  # fmt: skip
 
 
@@ -131,10 +131,10 @@ def mapping(text: str) -> dict[str, Any]:
     """
     if text.lstrip().startswith("{"):
         try:
-            found: dict[str, Any] = json.loads(text)
+            result: dict[str, Any] = json.loads(text)
         except json.JSONDecodeError as error:
             raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
-        return found
+        return result
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and equals for name, equals, _ in pairs):
         raise argparse.ArgumentTypeError(f"{text!r} is neither key=value,... nor JSON")

@@ -162,13 +162,13 @@ def _check(options: argparse.Namespace) -> int:
     import virtualzarr
 
     if options.dry_run:
-        asked = _asked_for(options)
+        folders = _asked_for(options)
         lines = [
             f"{count:,} files in {folder}, of {unknown:,} nothing is noted"
-            for folder, (count, unknown) in asked.items()
+            for folder, (count, unknown) in folders.items()
         ]
-        total = sum(count for count, _ in asked.values())
-        print_report(options, asked, "\n".join([f"would ask for {total:,} files", *lines]))
+        total = sum(count for count, _ in folders.values())
+        print_report(options, folders, "\n".join([f"would ask for {total:,} files", *lines]))
         return 0
     report = virtualzarr.check_references(options.path, deep=options.deep, **_opening(options))
     print_report(options, report)

@@ -57,14 +57,14 @@ def concat_arrays(
 
     Returns None, and notes why in `report`, if they differ in what must be equal.
     """
-    agreed = _plan_join(arrays, axis, report, variable, options)
-    if agreed is None:
+    plan = _plan_join(arrays, axis, report, variable, options)
+    if plan is None:
         return None
-    inputs = [array for array in agreed.arrays if array.shape[axis]] or [agreed.model]
+    inputs = [array for array in plan.arrays if array.shape[axis]] or [plan.model]
     axes = find_common_chunks(inputs, axis)
-    inputs = [agreed.made_explicit(cut_unwritten(array, axes, axis)) for array in inputs]
+    inputs = [plan.made_explicit(cut_unwritten(array, axes, axis)) for array in inputs]
     grid, manifest = concat_manifests(inputs, axes, axis)
-    return agreed.array(manifest, shape=grid.shape, grid=grid)
+    return plan.array(manifest, shape=grid.shape, grid=grid)
 
 
 def stack_arrays(
@@ -79,27 +79,27 @@ def stack_arrays(
 
     Returns None, and notes why in `report`, if they differ in what must be equal.
     """
-    agreed = _plan_join(arrays, None, report, variable, options)
-    if agreed is None:
+    plan = _plan_join(arrays, None, report, variable, options)
+    if plan is None:
         return None
-    ours = agreed.model.metadata
-    own = find_common_chunks(agreed.arrays, None)
-    grid = grids.simplest([*own[:axis], Axis.bare(len(arrays), 1), *own[axis:]])
+    metadata = plan.model.metadata
+    axes = find_common_chunks(plan.arrays, None)
+    grid = grids.simplest([*axes[:axis], Axis.bare(len(arrays), 1), *axes[axis:]])
     manifests = []
-    for array in agreed.arrays:
-        manifest = agreed.made_explicit(cut_to_chunks(array, own)).manifest
+    for array in plan.arrays:
+        manifest = plan.made_explicit(cut_to_chunks(array, axes)).manifest
         if manifest.decoders:
-            decoders = [Decoder(widen_pipeline(d.pipeline, axis, ours.ndim), d.shape)
+            decoders = [Decoder(widen_pipeline(d.pipeline, axis, metadata.ndim), d.shape)
                         for d in manifest.decoders]  # fmt: skip
             manifest = manifest.replace(decoders=decoders)
         manifests.append(manifest)
-    order = (*range(axis), None, *range(axis, ours.ndim))
-    members = axis_members(ours.replace(attributes=agreed.attributes), order, dim)
-    return agreed.array(
+    order = (*range(axis), None, *range(axis, metadata.ndim))
+    members = axis_members(metadata.replace(attributes=plan.attributes), order, dim)
+    return plan.array(
         Manifest.stack(manifests, axis),
         shape=grid.shape,
         grid=grid,
-        pipeline=widen_pipeline(agreed.pipeline, axis, ours.ndim),
+        pipeline=widen_pipeline(plan.pipeline, axis, metadata.ndim),
         **members,
     )
 
@@ -130,15 +130,15 @@ class _JoinPlan:
     def made_explicit(self, array: Array) -> Array:
         """Return an array whose decoders say what the joined one declares otherwise."""
         pipeline, dtype = array.metadata.pipeline, array.dtype
-        ours = self.pipeline
-        made = array
+        declared = self.pipeline
+        result = array
         fill = array.fill_value
         if not is_same_fill_value(fill, self.fill_value, dtype) and can_inline_fill(array):
-            made = _inline_missing_chunks(made)
-        if pipeline != ours and pipeline.decoding_key(dtype) != ours.decoding_key(dtype):
-            explicit = with_decoder(made.manifest, pipeline)
-            made = with_manifest(made, explicit, pipeline=ours, fill_value=self.fill_value)
-        return made
+            result = _inline_missing_chunks(result)
+        if pipeline != declared and pipeline.decoding_key(dtype) != declared.decoding_key(dtype):
+            explicit = with_decoder(result.manifest, pipeline)
+            result = with_manifest(result, explicit, pipeline=declared, fill_value=self.fill_value)
+        return result
 
     def array(self, manifest: Manifest, **changes: Any) -> Array:
         """Return the joined array."""
@@ -170,44 +170,44 @@ def _plan_join(
     if not _can_join_shards(inputs, axis):
         inputs = [_as_sub_chunks(array) for array in inputs]
     inputs = _cast_to_common_dtype(inputs, options.dtype, report, variable)
-    model = choose_baseline(inputs)
-    check_compatible(inputs, axis, model, report, variable)
+    baseline = choose_baseline(inputs)
+    check_compatible(inputs, axis, baseline, report, variable)
     if len(report.problems) > before:
         return None
     resolve = "fill" in options.harmonize
-    holder = choose_fill_input(inputs, model, report, variable, resolve=resolve)
+    fill_input = choose_fill_input(inputs, baseline, report, variable, resolve=resolve)
     zarr_format = _common_zarr_format(inputs, report, variable)
     if len(report.problems) > before:
         return None
     attributes = combine_attributes([array.attrs for array in inputs], options.combine_attrs)
-    fill, commonest = inputs[holder].fill_value, _find_commonest_encoding(inputs, model)
-    pipeline = _pipeline_for_fill(fill, commonest)
+    fill, template = inputs[fill_input].fill_value, _find_commonest_encoding(inputs, baseline)
+    pipeline = _pipeline_for_fill(fill, template)
     names = joined_names([array.metadata.dimension_names for array in inputs])
-    if names != commonest.metadata.dimension_names:
-        commonest = with_manifest(commonest, commonest.manifest, dimension_names=names)
-    return _JoinPlan(inputs, commonest, pipeline, fill, attributes, zarr_format)
+    if names != template.metadata.dimension_names:
+        template = with_manifest(template, template.manifest, dimension_names=names)
+    return _JoinPlan(inputs, template, pipeline, fill, attributes, zarr_format)
 
 
-def _pipeline_for_fill(fill: Any, model: Array) -> Pipeline:
+def _pipeline_for_fill(fill: Any, template: Array) -> Pipeline:
     """Return the codecs of an array, or simple ones where these cannot store a fill value."""
     try:
-        model.metadata.pipeline.check_fill(fill, model.dtype)
+        template.metadata.pipeline.check_fill(fill, template.dtype)
     except CodecError:
         return Pipeline([make("bytes", endian="little")])
-    return model.metadata.pipeline
+    return template.metadata.pipeline
 
 
 def _as_virtual_inputs(arrays: Sequence[Array], report: ErrorReport, variable: str) -> list[Array]:
     """Return arrays whose chunks are references."""
-    made = []
+    virtual = []
     for i, array in enumerate(arrays):
         try:
-            made.append(as_virtual(array))
+            virtual.append(as_virtual(array))
         except UnsupportedError as error:
             raise UnsupportedError(
                 f"{report.labels[i]}: {error.message}", variable=variable or array.path
             ) from error
-    return made
+    return virtual
 
 
 def harmonize_inputs(
@@ -242,10 +242,10 @@ def _can_join_shards(arrays: Sequence[Array], axis: int | None) -> bool:
     if not any(map(_is_sharded, arrays)):
         return True
     first = arrays[0]
-    along = [] if axis is None else [axes_of(array.grid)[axis] for array in arrays[:-1]]
+    lengths_axes = [] if axis is None else [axes_of(array.grid)[axis] for array in arrays[:-1]]
     return (
         axis is not None
-        and all(axis.end == axis.extent for axis in along)
+        and all(axis.end == axis.extent for axis in lengths_axes)
         and all(
             array.ndim == first.ndim
             and array.dtype == first.dtype
@@ -298,8 +298,8 @@ def _common_zarr_format(arrays: Sequence[Array], report: ErrorReport, variable: 
         return formats[0]
     for index, array in enumerate(arrays):
         fill = array.fill_value
-        means = formats[index] == 2 and fill is not None and "_FillValue" not in array.attrs
-        if means and array.dtype.kind in "iufcmM" and fill == fill:
+        is_mask = formats[index] == 2 and fill is not None and "_FillValue" not in array.attrs
+        if is_mask and array.dtype.kind in "iufcmM" and fill == fill:
             report.add(
                 variable,
                 index,
@@ -308,24 +308,26 @@ def _common_zarr_format(arrays: Sequence[Array], report: ErrorReport, variable: 
     return 3
 
 
-def _find_commonest_encoding(arrays: Sequence[Array], model: int) -> Array:
+def _find_commonest_encoding(arrays: Sequence[Array], baseline: int) -> Array:
     """Return an array whose codecs are those of most chunks: they need no decoder.
 
     Codecs that only we know come last: other readers cannot have them.
     """
-    first = arrays[model].metadata.pipeline
+    first = arrays[baseline].metadata.pipeline
     if all(array.metadata.pipeline == first for array in arrays):
-        return arrays[model]
-    dtype = arrays[model].dtype
+        return arrays[baseline]
+    dtype = arrays[baseline].dtype
     chunks: dict[Hashable, int] = {}
-    of_key: dict[Hashable, Array] = {}
+    examples: dict[Hashable, Array] = {}
     for array in arrays:
         key = array.metadata.pipeline.decoding_key(dtype)
         chunks[key] = chunks.get(key, 0) + array.manifest.nrefs
-        of_key.setdefault(key, array)
+        examples.setdefault(key, array)
     written = [key for key in chunks if chunks[key]] or [next(iter(chunks))]
-    best = max(written, key=lambda key: (_is_portable(of_key[key].metadata.pipeline), chunks[key]))
-    return of_key[best]
+    best = max(
+        written, key=lambda key: (_is_portable(examples[key].metadata.pipeline), chunks[key])
+    )
+    return examples[best]
 
 
 def _is_portable(pipeline: Pipeline) -> bool:
@@ -341,17 +343,17 @@ def _inline_missing_chunks(array: Array) -> Array:
         return array
     value = zero_of(array.dtype) if array.fill_value is None else array.fill_value
     data = constant_bytes(value, array.dtype)
-    known = {decoder: row for row, decoder in enumerate(manifest.decoders)}
-    row = known.setdefault(Decoder(Pipeline([make("virtualzarr.constant")])), len(known))
-    old = np.int32(-1) if manifest.decoder is None else manifest.decoder
+    rows = {decoder: row for row, decoder in enumerate(manifest.decoders)}
+    row = rows.setdefault(Decoder(Pipeline([make("virtualzarr.constant")])), len(rows))
+    stored = np.int32(-1) if manifest.decoder is None else manifest.decoder
     columns = {
         "source": np.where(missing, np.int32(len(manifest.sources)), manifest.source),
         "offset": np.where(missing, 0, np.asarray(manifest.offset)),
         "length": np.where(missing, len(data), np.asarray(manifest.length)),
-        "decoder": np.where(missing, np.int32(row), old),
+        "decoder": np.where(missing, np.int32(row), stored),
     }
     sources = Sources([*manifest.sources, Source.inline(data)])
-    made = manifest.replace(sources=sources, decoders=tuple(known), **columns)
+    made = manifest.replace(sources=sources, decoders=tuple(rows), **columns)
     return with_manifest(array, made)
 
 

@@ -44,27 +44,33 @@ def is_same_value(a: Any, b: Any) -> bool:
 
 
 def iter_meaning_differences(
-    mine: Mapping[str, Any], its: Mapping[str, Any]
+    attributes: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield name and both values of each attribute in `MEANING_ATTRIBUTES` that differs."""
-    if mine == its and not any(name in mine for name in _SCALE_ATTRIBUTES):
+    if attributes == expected and not any(name in attributes for name in _SCALE_ATTRIBUTES):
         return
     for name in MEANING_ATTRIBUTES:
         if (
             name in _MASK_ATTRIBUTES
-            and _is_nan_or_none(mine.get(name))
-            and _is_nan_or_none(its.get(name))
+            and _is_nan_or_none(attributes.get(name))
+            and _is_nan_or_none(expected.get(name))
         ):
             continue
-        if (name in mine) != (name in its) or not is_same_value(mine.get(name), its.get(name)):
-            yield name, mine.get(name, "not set"), its.get(name, "not set")
+        if (name in attributes) != (name in expected) or not is_same_value(
+            attributes.get(name), expected.get(name)
+        ):
+            yield name, attributes.get(name, "not set"), expected.get(name, "not set")
         elif (
             name in _SCALE_ATTRIBUTES
-            and name in mine
-            and attribute_dtype(mine[name]) != attribute_dtype(its[name])
+            and name in attributes
+            and attribute_dtype(attributes[name]) != attribute_dtype(expected[name])
         ):
             # Equal numbers, by which readers calculate with another precision.
-            yield f"dtype of {name}", attribute_dtype(mine[name]), attribute_dtype(its[name])
+            yield (
+                f"dtype of {name}",
+                attribute_dtype(attributes[name]),
+                attribute_dtype(expected[name]),
+            )
 
 
 def _is_nan_or_none(mask: Any) -> bool:

@@ -99,16 +99,16 @@ def combine_groups_by_coords(
     gaps: str = "allow",
 ) -> Group:
     """Do what `combine_by_coords` does, with names for the inputs."""
-    for name, value, known in (("overlap", overlap, OVERLAPS), ("gaps", gaps, GAPS)):
-        if value not in known:
-            raise ValueError(f"{name} is one of {known}, not {value!r}")
-    places = [
+    for name, value, choices in (("overlap", overlap, OVERLAPS), ("gaps", gaps, GAPS)):
+        if value not in choices:
+            raise ValueError(f"{name} is one of {choices}, not {value!r}")
+    orders = [
         DimensionOrder.read(dim, groups, labels, options)
         for dim in dims or _find_shared_dims(groups)
     ]
     if dims is None:
-        places = [place for place in places if len(set(place.rank)) > 1]
-        if not places:
+        orders = [order for order in orders if len(set(order.rank)) > 1]
+        if not orders:
             if len(groups) == 1:
                 return groups[0]
             report = ErrorReport(labels)
@@ -116,11 +116,11 @@ def combine_groups_by_coords(
             report.raise_problems("merge groups that have the same coordinates", options)
             return merged
     groups = list(groups)
-    for place in places:
-        place.resolve_overlaps(overlap)
-        groups = [place.trimmed(group, index) for index, group in enumerate(groups)]
-        place.find_gaps(gaps)
-    return _concat_grid(_arrange(groups, places, labels, options), places, options)
+    for order in orders:
+        order.resolve_overlaps(overlap)
+        groups = [order.trimmed(group, index) for index, group in enumerate(groups)]
+        order.find_gaps(gaps)
+    return _concat_grid(_arrange(groups, orders, labels, options), orders, options)
 
 
 def _find_shared_dims(groups: Sequence[Group]) -> list[str]:
@@ -186,33 +186,37 @@ class DimensionOrder:
             [node for node in nodes if isinstance(node, Array)], report, dim, options
         )
         for index, array in enumerate(arrays):
-            for what, mine, its in iter_meaning_differences(array.attrs, arrays[0].attrs):
-                report.add_difference(dim, index, 0, f"attribute {what}", repr(mine), repr(its))
+            for name, value, expected in iter_meaning_differences(array.attrs, arrays[0].attrs):
+                report.add_difference(
+                    dim, index, 0, f"attribute {name}", repr(value), repr(expected)
+                )
         report.raise_problems(f"order by {dim}")
         values = [view_unsigned(array.read(), array) for array in arrays]
         distinct: dict[tuple[Any, ...], int] = {}
-        keys = [(len(own), own.dtype.str, own.tobytes()) for own in values]
+        keys = [
+            (len(coordinate), coordinate.dtype.str, coordinate.tobytes()) for coordinate in values
+        ]
         for index, key in enumerate(keys):
             distinct.setdefault(key, index)
         for index in distinct.values():
             _check_sorted(values[index], arrays[index], labels, index)
         owners = [index for index in distinct.values() if len(values[index])] or [0]
-        made = cls(dim, [values[index] for index in owners], [], arrays[0], labels)
-        if made.falling and any(_direction(values[index]) > 0 for index in owners):
-            odd = next(index for index in owners if _direction(values[index]) < 0)
+        order = cls(dim, [values[index] for index in owners], [], arrays[0], labels)
+        if order.falling and any(_direction(values[index]) > 0 for index in owners):
+            opposite = next(index for index in owners if _direction(values[index]) < 0)
             raise MismatchError(
-                f"{dim} falls in {labels[odd]}, but rises in others",
-                file=labels.file(odd),
+                f"{dim} falls in {labels[opposite]}, but rises in others",
+                file=labels.file(opposite),
                 variable=dim,
             )
         if len(owners) > 1:
-            owners.sort(key=lambda index: values[index][0], reverse=made.falling)
-        order = {keys[index]: rank for rank, index in enumerate(owners)}
-        made.coordinates = [values[index] for index in owners]
-        made.rank = [order.get(key, NO_COORDINATES) for key in keys]
-        made.kept = [(0, len(own)) for own in made.coordinates]
-        made.before = [own[:0] for own in made.coordinates]
-        return made
+            owners.sort(key=lambda index: values[index][0], reverse=order.falling)
+        ranks = {keys[index]: rank for rank, index in enumerate(owners)}
+        order.coordinates = [values[index] for index in owners]
+        order.rank = [ranks.get(key, NO_COORDINATES) for key in keys]
+        order.kept = [(0, len(coordinate)) for coordinate in order.coordinates]
+        order.before = [coordinate[:0] for coordinate in order.coordinates]
+        return order
 
     def label(self, rank: int) -> str:
         """Return the name of the first group with some coordinates."""
@@ -226,7 +230,7 @@ class DimensionOrder:
     @cached_property
     def falling(self) -> bool:
         """Whether coordinates go down."""
-        return any(_direction(own) < 0 for own in self.coordinates)
+        return any(_direction(values) < 0 for values in self.coordinates)
 
     def _beyond(self, values: Any, bound: Any) -> Any:
         """Tell which values come after another."""
@@ -240,14 +244,14 @@ class DimensionOrder:
         """Decide which part of each is kept, so that none overlaps the next."""
         last = 0
         for rank in range(1, len(self.coordinates)):
-            own, end = self.coordinates[rank], self.part(last)[-1]
-            if not self._beyond(own[0], end):
+            values, end = self.coordinates[rank], self.part(last)[-1]
+            if not self._beyond(values[0], end):
                 if how == "raise":
                     raise self.error(
                         rank,
-                        f"{self.dim} {own[0]} to {own[-1]} in {self.label(rank)} overlaps that in "
-                        f'{self.label(last)}, which goes to {end}; overlap="first" or "last" takes '
-                        "what is in both from one of them",
+                        f"{self.dim} {values[0]} to {values[-1]} in {self.label(rank)} overlaps "
+                        f'that in {self.label(last)}, which goes to {end}; overlap="first" or '
+                        '"last" takes what is in both from one of them',
                     )
                 self._cut(last, rank, how)
             if len(self.part(rank)):
@@ -257,8 +261,8 @@ class DimensionOrder:
         """Keep what two have in common in one of them only."""
         a, b = self.part(first), self.part(second)
         common_a, common_b = a[~self._beyond(b[0], a)], b[~self._beyond(b, a[-1])]
-        lost, kept = (common_b, common_a) if how == "first" else (common_a, common_b)
-        if not np.isin(lost, kept).all():
+        dropped, remaining = (common_b, common_a) if how == "first" else (common_a, common_b)
+        if not np.isin(dropped, remaining).all():
             raise self.error(
                 second,
                 f"{self.dim} in {self.label(second)} lies between that in {self.label(first)}: "
@@ -364,46 +368,46 @@ Position = tuple[int, ...]
 
 def _arrange(
     groups: Sequence[Group],
-    places: Sequence[DimensionOrder],
+    orders: Sequence[DimensionOrder],
     labels: InputLabels,
     options: ParsedOptions,
 ) -> dict[Position, Group]:
     """Return the group at each position of the grid that the coordinates make."""
-    found: dict[Position, list[int]] = {}
+    inputs: dict[Position, list[int]] = {}
     for index in range(len(groups)):
-        found.setdefault(tuple(place.rank[index] for place in places), []).append(index)
-    groups = _absorb_empty(groups, found, places, labels, options)
-    laid: dict[Position, Group] = {}
-    shape = [len(place.coordinates) for place in places]
+        inputs.setdefault(tuple(order.rank[index] for order in orders), []).append(index)
+    groups = _absorb_empty(groups, inputs, orders, labels, options)
+    grid: dict[Position, Group] = {}
+    shape = [len(order.coordinates) for order in orders]
     for position in product(*map(range, shape)):
-        indices = found.get(position, [])
+        indices = inputs.get(position, [])
         if len(indices) > 1:
             report = ErrorReport(labels.select(indices))
-            laid[position] = merge_groups([groups[i] for i in indices], report, options)
+            grid[position] = merge_groups([groups[i] for i in indices], report, options)
             report.raise_problems("merge groups that have the same coordinates", options)
         elif indices:
-            laid[position] = groups[indices[0]]
+            grid[position] = groups[indices[0]]
         elif options.missing != "fill":
             where = ", ".join(
-                f"{place.dim} {place.coordinates[rank][0]} to {place.coordinates[rank][-1]}"
-                for place, rank in zip(places, position, strict=True)
+                f"{order.dim} {order.coordinates[rank][0]} to {order.coordinates[rank][-1]}"
+                for order, rank in zip(orders, position, strict=True)
             )
             raise MismatchError(
                 f'there is no input with {where}; missing="fill" puts missing values there'
             )
-    model = groups[0]
+    template = groups[0]
     for position in product(*map(range, shape)):
-        if position not in laid:
-            laid[position] = _missing_group(model, places, position)
-        for place, rank in zip(places, position, strict=True):
-            laid[position] = _prepend_gap(laid[position], place, rank)
-    return laid
+        if position not in grid:
+            grid[position] = _missing_group(template, orders, position)
+        for order, rank in zip(orders, position, strict=True):
+            grid[position] = _prepend_gap(grid[position], order, rank)
+    return grid
 
 
 def _absorb_empty(
     groups: Sequence[Group],
-    found: dict[Position, list[int]],
-    places: Sequence[DimensionOrder],
+    inputs: dict[Position, list[int]],
+    orders: Sequence[DimensionOrder],
     labels: InputLabels,
     options: ParsedOptions,
 ) -> Sequence[Group]:
@@ -411,53 +415,53 @@ def _absorb_empty(
 
     They add none, but what else is in them must agree.
     """
-    made = list(groups)
-    for position in [position for position in found if NO_COORDINATES in position]:
-        empty = found.pop(position)
+    result = list(groups)
+    for position in [position for position in inputs if NO_COORDINATES in position]:
+        empty = inputs.pop(position)
         dims = [
-            place.dim
-            for place, rank in zip(places, position, strict=True)
+            order.dim
+            for order, rank in zip(orders, position, strict=True)
             if rank == NO_COORDINATES
         ]
-        beside = (
-            other
-            for other in found
-            if NO_COORDINATES not in other
-            and all(a in (b, NO_COORDINATES) for a, b in zip(position, other, strict=True))
+        neighbours = (
+            neighbour
+            for neighbour in inputs
+            if NO_COORDINATES not in neighbour
+            and all(a in (b, NO_COORDINATES) for a, b in zip(position, neighbour, strict=True))
         )
-        other = next(beside, None)
-        if len(dims) > 1 or other is None:
+        neighbour = next(neighbours, None)
+        if len(dims) > 1 or neighbour is None:
             raise MismatchError(
                 f"{labels[empty[0]]} has no coordinates along {' and '.join(dims)}, and there is "
                 "no input beside it",
                 file=labels.file(empty[0]),
                 variable=dims[0],
             )
-        first = found[other][0]
+        first = inputs[neighbour][0]
         report = ErrorReport(labels.select([first, *empty]))
         parts = [groups[i] for i in empty]
-        joined = concat_items([made[first], *parts], None, dims[0], report, options)
+        joined = concat_items([result[first], *parts], None, dims[0], report, options)
         assert isinstance(joined, Group)
-        made[first] = joined
-    return made
+        result[first] = joined
+    return result
 
 
-def _missing_group(model: Group, places: Sequence[DimensionOrder], position: Position) -> Group:
+def _missing_group(template: Group, orders: Sequence[DimensionOrder], position: Position) -> Group:
     """Return a group of missing values at a position that no input has."""
-    parts = {place.dim: place.part(rank) for place, rank in zip(places, position, strict=True)}
+    parts = {order.dim: order.part(rank) for order, rank in zip(orders, position, strict=True)}
     lengths = {dim: len(part) for dim, part in parts.items()}
     members: dict[str, Array | Group] = {}
-    for name in model:
-        node = model[name]
+    for name in template:
+        node = template[name]
         if name in parts and isinstance(node, Array):
-            place = next(place for place in places if place.dim == name)
-            stored = parts[name].view(place.model.dtype)
-            members[name] = inline_array(stored, (name,), place.model.attrs, name)
+            order = next(order for order in orders if order.dim == name)
+            stored = parts[name].view(order.model.dtype)
+            members[name] = inline_array(stored, (name,), order.model.attrs, name)
         elif _has_any_dim(node, lengths):
             members[name] = missing_node(node, lengths)
         else:
             members[name] = node
-    return model.replace(members=members)
+    return template.replace(members=members)
 
 
 def _has_any_dim(node: Array | Group, dims: Mapping[str, int]) -> bool:
@@ -466,17 +470,17 @@ def _has_any_dim(node: Array | Group, dims: Mapping[str, int]) -> bool:
     return any(_has_any_dim(inner, dims) for _, inner in node.members(None))
 
 
-def _prepend_gap(group: Group, place: DimensionOrder, rank: int) -> Group:
+def _prepend_gap(group: Group, order: DimensionOrder, rank: int) -> Group:
     """Return a group with coordinates and missing values put before it, if a gap is there."""
-    between = place.before[rank]
+    between = order.before[rank]
     if not len(between):
         return group
-    lengths = {place.dim: len(between)}
+    lengths = {order.dim: len(between)}
     members: dict[str, Array | Group] = {}
     for name in group:
         node = group[name]
-        if name == place.dim and isinstance(node, Array):
-            members[name] = inline_array(between, (name,), place.model.attrs, name)
+        if name == order.dim and isinstance(node, Array):
+            members[name] = inline_array(between, (name,), order.model.attrs, name)
         elif _has_any_dim(node, lengths):
             members[name] = missing_node(node, lengths)
         else:
@@ -484,25 +488,25 @@ def _prepend_gap(group: Group, place: DimensionOrder, rank: int) -> Group:
     gap = group.replace(members=members)
     options = ParsedOptions.parse(harmonize=["fill", "time"])
     joined = concat_items(
-        [gap, group], None, place.dim, ErrorReport(InputLabels([gap, group])), options
+        [gap, group], None, order.dim, ErrorReport(InputLabels([gap, group])), options
     )
     assert isinstance(joined, Group)
     return joined
 
 
 def _concat_grid(
-    laid: dict[Position, Group], places: Sequence[DimensionOrder], options: ParsedOptions
+    grid: dict[Position, Group], orders: Sequence[DimensionOrder], options: ParsedOptions
 ) -> Group:
     """Join the groups along one dimension after another, the last one first."""
-    for place in reversed(places):
+    for order in reversed(orders):
         rows: dict[Position, list[Group]] = {}
-        for position in sorted(laid):
-            rows.setdefault(position[:-1], []).append(laid[position])
-        laid = {
-            position: row[0] if len(row) == 1 else _concat_row(row, place.dim, options)
+        for position in sorted(grid):
+            rows.setdefault(position[:-1], []).append(grid[position])
+        grid = {
+            position: row[0] if len(row) == 1 else _concat_row(row, order.dim, options)
             for position, row in rows.items()
         }
-    return laid[()]
+    return grid[()]
 
 
 def _concat_row(groups: list[Group], dim: str, options: ParsedOptions) -> Group:

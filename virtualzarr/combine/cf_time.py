@@ -198,9 +198,15 @@ def common_unit(
         if not is_datetime_calendar(calendar):
             return f"times of the calendar {calendar} are not integers, and would be rounded"
         return TimeUnit("nanoseconds", "1970-01-01", calendar)
-    every = [*steps, *(unit.length for unit in units), *(epoch - epochs[0] for epoch in epochs)]
+    steps_in_all = [
+        *steps,
+        *(unit.length for unit in units),
+        *(epoch - epochs[0] for epoch in epochs),
+    ]
     name = next(
-        n for n, length in UNIT_NANOSECONDS.items() if not any(step % length for step in every)
+        n
+        for n, length in UNIT_NANOSECONDS.items()
+        if not any(step % length for step in steps_in_all)
     )
     return TimeUnit(name, units[0].since, calendar)
 
@@ -257,10 +263,12 @@ def conversion(unit: TimeUnit, target: TimeUnit) -> dict[str, int]:
     assert unit.epoch is not None
     assert target.epoch is not None
     shift = (unit.epoch - target.epoch) // target.length
-    made = {"factor": unit.length // target.length, "shift": shift}
+    coefficients = {"factor": unit.length // target.length, "shift": shift}
     if unit.calendar != target.calendar:
-        made["least"] = -((target.epoch - _GREGORIAN_REFORM * DAY_NANOSECONDS) // target.length)
-    return made
+        coefficients["least"] = -(
+            (target.epoch - _GREGORIAN_REFORM * DAY_NANOSECONDS) // target.length
+        )
+    return coefficients
 
 
 _GREGORIAN_REFORM = day_number(1582, 10, 15, "standard") or 0

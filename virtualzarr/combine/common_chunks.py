@@ -36,26 +36,26 @@ def find_common_chunks(arrays: Sequence[Array], axis: int | None) -> Axes:
     if all(has_same_cells(array.grid, first.grid, axis) for array in arrays[1:]):
         return get_axes(first)
     first = next((array for array in arrays if array.manifest.nrefs), first)
-    ours = get_axes(first)
+    baseline = get_axes(first)
     distinct: dict[Axes, None] = {}
     for array in arrays:
         if not has_same_cells(array.grid, first.grid, axis) and array.manifest.nrefs:
             distinct.setdefault(get_axes(array))
     if not distinct:
-        return ours
-    common = list(ours)
-    for i, own in enumerate(ours):
+        return baseline
+    common = list(baseline)
+    for i, chunks in enumerate(baseline):
         if i == axis:
             continue
         try:
-            parts = dict.fromkeys([own, *(axes[i] for axes in distinct)])
+            parts = dict.fromkeys([chunks, *(axes[i] for axes in distinct)])
             common[i] = grids.refine([grids.from_axes([part]) for part in parts]).axes[0]
         except GridError as error:
             raise UnsupportedError(
                 f"chunks along {format_axis(first.metadata, i)} are too different: {error}"
             ) from error
     along = len(arrays) if axis is None else sum(get_axes(array)[axis].ncells for array in arrays)
-    cells = along * math.prod(own.ncells for i, own in enumerate(common) if i != axis)
+    cells = along * math.prod(chunks.ncells for i, chunks in enumerate(common) if i != axis)
     if cells > MAX_CELLS:
         raise UnsupportedError(
             f"the chunks are cut so differently that common cells of all would be {cells:,}, with "
@@ -77,9 +77,9 @@ def cut_unwritten(array: Array, axes: Axes, axis: int | None) -> Array:
     """Return an array that was never written with the cells of some axes; others as they are."""
     if _has_chunks(array, axes, axis) or array.manifest.nrefs:
         return array
-    own = get_axes(array)
+    stored = get_axes(array)
     grid = grids.simplest(
-        [a if i == axis else b for i, (a, b) in enumerate(zip(own, axes, strict=True))]
+        [a if i == axis else b for i, (a, b) in enumerate(zip(stored, axes, strict=True))]
     )
     metadata = array.metadata.replace(grid=grid)
     return array.replace(metadata, Manifest.missing(grid.grid_shape))
@@ -90,10 +90,10 @@ def _has_chunks(array: Array, axes: Axes, axis: int | None) -> bool:
     return all(i == axis or a is b or a.same_cells(b) for i, (a, b) in enumerate(pairs))
 
 
-def _pieces_of_axes(own: Axes, axes: Axes, axis: int | None) -> list[AxisSlices]:
+def _pieces_of_axes(stored: Axes, axes: Axes, axis: int | None) -> list[AxisSlices]:
     return [
         AxisSlices.whole(a) if i == axis or a.same_cells(b) else AxisSlices.refined(a, b)
-        for i, (a, b) in enumerate(zip(own, axes, strict=True))
+        for i, (a, b) in enumerate(zip(stored, axes, strict=True))
     ]
 
 
@@ -132,7 +132,7 @@ def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Ar
     It is joined as it is stored: the last chunk of each may reach further than its array, and is
     cut off where the next one begins.
     """
-    own = get_axes(arrays[0])
+    axes_stored = get_axes(arrays[0])
     along = [get_axes(array)[axis] for array in arrays]
     inside = grids.concatenate([grids.from_axes([each]) for each in along]).axes[0]
     if not last:
@@ -140,31 +140,31 @@ def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Ar
     stored = _stored_axis(along if not last else along[:-1], along, inside)
     manifests = [array.manifest for array in arrays]
     manifest = manifests[0] if len(arrays) == 1 else Manifest.concatenate(manifests, axis)
-    grid = grids.simplest([*own[:axis], stored, *own[axis + 1 :]])
+    grid = grids.simplest([*axes_stored[:axis], stored, *axes_stored[axis + 1 :]])
     metadata = arrays[0].metadata.replace(shape=grid.shape, grid=grid)
-    made = arrays[0].replace(metadata, manifest)
-    pieces = _pieces_of_axes(own, axes, axis)
-    refined = any(piece.axis is not a for piece, a in zip(pieces, own, strict=True))
+    joined = arrays[0].replace(metadata, manifest)
+    pieces = _pieces_of_axes(axes_stored, axes, axis)
+    refined = any(piece.axis is not a for piece, a in zip(pieces, axes_stored, strict=True))
     if stored is inside:
         return (
-            apply_axis_slices(made, _replace_axis(pieces, axis, AxisSlices.whole(inside)))
+            apply_axis_slices(joined, _replace_axis(pieces, axis, AxisSlices.whole(inside)))
             if refined
-            else made
+            else joined
         )
     if refined:
         cells = np.arange(inside.ncells)
         return apply_axis_slices(
-            made, _replace_axis(pieces, axis, AxisSlices(cells, np.zeros_like(cells), inside))
+            joined, _replace_axis(pieces, axis, AxisSlices(cells, np.zeros_like(cells), inside))
         )
     # Only in planes where one array ends and the next begins: there are far fewer of them.
     ends = np.cumsum([axis.ncells for axis in along]) - 1
     ends = ends[inside.edge(ends) != stored.edge(ends)]
     edges = inside.edge(ends)
     cut = AxisSlices(ends, np.zeros_like(ends), Axis(int(edges.sum()), edges))
-    planes = apply_axis_slices(made, _replace_axis(pieces, axis, cut)).manifest
-    grid = grids.simplest([*own[:axis], inside, *own[axis + 1 :]])
+    planes = apply_axis_slices(joined, _replace_axis(pieces, axis, cut)).manifest
+    grid = grids.simplest([*axes_stored[:axis], inside, *axes_stored[axis + 1 :]])
     metadata = metadata.replace(shape=grid.shape, grid=grid)
-    return made.replace(metadata, with_planes(manifest, planes, axis, ends))
+    return joined.replace(metadata, with_planes(manifest, planes, axis, ends))
 
 
 def _replace_axis(pieces: list[AxisSlices], axis: int, along: AxisSlices) -> list[AxisSlices]:

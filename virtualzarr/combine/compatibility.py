@@ -30,7 +30,7 @@ def choose_baseline(arrays: Sequence[Array]) -> int:
 
 
 def check_compatible(
-    arrays: Sequence[Array], axis: int | None, model: int, report: ErrorReport, variable: str
+    arrays: Sequence[Array], axis: int | None, baseline: int, report: ErrorReport, variable: str
 ) -> None:
     """Note how arrays differ from one of them, in more than how they are stored.
 
@@ -39,28 +39,28 @@ def check_compatible(
     arrays : sequence of Array
     axis : int or None
         The axis along which lengths may differ, if there is one.
-    model : int
+    baseline : int
         The array that the others are held against.
     """
-    ours = arrays[model]
+    expected = arrays[baseline]
     for index, array in enumerate(arrays):
-        if array is ours:
+        if array is expected:
             continue
-        for difference in iter_differences(array.metadata, ours.metadata, axis):
-            report.add_difference(variable, index, model, *difference)
-            if rule := _find_harmonize_rule(difference[0], array, ours):
+        for difference in iter_differences(array.metadata, expected.metadata, axis):
+            report.add_difference(variable, index, baseline, *difference)
+            if rule := _find_harmonize_rule(difference[0], array, expected):
                 report.remedies[rule] = "harmonize"
             if difference[0] == "attribute _FillValue":
-                _explain_v2_mask(arrays, index, model, report, variable)
-    if all(array.ndim == ours.ndim for array in arrays):
+                _explain_v2_mask(arrays, index, baseline, report, variable)
+    if all(array.ndim == expected.ndim for array in arrays):
         check_dimension_names(arrays, report, variable)
 
 
 def _explain_v2_mask(
-    arrays: Sequence[Array], index: int, model: int, report: ErrorReport, variable: str
+    arrays: Sequence[Array], index: int, baseline: int, report: ErrorReport, variable: str
 ) -> None:
     """Say why an array of Zarr v2 has a `_FillValue` that nobody set, and what can be done."""
-    for one, other in ((index, model), (model, index)):
+    for one, other in ((index, baseline), (baseline, index)):
         fill, formats = (
             arrays[one].fill_value,
             [arrays[i].metadata.zarr_format for i in (one, other)],
@@ -75,25 +75,27 @@ def _explain_v2_mask(
 
 def format_v2_mask(one: str, other: str, fill: Any) -> str:
     """Say that numbers of an input in Zarr v2 are missing data, and those of one in v3 are not."""
-    kind, ways = np.asarray(fill).dtype.kind, []
+    kind, remedies = np.asarray(fill).dtype.kind, []
     if kind in "iuf":
-        ways.append("harmonize=True makes them NaN")
+        remedies.append("harmonize=True makes them NaN")
     if kind in "biuf" and fill == 0:
-        ways.append("harmonize='unmask' takes them for numbers")
+        remedies.append("harmonize='unmask' takes them for numbers")
     return (
         f"{one} is of Zarr v2, where {fill!r} means missing data, {other} of v3, where it does not"
-        f"{'; ' if ways else ''}{', '.join(ways)}"
+        f"{'; ' if remedies else ''}{', '.join(remedies)}"
     )
 
 
-def _find_harmonize_rule(what: str, *arrays: Array) -> str | None:
+def _find_harmonize_rule(difference: str, *arrays: Array) -> str | None:
     """Return by which rule of harmonizing a difference may be resolved; None if by none."""
-    name = what.rpartition(" ")[2]
-    if not what.startswith("attribute") or any(array.dtype.kind not in "iuf" for array in arrays):
+    name = difference.rpartition(" ")[2]
+    if not difference.startswith("attribute") or any(
+        array.dtype.kind not in "iuf" for array in arrays
+    ):
         return None
     if name in ("units", "calendar"):
-        known = all(TimeUnit.from_attributes(array.attrs) is not None for array in arrays)
-        return "time" if known else None
+        is_time = all(TimeUnit.from_attributes(array.attrs) is not None for array in arrays)
+        return "time" if is_time else None
     return "packing" if name in PACKING_ATTRIBUTES else None
 
 
@@ -102,40 +104,44 @@ def check_dimension_names(arrays: Sequence[Array], report: ErrorReport, variable
     first = arrays[0].metadata.dimension_names
     if all(array.metadata.dimension_names == first for array in arrays):
         return
-    found = differing_names([array.metadata.dimension_names for array in arrays])
-    if found is None:
+    pair = differing_names([array.metadata.dimension_names for array in arrays])
+    if pair is None:
         return
-    ours, its = (arrays[index].dims for index in found)
+    expected, dims = (arrays[index].dims for index in pair)
     names = {
-        b: a for a, b in zip(ours, its, strict=True) if real_name(a) and real_name(b) and a != b
+        b: a
+        for a, b in zip(expected, dims, strict=True)
+        if real_name(a) and real_name(b) and a != b
     }
-    if sorted(filter(None, ours)) == sorted(filter(None, its)):
-        way = f"bring them to one order: array.lazy.transpose{ours}"
+    if sorted(filter(None, expected)) == sorted(filter(None, dims)):
+        remedy = f"bring them to one order: array.lazy.transpose{expected}"
     else:
-        way = f"if they are the same, rename them: group.rename({names}), array.lazy.rename_dims()"
+        remedy = (
+            f"if they are the same, rename them: group.rename({names}), array.lazy.rename_dims()"
+        )
     report.add(
         variable,
-        found[1],
-        f"{report.labels[found[1]]} has dimensions {its}, but {report.labels[found[0]]} has "
-        f"{ours}; {way}",
+        pair[1],
+        f"{report.labels[pair[1]]} has dimensions {dims}, but {report.labels[pair[0]]} has "
+        f"{expected}; {remedy}",
     )
 
 
 def iter_differences(
-    mine: ArrayMetadata, its: ArrayMetadata, axis: int | None
+    metadata: ArrayMetadata, expected: ArrayMetadata, axis: int | None
 ) -> Iterator[Difference]:
     """Yield what differs between two arrays, and both values, apart from how they are stored."""
-    if mine.dtype is not its.dtype and (
-        mine.dtype != its.dtype or vlen_kind(mine.dtype) != vlen_kind(its.dtype)
+    if metadata.dtype is not expected.dtype and (
+        metadata.dtype != expected.dtype or vlen_kind(metadata.dtype) != vlen_kind(expected.dtype)
     ):
-        yield "data type", mine.dtype, its.dtype
-    if mine.ndim != its.ndim:
-        yield "shape", mine.shape, its.shape
+        yield "data type", metadata.dtype, expected.dtype
+    if metadata.ndim != expected.ndim:
+        yield "shape", metadata.shape, expected.shape
         return
-    for i, (a, b) in enumerate(zip(mine.shape, its.shape, strict=True)):
+    for i, (a, b) in enumerate(zip(metadata.shape, expected.shape, strict=True)):
         if a != b and i != axis:
-            yield f"length along {format_axis(its, i)}", a, b
-    for name, a, b in iter_meaning_differences(mine.attributes, its.attributes):
+            yield f"length along {format_axis(expected, i)}", a, b
+    for name, a, b in iter_meaning_differences(metadata.attributes, expected.attributes):
         yield f"attribute {name}", repr(a), repr(b)
 
 
@@ -154,7 +160,7 @@ def axes_of(grid: ChunkGrid) -> tuple[Axis, ...]:
 
 def choose_fill_input(
     arrays: Sequence[Array],
-    model: int,
+    baseline: int,
     report: ErrorReport,
     variable: str,
     *,
@@ -170,21 +176,21 @@ def choose_fill_input(
     resolve : bool
         Whether missing chunks may be given their own fill value by references.
     """
-    fill, dtype = arrays[model].fill_value, arrays[model].dtype
+    fill, dtype = arrays[baseline].fill_value, arrays[baseline].dtype
     if all(is_same_fill_value(array.fill_value, fill, dtype) for array in arrays):
-        return model
-    holder = next((i for i, array in enumerate(arrays) if has_missing_chunks(array)), model)
-    fill = arrays[holder].fill_value
-    masks = all(array.metadata.zarr_format == 2 for array in arrays)
+        return baseline
+    chosen = next((i for i, array in enumerate(arrays) if has_missing_chunks(array)), baseline)
+    fill = arrays[chosen].fill_value
+    are_masks = all(array.metadata.zarr_format == 2 for array in arrays)
     for index, array in enumerate(arrays):
         if is_same_fill_value(array.fill_value, fill, dtype):
             continue
         matters = has_missing_chunks(array) and not (resolve and can_inline_fill(array))
-        if matters or masks:
+        if matters or are_masks:
             mine, its = repr(array.fill_value), repr(fill)
-            report.add_difference(variable, index, holder, "fill value", mine, its)
-            report.remedies["packing" if masks else "fill"] = "harmonize"
-    return holder
+            report.add_difference(variable, index, chosen, "fill value", mine, its)
+            report.remedies["packing" if are_masks else "fill"] = "harmonize"
+    return chosen
 
 
 def is_same_fill_value(a: Any, b: Any, dtype: np.dtype[Any]) -> bool:

@@ -187,13 +187,13 @@ def concat_items(
     options: ParsedOptions,
 ) -> Array | Group:
     """Do what `concat` does, with names for the inputs."""
-    doing = f"concatenate along {dim or f'axis {axis or 0}'}"
+    action = f"concatenate along {dim or f'axis {axis or 0}'}"
     arrays = [item for item in items if isinstance(item, Array)]
     if arrays:
-        along, path = resolve_axis(arrays, axis, dim), arrays[0].path
+        axis_number, path = resolve_axis(arrays, axis, dim), arrays[0].path
         arrays = list(harmonize_inputs(arrays, report, path, options))
-        joined = concat_arrays(arrays, along, report, path, options)
-        report.raise_problems(doing, options)
+        joined = concat_arrays(arrays, axis_number, report, path, options)
+        report.raise_problems(action, options)
         assert joined is not None
         return joined
     if options.dtype is not None:
@@ -206,7 +206,7 @@ def concat_items(
             f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
         )
     group = join_groups(groups, ConcatJoin(dim, axis, options), report, options)
-    report.raise_problems(doing, options)
+    report.raise_problems(action, options)
     return group
 
 
@@ -218,7 +218,7 @@ def stack_items(
     options: ParsedOptions,
 ) -> Array | Group:
     """Do what `stack` does, with names for the inputs."""
-    doing = f"stack along a new axis {axis}"
+    action = f"stack along a new axis {axis}"
     arrays = [item for item in items if isinstance(item, Array)]
     if arrays:
         ndim = arrays[0].ndim
@@ -227,7 +227,7 @@ def stack_items(
         path = arrays[0].path
         arrays = list(harmonize_inputs(arrays, report, path, options))
         joined = stack_arrays(arrays, axis % (ndim + 1), dim, report, path, options)
-        report.raise_problems(doing, options)
+        report.raise_problems(action, options)
         assert joined is not None
         return joined
     if options.dtype is not None:
@@ -235,10 +235,10 @@ def stack_items(
     groups = [item for item in items if isinstance(item, Group)]
     if dim is None:
         raise ValueError("give dim, a name for the new dimension")
-    model = next((group for group in groups if len(group)), groups[0])
-    join = StackJoin(axis, dim, coordinate_names(model), options)
+    template = next((group for group in groups if len(group)), groups[0])
+    join = StackJoin(axis, dim, coordinate_names(template), options)
     group = join_groups(groups, join, report, options)
-    report.raise_problems(doing, options)
+    report.raise_problems(action, options)
     return group
 
 

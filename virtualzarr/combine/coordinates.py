@@ -45,13 +45,13 @@ def from_filename(pattern: str, format: str | None = None) -> CoordinateGetter:
         raise ValueError(f"{pattern!r} needs one group, which is the value")
 
     def value(file: str, group: Group) -> Any:
-        found = expression.search(file)
-        if found is None:
+        match = expression.search(file)
+        if match is None:
             raise MismatchError(f"the file name does not match {pattern!r}", file=file)
         if format is None:
-            return _parse_number(found[1])
+            return _parse_number(match[1])
         try:
-            return np.datetime64(datetime.strptime(found[1], format), "s")
+            return np.datetime64(datetime.strptime(match[1], format), "s")
         except ValueError as error:
             raise MismatchError(
                 f"the file name has no date {format!r}: {error}", file=file
@@ -129,18 +129,18 @@ def coordinate_values(
         values = list(coordinate)
     if len(values) != len(groups):
         raise ValueError(f"{len(values)} coordinates for {len(groups)} inputs")
-    made = np.asarray(values)
-    if made.dtype.kind == "f" and any(
-        isinstance(own, int | np.integer) and int(own) != float(own) for own in values
+    array = np.asarray(values)
+    if array.dtype.kind == "f" and any(
+        isinstance(number, int | np.integer) and int(number) != float(number) for number in values
     ):
         raise ValueError(f"no data type has all of the coordinates {values!r}")
-    if made.dtype.kind == "O" and all(hasattr(value, "isoformat") for value in values):
-        made = made.astype("M8[us]")
-    if made.ndim != 1 or made.dtype.kind not in "biufMmUS":
+    if array.dtype.kind == "O" and all(hasattr(value, "isoformat") for value in values):
+        array = array.astype("M8[us]")
+    if array.ndim != 1 or array.dtype.kind not in "biufMmUS":
         raise ValueError(f"coordinates must be numbers, times or texts of one kind, not {values!r}")
-    if made.dtype.kind == "U" and not all(isinstance(value, str) for value in values):
+    if array.dtype.kind == "U" and not all(isinstance(value, str) for value in values):
         raise ValueError(f"coordinates must be of one kind, not {values!r}")
-    return made
+    return array
 
 
 def coordinate_array(dim: str, values: NDArray[Any]) -> Array:

@@ -42,10 +42,10 @@ def _promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any] | None:
     if not (kinds <= set("iufc") or (len(kinds) == 1 and kinds < set("SUMm"))):
         return None
     try:
-        both = np.promote_types(a, b)
+        common = np.promote_types(a, b)
     except TypeError:  # months are of no fixed length
         return None
-    return both if _can_hold(both, a) and _can_hold(both, b) else None
+    return common if _can_hold(common, a) and _can_hold(common, b) else None
 
 
 def _can_hold(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
@@ -68,8 +68,8 @@ def iter_inexact_masks(array: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float | np.number):
                 with np.errstate(all="ignore"):
-                    own = array.dtype.type(number)
-                if own == own and complex(own) != complex(number):
+                    element = array.dtype.type(number)
+                if element == element and complex(element) != complex(number):
                     yield name, number
 
 

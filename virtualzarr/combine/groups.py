@@ -43,7 +43,7 @@ class Join(Protocol):
         """Tell whether a variable is joined, or is one that stays as it is."""
         ...
 
-    def __call__(self, arrays: Sequence[Array], place: str, report: ErrorReport) -> Array | None:
+    def __call__(self, arrays: Sequence[Array], path: str, report: ErrorReport) -> Array | None:
         """Join the arrays of one variable; None if that cannot be done, or is not wanted."""
         ...
 
@@ -75,26 +75,28 @@ def join_groups(
     members: dict[str, Array | Group] = {}
     skipped = {**(skipped or {}), **_all_skipped(groups, report)}
     names = [dict.fromkeys(group) for group in groups]
-    for name in dict.fromkeys(name for own in names for name in own):
-        place = f"{path}/{name}" if path else name
+    for name in dict.fromkeys(name for members_of_group in names for name in members_of_group):
+        member_path = f"{path}/{name}" if path else name
         if name in skipped:
             continue
-        owners = [i for i, own in enumerate(names) if name in own]
-        lacking = next((i for i, own in enumerate(names) if name not in own), None)
+        owners = [i for i, members_of_group in enumerate(names) if name in members_of_group]
+        lacking = next(
+            (i for i, members_of_group in enumerate(names) if name not in members_of_group), None
+        )
         if lacking is not None and options.missing == "drop":
             skipped[name] = f"it is not in {report.labels[lacking]}"
             continue
         if lacking is not None and options.missing == "raise":
-            report.add(place, lacking, f"it is not in {report.labels[lacking]}")
+            report.add(member_path, lacking, f"it is not in {report.labels[lacking]}")
             continue
         nodes = {i: groups[i][name] for i in owners}
         if "time" in options.harmonize:
             nodes = harmonize_bounds(nodes, groups)
         if lacking is not None and join.changes(nodes[owners[0]]):
             nodes = _fill_missing_nodes(nodes, groups)
-        mine = report.for_inputs(list(nodes)) if len(nodes) < len(groups) else report
+        member_report = report.for_inputs(list(nodes)) if len(nodes) < len(groups) else report
         below = _paths_below(skipped, name)
-        joined = _join_nodes(list(nodes.values()), join, mine, options, place, below)
+        joined = _join_nodes(list(nodes.values()), join, member_report, options, member_path, below)
         if joined is not None:
             members[name] = joined
     attributes = combine_attributes([group.attrs for group in groups], options.combine_attrs)
@@ -118,14 +120,14 @@ def _fill_missing_nodes(
     nodes: Mapping[int, Array | Group], groups: Sequence[Group]
 ) -> dict[int, Array | Group]:
     """Put nodes of missing values where there are none, like the one before, or the first."""
-    model = next(iter(nodes.values()))
-    made: dict[int, Array | Group] = {}
+    template = next(iter(nodes.values()))
+    filled: dict[int, Array | Group] = {}
     for i, group in enumerate(groups):
         if i in nodes:
-            model = made[i] = nodes[i]
+            template = filled[i] = nodes[i]
         else:
-            made[i] = missing_node(model, dimension_lengths(group))
-    return made
+            filled[i] = missing_node(template, dimension_lengths(group))
+    return filled
 
 
 def _paths_below(skipped: Mapping[str, str], name: str) -> dict[str, str]:
@@ -141,21 +143,23 @@ def _join_nodes(
     join: Join,
     report: ErrorReport,
     options: ParsedOptions,
-    place: str,
+    path: str,
     skipped: Mapping[str, str],
 ) -> Array | Group | None:
     arrays = [node for node in nodes if isinstance(node, Array)]
     inner = [node for node in nodes if isinstance(node, Group)]
     if inner and arrays:
-        odd = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
-        report.add_difference(place, odd, 0, "kind", *(type(nodes[i]).__name__ for i in (odd, 0)))
+        other = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
+        report.add_difference(
+            path, other, 0, "kind", *(type(nodes[i]).__name__ for i in (other, 0))
+        )
         return None
     if inner:
-        return join_groups(inner, join, report, options, place, skipped)
+        return join_groups(inner, join, report, options, path, skipped)
     try:
-        return join(arrays, place, report)
+        return join(arrays, path, report)
     except VirtualZarrError as error:
-        raise error.at(variable=place) from error.__cause__
+        raise error.at(variable=path) from error.__cause__
 
 
 def _all_skipped(groups: Sequence[Group], report: ErrorReport) -> dict[str, str]:
@@ -182,16 +186,16 @@ class ConcatJoin:
             return any(self.changes(inner) for _, inner in node.members(None))
         return self._along([node]) is not None
 
-    def __call__(self, arrays: Sequence[Array], place: str, report: ErrorReport) -> Array | None:
+    def __call__(self, arrays: Sequence[Array], path: str, report: ErrorReport) -> Array | None:
         """Join the arrays of one variable, or return the one that all are."""
         along, options = self._along(arrays), self.options
         if along is None:
-            return merge_equal(arrays, report, place, options)
-        arrays = harmonize_inputs(arrays, report, place, options)
-        joined = concat_arrays(arrays, along, report, place, options)
+            return merge_equal(arrays, report, path, options)
+        arrays = harmonize_inputs(arrays, report, path, options)
+        joined = concat_arrays(arrays, along, report, path, options)
         name = joined.dims[along] if joined is not None else None
         if joined is not None and joined.ndim == 1 and name == joined.name:
-            check_order(arrays, report, place)
+            check_order(arrays, report, path)
         return joined
 
     def _along(self, arrays: Sequence[Array]) -> int | None:
@@ -222,26 +226,26 @@ class StackJoin:
         """Tell whether a variable gets the new axis."""
         return isinstance(node, Group) or node.dims != (node.name,)
 
-    def __call__(self, arrays: Sequence[Array], place: str, report: ErrorReport) -> Array | None:
+    def __call__(self, arrays: Sequence[Array], path: str, report: ErrorReport) -> Array | None:
         """Join the arrays of one variable, or return the one that all are."""
         name, first, axis, options = arrays[0].name, arrays[0], self.axis, self.options
         if not self.changes(first):
-            return merge_equal(arrays, report, place, options)
+            return merge_equal(arrays, report, path, options)
         if name in self.coordinates and name != self.dim and _are_equal(arrays):
-            return merge_equal(arrays, report, place, options)
+            return merge_equal(arrays, report, path, options)
         if not -first.ndim - 1 <= axis <= first.ndim:
-            report.add(place, 0, f"it has {first.ndim} axes, too few for a new axis {axis}")
+            report.add(path, 0, f"it has {first.ndim} axes, too few for a new axis {axis}")
             return None
-        arrays = harmonize_inputs(arrays, report, place, options)
+        arrays = harmonize_inputs(arrays, report, path, options)
         axis %= first.ndim + 1
-        joined = stack_arrays(arrays, axis, self.dim, report, place, options)
+        joined = stack_arrays(arrays, axis, self.dim, report, path, options)
         if joined is not None and joined.dims == (name,):
-            check_order(arrays, report, place)
+            check_order(arrays, report, path)
         return joined
 
 
 def merge_equal(
-    arrays: Sequence[Array], report: ErrorReport, place: str, options: ParsedOptions
+    arrays: Sequence[Array], report: ErrorReport, path: str, options: ParsedOptions
 ) -> Array | None:
     """Return one array for all that are equal; None if they are not, noted unless left out."""
     if len(arrays) == 1 or options.compat == "override":
@@ -250,7 +254,7 @@ def merge_equal(
     arrays = [_with_typed_mask(array) for array in arrays]
     first = arrays[0]
     mismatches = ErrorReport(report.labels)
-    check_equal(arrays, mismatches, place)
+    check_equal(arrays, mismatches, path)
     if mismatches.problems:
         if options.compat != "minimal":
             report.problems += mismatches.problems

@@ -206,7 +206,7 @@ def unsigned_view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dty
 
 def mask_values(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, ...]:
     """Return the numbers of an array that mean a missing value, NaN apart."""
-    found: dict[Any, None] = {}
+    masks: dict[Any, None] = {}
     for name in ("_FillValue", "missing_value"):
         value = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
         for number in value if isinstance(value, list) else [value]:
@@ -215,8 +215,8 @@ def mask_values(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, .
                 continue
             if name == "_FillValue" and view is not None and array.dtype.kind in "iu":
                 scalar = np.array(scalar, array.dtype).view(view)[()]
-            found[_as_compared(scalar, number, array.dtype)] = None
-    return tuple(found)
+            masks[_as_compared(scalar, number, array.dtype)] = None
+    return tuple(masks)
 
 
 def _has_mask(array: Array) -> bool:
@@ -263,21 +263,24 @@ def unify_packing(arrays: Sequence[Array]) -> list[Array] | None:
     packings = [CFPacking.from_array(array) for array in arrays]
     first = packings[0]
     scaled = any(p.scale_factor is not None or p.add_offset is not None for p in packings)
-    said = [{name: array.attrs.get(name) for name in PACKING_ATTRIBUTES} for array in arrays]
+    packing_attributes = [
+        {name: array.attrs.get(name) for name in PACKING_ATTRIBUTES} for array in arrays
+    ]
     alike = all(
-        is_same_value(list(packing.meaning), list(first.meaning)) and is_same_value(words, said[0])
-        for packing, words in zip(packings, said, strict=True)
+        is_same_value(list(packing.meaning), list(first.meaning))
+        and is_same_value(words, packing_attributes[0])
+        for packing, words in zip(packings, packing_attributes, strict=True)
     )
     if alike and not (scaled and len({array.dtype for array in arrays}) > 1):
         return None
     dtype = np.result_type(*(packing.calculated for packing in packings))
-    gone = (*PACKING_ATTRIBUTES, *(_RANGE_ATTRIBUTES if scaled else ()))
+    dropped = (*PACKING_ATTRIBUTES, *(_RANGE_ATTRIBUTES if scaled else ()))
     return [
         with_codec(
             array,
             packing.codec(array, dtype),
             dtype=dtype,
-            attributes={k: v for k, v in array.attrs.items() if k not in gone},
+            attributes={k: v for k, v in array.attrs.items() if k not in dropped},
         )
         for array, packing in zip(arrays, packings, strict=True)
     ]
@@ -291,35 +294,35 @@ def harmonize_times(
 ) -> list[Array] | None:
     """Return arrays of times in one unit; None where they are none, or have one unit already."""
     units = [TimeUnit.from_attributes(array.attrs) for array in arrays]
-    known = [unit for unit in units if unit is not None]
-    if len(known) < len(units) or any(array.dtype.kind not in "iuf" for array in arrays):
+    time_units = [unit for unit in units if unit is not None]
+    if len(time_units) < len(units) or any(array.dtype.kind not in "iuf" for array in arrays):
         return None
     if any(name in array.attrs for array in arrays for name in ("scale_factor", "add_offset")):
         return None
     masks = [mask_values(array) for array in arrays]
     kinds = {array.dtype.kind == "f" for array in arrays}
-    same = all(unit.same_as(known[0]) for unit in known)
-    if same and len(set(masks)) == 1 and len(kinds) == 1:
+    is_same_unit = all(unit.same_as(time_units[0]) for unit in time_units)
+    if is_same_unit and len(set(masks)) == 1 and len(kinds) == 1:
         return [_with_unit_attributes(array, arrays[0]) for array in arrays]
-    target = _choose_time_unit(arrays, known)
+    target = _choose_time_unit(arrays, time_units)
     if isinstance(target, str):
         report.add(variable, 0, f"times cannot be brought to one unit: {target}")
         return None
-    said: dict[str, Any] = {"units": f"{target.name} since {target.since}"}
+    unit_attributes: dict[str, Any] = {"units": f"{target.name} since {target.since}"}
     if any("calendar" in array.attrs for array in arrays):
-        said["calendar"] = target.calendar
+        unit_attributes["calendar"] = target.calendar
     codecs = [
         make(
             "virtualzarr.time",
             data_type=array.dtype.name,
-            masks=[_as_python(mask) for mask in absent],
+            masks=[_as_python(mask) for mask in missing],
             fill=_as_python(_fill_value_of(array)),
             **conversion(unit, target),
         )
-        for array, unit, absent in zip(arrays, known, masks, strict=True)
+        for array, unit, missing in zip(arrays, time_units, masks, strict=True)
     ]
     if True in kinds or any(masks) or any(_fill_is_no_time(codec) for codec in codecs):
-        said["_FillValue"] = NAT
+        unit_attributes["_FillValue"] = NAT
     return [
         with_codec(
             array,
@@ -331,7 +334,7 @@ def harmonize_times(
                     for k, v in array.attrs.items()
                     if k not in (*PACKING_ATTRIBUTES, *_RANGE_ATTRIBUTES)
                 },
-                **said,
+                **unit_attributes,
             },
         )
         for array, codec in zip(arrays, codecs, strict=True)
@@ -365,10 +368,10 @@ def _read_time_steps(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> set[
         if array.dtype.kind != "f":
             continue
         values = array.read()
-        own = exact_steps(values[~is_missing(values, array)], unit)
-        if own is None:
+        array_steps = exact_steps(values[~is_missing(values, array)], unit)
+        if array_steps is None:
             return None
-        steps |= own
+        steps |= array_steps
     return steps
 
 
@@ -376,9 +379,9 @@ def _fill_is_no_time(codec: Codec) -> bool:
     return isinstance(codec, TimeUnits) and codec.fill_is_no_time
 
 
-def _with_unit_attributes(array: Array, model: Array) -> Array:
+def _with_unit_attributes(array: Array, template: Array) -> Array:
     """Return an array with the model's words for the unit of time it has, too."""
-    words = {name: model.attrs[name] for name in ("units", "calendar") if name in model.attrs}
+    words = {name: template.attrs[name] for name in ("units", "calendar") if name in template.attrs}
     attributes = {k: v for k, v in array.attrs.items() if k not in ("units", "calendar")} | words
     return with_codec(array, None, attributes=attributes) if attributes != array.attrs else array
 
@@ -413,9 +416,9 @@ def harmonize_bounds(
         Members of one name, by the number of their group.
     groups : sequence of Group
     """
-    said = {i: with_units_of_bounded(node, groups[i]) for i, node in nodes.items()}
-    changed = [i for i, node in said.items() if node is not nodes[i]]
-    units = [TimeUnit.from_attributes(node.attrs) for node in said.values()]
+    with_units = {i: with_units_of_bounded(node, groups[i]) for i, node in nodes.items()}
+    changed = [i for i, node in with_units.items() if node is not nodes[i]]
+    units = [TimeUnit.from_attributes(node.attrs) for node in with_units.values()]
     first = units[0]
     alike = first is not None and all(u is not None and u.same_as(first) for u in units)
-    return dict(nodes) if len(changed) == len(nodes) and alike else said
+    return dict(nodes) if len(changed) == len(nodes) and alike else with_units

@@ -71,11 +71,11 @@ def _harmonize_group(stored: Group, new: Group, rules: Collection[str]) -> Group
 
 
 def _harmonize_array(
-    stored: Array, new: Array, rules: Collection[str], said: Sequence[Mapping[str, Any]]
+    stored: Array, new: Array, rules: Collection[str], unit_attributes: Sequence[Mapping[str, Any]]
 ) -> Array:
-    """Do so for an array; `said` are attributes with the units of both."""
+    """Do so for an array; `unit_attributes` are attributes with the units of both."""
     new = _with_stored_mask(stored, new)
-    target, unit = (TimeUnit.from_attributes(attributes) for attributes in said)
+    target, unit = (TimeUnit.from_attributes(attributes) for attributes in unit_attributes)
     if "time" not in rules or unit is None or target is None:
         return new
     converted = _convert_times(stored, new, unit, target)
@@ -111,12 +111,12 @@ def _convert_times(stored: Array, new: Array, unit: TimeUnit, target: TimeUnit) 
     present = values[~missing]
     numbers = exact_times(present, unit, target) if np.isfinite(present).all() else None
     counted = None if numbers is None else _as_dtype(numbers, stored.dtype)
-    marks = mask_values(stored)
+    masks = mask_values(stored)
     if counted is None or is_missing(counted, stored).any():
         return None
-    if missing.any() and not marks and stored.dtype.kind != "f":
+    if missing.any() and not masks and stored.dtype.kind != "f":
         return None
-    result = np.full(values.shape, marks[0] if marks else np.nan if missing.any() else 0)
+    result = np.full(values.shape, masks[0] if masks else np.nan if missing.any() else 0)
     result = result.astype(stored.dtype)
     result[~missing] = counted
     return _encode_like_stored(result, stored, new)
@@ -138,12 +138,14 @@ def _as_dtype(numbers: list[Fraction], dtype: np.dtype[Any]) -> NDArray[Any] | N
 
 def _encode_like_stored(values: NDArray[Any], stored: Array, new: Array) -> Array | None:
     """Return an array that holds its values itself, and is described and encoded as the stored."""
-    model = stored.replace(with_typed_mask(stored.metadata))
+    template = stored.replace(with_typed_mask(stored.metadata))
     attributes = {
         name: value for name, value in new.attrs.items() if name not in MEANING_ATTRIBUTES
     }
-    attributes |= {name: value for name, value in model.attrs.items() if name in MEANING_ATTRIBUTES}
+    attributes |= {
+        name: value for name, value in template.attrs.items() if name in MEANING_ATTRIBUTES
+    }
     try:
-        return inline_like(values, model, attributes).with_path(new.path)
+        return inline_like(values, template, attributes).with_path(new.path)
     except VirtualZarrError:  # codecs that cannot encode: it has to be decoded in its own way
         return None

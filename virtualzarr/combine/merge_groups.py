@@ -40,9 +40,9 @@ def merge(groups: Sequence[Group], **options: Unpack[JoinOptions]) -> Group:
     if not groups:
         raise ValueError("there is nothing to merge")
     report = ErrorReport(InputLabels(groups))
-    asked = ParsedOptions.parse(**options)
-    merged = merge_groups(groups, report, asked)
-    report.raise_problems("merge", asked)
+    parsed = ParsedOptions.parse(**options)
+    merged = merge_groups(groups, report, parsed)
+    report.raise_problems("merge", parsed)
     return merged
 
 
@@ -52,20 +52,20 @@ def merge_groups(
     """Do what `merge` does, noting what does not fit."""
     members: dict[str, Array | Group] = {}
     for name in dict.fromkeys(name for group in groups for name in group):
-        place = f"{path}/{name}" if path else name
+        member_path = f"{path}/{name}" if path else name
         owners = [index for index, group in enumerate(groups) if name in group]
         nodes = [groups[index][name] for index in owners]
         inner = [node for node in nodes if isinstance(node, Group)]
         arrays = [node for node in nodes if isinstance(node, Array)]
-        mine = report.for_inputs(owners)
+        member_report = report.for_inputs(owners)
         if inner and arrays:
-            odd = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
-            mine.add_difference(
-                place, odd, 0, "kind", type(nodes[odd]).__name__, type(nodes[0]).__name__
+            other = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
+            member_report.add_difference(
+                member_path, other, 0, "kind", type(nodes[other]).__name__, type(nodes[0]).__name__
             )
         elif inner:
-            members[name] = merge_groups(inner, mine, options, place)
-        elif (array := merge_equal(arrays, mine, place, options)) is not None:
+            members[name] = merge_groups(inner, member_report, options, member_path)
+        elif (array := merge_equal(arrays, member_report, member_path, options)) is not None:
             members[name] = array
     skipped = {where: why for group in groups for where, why in group.skipped.items()}
     attributes = combine_attributes([group.attrs for group in groups], options.combine_attrs)

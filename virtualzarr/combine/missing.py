@@ -46,7 +46,7 @@ def dimension_lengths(group: Group) -> dict[str, int]:
     return lengths
 
 
-def missing_array(model: Array, lengths: Mapping[str, int]) -> Array:
+def missing_array(template: Array, lengths: Mapping[str, int]) -> Array:
     """Return an array like another, of which every element is missing.
 
     Parameters
@@ -59,16 +59,21 @@ def missing_array(model: Array, lengths: Mapping[str, int]) -> Array:
     MismatchError
         No value of the model's would tell a reader that it is missing.
     """
-    shape = [lengths.get(dim or "", n) for dim, n in zip(model.dims, model.shape, strict=True)]
+    shape = [
+        lengths.get(dim or "", n) for dim, n in zip(template.dims, template.shape, strict=True)
+    ]
     axes = [
         Axis.bare(n, axis.uniform or int(axis.runs()[0].max(initial=1)))
-        for n, axis in zip(shape, get_axes(model), strict=True)
+        for n, axis in zip(shape, get_axes(template), strict=True)
     ]
     grid = grids.simplest(axes)
-    metadata = model.metadata.replace(
-        shape=grid.shape, grid=grid, fill_value=missing_value(model), attributes=dict(model.attrs)
+    metadata = template.metadata.replace(
+        shape=grid.shape,
+        grid=grid,
+        fill_value=missing_value(template),
+        attributes=dict(template.attrs),
     )
-    return model.replace(metadata, Manifest.missing(grid.grid_shape), fill_missing=True)
+    return template.replace(metadata, Manifest.missing(grid.grid_shape), fill_missing=True)
 
 
 def missing_value(array: Array) -> Any:
@@ -92,8 +97,8 @@ def missing_value(array: Array) -> Any:
     )
 
 
-def missing_node(model: Array | Group, lengths: Mapping[str, int]) -> Array | Group:
+def missing_node(template: Array | Group, lengths: Mapping[str, int]) -> Array | Group:
     """Return a node like another, of which every element is missing."""
-    if isinstance(model, Array):
-        return missing_array(model, lengths)
-    return model.map_arrays(lambda array: missing_array(array, lengths))
+    if isinstance(template, Array):
+        return missing_array(template, lengths)
+    return template.map_arrays(lambda array: missing_array(array, lengths))

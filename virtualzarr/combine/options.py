@@ -94,13 +94,13 @@ class ParsedOptions:
             rules = frozenset([harmonize] if isinstance(harmonize, str) else harmonize)
         if unknown := rules - {*RULES, *EXPLICIT}:
             raise ValueError(f"harmonize knows {(*RULES, *EXPLICIT)}, not {sorted(unknown)}")
-        for name, value, known in (
+        for name, value, choices in (
             ("combine_attrs", combine_attrs, POLICIES),
             ("compat", compat, COMPATS),
             ("missing", missing, MISSING),
         ):
-            if value not in known:
-                raise ValueError(f"{name} is one of {known}, not {value!r}")
+            if value not in choices:
+                raise ValueError(f"{name} is one of {choices}, not {value!r}")
         if missing == "fill":
             rules |= {"fill"}
         return cls(

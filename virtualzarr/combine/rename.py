@@ -31,20 +31,20 @@ def _rename_array(array: Array, names: Mapping[str, str]) -> Array:
     attributes = _rename_in_attributes(array.attrs, names)
     if not dims and attributes == array.attrs:
         return array
-    made = array.lazy.rename_dims(dims)
-    made.metadata = made.metadata.replace(attributes=attributes)
-    return made
+    renamed = array.lazy.rename_dims(dims)
+    renamed.metadata = renamed.metadata.replace(attributes=attributes)
+    return renamed
 
 
 def _rename_in_attributes(
     attributes: Mapping[str, object], names: Mapping[str, str]
 ) -> dict[str, object]:
     """Return attributes in which those that refer to variables, as CF has them, follow."""
-    made = dict(attributes)
+    renamed = dict(attributes)
     for key in REFERENCE_ATTRIBUTES:
-        if isinstance(text := made.get(key), str):
-            made[key] = " ".join(_rename_word(word, names) for word in text.split(" "))
-    return made
+        if isinstance(text := renamed.get(key), str):
+            renamed[key] = " ".join(_rename_word(word, names) for word in text.split(" "))
+    return renamed
 
 
 def _rename_word(word: str, names: Mapping[str, str]) -> str:

@@ -26,15 +26,17 @@ WINDOW_BYTES = 64 * 1024 * 1024
 def check_equal(arrays: Sequence[Array], report: ErrorReport, variable: str) -> None:
     """Note arrays that are not equal to the first, in metadata or values. Storage may differ."""
     first = arrays[0]
-    before, alike = len(report.problems), [0]
+    before, comparable = len(report.problems), [0]
     for index, array in enumerate(arrays[1:], 1):
-        found = list(iter_differences(array.metadata, first.metadata, None))
-        for difference in found:
+        mismatches = list(iter_differences(array.metadata, first.metadata, None))
+        for difference in mismatches:
             report.add_difference(variable, index, 0, *difference)
-        if not found:
-            alike.append(index)
-    check_dimension_names([arrays[index] for index in alike], report.for_inputs(alike), variable)
-    for index in find_different_values(arrays, alike):
+        if not mismatches:
+            comparable.append(index)
+    check_dimension_names(
+        [arrays[index] for index in comparable], report.for_inputs(comparable), variable
+    )
+    for index in find_different_values(arrays, comparable):
         report.add(
             variable,
             index,

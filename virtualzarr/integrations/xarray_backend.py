@@ -302,8 +302,8 @@ class GroupDataStore(AbstractDataStore):
 
     def get_encoding(self) -> dict[str, Any]:
         """Return which dimensions are unlimited in the file, and where that is."""
-        known = {"unlimited_dims": self.unlimited, "source": self.source}
-        return {name: value for name, value in known.items() if value is not None}
+        encoding = {"unlimited_dims": self.unlimited, "source": self.source}
+        return {name: value for name, value in encoding.items() if value is not None}
 
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""
@@ -331,7 +331,7 @@ def _find_ambiguous_names(arrays: Iterable[Array]) -> set[str]:
         for name, length in zip(array.dims, array.shape, strict=True):
             if name is not None and real_name(name) is None:
                 lengths.setdefault(name, set()).add(length)
-    return {name for name, found in lengths.items() if len(found) > 1}
+    return {name for name, sizes in lengths.items() if len(sizes) > 1}
 
 
 class _PhonyNames:
@@ -374,13 +374,15 @@ def to_variable(
     in v3 and in foreign files only the attribute counts.
     """
     # As numpy scalars, which is how xarray's own engines have them: decoding depends on the dtype.
-    given = {name: value for name, value in array.attrs.items() if name != portable.OWN_FILL}
+    raw_attributes = {
+        name: value for name, value in array.attrs.items() if name != portable.OWN_FILL
+    }
     mask = portable.mask_of(array.metadata)
     if array.dtype.names is not None:
-        given.pop(portable.FILL, None)  # which xarray fails for
+        raw_attributes.pop(portable.FILL, None)  # which xarray fails for
     elif mask is not None:
-        given[portable.FILL] = mask
-    attributes = numpy_attributes(given)
+        raw_attributes[portable.FILL] = mask
+    attributes = numpy_attributes(raw_attributes)
     data = indexing.LazilyIndexedArray(BackendArrayWrapper(array))
     dims = _PhonyNames(set(), set()).of(array) if dims is None else dims
     return Variable(dims, data, attributes, encoding_of(array, dims, source))

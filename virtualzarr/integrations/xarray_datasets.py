@@ -120,11 +120,13 @@ def open_virtual_dataset(
     for name, variable in dataset.variables.items():
         if name in dataset.xindexes:
             continue
-        wanted = masked.get(name, True) if isinstance(masked, Mapping) else masked
-        duck = _as_duck_array(node[str(name)], variable, unpack=wanted is not False, check=check)
+        is_masked = masked.get(name, True) if isinstance(masked, Mapping) else masked
+        duck = _as_duck_array(node[str(name)], variable, unpack=is_masked is not False, check=check)
         if duck is not None:
-            made = Variable(variable.dims, duck, variable.attrs, variable.encoding, fastpath=True)
-            (coordinates if name in dataset.coords else variables)[name] = made
+            virtual = Variable(
+                variable.dims, duck, variable.attrs, variable.encoding, fastpath=True
+            )
+            (coordinates if name in dataset.coords else variables)[name] = virtual
     # Coordinates that are to have no index get none here either.
     dataset = dataset.assign_coords(xr.Coordinates(coordinates, indexes={}))
     return dataset.assign(variables)
@@ -220,8 +222,8 @@ def _without_integer_encoding(variable: Variable) -> Variable:
         values = _as_floats(values)
     if values is None or not np.isnan(values).any():
         return variable
-    rest = {key: value for key, value in encoding.items() if key not in _INTEGER_ENCODING}
-    return Variable(variable.dims, values, variable.attrs, rest)
+    remaining = {key: value for key, value in encoding.items() if key not in _INTEGER_ENCODING}
+    return Variable(variable.dims, values, variable.attrs, remaining)
 
 
 def _as_floats(values: Any) -> Any:
@@ -251,8 +253,10 @@ def _encode_losslessly(variable: Variable, name: str) -> Variable:
         encoded = xr.conventions.encode_cf_variable(variable, name=name)
         if _decodes_to(encoded, variable, name):
             return encoded
-    rest = {key: value for key, value in variable.encoding.items() if key not in _LOSSY_ENCODING}
-    plain = Variable(variable.dims, variable.values, variable.attrs, rest)
+    remaining = {
+        key: value for key, value in variable.encoding.items() if key not in _LOSSY_ENCODING
+    }
+    plain = Variable(variable.dims, variable.values, variable.attrs, remaining)
     try:
         return xr.conventions.encode_cf_variable(plain, name=name)
     except _NOT_ENCODABLE as error:
@@ -331,8 +335,8 @@ def _without_codec(pipeline: Pipeline, codec: Codec) -> Pipeline:
 def _find_stored_fill(codec: ArrayArray, fill: Any, dtype: np.dtype[Any]) -> Any:
     """Return a stored number that is unpacked to the fill value, None if none is known."""
     stored = np.dtype(codec.configuration["data_type"])
-    known = [codec.configuration.get("fill", 0), *codec.configuration.get("masks", ())]
-    for number in known:
+    candidates = [codec.configuration.get("fill", 0), *codec.configuration.get("masks", ())]
+    for number in candidates:
         element = np.array([number], stored)
         if same_fill(codec.decode(element, ChunkSpec((1,), dtype))[0], fill):
             return element[0]

@@ -127,8 +127,8 @@ class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperat
         values = np.array(self.array)
         values[key] = _materialize(value)
         fixed = values.dtype.kind == "U"  # text that keeps its length
-        own = as_duck(values).array if fixed else inline_array(values, dtype=self.array.dtype)
-        self.array, self.packed = own, None
+        array = as_duck(values).array if fixed else inline_array(values, dtype=self.array.dtype)
+        self.array, self.packed = array, None
 
     # -- numpy -------------------------------------------------------------------------------
 
@@ -242,11 +242,11 @@ def _common_meaning(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[s
     first = ducks[0]
     for duck in ducks[1:]:
         for name in sorted(first.meaning.keys() | duck.meaning.keys()):
-            mine, its = (one.meaning.get(name, "not set") for one in (duck, first))
-            if not is_same_value(_as_python(mine), _as_python(its)):
+            value, expected = (one.meaning.get(name, "not set") for one in (duck, first))
+            if not is_same_value(_as_python(value), _as_python(expected)):
                 raise MismatchError(
-                    f"numbers that mean different things are not joined: {name} is {mine!r} in one "
-                    f"array, {its!r} in another; convert one of them, or open both with "
+                    f"numbers that mean different things are not joined: {name} is {value!r} in "
+                    f"one array, {expected!r} in another; convert one of them, or open both with "
                     "check=False if that means the same"
                 )
     alike = len(ducks) == len(arrays) and all(
@@ -294,7 +294,7 @@ def _concatenate(arrays: Sequence[Any], axis: Any = 0) -> Any:
     shapes = {_shape_without(duck.shape, axis) for duck in ducks}
     if len(shapes) > 1:
         return NotImplemented  # numpy says what is wrong
-    if any(duck.dtype != own.dtype for duck, own in zip(ducks, arrays, strict=True)):
+    if any(duck.dtype != item.dtype for duck, item in zip(ducks, arrays, strict=True)):
         packed = None
     joined = concat([duck.array for duck in ducks], axis=axis, harmonize="fill")
     return VirtualDuckArray(joined, meaning, packed)
@@ -327,10 +327,10 @@ def _moveaxis(a: VirtualDuckArray, source: Any, destination: Any) -> Any:
     del order
     sources = [operator.index(i) % a.ndim for i in np.atleast_1d(source).tolist()]
     targets = [operator.index(i) % a.ndim for i in np.atleast_1d(destination).tolist()]
-    rest = [i for i in range(a.ndim) if i not in sources]
+    axes = [i for i in range(a.ndim) if i not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):
-        rest.insert(target, axis)
-    return a.transpose(tuple(rest))
+        axes.insert(target, axis)
+    return a.transpose(tuple(axes))
 
 
 @_implements(np.swapaxes)
@@ -350,8 +350,8 @@ def _broadcast_to(array: VirtualDuckArray, shape: Any) -> Any:
 def _expand_dims(a: VirtualDuckArray, axis: Any) -> Any:
     axes = axis if isinstance(axis, tuple) else (axis,)
     array, ndim = a.array, a.ndim + len(axes)
-    for place in sorted(i % ndim for i in axes):
-        array = array.lazy.expand_dims(place)
+    for position in sorted(i % ndim for i in axes):
+        array = array.lazy.expand_dims(position)
     return a.like(array)
 
 
@@ -364,10 +364,12 @@ def _squeeze(a: VirtualDuckArray, axis: Any = None) -> Any:
 @_implements(np.reshape)
 def _reshape(a: VirtualDuckArray, shape: Any, order: str = "C") -> Any:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    if shape.count(-1) == 1 and (rest := -math.prod(shape)):
-        shape = tuple(a.size // rest if n == -1 else n for n in shape)
-    made = with_unit_axes(a.array, shape) if order == "C" and math.prod(shape) == a.size else None
-    return NotImplemented if made is None else a.like(made)
+    if shape.count(-1) == 1 and (known_size := -math.prod(shape)):
+        shape = tuple(a.size // known_size if n == -1 else n for n in shape)
+    reshaped = (
+        with_unit_axes(a.array, shape) if order == "C" and math.prod(shape) == a.size else None
+    )
+    return NotImplemented if reshaped is None else a.like(reshaped)
 
 
 @_implements(np.result_type)
@@ -424,12 +426,12 @@ def _pad(
     if isinstance(pad_width, Mapping) or not array.ndim:
         return NotImplemented
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
-    made = array.array
+    padded = array.array
     if mode != "constant":
         if mode not in ("edge", "wrap", "reflect", "symmetric") or not array.size:
             return NotImplemented
-        places = [np.pad(np.arange(n), w, mode) for n, w in zip(made.shape, widths, strict=True)]
-        return array.like(made.lazy.oindex[tuple(places)])
+        indices = [np.pad(np.arange(n), w, mode) for n, w in zip(padded.shape, widths, strict=True)]
+        return array.like(padded.lazy.oindex[tuple(indices)])
     values = np.broadcast_to(np.asarray(constant_values), (array.ndim, 2)).astype(array.dtype)
     if array.dtype.hasobject and not _is_text(values, array.array):
         return NotImplemented  # NaN, for instance, which an array of text does not have
@@ -438,9 +440,9 @@ def _pad(
             if width[side]:
                 beside = (width[0], 0) if side == 0 else (0, width[1])
                 pieces: list[AxisSlices | None] = [None] * array.ndim
-                pieces[axis] = AxisSlices.pad(get_axes(made)[axis], *beside)
-                made = slice_with_fill(made, pieces, pair[side])
-    return array.like(made)
+                pieces[axis] = AxisSlices.pad(get_axes(padded)[axis], *beside)
+                padded = slice_with_fill(padded, pieces, pair[side])
+    return array.like(padded)
 
 
 def _is_text(values: NDArray[Any], array: Array) -> bool:
@@ -462,20 +464,20 @@ def _where(condition: Any, *choices: Any) -> Any:
     dtype = np.result_type(x, y)
     if dtype.hasobject:
         return NotImplemented
-    made = x.cast_to(dtype)
+    result = x.cast_to(dtype)
     shape = np.broadcast_shapes(condition.shape, x.shape)
     if shape != x.shape:
-        made = _broadcast_to(made, shape)
-    kept = _split_by_axis(np.broadcast_to(condition, shape))
-    if kept is None:
+        result = _broadcast_to(result, shape)
+    axis_masks = _split_by_axis(np.broadcast_to(condition, shape))
+    if axis_masks is None:
         return NotImplemented
     pieces = [
         None if along.all() else AxisSlices.take(axis, np.where(along, np.arange(len(along)), -1))
-        for axis, along in zip(get_axes(made.array), kept, strict=True)
+        for axis, along in zip(get_axes(result.array), axis_masks, strict=True)
     ]
     if not shape:
-        return made if condition else NotImplemented
-    return made.like(slice_with_fill(made.array, pieces, np.asarray(y, dtype)[()]))
+        return result if condition else NotImplemented
+    return result.like(slice_with_fill(result.array, pieces, np.asarray(y, dtype)[()]))
 
 
 def _split_by_axis(condition: NDArray[np.bool_]) -> list[NDArray[np.bool_]] | None:

@@ -142,8 +142,8 @@ def _netcdf_words(word: str, codec: Codec) -> dict[str, Any]:
     if word == "blosc":
         name = _BLOSC.get(options["cname"], f"blosc_{options['cname']}")
         shuffle = _BLOSC_SHUFFLES.get(options.get("shuffle", "noshuffle"), 0)
-        more = {"complevel": options["clevel"], "compression": name, "blosc_shuffle": shuffle}
-        return {"blosc": {"compressor": name, "shuffle": shuffle}, **more}
+        encoding = {"complevel": options["clevel"], "compression": name, "blosc_shuffle": shuffle}
+        return {"blosc": {"compressor": name, "shuffle": shuffle}, **encoding}
     if word == "szip":
         coding = "ec" if options["options_mask"] & _SZIP_EC else "nn"
         return {"szip": {"coding": coding, "pixels_per_block": options["pixels_per_block"]}}

@@ -30,10 +30,14 @@ def select_outer(array: Array, key: tuple[Any, ...]) -> Array | None:
     shape = np.broadcast_shapes(*(item.shape for item in arrays))
     last = -1
     for item in arrays:
-        own = [len(shape) - item.ndim + i for i, n in enumerate(item.shape) if n != 1]
-        if len(own) > 1 or (own and own[0] <= last) or item.dtype.kind not in "iu":
+        long_axes = [len(shape) - item.ndim + i for i, n in enumerate(item.shape) if n != 1]
+        if (
+            len(long_axes) > 1
+            or (long_axes and long_axes[0] <= last)
+            or item.dtype.kind not in "iu"
+        ):
             return None
-        last = own[0] if own else last
+        last = long_axes[0] if long_axes else last
     return with_unit_axes(array.lazy.oindex[tuple(item.reshape(-1) for item in arrays)], shape)
 
 
@@ -49,9 +53,9 @@ def read_points(array: Array, key: tuple[Any, ...]) -> NDArray[Any]:
             inner.append(slice(None))
         else:
             indices = np.arange(n)[item]  # raises what numpy raises
-            met, place = np.unique(indices, return_inverse=True)
-            outer.append(met)
-            inner.append(place.reshape(np.shape(indices)))
+            unique, inverse = np.unique(indices, return_inverse=True)
+            outer.append(unique)
+            inner.append(inverse.reshape(np.shape(indices)))
     return np.asarray(array.oindex[tuple(outer)])[tuple(inner)]
 
 

@@ -136,9 +136,9 @@ class ZarrStore(Store):
     ) -> Buffer | None:
         """Return the value of a key, or some of its bytes; None where there is no value."""
         self._is_open = True
-        asked = _as_slice(byte_range)
-        if asked is None or asked[1] is None or asked[0] < asked[1]:
-            data = self.store.get(key, asked)
+        bounds = _as_slice(byte_range)
+        if bounds is None or bounds[1] is None or bounds[0] < bounds[1]:
+            data = self.store.get(key, bounds)
         else:
             # No server understands a range of nothing.
             data = None if _size(self.store, key) is None else b""
@@ -188,8 +188,8 @@ class ZarrStore(Store):
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """Yield the keys that begin so, also in the middle of a name."""
         folder = prefix.rpartition("/")[0]
-        found = await self._run(lambda: [key for key, _ in self.store.list(folder)])
-        for key in found:
+        keys = await self._run(lambda: [key for key, _ in self.store.list(folder)])
+        for key in keys:
             if key.startswith(prefix):
                 yield key
 
@@ -241,17 +241,17 @@ class ZarrStore(Store):
         await self._run(self.store.delete_dir, prefix.strip("/"))
 
 
-def _as_slice(asked: ByteRequest | None) -> ByteRange | None:
+def _as_slice(byte_range: ByteRequest | None) -> ByteRange | None:
     """Return zarr-python's byte request as the start and stop of a slice."""
-    if asked is None:
+    if byte_range is None:
         return None
-    if isinstance(asked, RangeByteRequest):
-        return asked.start, asked.end
-    if isinstance(asked, OffsetByteRequest):
-        return asked.offset, None
-    if isinstance(asked, SuffixByteRequest):
-        return (-asked.suffix, None) if asked.suffix else (0, 0)
-    raise ValueError(f"Unexpected byte_range, got {asked}.")
+    if isinstance(byte_range, RangeByteRequest):
+        return byte_range.start, byte_range.end
+    if isinstance(byte_range, OffsetByteRequest):
+        return byte_range.offset, None
+    if isinstance(byte_range, SuffixByteRequest):
+        return (-byte_range.suffix, None) if byte_range.suffix else (0, 0)
+    raise ValueError(f"Unexpected byte_range, got {byte_range}.")
 
 
 def _as_bytes(value: Buffer) -> memoryview:
@@ -268,10 +268,10 @@ def _size(store: OurStore, key: str) -> int | None:
     file = store.file(key)
     if isinstance(file, LocalFile):
         try:
-            found = os.stat(file.uri)
+            status = os.stat(file.uri)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
     if isinstance(file, RemoteFile):
         try:
             fingerprint = file.connection.fingerprint(file.path, file.uri)
@@ -290,7 +290,7 @@ def _size(store: OurStore, key: str) -> int | None:
 def _identity(store: OurStore) -> tuple[Any, ...]:
     """Return what is equal for stores of the same place."""
     plain = unwrap(store)
-    place = plain.data if isinstance(plain, MemoryStore) else plain.uri
+    location = plain.data if isinstance(plain, MemoryStore) else plain.uri
     if isinstance(plain, VirtualStore):
-        place = plain.documents
-    return type(store), type(plain), place, getattr(plain, "storage_options", None)
+        location = plain.documents
+    return type(store), type(plain), location, getattr(plain, "storage_options", None)

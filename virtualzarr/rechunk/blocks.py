@@ -90,15 +90,15 @@ def plan_blocks(source: SeparableGrid, target: SeparableGrid, itemsize: int, mem
     >>> choose(rows, columns, 1, 10**6).reads, choose(rows, columns, 1, 3000).reads
     (1.0, 4.0)
     """
-    rest = _codec_elements(source, target) * itemsize
-    size, reads, axes = _search(source, target, itemsize, memory - rest)
+    overhead = _codec_elements(source, target) * itemsize
+    size, reads, axes = _search(source, target, itemsize, memory - overhead)
     best = memory
     if reads > 1:
-        best = _search(source, target, itemsize, 1 << 62)[0] + rest
-    axes = _lengthen(axes, source, reads, itemsize, min(memory - rest, max(size, TARGET_BYTES)))
+        best = _search(source, target, itemsize, 1 << 62)[0] + overhead
+    axes = _lengthen(axes, source, reads, itemsize, min(memory - overhead, max(size, TARGET_BYTES)))
     reads = math.prod(map(_mean_reads, source.axes, axes))
-    left = memory - math.prod(map(_max_length, axes)) * itemsize
-    return Blocks(from_axes(axes), reads, max(1, left // rest), best)
+    remaining = memory - math.prod(map(_max_length, axes)) * itemsize
+    return Blocks(from_axes(axes), reads, max(1, remaining // overhead), best)
 
 
 def _search(
@@ -145,10 +145,10 @@ def _candidate_axes(source: Axis, target: SeparableGrid, number: int) -> list[Ax
     while length < axis.extent:
         lengths.add(length)
         length *= 2
-    found: dict[Axis, None] = {axis: None}
+    candidates: dict[Axis, None] = {axis: None}
     for length in sorted(lengths):
-        found[coarsen(target, number, min(length, axis.end)).axes[number]] = None
-    return list(found)
+        candidates[coarsen(target, number, min(length, axis.end)).axes[number]] = None
+    return list(candidates)
 
 
 def _mean_reads(source: Axis, blocks: Axis) -> float:
@@ -167,8 +167,8 @@ def _count_common_boundaries(a: Axis, b: Axis) -> int:
         return (a.extent - 1) // math.lcm(a.uniform, b.uniform)
     if max(a.ncells, b.ncells) > MAX_COMPARED_CELLS:
         return 0  # too many to compare: taken to have none
-    mine, theirs = a.start(np.arange(1, a.ncells)), b.start(np.arange(1, b.ncells))
-    return len(np.intersect1d(mine, theirs))
+    boundaries, others = a.start(np.arange(1, a.ncells)), b.start(np.arange(1, b.ncells))
+    return len(np.intersect1d(boundaries, others))
 
 
 def _pareto_front(
@@ -190,12 +190,12 @@ def _lengthen(
     for i in reversed(range(len(axes))):
         while axes[i].ncells > 1:
             longer = coarsen(from_axes(axes), i, 2 * int(axes[i].runs()[0].max())).axes[i]
-            tried = [*axes[:i], longer, *axes[i + 1 :]]
-            its = math.prod(map(_mean_reads, source.axes, tried))
-            size = math.prod(map(_max_length, tried)) * itemsize
-            if its > reads or size > goal or longer.ncells == axes[i].ncells:
+            candidate = [*axes[:i], longer, *axes[i + 1 :]]
+            longer_reads = math.prod(map(_mean_reads, source.axes, candidate))
+            size = math.prod(map(_max_length, candidate)) * itemsize
+            if longer_reads > reads or size > goal or longer.ncells == axes[i].ncells:
                 break
-            axes = tried
+            axes = candidate
     return axes
 
 

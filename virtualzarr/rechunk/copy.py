@@ -16,7 +16,13 @@ from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata
 from virtualzarr.metadata.ome import ome_changes
 from virtualzarr.nodes.documents import consolidate, join, node_path
-from virtualzarr.rechunk import destination as places
+from virtualzarr.rechunk.destination import (
+    check_disjoint,
+    finish_destination,
+    open_destination,
+    prepare_destination,
+    write_documents,
+)
 from virtualzarr.rechunk.node_plan import ArrayPlan, CopyOptions, GroupPlan, plan_array, plan_group
 from virtualzarr.rechunk.transfer import ArrayTransfer, TransferCounts
 from virtualzarr.references.report import many
@@ -195,39 +201,41 @@ def copy(
     ((4, 2), [12, 13, 14, 15, 16, 17])
     """
     root = _open_source(source, path, format, on_error, allowed, storage_options)
-    wanted = _zarr_format_of(root) if zarr_format is None else zarr_format
-    if wanted not in (2, 3):
-        raise UnsupportedError(f"zarr_format {wanted}; known are 2 and 3")
+    source_format = _zarr_format_of(root)
+    zarr_format = source_format if zarr_format is None else zarr_format
+    if zarr_format not in (2, 3):
+        raise UnsupportedError(f"zarr_format {zarr_format}; known are 2 and 3")
     nodes = _list_nodes(root)
     _check_dimension_names(nodes, options)
-    plans = {below: _plan_node(node, below, wanted, options) for below, node in nodes.items()}
-    if _is_virtual(root) or _zarr_format_of(root) != wanted:
-        _convert_ome(plans, wanted)
-    with places.open_destination(destination, overwrite, destination_options) as store:
-        start = node_path(name, wanted)
+    plans = {key: _plan_node(node, key, zarr_format, options) for key, node in nodes.items()}
+    if _is_virtual(root) or source_format != zarr_format:
+        _convert_ome(plans, zarr_format)
+    with open_destination(destination, overwrite, destination_options) as store:
+        start = node_path(name, zarr_format)
         named = isinstance(store, ZipStore) and not isinstance(destination, ZipStore)
         uri = resolve_uri(destination) if named else store.uri
-        places.check_disjoint(nodes, store, start, uri)
-        works: dict[str, ArrayTransfer] = {}
-        for below, node in nodes.items():
-            plan = plans[below]
+        check_disjoint(nodes, store, start, uri)
+        transfers: dict[str, ArrayTransfer] = {}
+        for key, node in nodes.items():
+            plan = plans[key]
             if isinstance(node, Array) and isinstance(plan, ArrayPlan):
-                target = Array.stored(plan.metadata, store, node_path(join(start, below), wanted))
-                works[below] = _plan_transfer(node, target, plan, memory, write_empty_chunks, below)
-        places.prepare_destination(store, start, wanted, overwrite)
-        counts = _run(works, plans, store, start, progress)
+                below = node_path(join(start, key), zarr_format)
+                target = Array.stored(plan.metadata, store, below)
+                transfers[key] = _plan_transfer(node, target, plan, memory, write_empty_chunks, key)
+        prepare_destination(store, start, zarr_format, overwrite)
+        counts = _run(transfers, plans, store, start, progress)
         if isinstance(root, Group) and (
             consolidated or (consolidated is None and _is_consolidated(root))
         ):
             consolidate(store, start)
-        places.finish_destination(store, start, wanted)
-    _log.info("copied %d arrays to %s", len(works), uri)
+        finish_destination(store, start, zarr_format)
+    _log.info("copied %d arrays to %s", len(transfers), uri)
     return CopyReport(
-        len(works), len(nodes) - len(works), counts.copied, counts.repacked,
+        len(transfers), len(nodes) - len(transfers), counts.copied, counts.repacked,
         counts.nbytes_copied, counts.nbytes_decoded,
-        {below or "/": work.reads for below, work in works.items() if work.reads >= READS_WARNED},
+        {key or "/": work.reads for key, work in transfers.items() if work.reads >= READS_WARNED},
         dict(getattr(root, "skipped", {})),
-        tuple(f"{below or '/'}: {note}" for below, plan in plans.items() for note in plan.notes),
+        tuple(f"{key or '/'}: {note}" for key, plan in plans.items() for note in plan.notes),
     )  # fmt: skip
 
 
@@ -278,17 +286,17 @@ def _is_virtual(root: Array | Group) -> bool:
 
 def _convert_ome(plans: dict[str, ArrayPlan | GroupPlan], zarr_format: int) -> None:
     """Give OME-Zarr metadata the version that goes with the format of the copy."""
-    found = {p: plan for p, plan in plans.items() if isinstance(plan, GroupPlan)}
-    groups = {p: plan.metadata.attributes for p, plan in found.items()}
-    changes = {p: plan for p, plan in plans.items() if isinstance(plan, ArrayPlan)}
-    arrays = {path: plan.metadata.dimension_names or () for path, plan in changes.items()}
+    group_plans = {p: plan for p, plan in plans.items() if isinstance(plan, GroupPlan)}
+    groups = {p: plan.metadata.attributes for p, plan in group_plans.items()}
+    array_plans = {p: plan for p, plan in plans.items() if isinstance(plan, ArrayPlan)}
+    arrays = {path: plan.metadata.dimension_names or () for path, plan in array_plans.items()}
     attributes, dims = ome_changes(groups, arrays, zarr_format)
-    for path, own in attributes.items():
-        metadata = GroupMetadata(own, zarr_format)
-        plans[path] = replace(found[path], metadata=metadata)
+    for path, changed in attributes.items():
+        metadata = GroupMetadata(changed, zarr_format)
+        plans[path] = replace(group_plans[path], metadata=metadata)
     for path, names in dims.items():
-        changed_one = changes[path].metadata.replace(dimension_names=names)
-        plans[path] = replace(changes[path], metadata=changed_one)
+        changed_one = array_plans[path].metadata.replace(dimension_names=names)
+        plans[path] = replace(array_plans[path], metadata=changed_one)
 
 
 def _is_consolidated(group: Group) -> bool:
@@ -298,41 +306,41 @@ def _is_consolidated(group: Group) -> bool:
 
 def _check_dimension_names(nodes: Mapping[str, Array | Group], options: CopyOptions) -> None:
     """Refuse edges for dimensions that no array has."""
-    known = {name for node in nodes.values() if isinstance(node, Array) for name in node.dims}
+    names = {name for node in nodes.values() if isinstance(node, Array) for name in node.dims}
     for option in ("chunks", "shards"):
         value = options.get(option)
         if isinstance(value, Mapping) and not {"configuration", "shape"} & {*value}:
-            unknown = [name for name in value if name not in known]
+            unknown = [name for name in value if name not in names]
             if unknown:
                 raise MetadataError(f"{option}: no array has a dimension {unknown[0]!r}")
 
 
 def _plan_node(
-    node: Array | Group, below: str, zarr_format: int, options: CopyOptions
+    node: Array | Group, key: str, zarr_format: int, options: CopyOptions
 ) -> ArrayPlan | GroupPlan:
     try:
         if isinstance(node, Array):
             return plan_array(node, zarr_format, options)
         return plan_group(node, zarr_format)
     except VirtualZarrError as error:
-        raise error.at(variable=below or "/") from error.__cause__
+        raise error.at(variable=key or "/") from error.__cause__
 
 
 def _plan_transfer(
     source: Array,
     target: Array,
-    change: ArrayPlan,
+    plan: ArrayPlan,
     memory: int | None,
     write_empty_chunks: bool | None,
-    below: str,
+    key: str,
 ) -> ArrayTransfer:
     try:
-        work = ArrayTransfer(source, target, change, memory, write_empty_chunks)
+        work = ArrayTransfer(source, target, plan, memory, write_empty_chunks)
     except VirtualZarrError as error:
-        raise error.at(variable=below or "/") from error.__cause__
+        raise error.at(variable=key or "/") from error.__cause__
     if work.reads >= READS_WARNED:
         warnings.warn(
-            f"/{below}: within {work.memory:,} bytes of memory each chunk is decoded "
+            f"/{key}: within {work.memory:,} bytes of memory each chunk is decoded "
             f"{work.reads:.1f} times; with memory={work.best} it would be once",
             stacklevel=3,
         )
@@ -340,7 +348,7 @@ def _plan_transfer(
 
 
 def _run(
-    works: Mapping[str, ArrayTransfer],
+    transfers: Mapping[str, ArrayTransfer],
     plans: Mapping[str, ArrayPlan | GroupPlan],
     store: Store,
     start: str,
@@ -350,7 +358,7 @@ def _run(
     from tqdm import tqdm
 
     counts = TransferCounts()
-    total = sum(work.nbytes for work in works.values())
+    total = sum(work.nbytes for work in transfers.values())
     if progress is None:
         progress = total >= PROGRESS_BYTES and sys.stderr.isatty()
     with tqdm(
@@ -358,10 +366,10 @@ def _run(
         disable=not progress,
     ) as bar:  # fmt: skip
         # Backwards, so that groups come after what is in them.
-        for below, plan in reversed(list(plans.items())):
-            if below in works:
-                bar.set_postfix_str(below, refresh=False)
-                works[below].run(counts, bar.update)
-            place = node_path(join(start, below), plan.metadata.zarr_format)
-            places.write_documents(store, place, plan.metadata)
+        for key, plan in reversed(list(plans.items())):
+            if key in transfers:
+                bar.set_postfix_str(key, refresh=False)
+                transfers[key].run(counts, bar.update)
+            path = node_path(join(start, key), plan.metadata.zarr_format)
+            write_documents(store, path, plan.metadata)
     return counts

@@ -63,14 +63,14 @@ def check_disjoint(nodes: Mapping[str, Array | Group], store: Store, path: str, 
     MetadataError
         One of the two places lies in the other.
     """
-    there = _location(store, path, uri)
+    target = _location(store, path, uri)
     for node in nodes.values():
-        for here in _iter_locations(node):
-            if here[0] == there[0] and (
-                _is_within(here[1], there[1]) or _is_within(there[1], here[1])
+        for source in _iter_locations(node):
+            if source[0] == target[0] and (
+                _is_within(source[1], target[1]) or _is_within(target[1], source[1])
             ):
                 raise MetadataError(
-                    f"{there[1] or '/'} cannot be copied to: the source, {here[1] or '/'}, lies "
+                    f"{target[1] or '/'} cannot be copied to: the source, {source[1] or '/'}, lies "
                     "in it, or it lies in the source",
                     file=store.uri,
                 )
@@ -118,17 +118,17 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
         The store can only be read.
     """
     check_writable(store)
-    found, note = node_at(store, path), join(path, INCOMPLETE_KEY)
+    node, note = node_at(store, path), join(path, INCOMPLETE_KEY)
     interrupted = store.get(note) is not None
-    if found is not None or interrupted:
-        what = f"the {found[1]}" if found else "what is left of a copy that was interrupted"
+    if node is not None or interrupted:
+        existing = f"the {node[1]}" if node else "what is left of a copy that was interrupted"
         if not overwrite:
             raise NodeExistsError(
-                f"there is something already; overwrite=True replaces {what}",
+                f"there is something already; overwrite=True replaces {existing}",
                 file=store.uri,
                 variable=path or "/",
             )
-        if found is not None:
+        if node is not None:
             delete_node(store, path)
         store.delete_dir(path)
     if (key := next(iter(store.list(path)), None)) is not None:

@@ -127,7 +127,7 @@ def plan_array(array: Array, zarr_format: int, options: CopyOptions) -> ArrayPla
     if "fill_value" in options:
         with member("fill_value"):
             base = base.replace(fill_value=to_scalar(options["fill_value"], old.dtype))
-    base, notes = _make_portable(base, zarr_format, given="fill_value" in options)
+    base, notes = _make_portable(base, zarr_format, explicit_fill="fill_value" in options)
     if zarr_format == 3:
         base = to_zarr_format(base, 3)
     grid, pipeline = _resolve_layout(base, zarr_format, options)
@@ -137,34 +137,34 @@ def plan_array(array: Array, zarr_format: int, options: CopyOptions) -> ArrayPla
     new = as_written(new)
     same, reading = new.dtype == old.dtype, _reads_missing_alike(old, new)
     # Within shards chunks may be missing; others are what they are, whatever missing ones read as.
-    alike = same and (reading or find_sharding(old.pipeline) is None)
+    reads_alike = same and (reading or find_sharding(old.pipeline) is None)
     inner, outer = _sub_chunk_layout(old), _sub_chunk_layout(new)
-    kept = not _has_codec_options(options)
+    keeps_codecs = not _has_codec_options(options)
     return ArrayPlan(
         new,
-        alike
+        reads_alike
         and _has_same_cells(old.grid, new.grid)
-        and _can_copy_bytes(old.pipeline, new.pipeline, old, kept),
+        and _can_copy_bytes(old.pipeline, new.pipeline, old, keeps_codecs),
         # Not of nested shards: what is read of them are the smallest chunks.
         same
         and reading
         and find_sharding(outer[1]) is None
         and _has_same_cells(inner[0], outer[0])
-        and _can_copy_bytes(inner[1], outer[1], old, kept),
+        and _can_copy_bytes(inner[1], outer[1], old, keeps_codecs),
         not reading or (new.fill_value is None and old.fill_value is not None),
-        kept and not reversible(new.replace(grid=outer[0], pipeline=outer[1])),
+        keeps_codecs and not reversible(new.replace(grid=outer[0], pipeline=outer[1])),
         notes,
     )
 
 
 def _make_portable(
-    base: ArrayMetadata, zarr_format: int, given: bool
+    base: ArrayMetadata, zarr_format: int, explicit_fill: bool
 ) -> tuple[ArrayMetadata, tuple[str, ...]]:
     """Return metadata with fill value and attributes as other readers expect them, and notes.
 
     Parameters
     ----------
-    given : bool
+    explicit_fill : bool
         Whether the fill value was asked for, and is not to be changed.
     """
     if zarr_format == 3:
@@ -173,7 +173,7 @@ def _make_portable(
         portable = in_v3(base if masks else base.replace(fill_value=None))
         fill = zero_of(base.dtype) if base.fill_value is None else base.fill_value
     else:
-        keeps = given or base.zarr_format == 2 or not is_named(base) or fill_is_mask(base)
+        keeps = explicit_fill or base.zarr_format == 2 or not is_named(base) or fill_is_mask(base)
         portable = in_v2(base, missing=keeps)
         fill = portable.metadata.fill_value
         if not keeps and base.grid.ncells > MAX_FILLED_CHUNKS:
@@ -232,13 +232,13 @@ def _has_same_cells(a: ChunkGrid, b: ChunkGrid) -> bool:
     return a == b or (isinstance(a, SeparableGrid) and a.same_cells(b))
 
 
-def _can_copy_bytes(a: Pipeline, b: Pipeline, metadata: ArrayMetadata, kept: bool) -> bool:
+def _can_copy_bytes(a: Pipeline, b: Pipeline, metadata: ArrayMetadata, keeps_codecs: bool) -> bool:
     """Tell whether chunks of one pipeline may pass for those of another.
 
     Where codecs are asked for, they must be the same in all: also in their levels.
     """
     key = metadata.dtype
-    return a == b or (kept and a.decoding_key(key) == b.decoding_key(key))
+    return a == b or (keeps_codecs and a.decoding_key(key) == b.decoding_key(key))
 
 
 def _reads_missing_alike(old: ArrayMetadata, new: ArrayMetadata) -> bool:
@@ -275,11 +275,13 @@ def _resolve_layout(
         grid, inner = old.grid, None if codec is None else codec.chunk_shape
     else:
         # Whoever gives a sharding codec gives the shape of shards as `chunks`.
-        own = None if outer is not None else _sub_chunks(pipeline)
+        sharding_shape = None if outer is not None else _sub_chunks(pipeline)
         with member("chunks"):
             cut = inner_grid if _is_keep(chunks) else _lengths_by_axis(chunks, inner_grid, old)
-            grid, inner = new_grid(old.shape, cut, outer, zarr_format=zarr_format, inner=own)
-        inner = inner if own is None else None
+            grid, inner = new_grid(
+                old.shape, cut, outer, zarr_format=zarr_format, inner=sharding_shape
+            )
+        inner = inner if sharding_shape is None else None
     return grid, pipeline if inner is None else sharded(pipeline, inner, location)
 
 
@@ -321,14 +323,14 @@ def _resolve_pipeline(
     if not _has_codec_options(options):
         return old
     parts = split_codecs(list(old.codecs))
-    every = options.get("codecs", "keep")
-    if not _is_keep(every):
-        parts = split_codecs([as_codec(codec, zarr_format) for codec in as_list(every)])
+    all_codecs = options.get("codecs", "keep")
+    if not _is_keep(all_codecs):
+        parts = split_codecs([as_codec(codec, zarr_format) for codec in as_list(all_codecs)])
     for name in CODEC_OPTIONS:
         value = options.get(name, "keep")
         if _is_keep(value):
             continue
-        if not _is_keep(every):
+        if not _is_keep(all_codecs):
             raise MetadataError(f"{name}: the codecs are given already, all of them")
         if not (isinstance(value, str) and value == "auto"):
             value = [as_codec(codec, zarr_format) for codec in as_list(value)]

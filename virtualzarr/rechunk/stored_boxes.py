@@ -136,14 +136,14 @@ def cells_with_data(
     assert isinstance(source, SeparableGrid)
     bounds = [(axis.cell_of(low), axis.cell_of(high - 1) + 1)
               for axis, low, high in zip(target.axes, *box, strict=True)]  # fmt: skip
-    found = np.zeros([last - first for first, last in bounds], bool)
+    has_data = np.zeros([last - first for first, last in bounds], bool)
     low = np.maximum(source.cell_origins(cells), np.array(box[0], np.int64))
     high = np.minimum(
         source.cell_origins(cells) + source.cell_extents(cells), np.array(box[1], np.int64)
     )
     for corners in zip(low.tolist(), high.tolist(), strict=True):
-        found[tuple(
+        has_data[tuple(
             slice(axis.cell_of(a) - first, axis.cell_of(b - 1) + 1 - first)
             for axis, a, b, (first, _) in zip(target.axes, *corners, bounds, strict=True)
         )] = True  # fmt: skip
-    return found
+    return has_data

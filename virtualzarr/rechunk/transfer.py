@@ -112,33 +112,33 @@ class ArrayTransfer:
         self.target, self.change = target, change
         target.write_empty_chunks = bool(write_empty_chunks)
         self.remote = any(_is_remote(array) for array in (source, target))
-        found = stored_cells(source)
-        if change.everything and not _is_complete(source, found):
-            found = None
+        stored = stored_cells(source)
+        if change.everything and not _is_complete(source, stored):
+            stored = None
         decode = write_empty_chunks is False
         self.objects: tuple[Int64, Int64] | None = None
         self.boxes: Boxes | None = None
         self.blocks: Blocks | None = None
         self.repack = False
         self.nbytes, self.reads, self.best = 0, 1.0, 0
-        self.cells: Int64 | None = None if found is None else found[0]
+        self.cells: Int64 | None = None if stored is None else stored[0]
         self.memory = DEFAULT_MEMORY if memory is None else memory
         self.fixed = memory is not None
         if not source.size:
             return
-        if found is not None and change.as_stored and not decode:
-            found = self._plan_objects(*found)
-        if found is not None and not len(found[0]):
+        if stored is not None and change.as_stored and not decode:
+            stored = self._plan_objects(*stored)
+        if stored is not None and not len(stored[0]):
             return
         if (
-            found is not None
+            stored is not None
             and change.inner_as_stored
             and not decode
             and _has_one_pipeline(source)
         ):
-            self._plan_shards(*found)
+            self._plan_shards(*stored)
         else:
-            self._plan_blocks(found)
+            self._plan_blocks(stored)
 
     # -- plans -------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class ArrayTransfer:
         self._need(2 * int(self.sizes.max(initial=0)))
         self.nbytes += int(volumes.sum())
 
-    def _plan_blocks(self, found: tuple[Int64, Int64] | None) -> None:
+    def _plan_blocks(self, stored: tuple[Int64, Int64] | None) -> None:
         """Plan to decode chunks and encode others."""
         grid, target = self.source._readable()[0].grid, self.target.grid
         for cut in (grid, target):
@@ -180,12 +180,12 @@ class ArrayTransfer:
         check_encodes(self.target.metadata)
         self.blocks = plan_blocks(grid, target, self.itemsize, self.memory)
         self.reads, self.best = self.blocks.reads, self.blocks.best
-        if found is None:
+        if stored is None:
             self.cells = None
             self.nbytes += self.source.size * self.itemsize
             return
-        self.cells = found[0]
-        self.boxes = group_into_boxes(self.source.grid, self.blocks.grid, target, found[0])
+        self.cells = stored[0]
+        self.boxes = group_into_boxes(self.source.grid, self.blocks.grid, target, stored[0])
         self.nbytes += int((self.boxes.high - self.boxes.low).prod(axis=1).sum()) * self.itemsize
 
     @property
@@ -222,9 +222,9 @@ class ArrayTransfer:
         for first, last in _split_batches(sizes, min(self.memory, PROGRESS_STEP)):
             located = _locate(self.source, cells[first:last])
             keys = _chunk_keys(self.target, cells[first:last])
-            works = [partial(self._copy_object, located, i, keys[int(located.cell[i])], counts)
+            tasks = [partial(self._copy_object, located, i, keys[int(located.cell[i])], counts)
                      for i in range(len(located))]  # fmt: skip
-            self._run(works, int(sizes[first:last].sum()))
+            self._run(tasks, int(sizes[first:last].sum()))
             progress(_element_bytes(self.source, cells[first:last]))
 
     def _copy_object(
@@ -255,8 +255,8 @@ class ArrayTransfer:
             boxes = [(tuple(low), tuple(high)) for low, high in
                      zip(self.boxes.low[first:last].tolist(),
                          self.boxes.high[first:last].tolist(), strict=True)]  # fmt: skip
-            works = [partial(self._copy_shard, box, counts) for box in boxes]
-            self._run(works, int(self.sizes[first:last].sum()))
+            tasks = [partial(self._copy_shard, box, counts) for box in boxes]
+            self._run(tasks, int(self.sizes[first:last].sum()))
             progress(sum(_box_size(box) for box in boxes) * self.itemsize)
 
     def _copy_shard(self, box: Box, counts: TransferCounts) -> None:
@@ -266,27 +266,27 @@ class ArrayTransfer:
         if not len(located):
             return
         cells = projection.cells(located.cell)
-        found: list[bytes | None] = [None] * len(located)
+        values: list[bytes | None] = [None] * len(located)
 
         def fetch(i: int) -> None:
             data = self._stored(located, i)
-            found[i] = None if data is None else bytes(data)
+            values[i] = None if data is None else bytes(data)
 
-        works: list[Task] = [partial(fetch, i) for i in range(len(located))]
-        run_shared(works, remote=True) if self.remote else _run_in_turn(works)
-        there = {i: data for i, data in enumerate(found) if data is not None}
-        counts.add(repacked=len(there), nbytes_copied=sum(map(len, there.values())))
+        tasks: list[Task] = [partial(fetch, i) for i in range(len(located))]
+        run_shared(tasks, remote=True) if self.remote else _run_in_turn(tasks)
+        present = {i: data for i, data in enumerate(values) if data is not None}
+        counts.add(repacked=len(present), nbytes_copied=sum(map(len, present.values())))
         store, codec = _target_store(self.target), find_sharding(self.target.metadata.pipeline)
         if codec is None:
             keys = _chunk_keys(self.target, cells)
-            for i, data in there.items():
+            for i, data in present.items():
                 store.set(keys[i], data)
-        elif there:
+        elif present:
             grid, chunk_source = self.target.grid, self.target.chunk_source
             assert isinstance(grid, SeparableGrid)
             touched = ShardedChunks(chunk_source, grid, codec).touched(cells)
             shard = codec.shard(tuple(grid.cell_shapes(touched.shards)[0].tolist()))
-            parts = {int(touched.entry[i]): data for i, data in there.items()}
+            parts = {int(touched.entry[i]): data for i, data in present.items()}
             store.set(_chunk_keys(self.target, touched.shards)[0], shard.join(parts))
 
     def _copy_blocks(self, counts: TransferCounts, progress: Progress) -> None:
@@ -340,10 +340,10 @@ class ArrayTransfer:
         parts: Iterator[Box] = split_box(target.grid, box, self.blocks.at_once)
         elides = target.metadata.fill_value is not None and not target.write_empty_chunks
         if cells is not None and not elides:
-            there = cells_with_data(self.source.grid, target.grid, box, cells)
-            if not there.all():
+            has_data = cells_with_data(self.source.grid, target.grid, box, cells)
+            if not has_data.all():
                 every = split_box(target.grid, box, 1)
-                parts = (part for part, yes in zip(every, there.flat, strict=True) if yes)
+                parts = (part for part, yes in zip(every, has_data.flat, strict=True) if yes)
         for part in parts:
             data = _view_box(block, part, box)
             target[_box_selection(part)] = data
@@ -397,9 +397,9 @@ def _is_remote(array: Array) -> bool:
     return bool(getattr(getattr(source, "store", None), "remote", False))
 
 
-def _is_complete(array: Array, found: tuple[Int64, Int64] | None) -> bool:
+def _is_complete(array: Array, stored: tuple[Int64, Int64] | None) -> bool:
     """Tell whether nothing is missing of an array, of which these chunks are stored."""
-    if found is None or len(found[0]) < math.prod(array.grid.grid_shape):
+    if stored is None or len(stored[0]) < math.prod(array.grid.grid_shape):
         return False
     return not array.metadata.pipeline.serializer.needs_fill  # of a shard chunks may be missing
 
@@ -452,9 +452,9 @@ def _chunk_name(grid: ChunkGrid, box: Box) -> str:
     return ".".join(str(axis.cell_of(i)) for axis, i in zip(grid.axes, box[0], strict=True)) or "0"
 
 
-def _run_in_turn(works: Sequence[Task]) -> None:
-    for work in works:
-        work()
+def _run_in_turn(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        task()
 
 
 def _is_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
