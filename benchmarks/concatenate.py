@@ -65,7 +65,7 @@ def _array(number: int, length: int) -> Array:
     pipeline = Pipeline([make("bytes", endian="little"), make("numcodecs.zlib", level=1)])
     metadata = ArrayMetadata(grid.shape, np.dtype("f4"), grid, pipeline, attributes={"units": "K"})
     manifest = Manifest(grid.grid_shape, Sources([Source(_uri(number))]), 0, offset, nbytes)
-    return Array.virtual(metadata, manifest, "air")
+    return Array.from_manifest(metadata, manifest, "air")
 
 
 def _manifest_array(number: int, length: int) -> Any:

@@ -99,4 +99,4 @@ def _group(height: int, width: int, data: Path, first: int = 0) -> Group:
         (height, width), "V4096", grid, codecs, dimension_names=("y", "x"),
     )  # fmt: skip
     columns = (column.reshape(shape) for column in (source, offset, length))
-    return Group({}, {"air": Array.virtual(metadata, Manifest(shape, uris, *columns))})
+    return Group({}, {"air": Array.from_manifest(metadata, Manifest(shape, uris, *columns))})

@@ -52,7 +52,7 @@ def _group(count: int) -> Group:
     pipeline = Pipeline([make("bytes", endian="little"), make("numcodecs.zlib", level=1)])
     metadata = ArrayMetadata(grid.shape, "f4", grid, pipeline, dimension_names=("y", "x"))
     manifest = Manifest(grid.grid_shape, uris, source, offset, length)
-    return Group({}, {"air": Array.virtual(metadata, manifest)})
+    return Group({}, {"air": Array.from_manifest(metadata, manifest)})
 
 
 def _written(group: Group, path: Path, count: int) -> Row:

@@ -86,7 +86,7 @@ def _append(folder: Path, count: int) -> Row:
         shutil.rmtree(path, ignore_errors=True)
         store = LocalStore(path)
         store.set("zarr.json", dumps_json(array_to_v3(metadata)))
-        array = Array.stored(metadata, store)
+        array = Array.from_store(metadata, store)
         for i in range(count):
             array.append(rows[i : i + 1])
 

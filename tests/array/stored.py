@@ -35,7 +35,7 @@ def create(
         store.set(f"{path}/zarr.json".lstrip("/"), dumps_json(array_to_v3(metadata)))
     else:
         store.set(f"{path}/.zarray".lstrip("/"), dumps_json(array_to_v2(metadata)[0]))
-    return Array.stored(metadata, store, path, **options)
+    return Array.from_store(metadata, store, path, **options)
 
 
 def reopen(array):
@@ -43,9 +43,9 @@ def reopen(array):
     store, path = array.chunk_source.store, array.path
     data = store.get(f"{path}/zarr.json".lstrip("/"))
     if data is not None:
-        return Array.stored(parse_array_v3(loads_json(data)), store, path)
+        return Array.from_store(parse_array_v3(loads_json(data)), store, path)
     zarray = loads_json(store.get(f"{path}/.zarray".lstrip("/")))
-    return Array.stored(parse_array_v2(zarray, None), store, path)
+    return Array.from_store(parse_array_v2(zarray, None), store, path)
 
 
 def chunk_keys(array):

@@ -64,7 +64,7 @@ class another_process:
     def __enter__(self):
         self.before = self.times()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(local_stores, "changed", lambda uri: None)
+        self.patch.setattr(local_stores, "notify_change", lambda uri: None)
 
     def __exit__(self, *error):
         self.patch.undo()
@@ -155,12 +155,12 @@ def test_chunks_from_everywhere_are_kept(tmp_path, place, decoded):
     else:
         stored = make(tmp_path / "a.zarr", "plain" if place == "virtual" else "shards")
         array = virtual_of(stored, tmp_path / "a.zarr")
-        array.caching = CachePolicy(options["cache"], data="open")
+        array.cache_policy = CachePolicy(options["cache"], data="open")
     np.testing.assert_array_equal(array[...], DATA)
     assert len(decoded) == 16
     np.testing.assert_array_equal(array[...], DATA)
     assert len(decoded) == 16
-    assert array.caching.cache.hits == 16
+    assert array.cache_policy.cache.hits == 16
 
 
 def virtual_of(stored, folder):
@@ -171,7 +171,7 @@ def virtual_of(stored, folder):
     rows = np.arange(len(paths)).reshape(shape)
     length = np.array([path.stat().st_size for path in paths]).reshape(shape)
     sources = Sources([Source.of_file(path) for path in paths])
-    return vz.Array.virtual(stored.metadata, Manifest(shape, sources, rows, 0 * rows, length))
+    return vz.Array.from_manifest(stored.metadata, Manifest(shape, sources, rows, 0 * rows, length))
 
 
 # -- never another's -------------------------------------------------------------------------
@@ -207,8 +207,10 @@ def test_parts_of_one_file_are_told_apart(data, tmp_path_factory):
     for dtype in ("<i4", "<f4"):
         like = vz.create_array({}, shape=(32,), chunks=(4,), dtype=dtype, compressors=None)
         manifest = Manifest((8,), Sources([Source.of_file(path)]), 0, offsets, 16)
-        array = vz.Array.virtual(like.metadata, manifest)
-        array.caching = CachePolicy(cache, data=data.draw(st.sampled_from([True, False, "open"])))
+        array = vz.Array.from_manifest(like.metadata, manifest)
+        array.cache_policy = CachePolicy(
+            cache, data=data.draw(st.sampled_from([True, False, "open"]))
+        )
         arrays.append((array, np.concatenate([heap[i : i + 16] for i in offsets]).view(dtype)))
     for which, start, stop in data.draw(
         st.lists(st.tuples(st.integers(0, 1), st.integers(0, 31), st.integers(0, 32)), max_size=6)
@@ -278,11 +280,11 @@ def test_bounds_say_when_others_are_noticed(tmp_path):
     with another_process(tmp_path):
         other[0, 0] = 7
     assert [int(array[0, 0]) for array in arrays] == [7, 7, 7, 7, 0, 0, 0, 0, 0]
-    again = [vz.open(tmp_path, cache=array.caching.cache, recheck_cached_data=bound)
+    again = [vz.open(tmp_path, cache=array.cache_policy.cache, recheck_cached_data=bound)
              for bound, array in zip(bounds, arrays, strict=True)]  # fmt: skip
     assert [int(array[0, 0]) for array in again] == [7, 7, 7, 7, 7, 0, 0, 0, 0]
     # What was seen anew holds for those whose bound it meets.
-    late = vz.open(tmp_path, cache=arrays[5].caching.cache, recheck_cached_data=True)
+    late = vz.open(tmp_path, cache=arrays[5].cache_policy.cache, recheck_cached_data=True)
     assert (late[0, 0], again[5][0, 0]) == (7, 7)
 
 
@@ -299,14 +301,14 @@ def test_files_that_just_changed_are_not_trusted(tmp_path, monkeypatch, decoded)
 def test_a_chunk_that_is_written_while_it_is_read_is_not_kept(tmp_path, monkeypatch):
     make(tmp_path, "raw")
     array = vz.open(tmp_path, mode="r+", cache=ChunkCache(MIB), recheck_cached_data=False)
-    original = kept.CachedBlocks.block
+    original = kept.CachedBlocks.decode
 
     def block(self, *args):
         monkeypatch.undo()
         array[0, 0] = 7  # after its bytes were read
         return original(self, *args)
 
-    monkeypatch.setattr(kept.CachedBlocks, "block", block)
+    monkeypatch.setattr(kept.CachedBlocks, "decode", block)
     assert array[0, 0] == 0
     assert array[0, 0] == 7
 
@@ -329,7 +331,7 @@ def test_resizing_and_deleting_drop_what_is_kept(tmp_path, kind, bound):
     group.delete("a")
     assert len(cache) == 0
     new = make(tmp_path / "g" / "a", kind, DATA + 5)
-    new.caching = array.caching
+    new.cache_policy = array.cache_policy
     np.testing.assert_array_equal(new[...], DATA + 5)
 
 
@@ -458,14 +460,14 @@ def test_memory_is_that_of_the_limit(tmp_path):
 
     data = np.random.default_rng(0).integers(0, 1000, (64, 65536), "i4")
     array = vz.create_array(tmp_path, data=data, chunks=(1, 65536), compressors=None)
-    array.caching = CachePolicy(ChunkCache(2 * MIB), data=False)
+    array.cache_policy = CachePolicy(ChunkCache(2 * MIB), data=False)
     array[0]
     tracemalloc.start()
     for row in range(64):
         array[row]
     kept_now, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(array.caching.cache) == 7
+    assert len(array.cache_policy.cache) == 7
     assert kept_now < 2.2 * MIB
 
 
@@ -527,12 +529,12 @@ def test_groups_hand_it_to_their_arrays(tmp_path):
     cache = ChunkCache(MIB)
     group = vz.open(tmp_path, mode="r+", cache=cache, recheck_cached_metadata=True)
     for array in (group["a/b"], group["a"]["b"], dict(group["a"].arrays())["b"]):
-        assert array.caching.cache is cache
-        assert array.caching.metadata is True
-    assert group.create_array("c", shape=3, dtype="i4").caching.cache is cache
-    assert group.require_array("c").caching.cache is cache
+        assert array.cache_policy.cache is cache
+        assert array.cache_policy.metadata is True
+    assert group.create_array("c", shape=3, dtype="i4").cache_policy.cache is cache
+    assert group.require_array("c").cache_policy.cache is cache
     own = ChunkCache(5)
-    assert group.create_array("d", shape=3, dtype="i4", cache=own).caching.cache is own
+    assert group.create_array("d", shape=3, dtype="i4", cache=own).cache_policy.cache is own
 
 
 def test_files_of_other_formats(tmp_path, decoded):
@@ -552,17 +554,17 @@ def test_files_of_other_formats(tmp_path, decoded):
 def test_copies_share_the_cache_within_a_process():
     array = make({}, "plain", cache=ChunkCache(MIB), recheck_cached_data="open")
     copy = pickle.loads(pickle.dumps(array))
-    assert copy.caching.cache is array.caching.cache
-    assert copy.caching.data == "open"
-    assert copy.caching.opened > array.caching.opened
+    assert copy.cache_policy.cache is array.cache_policy.cache
+    assert copy.cache_policy.data == "open"
+    assert copy.cache_policy.opened > array.cache_policy.opened
     data = pickle.dumps(ChunkCache(123))
     assert pickle.loads(data).limit == 123
     assert len(pickle.loads(data)) == 0
 
 
 def _in_child(array, pipe):
-    before = len(array.caching.cache)
-    pipe.send((before, int(array[...].sum()), array.caching.cache.nbytes > 0))
+    before = len(array.cache_policy.cache)
+    pipe.send((before, int(array[...].sum()), array.cache_policy.cache.nbytes > 0))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -573,7 +575,7 @@ def test_forked_processes_begin_anew(tmp_path):
     total = int(array[...].sum())
     here, there = multiprocessing.Pipe()
     context = multiprocessing.get_context("fork")
-    with array.caching.cache._lock, shards.shard_indexes._lock:  # as another thread might
+    with array.cache_policy.cache._lock, shards.shard_indexes._lock:  # as another thread might
         child = context.Process(target=_in_child, args=(array, there))
         child.start()
     assert here.poll(30)
@@ -584,7 +586,7 @@ def test_forked_processes_begin_anew(tmp_path):
 def test_threads_never_see_what_was_before_their_own_writes(tmp_path):
     """Each thread writes one row of every chunk, reads it back, and reads others' rows."""
     array = make(tmp_path, "plain", np.zeros((24, 24), "i4"))
-    array.caching = CachePolicy(ChunkCache(10 * 700), data=False)
+    array.cache_policy = CachePolicy(ChunkCache(10 * 700), data=False)
     errors, done = [], [0] * 4
 
     def work(row):
@@ -597,7 +599,7 @@ def test_threads_never_see_what_was_before_their_own_writes(tmp_path):
                 found = array[...]
                 for other in range(4):
                     assert (found[other::6] >= before[other]).all()
-                assert array.caching.cache.nbytes <= array.caching.cache.limit
+                assert array.cache_policy.cache.nbytes <= array.cache_policy.cache.limit
         except BaseException as error:
             errors.append(error)
 
@@ -607,7 +609,7 @@ def test_threads_never_see_what_was_before_their_own_writes(tmp_path):
     for thread in threads:
         thread.join()
     assert not errors
-    assert array.caching.cache.hits > 0
+    assert array.cache_policy.cache.hits > 0
 
 
 # -- metadata --------------------------------------------------------------------------------
@@ -654,9 +656,9 @@ def test_settings_are_the_defaults(tmp_path, monkeypatch):
     assert array[...].shape == (24, 24)
     monkeypatch.setattr(vz.config, "recheck_cached_metadata", True)
     assert array[...].shape == (30, 24)
-    assert array.caching.data_since() == math.inf
+    assert array.cache_policy.data_valid_since() == math.inf
     monkeypatch.setattr(vz.config, "recheck_cached_data", "never")
-    assert array.caching.data_since() == -math.inf
+    assert array.cache_policy.data_valid_since() == -math.inf
 
 
 @pytest.mark.parametrize("bound", ["sometimes", -1, math.nan, 1j, []])

@@ -46,7 +46,9 @@ def test_info_tells_what_is_unusual():
 
 def test_chunks_beyond_counting_are_refused():
     huge = virtual_array(numbers((2, 2))).metadata
-    big = vz.empty_like(vz.Array.virtual(huge, virtual_array(numbers((2, 2))).manifest), (10**9, 8))
+    big = vz.empty_like(
+        vz.Array.from_manifest(huge, virtual_array(numbers((2, 2))).manifest), (10**9, 8)
+    )
     with pytest.raises(UnsupportedError, match="8,000,000,000 chunks"):
         vz.split_chunks(big, 1)
 
@@ -91,8 +93,8 @@ def settled():
 def test_settings_stay(derive):
     array = settled()
     derived = derive(array)
-    assert derived.caching.cache is array.caching.cache
-    assert derived.caching.data == "open"
+    assert derived.cache_policy.cache is array.cache_policy.cache
+    assert derived.cache_policy.data == "open"
     unwritten = derived.is_virtual and not derived.manifest.nrefs
     assert derived.fill_missing == unwritten  # what stands for a missing input reads as fill
 
@@ -111,7 +113,7 @@ def test_chunks_of_joined_arrays_are_read_once(tmp_path):
 
 def test_settings_that_differ():
     one, other = settled(), settled()
-    other.caching = CachePolicy(other.caching.cache, data=60.0)
+    other.cache_policy = CachePolicy(other.cache_policy.cache, data=60.0)
     joined = vz.concat([one, other])
-    assert joined.caching.cache is one.caching.cache
-    assert joined.caching.data == "always"
+    assert joined.cache_policy.cache is one.cache_policy.cache
+    assert joined.cache_policy.data == "always"

@@ -49,7 +49,9 @@ def virtual(sources, source, offset, length, chunk=2):
     shape = tuple(n * chunk for n in source.shape)
     grid = RegularGrid(shape, (chunk,) * source.ndim)
     meta = ArrayMetadata(shape, np.dtype("u1"), grid, Pipeline([make("bytes")]), 0)
-    return Array.virtual(meta, Manifest(source.shape, Sources(sources), source, offset, length))
+    return Array.from_manifest(
+        meta, Manifest(source.shape, Sources(sources), source, offset, length)
+    )
 
 
 class TestStored:
@@ -134,7 +136,7 @@ class TestStored:
     def test_what_fell_out_does_not_count(self):
         array = create(RegularGrid((6,), (2,)))
         array[...] = 1
-        narrow = Array.stored(
+        narrow = Array.from_store(
             array.metadata.replace(shape=(3,), grid=RegularGrid((3,), (2,))),
             array.chunk_source.store,
             "x",
@@ -193,7 +195,7 @@ class TestShards:
         for grid in (RegularGrid((8,), (4,)), RectilinearGrid((8,), [[2, 6]])):
             meta = ArrayMetadata((8,), np.dtype("u1"), grid, Pipeline(self.CODECS), 0)
             manifest = Manifest((2,), Sources([Source.inline(data)]), [-1, 0], 10, 36)
-            array = Array.virtual(meta, manifest)
+            array = Array.from_manifest(meta, manifest)
             assert array.chunk_exists().tolist() == [False, True]
             assert array.nchunks_initialized == grid.cell_shape((1,))[0] // 2
 
@@ -218,7 +220,9 @@ class TestVirtual:
     def test_huge_manifests(self):
         grid = RegularGrid((2**60,), (2,))
         meta = ArrayMetadata((2**60,), np.dtype("u1"), grid, Pipeline([make("bytes")]), 0)
-        array = Array.virtual(meta, Manifest((2**59,), Sources([Source.inline(b"12")]), 0, 0, 2))
+        array = Array.from_manifest(
+            meta, Manifest((2**59,), Sources([Source.inline(b"12")]), 0, 0, 2)
+        )
         assert array.nchunks_initialized == 2**59
         for call in (array.chunk_exists, array.chunk_nbytes, array.nbytes_stored):
             with pytest.raises(ValueError, match="too many"):

@@ -32,7 +32,7 @@ def array():
     chain = Pipeline(["bytes", {"name": "zstd", "configuration": {"level": 1, "checksum": False}}])
     fill = DATA[0, 0]
     metadata = ArrayMetadata((7, 5), DTYPE, grids.RegularGrid((7, 5), (3, 2)), chain, fill)
-    made = Array.stored(metadata, MemoryStore())
+    made = Array.from_store(metadata, MemoryStore())
     made[...] = DATA
     return made
 
@@ -120,7 +120,7 @@ def written(request):
         chain = [{"name": "sharding_indexed", "configuration": inner}]
         grid = grids.RegularGrid((7, 5), (6, 6))
     metadata = ArrayMetadata((7, 5), DTYPE, grid, Pipeline.from_v3(chain), DATA[0, 0])
-    made = Array.stored(metadata, MemoryStore())
+    made = Array.from_store(metadata, MemoryStore())
     made[1:6] = DATA[1:6]
     want = np.full((7, 5), DATA[0, 0])
     want[1:6] = DATA[1:6]
@@ -247,7 +247,7 @@ def test_missing_chunks(array):
 def test_arrays_without_fields_take_no_names():
     chain = Pipeline([{"name": "bytes", "configuration": {"endian": "little"}}])
     metadata = ArrayMetadata((4,), "f4", grids.RegularGrid((4,), (4,)), chain, 0)
-    plain = Array.stored(metadata, MemoryStore())
+    plain = Array.from_store(metadata, MemoryStore())
     with pytest.raises(KeyError, match="there is no field 'x'"):
         plain.field("x")
     with pytest.raises(IndexError):
@@ -265,7 +265,7 @@ def test_fields_that_tensorstore_reads(tmp_path, name):
     metadata = ArrayMetadata(
         (7, 5), dtype, grids.RegularGrid((7, 5), (3, 2)), pipeline, None, zarr_format=2
     ).replace(key_encoding=parse_array_v2(ZARRAY).key_encoding)
-    ours = Array.stored(metadata, LocalStore(tmp_path))
+    ours = Array.from_store(metadata, LocalStore(tmp_path))
     (tmp_path / ".zarray").write_text(json.dumps(array_to_v2(metadata)[0]))
     ours[...] = data
     theirs = tensorstore.open(

@@ -82,7 +82,7 @@ def test_a_chunk_among_a_trillion():
 def plain(shape, chunks, manifest, dtype="f4", **options):
     pipeline = Pipeline([make("bytes", endian="little")])
     grid = RegularGrid(shape, chunks)
-    return Array.virtual(
+    return Array.from_manifest(
         ArrayMetadata(shape, np.dtype(dtype), grid, pipeline, 0, **options), manifest, "x"
     )
 
@@ -147,7 +147,7 @@ def test_text_may_be_longer_than_its_references(tmp_path):
     }
     assert vz.open(files)[0] == text
     metadata = vz.open(files).metadata
-    array = Array.virtual(metadata, Manifest.inline(data, ndim=1))
+    array = Array.from_manifest(metadata, Manifest.inline(data, ndim=1))
     assert array[0] == text
 
 
@@ -260,7 +260,7 @@ def test_missing_chunks_of_stores_may_be_an_error(tmp_path, kind):
 def test_a_scalar_keeps_its_dtype(value):
     pipeline = Pipeline([make("bytes", endian="little")])
     metadata = ArrayMetadata((), value.dtype, RegularGrid((), ()), pipeline)
-    array = Array.virtual(metadata, Manifest.inline(value.tobytes(), ndim=0))
+    array = Array.from_manifest(metadata, Manifest.inline(value.tobytes(), ndim=0))
     result = np.asarray(array)
     assert (result.dtype, result.shape, result.tobytes()) == (value.dtype, (), value.tobytes())
     assert array[()] == value[()]

@@ -72,7 +72,7 @@ def cases(draw):
     data = rng.integers(-(2**31), 2**31, shape, dtype="i4")
     manifest, expected = write_chunks(data, grid, Pipeline(codecs), rng)
     metadata = ArrayMetadata(shape, np.dtype("i4"), grid, Pipeline(codecs), fill_value=7)
-    return Array.virtual(metadata, manifest, "x"), expected
+    return Array.from_manifest(metadata, manifest, "x"), expected
 
 
 @st.composite
@@ -135,7 +135,7 @@ def test_many_threads_and_merged_reads(tmp_path, monkeypatch, threads):
     pipeline = Pipeline([make("bytes", endian="little"), *COMPRESSED[0]])
     grid = RegularGrid(data.shape, (7, 11))
     manifest, expected = write_chunks(data, grid, pipeline, rng, tmp_path)
-    array = Array.virtual(ArrayMetadata(data.shape, data.dtype, grid, pipeline, 7), manifest)
+    array = Array.from_manifest(ArrayMetadata(data.shape, data.dtype, grid, pipeline, 7), manifest)
     np.testing.assert_array_equal(array[...], expected)
     np.testing.assert_array_equal(array[::-3, 5:50:2], expected[::-3, 5:50:2])
     again = pickle.loads(pickle.dumps(array))
@@ -160,7 +160,7 @@ def test_origin_and_decoder_columns():
         column([sizes[0], sizes[0], sizes[1], sizes[1]]),
         [Decoder(plain, (6, 10)), Decoder(packed, (6, 10))], column([0, 0, 1, 1]), origin,
     )  # fmt: skip
-    array = Array.virtual(ArrayMetadata((12, 10), data.dtype, grid, plain, 0), manifest)
+    array = Array.from_manifest(ArrayMetadata((12, 10), data.dtype, grid, plain, 0), manifest)
     for rows, columns in itertools.product(
         [slice(None), slice(3, 9, 2)], [slice(None), slice(8, 2, -1)]
     ):
@@ -171,7 +171,7 @@ def test_origin_and_decoder_columns():
 def simple(manifest, **changes):
     pipeline = Pipeline([make("bytes", endian="little"), make("numcodecs.zlib", level=1)])
     grid = RegularGrid((20,), (10,))
-    return Array.virtual(
+    return Array.from_manifest(
         ArrayMetadata((20,), np.dtype("i4"), grid, pipeline, **changes), manifest, "group/x"
     )
 

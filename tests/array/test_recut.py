@@ -51,9 +51,9 @@ def pieces_and_indices(draw, axis):
     n = axis.extent
     kind = draw(st.sampled_from(["whole", "clipped", "slice", "refined", "take", "pad"]))
     if kind == "whole":
-        return AxisSlices.whole(axis), np.arange(n)
+        return AxisSlices.identity(axis), np.arange(n)
     if kind == "clipped":
-        return AxisSlices.clipped(axis), np.arange(n)
+        return AxisSlices.clip(axis), np.arange(n)
     if kind == "slice":
         start = draw(st.integers(0, n))
         stop = draw(st.integers(start, n))
@@ -61,7 +61,7 @@ def pieces_and_indices(draw, axis):
     if kind == "refined":
         other = draw(axes(most=n).filter(lambda a: a.extent == n) | st.just(Axis.bare(n, 2)))
         finer = grids.refine([grids.from_axes([axis]), grids.from_axes([other])]).axes[0]
-        return AxisSlices.refined(axis, finer), np.arange(n)
+        return AxisSlices.refine(axis, finer), np.arange(n)
     if kind == "pad":
         before, after = draw(st.integers(0, 4)), draw(st.integers(0, 4))
         pieces = AxisSlices.pad(axis, before, after, draw(st.none() | st.integers(1, 3)))
@@ -128,7 +128,7 @@ def arrays(draw):
         decoder if odd else None,
         origin if origin.any() else None,
     )
-    return vz.Array.virtual(meta, manifest, "x"), values
+    return vz.Array.from_manifest(meta, manifest, "x"), values
 
 
 def taken(values, indices, fill):
@@ -170,8 +170,8 @@ def test_pieces_of_uncompressed_blocks_are_shorter_ranges(pipeline):
     halves = apply_axis_slices(
         array,
         [
-            AxisSlices.refined(array.grid.axes[0], Axis.bare(6, 1)),
-            AxisSlices.whole(array.grid.axes[1]),
+            AxisSlices.refine(array.grid.axes[0], Axis.bare(6, 1)),
+            AxisSlices.identity(array.grid.axes[1]),
         ],
     )
     assert halves.manifest.decoder is None
@@ -185,8 +185,8 @@ def test_pieces_of_columns_are_parts_of_whole_blocks():
     cut = apply_axis_slices(
         array,
         [
-            AxisSlices.whole(array.grid.axes[0]),
-            AxisSlices.refined(array.grid.axes[1], Axis.bare(6, 2)),
+            AxisSlices.identity(array.grid.axes[0]),
+            AxisSlices.refine(array.grid.axes[1], Axis.bare(6, 2)),
         ],
     )
     assert cut.manifest.decoders == (Decoder(RAW, (4, 6)),)
@@ -200,7 +200,7 @@ def test_columns_without_memory_stay_so():
     meta = ArrayMetadata(grid.shape, np.dtype("u1"), grid, ZLIB)
     manifest = Manifest(shape, Sources([Source("/a")]), 0, Affine(shape, 8, (16000, 16)), 16)
     cut = apply_axis_slices(
-        vz.Array.virtual(meta, manifest),
+        vz.Array.from_manifest(meta, manifest),
         [AxisSlices.slice(axis, 400, 2000) for axis in grid.axes],
     )
     assert cut.manifest.nbytes < 100
@@ -218,7 +218,7 @@ def test_parts_of_shards_are_decoded_from_whole_shards():
     manifest = Manifest(
         (1, 2), Sources([Source.inline(heap)]), 0, [[0, len(blocks[0])]], [[*map(len, blocks)]]
     )
-    array = vz.Array.virtual(meta, manifest)
+    array = vz.Array.from_manifest(meta, manifest)
     cut = apply_axis_slices(array, [AxisSlices.slice(axis, 1, 4) for axis in grid.axes])
     np.testing.assert_array_equal(cut[...], values[1:4, 1:4])
     np.testing.assert_array_equal(
@@ -234,7 +234,7 @@ def test_a_million_references_are_cut_without_a_loop_over_them():
     grid = grids.RegularGrid((3000, 3000), (3, 3))
     meta = ArrayMetadata(grid.shape, np.dtype("i4"), grid, ZLIB)
     offset = np.arange(10**6).reshape(shape) * 50
-    array = vz.Array.virtual(meta, Manifest(shape, Sources([Source("/a")]), 0, offset, 50))
+    array = vz.Array.from_manifest(meta, Manifest(shape, Sources([Source("/a")]), 0, offset, 50))
     cut = apply_axis_slices(array, [AxisSlices.slice(axis, 1, 3000) for axis in grid.axes])
     assert len(cut.manifest.decoders) == 1
     assert int(np.count_nonzero(~cut.manifest.canonical)) == 1999
@@ -256,7 +256,7 @@ COUNTED = Pipeline([make("bytes", endian="little"), Counted("numcodecs.zlib", {"
 def finer(axis, edge):
     """The pieces of an axis cut at the multiples of an edge, too."""
     other = grids.RegularGrid((axis.extent,), (edge,))
-    return AxisSlices.refined(axis, grids.refine([grids.from_axes([axis]), other]).axes[0])
+    return AxisSlices.refine(axis, grids.refine([grids.from_axes([axis]), other]).axes[0])
 
 
 @settings(max_examples=60, deadline=None)

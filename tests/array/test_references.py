@@ -42,7 +42,7 @@ def test_shards_behind_another_codec_stay_whole():
     array = vz.create_array({}, shape=(4,), chunks=(2,), shards=(4,), dtype="i4")
     array[:] = [1, 2, 3, 4]
     made = as_virtual(array)
-    odd = vz.Array.virtual(
+    odd = vz.Array.from_manifest(
         made.metadata.replace(pipeline=Pipeline([*made.metadata.pipeline.codecs, make("crc32c")])),
         made.manifest,
     )

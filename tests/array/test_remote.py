@@ -22,7 +22,9 @@ def array_at(url, offsets, length, **facts):
         Pipeline([make("bytes", endian="little")]),
         -1,
     )
-    return Array.virtual(metadata, Manifest((len(offsets),), Sources([source]), 0, offsets, length))
+    return Array.from_manifest(
+        metadata, Manifest((len(offsets),), Sources([source]), 0, offsets, length)
+    )
 
 
 def test_near_ranges_are_one_request_and_missing_chunks_none(tmp_path, http_server):
@@ -36,7 +38,7 @@ def test_near_ranges_are_one_request_and_missing_chunks_none(tmp_path, http_serv
     assert len(http_server.requests) == 2
     http_server.requests.clear()
     manifest = Manifest.missing((4,))
-    empty = Array.virtual(array.metadata, manifest)
+    empty = Array.from_manifest(array.metadata, manifest)
     assert empty[...].tolist() == [-1] * 16
     assert http_server.requests == []
 

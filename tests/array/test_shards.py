@@ -104,9 +104,9 @@ def test_every_selection(data, case, split, virtual):
     metadata, expected, rng = case
     if virtual:
         manifest, expected = write_chunks(expected, metadata.grid, metadata.pipeline, rng)
-        array = Array.virtual(metadata, manifest)
+        array = Array.from_manifest(metadata, manifest)
     else:
-        array = Array.stored(metadata, MemoryStore(keys_of(metadata, expected)))
+        array = Array.from_store(metadata, MemoryStore(keys_of(metadata, expected)))
     old, reader.SPLIT_BYTES = reader.SPLIT_BYTES, split
     try:
         selection = data.draw(basic(array.shape))
@@ -135,7 +135,7 @@ def test_every_selection(data, case, split, virtual):
 @given(st.data(), cases())
 def test_every_write(data, case):
     metadata, values, rng = case
-    array = Array.stored(metadata, MemoryStore(keys_of(metadata, values)))
+    array = Array.from_store(metadata, MemoryStore(keys_of(metadata, values)))
     for _ in range(3):
         selection = data.draw(basic(array.shape))
         value = data.draw(st.sampled_from([FILL, rng.integers(0, 2**31, dtype="i4")]))
@@ -196,7 +196,7 @@ def test_only_the_bytes_that_are_needed_are_read(monkeypatch, location, remote):
     index, chunk = 16 * 16 + 4, 64
     first = index if location == "start" else 0
     store = CountingStore(keys_of(metadata, values), remote)
-    array = Array.stored(metadata, store)
+    array = Array.from_store(metadata, store)
 
     np.testing.assert_array_equal(array[5, 20:23], values[5, 20:23])
     at = 0 if location == "start" else 16 * chunk
@@ -220,7 +220,7 @@ def test_empty_sub_chunks_and_missing_shards_are_not_read():
     values[0, 0], values[7, 7] = 1, 2
     metadata = metadata_of((8, 8), RegularGrid((8, 8), (4, 4)), sharding([2, 2]))
     store = CountingStore(keys_of(metadata, values, lambda cell: cell in [(0, 1), (1, 0)]))
-    array = Array.stored(metadata, store)
+    array = Array.from_store(metadata, store)
     np.testing.assert_array_equal(array[...], values)
     assert len(store.log) == 4
     strict = Array(metadata, array.chunk_source, "x", fill_missing=False)
@@ -236,7 +236,7 @@ def test_shards_behind_a_transpose_are_read_in_part(monkeypatch):
     pipeline = Pipeline([turn, sharding([3, 2])])
     metadata = metadata_of((8, 12), RegularGrid((8, 12), (4, 6)), pipeline)
     store = CountingStore(keys_of(metadata, data))
-    array = Array.stored(metadata, store)
+    array = Array.from_store(metadata, store)
     assert array.chunks == (2, 3)
     assert array.shards == (4, 6)
     assert array.nchunks == 16
@@ -270,7 +270,7 @@ def test_nested_shards_are_read_through_both_indexes():
     codec = sharding([16], sharding([4]).to_v3(), index_location="start")
     metadata = metadata_of((64,), RegularGrid((64,), (64,)), codec)
     store = CountingStore(keys_of(metadata, values))
-    array = Array.stored(metadata, store)
+    array = Array.from_store(metadata, store)
     assert array[37] == 37
     outer, inner = 4 * 16 + 4, 4 * 16 + 4
     shard = outer + 2 * (64 + inner)
@@ -290,7 +290,7 @@ def test_two_requests_for_a_sub_chunk_at_a_url(tmp_path, http_server):
         path = tmp_path / key
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
-    array = Array.stored(metadata, open_store(http_server(tmp_path)))
+    array = Array.from_store(metadata, open_store(http_server(tmp_path)))
     http_server.requests.clear()
     assert array[33:36].tolist() == [33, 34, 35]
     assert http_server.requests == ["/c/1", "/c/1"]
@@ -311,10 +311,10 @@ def test_virtual_shards_within_a_file(tmp_path):
     sources = Sources([Source.of_file(path)])
     length = [len(parts["c/0"]), len(parts["c/1"])]
     manifest = Manifest((2,), sources, 0, offset, length)
-    array = Array.virtual(metadata, manifest, "v")
+    array = Array.from_manifest(metadata, manifest, "v")
     np.testing.assert_array_equal(array[::3], values[::3])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(array))[...], values)
-    short = Array.virtual(metadata, Manifest((2,), sources, 0, offset, [length[0], 20]), "v")
+    short = Array.from_manifest(metadata, Manifest((2,), sources, 0, offset, [length[0], 20]), "v")
     with pytest.raises(CodecError, match=r"has 20 bytes.*all\.bin, variable v"):
         short[40]
     path.unlink()
@@ -336,7 +336,7 @@ def test_chunks_that_decode_otherwise_are_not_taken_for_shards():
         (Decoder(Pipeline([LITTLE])),),
         np.array([-1, 0]),
     )
-    np.testing.assert_array_equal(Array.virtual(metadata, manifest)[...], values)
+    np.testing.assert_array_equal(Array.from_manifest(metadata, manifest)[...], values)
 
 
 @pytest.mark.parametrize("change", [b"\0", b"", None])
@@ -346,7 +346,7 @@ def test_corrupt_shards_are_named(change):
     keys = {f"x/{key}": data for key, data in keys_of(metadata, values).items()}
     shard = keys["x/c/1"]
     keys["x/c/1"] = shard[:-1] + change if change else shard[: 0 if change is None else -8]
-    array = Array.stored(metadata, MemoryStore(keys), "x")
+    array = Array.from_store(metadata, MemoryStore(keys), "x")
     assert array[3] == 3
     with pytest.raises(CodecError, match=r"index.*\[file x/c/1, variable x"):
         array[8]
@@ -357,30 +357,30 @@ def test_sub_chunks_that_do_not_decode_are_named():
     metadata = metadata_of((16,), RegularGrid((16,), (8,)), sharding([4], LITTLE, "crc32c"))
     keys = {f"x/{key}": data for key, data in keys_of(metadata, values).items()}
     keys["x/c/1"] = b"x" + keys["x/c/1"][1:]
-    array = Array.stored(metadata, MemoryStore(keys), "x")
+    array = Array.from_store(metadata, MemoryStore(keys), "x")
     assert array[12] == 12
     with pytest.raises(CodecError, match=r"checksum.*\[file x/c/1, variable x, chunk 2\]"):
         array[8]
 
 
 def test_chunks_shards_and_counts():
-    array = Array.stored(metadata_of((10, 9), RegularGrid((10, 9), (4, 6)), sharding([2, 3])),
+    array = Array.from_store(metadata_of((10, 9), RegularGrid((10, 9), (4, 6)), sharding([2, 3])),
                          MemoryStore({}))  # fmt: skip
     assert (array.chunks, array.shards, array.nchunks) == ((2, 3), (4, 6), 15)
     grid = RectilinearGrid((10, 9), [[4, 6], [9]])
-    array = Array.stored(metadata_of((10, 9), grid, sharding([2, 3])), MemoryStore({}))
+    array = Array.from_store(metadata_of((10, 9), grid, sharding([2, 3])), MemoryStore({}))
     assert (array.chunks, array.shards) == ((2, 3), ((4, 6), (9,)))
     plain = metadata_of((10, 9), RegularGrid((10, 9), (4, 6)), Pipeline([LITTLE]))
-    assert Array.stored(plain, MemoryStore({})).shards is None
+    assert Array.from_store(plain, MemoryStore({})).shards is None
     whole = metadata_of((10, 9), RegularGrid((10, 9), (4, 6)), Pipeline([sharding([2, 3]), "gzip"]))
-    array = Array.stored(whole, MemoryStore({}))
+    array = Array.from_store(whole, MemoryStore({}))
     assert (array.chunks, array.shards, array.nchunks) == ((4, 6), None, 6)
 
 
 def test_huge_arrays_take_no_memory():
     shape = (2**60, 2**40)
     metadata = metadata_of(shape, RegularGrid(shape, (2**20, 2**20)), sharding([2**10, 2**10]))
-    array = Array.stored(metadata, MemoryStore({}))
+    array = Array.from_store(metadata, MemoryStore({}))
     assert array[2**59, 5:7].tolist() == [FILL, FILL]
     assert array.vindex[[0, 2**60 - 1], [0, 2**40 - 1]].tolist() == [FILL, FILL]
 
@@ -393,7 +393,7 @@ def stored(tmp_path, values, chunk=4, shard=32, codecs=(LITTLE,)):
     metadata = metadata_of(values.shape, RegularGrid(values.shape, (shard,)),
                            sharding([chunk], *codecs))  # fmt: skip
     store_shards(tmp_path, metadata, values)
-    return Array.stored(metadata, open_store(tmp_path))
+    return Array.from_store(metadata, open_store(tmp_path))
 
 
 def store_shards(tmp_path, metadata, values, age=60):
@@ -518,7 +518,7 @@ def test_a_virtual_shard_that_changed_is_an_error(tmp_path):
     array = stored(tmp_path, values)
     path = tmp_path / "c" / "0"
     manifest = Manifest((1,), Sources([Source.of_file(path)]), 0, [0], [path.stat().st_size])
-    virtual = Array.virtual(array.metadata, manifest)
+    virtual = Array.from_manifest(array.metadata, manifest)
     np.testing.assert_array_equal(virtual[...], values)
     store_shards(tmp_path, array.metadata, values, age=5)
     with pytest.raises(SourceError, match="changed since it was scanned"):
@@ -537,7 +537,7 @@ def test_other_key_encodings(tmp_path):
     values = np.arange(64, dtype="i4").reshape(8, 8)
     metadata = metadata_of((8, 8), RegularGrid((8, 8), (4, 4)), sharding([2, 2]))
     metadata = metadata.replace(key_encoding=KeyEncoding("v2", "."))
-    array = Array.stored(metadata, MemoryStore(keys_of(metadata, values)))
+    array = Array.from_store(metadata, MemoryStore(keys_of(metadata, values)))
     np.testing.assert_array_equal(array[...], values)
 
 
@@ -555,7 +555,7 @@ def test_sub_chunks_that_are_not_touched_keep_their_bytes():
     shard = codec.shard((4, 8))
     old = {i: bytes(part) for i, part in shard.split(store.data["c/1/0"]).items()}
     first = store.data["c/0/0"]
-    array = Array.stored(metadata, store)
+    array = Array.from_store(metadata, store)
     array[5, 3] = values[5, 3] = -1
     array[6:, 4:6] = values[6:, 4:6] = FILL
     np.testing.assert_array_equal(array[...], values)
@@ -576,7 +576,7 @@ def test_chunks_of_nested_shards_that_are_not_touched_keep_their_bytes():
 
     metadata = metadata_of((16, 16), RegularGrid((16, 16), (16, 16)), nested(9))
     store = MemoryStore(keys_of(metadata.replace(pipeline=nested(0)), values))
-    array = Array.stored(metadata, store)
+    array = Array.from_store(metadata, store)
 
     def chunks():
         outer = find_sharding(metadata.pipeline)
@@ -605,7 +605,7 @@ def test_a_corrupt_nested_shard_can_be_written_over():
     store = MemoryStore(keys_of(metadata, np.arange(8, dtype="i4")))
     parts = outer.shard((8,)).split(store.data["c/0"])
     store.data["c/0"] = outer.shard((8,)).join(parts | {1: bytes(parts[1])[:-1] + b"\0"})
-    array = Array.stored(metadata, store)
+    array = Array.from_store(metadata, store)
     array[1:3] = [-1, -2]
     with pytest.raises(CodecError, match=r"index is corrupt.*c/0"):
         array[5] = 1
@@ -619,7 +619,7 @@ def test_a_corrupt_shard_is_not_written_over_in_part(nested):
     metadata = metadata_of((16,), RegularGrid((16,), (8,)), codec)
     store = MemoryStore(keys_of(metadata, np.arange(16, dtype="i4")))
     broken = store.data["c/1"] = store.data["c/1"][:-1] + b"\0"
-    array = Array.stored(metadata, store)
+    array = Array.from_store(metadata, store)
     with pytest.raises(CodecError, match=r"index is corrupt.*c/1"):
         array[9] = 1
     assert store.data["c/1"] == broken
@@ -653,6 +653,6 @@ def test_processes_that_write_parts_of_one_shard_lose_none(tmp_path):
     for writer in writers:
         writer.communicate("g")
     assert [writer.returncode for writer in writers] == [0, 0, 0]
-    array = Array.stored(metadata, open_store(tmp_path))
+    array = Array.from_store(metadata, open_store(tmp_path))
     np.testing.assert_array_equal(array[...], np.arange(1, 49)[:, None] + np.zeros(8, "i4"))
     assert [path.name for path in (tmp_path / "c" / "0").iterdir()] == ["0"]

@@ -104,7 +104,7 @@ def test_any_selection_of_any_chunks(data):
         grid.grid_shape, Sources([Source.inline(heap)]), columns["source"], columns["offset"],
         columns["length"], decoders, decoder,
     )  # fmt: skip
-    array = vz.Array.virtual(metadata, manifest, "x")
+    array = vz.Array.from_manifest(metadata, manifest, "x")
     np.testing.assert_array_equal(array[...], values)
     for _ in range(3):
         selection = data.draw(selections(shape))
@@ -125,7 +125,7 @@ def records(path, count=500, gap=8):
     metadata = ArrayMetadata((count, 3), np.dtype("f4"), grid, BIG, np.float32(0))
     offset = Affine((count, 1), 4, (12 + gap, 0))
     manifest = Manifest((count, 1), Sources([Source.of_file(path)]), 0, offset, 12)
-    return vz.Array.virtual(metadata, manifest, "air"), values
+    return vz.Array.from_manifest(metadata, manifest, "air"), values
 
 
 def test_records_are_placed_at_once(tmp_path, at_once):
@@ -143,7 +143,7 @@ def test_records_are_placed_at_once(tmp_path, at_once):
 @pytest.mark.parametrize("count", [500, 1500])
 def test_many_records_are_not_looked_up_in_a_cache(tmp_path, at_once, count):
     array, values = records(tmp_path / "a.bin", count)
-    array.caching = CachePolicy(cache := vz.ChunkCache(1 << 20), data=False)
+    array.cache_policy = CachePolicy(cache := vz.ChunkCache(1 << 20), data=False)
     for _ in range(2):
         np.testing.assert_array_equal(array[...], values)
     assert (len(at_once), bool(len(cache))) == ((2, False) if count > 1000 else (0, True))
@@ -165,11 +165,13 @@ def test_errors_name_file_and_chunk(tmp_path):
     array, _ = records(path)
     wrong = array.manifest.replace(length=np.where(np.arange(500)[:, None] == 77, 11, 12))
     with pytest.raises(VirtualZarrError, match=r"(?s)air.*77\.0") as caught:
-        vz.Array.virtual(array.metadata, wrong, "air")[...]
+        vz.Array.from_manifest(array.metadata, wrong, "air")[...]
     assert caught.value.file == str(path)
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(SourceChangedError, match=r"a\.bin"):
         array[...]
     unguarded = Sources([Source(str(path))])
     with pytest.raises(VirtualZarrError, match=r"a\.bin"):
-        vz.Array.virtual(array.metadata, array.manifest.replace(sources=unguarded), "air")[...]
+        vz.Array.from_manifest(array.metadata, array.manifest.replace(sources=unguarded), "air")[
+            ...
+        ]

@@ -203,7 +203,7 @@ class TestRaw:
     def test_wrong_lengths_are_found(self, case):
         array, _ = case
         longer = array.manifest.replace(length=array.manifest.length + 4)
-        wrong = vz.Array.virtual(array.metadata, longer, "x")
+        wrong = vz.Array.from_manifest(array.metadata, longer, "x")
         with pytest.raises(CodecError, match="bytes"):
             wrong.lazy[:, 3][...]
 
@@ -365,7 +365,7 @@ class TestSelections:
     def test_nothing_is_read(self):
         metadata = ArrayMetadata((6, 6), "i4", virtual_array(numbers((6, 6)), 3).grid, RAW, 0)
         nowhere = Sources([Source("/no/such/file")])
-        array = vz.Array.virtual(metadata, Manifest((2, 2), nowhere, 0, 0, 36), "x")
+        array = vz.Array.from_manifest(metadata, Manifest((2, 2), nowhere, 0, 0, 36), "x")
         made = array.lazy[1:, ::-1].lazy.pad(2).lazy.transpose().lazy.astype("f8").lazy[None, 3]
         assert made.shape == (1, 9)
 

@@ -307,7 +307,7 @@ def test_errors_name_file_variable_and_chunk():
 
 def test_virtual_and_read_only_arrays():
     array = create(RegularGrid((4,), (2,)))
-    virtual = Array.virtual(array.metadata, Manifest.missing((2,)), "v")
+    virtual = Array.from_manifest(array.metadata, Manifest.missing((2,)), "v")
     for write in (lambda: virtual.append([1]), lambda: virtual.resize((3,))):
         with pytest.raises(UnsupportedError, match="variable v"):
             write()
@@ -315,7 +315,7 @@ def test_virtual_and_read_only_arrays():
         virtual[0] = 1
     fixed = MemoryStore(tuple_mapping(array.chunk_source.store.data))
     with pytest.raises(AccessError, match="read-only"):
-        Array.stored(array.metadata, fixed, "x")[0] = 1
+        Array.from_store(array.metadata, fixed, "x")[0] = 1
 
 
 def tuple_mapping(data):
@@ -326,7 +326,7 @@ def tuple_mapping(data):
 
 def write_rows(root, rows, codecs):
     store = LocalStore(root)
-    array = Array.stored(create(GRID, store=MemoryStore(), codecs=codecs).metadata, store, "x")
+    array = Array.from_store(create(GRID, store=MemoryStore(), codecs=codecs).metadata, store, "x")
     for row in rows:
         array[row] = row + 1
 

@@ -77,7 +77,7 @@ def virtual_array(
         zarr_format=zarr_format,
     )
     manifest = Manifest(shape, Sources([where_from]), source, offset, length)
-    return Array.virtual(metadata, manifest, path)
+    return Array.from_manifest(metadata, manifest, path)
 
 
 def numbers(shape: tuple[int, ...], dtype: Any = "i4", start: int = 1) -> np.ndarray:

@@ -34,7 +34,7 @@ def plain(array: vz.Array) -> vz.Array:
     metadata = array.metadata.as_format(3).replace(dimension_names=None, attributes={})
     if not array.is_virtual:
         return vz.Array(metadata, array.chunk_source, "x")
-    return vz.Array.virtual(metadata, array.manifest, "x")
+    return vz.Array.from_manifest(metadata, array.manifest, "x")
 
 
 @st.composite
@@ -80,7 +80,9 @@ def records(draw, values, fill):
     shape = grid.grid_shape
     offset = Affine(shape, 4, (size + gap, *(0,) * (values.ndim - 1)))
     heaps = Sources([Source.inline(heap)])
-    return vz.Array.virtual(metadata, Manifest(shape, heaps, 0 if rows else -1, offset, size), "x")
+    return vz.Array.from_manifest(
+        metadata, Manifest(shape, heaps, 0 if rows else -1, offset, size), "x"
+    )
 
 
 def hdf5(draw, values, fill):
@@ -132,7 +134,7 @@ def kept(array, path):
     heap = Source.inline(path.read_bytes())
     sources = Sources([source if source.is_inline else heap for source in array.manifest.sources])
     made = plain(array)
-    return vz.Array.virtual(made.metadata, made.manifest.replace(sources=sources), "x")
+    return vz.Array.from_manifest(made.metadata, made.manifest.replace(sources=sources), "x")
 
 
 def stored(draw, values, fill):
@@ -152,7 +154,7 @@ def stored(draw, values, fill):
     )
     array[...] = values
     if options["zarr_format"] == 2:
-        return plain(vz.Array.virtual(array.metadata, build_manifest(array)))
+        return plain(vz.Array.from_manifest(array.metadata, build_manifest(array)))
     return plain(array)
 
 

@@ -130,7 +130,7 @@ def test_an_uncompressed_partial_chunk_can_be_published_shorter():
     manifest, odd = published_manifest(joined)
     assert odd == []
     assert manifest.length.ravel().tolist() == [60, 20, 60, 60]
-    for array in (joined, vz.Array.virtual(joined.metadata, manifest)):
+    for array in (joined, vz.Array.from_manifest(joined.metadata, manifest)):
         np.testing.assert_array_equal(array[...], np.concatenate([p[...] for p in parts]))
 
 
@@ -150,7 +150,7 @@ def test_an_uncompressed_chunk_is_not_cut_behind_another_axis():
 def test_an_uncompressed_chunk_of_the_wrong_length_is_not_trusted():
     part = virtual_array(numbers((4,)), (3,))
     long = part.manifest.replace(length=part.manifest.length + 1)
-    joined = vz.concat([vz.Array.virtual(part.metadata, long, "x"), part])
+    joined = vz.concat([vz.Array.from_manifest(part.metadata, long, "x"), part])
     with pytest.raises(ValueError, match="13 bytes") as caught:
         joined[3]
     assert (caught.value.variable, caught.value.chunk) == ("x", "1")
@@ -322,7 +322,7 @@ def test_arrays_of_stores_are_referred_to(tmp_path):
 def test_decoders_of_inputs_are_kept():
     values = numbers((4, 3))
     part = virtual_array(values, (3, 3), pipeline=ZLIB)
-    odd = vz.Array.virtual(
+    odd = vz.Array.from_manifest(
         virtual_array(values, (3, 3)).metadata,
         part.manifest.replace(decoders=[Decoder(ZLIB)], decoder=np.zeros((2, 1), np.int32)),
         "x",
@@ -347,7 +347,7 @@ def test_cells_that_are_parts_of_larger_blocks():
         (2, 2), source, 0, 0, block.nbytes, decoders, np.zeros((2, 2), int), np.array(origin)
     )
     metadata = virtual_array(values, (2, 2)).metadata
-    part = vz.Array.virtual(metadata, manifest)
+    part = vz.Array.from_manifest(metadata, manifest)
     plain = virtual_array(values + 100, (2, 2))
     np.testing.assert_array_equal(part[...], values)
     for axis in range(2):

@@ -36,7 +36,7 @@ def virtual(values: np.ndarray, attributes: dict[str, Any], fill: Any = 0) -> Ar
     meta = ArrayMetadata(
         values.shape, values.dtype, grid, pipeline, fill, ("x",), json_attributes(attributes)
     )
-    return Array.virtual(meta, Manifest.inline(values.tobytes(), values.ndim), "v")
+    return Array.from_manifest(meta, Manifest.inline(values.tobytes(), values.ndim), "v")
 
 
 def decoded(values: Any, attributes: dict[str, Any]) -> Any:
@@ -446,7 +446,7 @@ def test_unpacked_arrays_of_bytes_have_a_native_form(tmp_path: Any) -> None:
     arrays = [virtual_array(np.array([1, 2], "i1"), attrs={"scale_factor": s}) for s in (0.5, 0.25)]
     pipeline = Pipeline([make("bytes")])
     arrays = [
-        Array.virtual(array.metadata.replace(pipeline=pipeline), array.manifest, "v")
+        Array.from_manifest(array.metadata.replace(pipeline=pipeline), array.manifest, "v")
         for array in arrays
     ]
     Group({}, {"v": vz.concat(arrays, harmonize=True)}).publish(tmp_path / "v.zarr")

@@ -163,7 +163,7 @@ def test_decoders_of_inputs_are_widened():
     chain = THREE_AXES["transposed"]
     part = virtual_array(values, (2, 2, 4), pipeline=chain)
     plain = virtual_array(values, (2, 2, 4))
-    odd = vz.Array.virtual(
+    odd = vz.Array.from_manifest(
         plain.metadata,
         part.manifest.replace(
             decoders=[Decoder(chain), Decoder(chain, (2, 2, 4))],

@@ -50,12 +50,12 @@ class TestArrays:
     def test_virtual(self):
         array = made((4,), (2,))
         manifest = Manifest((2,), Sources([Source.inline(b"")]), -1, 0, 0)
-        assert "2 of (2), virtual" in Array.virtual(array.metadata, manifest)._repr_html_()
+        assert "2 of (2), virtual" in Array.from_manifest(array.metadata, manifest)._repr_html_()
 
     def test_where_it_is_stored(self, tmp_path):
         array = made((4,), (2,))
         sources = Sources([Source(f"/data/{i}.nc") for i in range(5)])
-        virtual = Array.virtual(array.metadata, Manifest((2,), sources, 0, 0, 8))
+        virtual = Array.from_manifest(array.metadata, Manifest((2,), sources, 0, 0, 8))
         assert "/data/0.nc, /data/1.nc and 3 more" in virtual._repr_html_()
         stored = vz.create_array(tmp_path / "x.zarr", shape=4, dtype="f4")
         assert str(tmp_path / "x.zarr") in stored._repr_html_()
@@ -135,7 +135,7 @@ class TestArrays:
         names = (NASTY,)
         meta = ArrayMetadata((2,), dtype, grid, Pipeline([make("bytes")]), None, names,
                              {NASTY: NASTY})  # fmt: skip
-        text = Array.stored(meta, MemoryStore(), NASTY)._repr_html_()
+        text = Array.from_store(meta, MemoryStore(), NASTY)._repr_html_()
         assert "<script" not in text
         assert "".join(parsed(text).itertext()).count(NASTY) == 4
 
@@ -147,7 +147,7 @@ class TestArrays:
             get = file = list_dir = list
 
         array = made((4,), (2,))
-        assert "<svg" in Array.stored(array.metadata, Deaf(), "x")._repr_html_()
+        assert "<svg" in Array.from_store(array.metadata, Deaf(), "x")._repr_html_()
 
 
 class TestGroups:

@@ -20,7 +20,7 @@ def uneven():
     sizes = np.array([[1], [5], [2]]) * 12
     offsets = np.array([[0], [1], [6]]) * 12
     sources = Sources([Source.inline(data.tobytes())])
-    return Array.virtual(meta, Manifest((3, 1), sources, 0, offsets, sizes), "a"), data
+    return Array.from_manifest(meta, Manifest((3, 1), sources, 0, offsets, sizes), "a"), data
 
 
 def test_chunks_and_values():
@@ -47,5 +47,5 @@ def test_equal_arrays_have_equal_names():
 @pytest.mark.parametrize("shape", [(0,), (0, 3), ()])
 def test_empty_and_scalar_arrays(shape):
     meta = metadata(RegularGrid(shape, tuple(max(n, 1) for n in shape)), "f4")
-    array = Array.virtual(meta, Manifest.missing(meta.grid.grid_shape))
+    array = Array.from_manifest(meta, Manifest.missing(meta.grid.grid_shape))
     assert to_dask(array).compute().shape == shape

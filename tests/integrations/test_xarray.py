@@ -74,7 +74,7 @@ def join(*lengths, cut=(2, 6, 8), dtype="f4"):
     sources = Sources([Source.inline(b"".join(chunks))])
     manifest = Manifest((len(lengths), 1, 1), sources, 0, offsets, sizes)
     meta = metadata(grid, dtype, dimension_names=("time", "y", "x"))
-    return Array.virtual(meta, manifest, "air"), data
+    return Array.from_manifest(meta, manifest, "air"), data
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -382,8 +382,8 @@ class TestVirtual:
         scalar = metadata(RegularGrid((), ()), "i4")
         data = np.int32(42).tobytes()
         group = Group({}, {
-            "empty": Array.virtual(empty, Manifest.missing((0, 1))),
-            "scalar": Array.virtual(scalar, Manifest.inline(data, ndim=0)),
+            "empty": Array.from_manifest(empty, Manifest.missing((0, 1))),
+            "scalar": Array.from_manifest(scalar, Manifest.inline(data, ndim=0)),
         })  # fmt: skip
         for chunks in (None, {}):
             ds = xr.open_dataset(group, engine=ENGINE, chunks=chunks).load()
@@ -403,8 +403,8 @@ class TestVirtual:
         meta = metadata(RegularGrid((2, 3), (2, 3)), "i1")
         named = meta.replace(dimension_names=("phony_dim_0", None))
         group = Group({}, {
-            "a": Array.virtual(meta, Manifest.missing((1, 1))),
-            "b": Array.virtual(named, Manifest.missing((1, 1))),
+            "a": Array.from_manifest(meta, Manifest.missing((1, 1))),
+            "b": Array.from_manifest(named, Manifest.missing((1, 1))),
         })  # fmt: skip
         ds = to_dataset(group)
         assert ds["a"].dims == ("phony_dim_1", "phony_dim_2")
@@ -417,7 +417,7 @@ class TestFillValues:
     def masked(self, dtype, attribute):
         meta = metadata(RegularGrid((1,), (1,)), dtype)
         meta = meta.replace(attributes={"_FillValue": attribute})
-        array = Array.virtual(meta, Manifest.missing((1,)), "a")
+        array = Array.from_manifest(meta, Manifest.missing((1,)), "a")
         return to_dataset(array, mask_and_scale=False)["a"].attrs["_FillValue"]
 
     @pytest.mark.parametrize("number", [np.nan, -1e30, 0.1, np.inf])

@@ -61,7 +61,9 @@ def test_columns_are_arrays_that_others_read(tmp_path):
     grid = RegularGrid(length.shape, (1, 1))
     sources = Sources(Source(f"/data/{i}.nc") for i in range(2000))
     manifest = Manifest(length.shape, sources, np.arange(2000).reshape(40, 50), offset, length)
-    save(Array.virtual(ArrayMetadata(grid.shape, "u1", grid, RAW, 0), manifest), tmp_path / "x")
+    save(
+        Array.from_manifest(ArrayMetadata(grid.shape, "u1", grid, RAW, 0), manifest), tmp_path / "x"
+    )
     (part,) = (tmp_path / "x" / "__manifest").iterdir()
     for name in ("source", "offset", "length"):
         column = zarr.open_array(part / name, mode="r")

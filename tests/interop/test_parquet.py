@@ -145,7 +145,7 @@ def test_inline_chunks_that_look_encoded(tmp_path, engine):
     from virtualzarr.manifest import Manifest
 
     x = virtual(tmp_path / "x", chunk, 11)
-    x = Array.virtual(x.metadata, Manifest.inline(chunk.tobytes(), 1), "x")
+    x = Array.from_manifest(x.metadata, Manifest.inline(chunk.tobytes(), 1), "x")
     publish(Group({}, {"x": x}), tmp_path / "refs.parq")
     assert (zarr_open(tmp_path / "refs.parq", engine)["x"][:] == chunk).all()
     assert (vz_open(tmp_path / "refs.parq")["x"][:] == chunk).all()

@@ -68,7 +68,7 @@ def beginning(file, codecs, rows, order=(0, 1)):
     metadata = whole.metadata.replace(shape=shape, grid=grid)
     decoder = Decoder(Pipeline(codecs), values.shape)
     manifest = whole.manifest.replace(decoders=(decoder,), decoder=0)
-    return Array.virtual(metadata, manifest, "x"), values[: shape[0], : shape[1]]
+    return Array.from_manifest(metadata, manifest, "x"), values[: shape[0], : shape[1]]
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

@@ -123,9 +123,9 @@ def collection(file: Path) -> Group:
     for name, array in members.items():
         names = tuple(f"{name}_{axis}" for axis in range(array.ndim))
         metadata = array.metadata.replace(dimension_names=names)
-        members[name] = Array.virtual(metadata, array.manifest, name)
+        members[name] = Array.from_manifest(metadata, array.manifest, name)
     inline = members["plain"].metadata
-    members["inline"] = Array.virtual(
+    members["inline"] = Array.from_manifest(
         inline.replace(grid=type(inline.grid)((5, 7), (5, 7)), dimension_names=("a", "b")),
         Manifest.inline(VALUES.astype("<i4").tobytes(), 2),
     )
@@ -246,7 +246,7 @@ def test_variable_length_bytes(tmp_path):
     pipeline = Pipeline([{"name": "vlen-bytes"}])
     metadata = ArrayMetadata((3,), BYTES, grid, pipeline, b"")
     data = pipeline.for_block((3,), BYTES).encode(np.array([b"a", b"", b"xyz"], object))
-    group = Group({}, {"x": Array.virtual(metadata, Manifest.inline(bytes(data), 1))})
+    group = Group({}, {"x": Array.from_manifest(metadata, Manifest.inline(bytes(data), 1))})
     publish(group, tmp_path / "refs.json")
     assert zarr_open(tmp_path / "refs.json")["x"][...].tolist() == [b"a", b"", b"xyz"]
 

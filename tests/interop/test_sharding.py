@@ -143,7 +143,7 @@ def test_parts_that_we_write_into_shards_of_others(tmp_path_factory, case, data)
     folder = tmp_path_factory.mktemp("both")
     (folder / "zarr.json").write_text(json.dumps(array_to_v3(metadata)))
     zarr.open_array(folder, mode="r+")[...] = values
-    ours = Array.stored(metadata, open_store(folder))
+    ours = Array.from_store(metadata, open_store(folder))
     for _ in range(3):
         part = tuple(data.draw(st.slices(n)) for n in values.shape)
         new = values.flat[-1] if data.draw(st.booleans()) else metadata.fill_value

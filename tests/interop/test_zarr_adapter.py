@@ -243,7 +243,7 @@ def test_zarr_is_told_of_chunks_it_cannot_read():
     metadata = declared(RegularGrid((6,), (3,)))
     data = Source.inline(np.arange(3, dtype="<i4").tobytes() + np.arange(3, dtype=">i4").tobytes())
     manifest = Manifest((2,), Sources([data]), 0, [0, 12], 12, [Decoder(big)], [-1, 0])
-    array = zarr.open_array(ZarrStore(vz.Array.virtual(metadata, manifest)), mode="r")
+    array = zarr.open_array(ZarrStore(vz.Array.from_manifest(metadata, manifest)), mode="r")
     assert array[:3].tolist() == [0, 1, 2]
     with pytest.raises(NotImplementedError, match="stored with other codecs than the array's"):
         array[3:]
@@ -256,7 +256,7 @@ def test_zarr_reads_chunks_of_several_lengths():
     data = Source.inline(np.arange(10, dtype="<i4").tobytes())
     manifest = Manifest((2, 1), Sources([data]), 0, [[0], [8]], [[8], [32]])
     with zarr.config.set({"array.rectilinear_chunks": True}):
-        array = zarr.open_array(ZarrStore(vz.Array.virtual(metadata, manifest)), mode="r")
+        array = zarr.open_array(ZarrStore(vz.Array.from_manifest(metadata, manifest)), mode="r")
         assert array[...].tolist() == np.arange(10).reshape(5, 2).tolist()
 
 

@@ -58,7 +58,7 @@ def virtual(
             continue
         offset[cell], length[cell] = append(file, encoded(meta, pipeline, values, cell))
     manifest = Manifest(shape, Sources([Source.of_file(file)]), source, offset, length)
-    return Array.virtual(meta, manifest, path)
+    return Array.from_manifest(meta, manifest, path)
 
 
 def fresh(file: Path) -> Path:
@@ -110,7 +110,7 @@ def with_decoder(array: Array, cells: Any, decoder: Decoder, refs: list[tuple[in
         )
         which[cell] = 0
     whole = Manifest(manifest.shape, Sources([size]), **columns, decoders=(decoder,), decoder=which)
-    return Array.virtual(array.metadata, whole, array.path)
+    return Array.from_manifest(array.metadata, whole, array.path)
 
 
 def odd_array(file: Path, decoder: Decoder) -> Array:

@@ -37,7 +37,7 @@ def one_cell(declared, decoder, cell, origin, stored, **changes):
         origin=np.broadcast_to(origin, (*ones, len(cell))),
     )
     where = tuple(slice(o, o + n) for o, n in zip(origin, cell, strict=True))
-    return Array.virtual(meta, manifest), block[where]
+    return Array.from_manifest(meta, manifest), block[where]
 
 
 @st.composite
@@ -63,7 +63,7 @@ def test_contiguous_parts_of_plain_blocks_are_canonical_and_no_others(part, pipe
     if contiguous:
         assert made.manifest.decoder is None
         assert made.manifest.origin is None
-        assert np.array_equal(Array.virtual(array.metadata, made.manifest)[...], values)
+        assert np.array_equal(Array.from_manifest(array.metadata, made.manifest)[...], values)
     else:
         assert made.reasons == {"stored as a part of a larger block": 1}
 
@@ -73,7 +73,7 @@ def test_the_axes_of_f_order_are_counted_as_they_are_stored():
     array, values = one_cell(F_ORDER, decoder, (6, 2), (0, 1), (6, 4))
     made = make_canonical(array.metadata, array.manifest)
     assert len(made.odd) == 0
-    assert np.array_equal(Array.virtual(array.metadata, made.manifest)[...], values)
+    assert np.array_equal(Array.from_manifest(array.metadata, made.manifest)[...], values)
     array, _ = one_cell(F_ORDER, decoder, (3, 4), (0, 0), (6, 4))
     assert len(make_canonical(array.metadata, array.manifest).odd) == 1
 
@@ -160,4 +160,4 @@ def test_cells_of_several_shapes():
     assert len(made.odd) == 0
     assert np.asarray(made.manifest.offset).reshape(-1).tolist() == [0, 16, 48]
     assert np.asarray(made.manifest.length).reshape(-1).tolist() == [16, 32, 48]
-    assert np.array_equal(Array.virtual(meta, made.manifest)[...], block)
+    assert np.array_equal(Array.from_manifest(meta, made.manifest)[...], block)

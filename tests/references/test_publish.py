@@ -319,7 +319,7 @@ class TestRefused:
 def test_inline_chunks(target):
     meta = ArrayMetadata((4,), "i2", RectilinearGrid((4,), [[4]]), Pipeline([LITTLE]), 0)
     values = np.arange(4, dtype="<i2")
-    group = Group({}, {"x": Array.virtual(meta, Manifest.inline(values.tobytes(), 1))})
+    group = Group({}, {"x": Array.from_manifest(meta, Manifest.inline(values.tobytes(), 1))})
     report = assert_round_trip(group, target)
     assert (report.inlined, report.references) == (1, 1)
     assert "1 of them inline" in repr(report)
@@ -398,7 +398,7 @@ def test_stored_arrays_are_referred_to_object_by_object(
     (folder / encoding.key((7, 7))).write_bytes(b"left behind")
     (folder / "zarr.json").write_bytes(b"{}")
     meta = x.metadata.replace(key_encoding=encoding)
-    stored = Array.stored(meta, open_store(tmp_path / "store"), "a")
+    stored = Array.from_store(meta, open_store(tmp_path / "store"), "a")
     report = assert_round_trip(Group({}, {"a": stored}), target, zarr_format=zarr_format)
     assert report.references == 8 + report.inlined
     assert json.loads(target.read_text())["refs"]["a/c/0/0" if zarr_format == 3 else "a/0.0"] == [
@@ -456,7 +456,7 @@ def test_documents_that_would_be_read_otherwise_are_not_written(file, target, mo
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_codecs_of_our_own_are_not_declared_where_nothing_is_stored(form, tmp_path):
     parts = [
-        Array.virtual(
+        Array.from_manifest(
             ArrayMetadata((2,), np.dtype("i2"), RectilinearGrid((2,), [[2]]), Pipeline([LITTLE]), 0,
                           attributes={"scale_factor": scale}),
             Manifest.missing((1,)),

@@ -30,12 +30,12 @@ def group(tmp_path):
     path = tmp_path / "data.bin"
     path.write_bytes(b"head" + np.arange(7, dtype="<i4").tobytes())
     source = Source.of_file(path)
-    lines = Array.virtual(
+    lines = Array.from_manifest(
         metadata(RegularGrid((7,), (3,)), attributes={"units": "m"}),
         Manifest((3,), Sources([source]), [0, 0, -1], [4, 16, 0], 12),
     )
-    scalar = Array.virtual(metadata(RegularGrid((), ())), Manifest.inline(b"\7\0\0\0", 0))
-    plane = Array.virtual(
+    scalar = Array.from_manifest(metadata(RegularGrid((), ())), Manifest.inline(b"\7\0\0\0", 0))
+    plane = Array.from_manifest(
         metadata(RectilinearGrid((3, 2), [[1, 2], [2]])),
         Manifest((2, 1), Sources([source]), 0, [[4], [12]], [[8], [16]]),
     )
@@ -89,7 +89,9 @@ def test_references_to_all_the_rest(tmp_path):
     path.write_bytes(bytes(range(12)))
     sources = Sources([Source(str(path))])
     grid = RegularGrid((5,), (3,))
-    store = VirtualStore(Array.virtual(metadata(grid), Manifest((2,), sources, 0, [0, 4], -1)))
+    store = VirtualStore(
+        Array.from_manifest(metadata(grid), Manifest((2,), sources, 0, [0, 4], -1))
+    )
     assert {k: n for k, n in store.list() if k != "zarr.json"} == {"c/0": 12, "c/1": 8}
     assert store.size("c/0") == 12
     assert store.get("c/0", (2, 4)) == b"\2\3"
@@ -108,7 +110,7 @@ def test_our_own_reader_reads_it(group):
 def test_chunks_that_others_would_read_wrong_are_refused():
     sources = Sources([Source.inline(bytes(24))])
     manifest = Manifest((2,), sources, 0, [0, 12], 12, [Decoder(ZLIB)], [-1, 0])
-    node = Group({}, {"a": Array.virtual(metadata(RegularGrid((6,), (3,))), manifest)})
+    node = Group({}, {"a": Array.from_manifest(metadata(RegularGrid((6,), (3,))), manifest)})
     store = VirtualStore(node)
     assert store.get("a/c/0") == bytes(12)
     with pytest.raises(UnsupportedError, match=r"other codecs.*variable a, chunk 1\]"):
@@ -119,13 +121,13 @@ def test_a_part_of_a_plain_block_is_a_shorter_range():
     values = np.arange(6, dtype="<i4")
     sources = Sources([Source.inline(values.tobytes())])
     manifest = Manifest((2,), sources, 0, 0, 24, [Decoder(RAW, (6,))], 0, [[0], [3]])
-    store = VirtualStore(Array.virtual(metadata(RegularGrid((6,), (3,))), manifest))
+    store = VirtualStore(Array.from_manifest(metadata(RegularGrid((6,), (3,))), manifest))
     assert store.get("c/1") == values[3:].tobytes()
 
 
 def test_codecs_of_our_own_are_refused():
     swapped = Pipeline((make("bytes", endian="little"), make("numcodecs.shuffle", elementsize=3)))
-    array = Array.virtual(
+    array = Array.from_manifest(
         metadata(RegularGrid((3,), (3,)), pipeline=swapped), Manifest.inline(bytes(12), 1)
     )
     store = VirtualStore(Group({}, {"a": array}))

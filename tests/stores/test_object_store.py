@@ -222,7 +222,7 @@ def test_objects_that_change_while_they_are_read(bucket, options, put, monkeypat
             manifest = air.manifest
             sources = Sources([Source(url, storage_options=options)])
             columns = (manifest.source, manifest.offset, manifest.length)
-            air = vz.Array.virtual(air.metadata, Manifest(manifest.shape, sources, *columns))
+            air = vz.Array.from_manifest(air.metadata, Manifest(manifest.shape, sources, *columns))
         count.clear()
         monkeypatch.setattr(S3Transport, "fetch", fetch_and_replace)
         with pytest.raises(SourceChangedError, match=r"entity tag.*a\.h5"):

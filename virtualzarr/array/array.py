@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids.selection import Mode
-from virtualzarr.array import chunk_inventory as existing
+from virtualzarr.array import chunk_inventory
 from virtualzarr.array.chunk_source import (
     ChunkSource,
     ManifestChunks,
@@ -27,7 +27,7 @@ from virtualzarr.array.indexing import Indexer
 from virtualzarr.array.properties import ArrayProperties
 from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.array.read.cached_blocks import CachedBlocks
-from virtualzarr.array.read.chunk_cache import chunk_cache
+from virtualzarr.array.read.chunk_cache import resolve_cache
 from virtualzarr.array.read.engine import read
 from virtualzarr.array.read.shards import elements_of_blocks, resolve_shards
 from virtualzarr.array.resize import append, check_direction, lock_resizing, resize
@@ -61,8 +61,8 @@ class Array(ArrayProperties):
         Whether missing chunks read as the fill value; if not, they are an error.
     write_empty_chunks : bool
         Whether chunks are stored that hold nothing but the fill value, to the bit.
-    caching : Caching, optional
-        What is kept in memory, and how it is checked.
+    cache_policy : CachePolicy, optional
+        Where decoded chunks are cached, and when cached data are revalidated.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Array(ArrayProperties):
     >>> data = np.arange(6, dtype="<i4")
     >>> pipeline = Pipeline.from_v3([{"name": "bytes", "configuration": {"endian": "little"}}])
     >>> meta = ArrayMetadata((6,), "i4", RegularGrid((6,), (6,)), pipeline, 0)
-    >>> a = Array.virtual(meta, Manifest.inline(data.tobytes(), ndim=1), path="x")
+    >>> a = Array.from_manifest(meta, Manifest.inline(data.tobytes(), ndim=1), path="x")
     >>> a
     <Array x (6,) int32, 1 chunk, virtual>
     >>> a[::-2]
@@ -82,53 +82,53 @@ class Array(ArrayProperties):
     def __init__(
         self,
         metadata: ArrayMetadata,
-        chunks: ChunkSource,
+        chunk_source: ChunkSource,
         path: str = "",
         *,
         fill_missing: bool = True,
         write_empty_chunks: bool = False,
-        caching: CachePolicy | None = None,
+        cache_policy: CachePolicy | None = None,
     ) -> None:
-        if metadata.storage_transformers and not hasattr(chunks, "store"):
-            # Those of a stored array that this one was made from.
+        if metadata.storage_transformers and not hasattr(chunk_source, "store"):
+            # They describe how another array is stored, from whose metadata these were derived.
             metadata = metadata.replace(storage_transformers=())
         self.metadata = metadata
-        self.chunk_source = chunks
+        self.chunk_source = chunk_source
         self.path = path
         self.fill_missing = fill_missing
         self.write_empty_chunks = write_empty_chunks
-        self.caching = CachePolicy() if caching is None else caching
+        self.cache_policy = CachePolicy() if cache_policy is None else cache_policy
         self.file_layout: FileLayout | None = None
-        self._read_at = time.monotonic()
-        self._inner: tuple[ArrayMetadata, CachePolicy, ArrayMetadata, ChunkSource] | None = None
-        self._known: Known | None = None
+        self._metadata_read_at = time.monotonic()
+        self._resolved: tuple[ArrayMetadata, CachePolicy, ArrayMetadata, ChunkSource] | None = None
+        self._document: Known | None = None
 
     @classmethod
-    def virtual(
+    def from_manifest(
         cls,
         metadata: ArrayMetadata,
         manifest: Manifest,
         path: str = "",
-        caching: CachePolicy | None = None,
+        cache_policy: CachePolicy | None = None,
     ) -> Array:
-        """Make an array whose chunks lie where a manifest says."""
+        """Return an array whose chunks lie where a manifest says."""
         check_grid_shape(metadata, manifest)
-        return cls(metadata, ManifestChunks(manifest), path, caching=caching)
+        return cls(metadata, ManifestChunks(manifest), path, cache_policy=cache_policy)
 
     @classmethod
-    def stored(
+    def from_store(
         cls, metadata: ArrayMetadata, store: Store, path: str = "", location: Location | None = None
     ) -> Array:
-        """Make an array whose chunks lie under the keys of a store.
+        """Return an array whose chunks lie under the keys of a store.
 
         `location` says which files the array may refer to, where a manifest is stored with it.
         """
-        chunks: ChunkSource
+        source: ChunkSource
         if metadata.storage_transformers:
-            chunks = transformer(metadata).chunks(metadata, store, path, location)
+            source = transformer(metadata).chunks(metadata, store, path, location)
         else:
-            chunks = StoreChunks(store, path, metadata.key_encoding)
-        return cls(metadata, chunks, path)
+            source = StoreChunks(store, path, metadata.key_encoding)
+        return cls(metadata, source, path)
 
     def with_path(self, path: str) -> Array:
         """Return the same array under another name."""
@@ -137,21 +137,20 @@ class Array(ArrayProperties):
     def replace(
         self,
         metadata: ArrayMetadata | None = None,
-        chunks: ChunkSource | Manifest | None = None,
+        chunk_source: ChunkSource | Manifest | None = None,
         *,
         path: str | None = None,
         fill_missing: bool | None = None,
-        caching: CachePolicy | None = None,
+        cache_policy: CachePolicy | None = None,
     ) -> Array:
-        """Return an array with other parts, which is read with the same settings.
+        """Return an array with some changes, which is read with the same settings.
 
         Parameters
         ----------
         metadata : ArrayMetadata, optional
-        chunks : Chunks or Manifest, optional
-            Where the chunks are found.
-        path, fill_missing, caching
-            As for `Array`. Whatever is not given is that of this array.
+        chunk_source : ChunkSource or Manifest, optional
+        path, fill_missing, cache_policy
+            As for `Array`. By default, those of this array.
 
         Raises
         ------
@@ -166,62 +165,67 @@ class Array(ArrayProperties):
         >>> b.fill_value, b.fill_missing
         (np.int32(7), False)
         """
+        # What a file says of storage holds for the metadata that came with it only.
         layout = self.file_layout if metadata is None else None
         metadata = self.metadata if metadata is None else metadata
-        if isinstance(chunks, Manifest):
-            check_grid_shape(metadata, chunks)
-            chunks = ManifestChunks(chunks)
-        array = Array(
-            metadata,
-            self.chunk_source if chunks is None else chunks,
-            self.path if path is None else path,
-            fill_missing=self.fill_missing if fill_missing is None else fill_missing,
-            write_empty_chunks=self.write_empty_chunks,
-            caching=self.caching if caching is None else caching,
-        )
+        if isinstance(chunk_source, Manifest):
+            check_grid_shape(metadata, chunk_source)
+            chunk_source = ManifestChunks(chunk_source)
+        source = self.chunk_source if chunk_source is None else chunk_source
+        array = Array(metadata, source, self.path if path is None else path, **self._settings)
+        if fill_missing is not None:
+            array.fill_missing = fill_missing
+        if cache_policy is not None:
+            array.cache_policy = cache_policy
         array.file_layout = layout
         return array
 
+    @property
+    def _settings(self) -> dict[str, Any]:
+        names = "fill_missing", "write_empty_chunks", "cache_policy"
+        return {name: getattr(self, name) for name in names}
+
     def __getstate__(self) -> dict[str, Any]:
-        # Where it is unpickled, another clock may run.
-        return self.__dict__ | {"_inner": None, "_read_at": -math.inf}
+        # Monotonic clocks of different processes and machines cannot be compared.
+        return self.__dict__ | {"_resolved": None, "_metadata_read_at": -math.inf}
 
-    def _readable(self) -> tuple[ArrayMetadata, ChunkSource]:
-        """Return the metadata and chunks to read by: of a sharded array, those of its chunks."""
-        self._recheck()
-        made, outer, caching = self._inner, self.metadata, self.caching
-        if made is None or made[0] is not outer or made[1] is not caching:
-            inner = resolve_shards(outer, self.chunk_source, caching)
-            made = self._inner = (outer, caching, *inner)
-        return made[2:]
+    def _resolve_shards(self) -> tuple[ArrayMetadata, ChunkSource]:
+        """Return metadata and chunk source to read by: of a sharded array, of its sub-chunks."""
+        self._revalidate_metadata()
+        resolved, outer, policy = self._resolved, self.metadata, self.cache_policy
+        # Both may be replaced from outside, so that identity is what tells whether it still holds.
+        if resolved is None or resolved[0] is not outer or resolved[1] is not policy:
+            inner = resolve_shards(outer, self.chunk_source, policy)
+            resolved = self._resolved = (outer, policy, *inner)
+        return resolved[2:]
 
-    def _recheck(self) -> None:
-        """Read the metadata anew if those known are too old."""
-        if self.caching.metadata_since() > self._read_at:
+    def _revalidate_metadata(self) -> None:
+        """Read the metadata again if they are older than the cache policy allows."""
+        if self.cache_policy.metadata_valid_since() > self._metadata_read_at:
             self.refresh()
 
-    def _select(self, selection: Any, mode: Mode) -> Any:
+    def _read_element(self, selection: Any, mode: Mode) -> Any:
         result = self._read(selection, mode)
         # As numpy and zarr-python do: integers alone give a scalar.
         return result[()] if result.ndim == 0 else result
 
     def _read(self, selection: Any, mode: Mode, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        metadata, chunks = self._readable()
+        metadata, source = self._resolve_shards()
         if mode == "block" and metadata is not self.metadata:
-            # Blocks are shards: what they hold is read as a selection of elements.
+            # Blocks are shards, which the resolved grid does not have: select their elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        cache = chunk_cache(self.caching)
+        cache = resolve_cache(self.cache_policy)
         try:
             return read(
                 metadata,
-                chunks,
+                source,
                 metadata.grid.project(selection, mode),
                 variable=self.path,
                 fill_missing=self.fill_missing,
                 out=out,
                 keep=None
                 if cache is None
-                else partial(CachedBlocks, cache, self.caching.data_since()),
+                else partial(CachedBlocks, cache, self.cache_policy.data_valid_since()),
             )
         except MemoryError as error:
             if isinstance(error, VirtualZarrError):
@@ -236,17 +240,17 @@ class Array(ArrayProperties):
         structured array, the name of a field, alone or among the indices, gives that field, and a
         list of names those fields.
         """
-        return self._get(selection, "basic")
+        return self._get_item(selection, "basic")
 
-    def _get(self, selection: Any, mode: Mode) -> Any:
+    def _get_item(self, selection: Any, mode: Mode) -> Any:
         if self.dtype.names is not None:
             names, selection = split_fields(selection)
             if isinstance(names, str):
                 view = self.field(names)
                 return view[selection] if mode == "basic" else FieldIndexer(view, mode)[selection]
             if names is not None:
-                return self._select(selection, mode)[names]
-        return self._select(selection, mode)
+                return self._read_element(selection, mode)[names]
+        return self._read_element(selection, mode)
 
     def read(
         self, selection: Any = ..., *, mode: Mode = "basic", out: NDArray[Any] | None = None
@@ -258,11 +262,11 @@ class Array(ArrayProperties):
         selection : int, slice, Ellipsis, None, array, or a tuple of these
             All of the array by default.
         mode : {"basic", "orthogonal", "coordinate", "mask", "block"}
-            How the selection is meant: as by the array itself, `oindex`, `vindex` or `blocks`.
+            How to index: as the array itself, `oindex`, `vindex` or `blocks` do.
         out : array, optional
-            Where to put the elements: an array with the shape of the selection and the dtype of
-            the array, in any memory layout. Chunks are decoded right into it. After an error, some
-            of it may have been written.
+            Output with the shape of the selection and the dtype of the array, in any memory
+            layout. Chunks are decoded straight into it; after an error, some of it may have been
+            written.
 
         Returns
         -------
@@ -317,9 +321,9 @@ class Array(ArrayProperties):
         ValueError
             If the value does not broadcast to the selection, or cannot be cast.
         """
-        self._set(selection, "basic", value)
+        self._set_item(selection, "basic", value)
 
-    def _set(self, selection: Any, mode: Mode, value: Any) -> None:
+    def _set_item(self, selection: Any, mode: Mode, value: Any) -> None:
         fields = None
         if self.dtype.names is not None:
             names, selection = split_fields(selection)
@@ -333,13 +337,13 @@ class Array(ArrayProperties):
     def _write(
         self, selection: Any, mode: Mode, value: Any, fields: FieldSelection | None = None
     ) -> None:
-        self._recheck()
-        self._own_store()
+        self._revalidate_metadata()
+        self._writable_store()
         grid = writing_grid(self.metadata)
         if mode == "block" and grid is not self.grid:
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
         projection = grid.project(selection, mode)
-        with self._writing() as chunks:
+        with self._open_for_writing() as chunks:
             write(
                 self.metadata,
                 chunks,
@@ -350,7 +354,7 @@ class Array(ArrayProperties):
                 write_empty_chunks=self.write_empty_chunks,
             )
 
-    def _own_store(self) -> Store:
+    def _writable_store(self) -> Store:
         store = self._store
         if store is None:
             raise UnsupportedError(
@@ -361,10 +365,10 @@ class Array(ArrayProperties):
             raise read_only_error(store.uri).at(variable=self.path)
         return store
 
-    def _writing(self) -> AbstractContextManager[StoreChunks]:
-        """Give the chunks to write to, within a with statement."""
-        chunks: Any = self.chunk_source
-        return nullcontext(chunks) if isinstance(chunks, StoreChunks) else chunks.writing(self)
+    def _open_for_writing(self) -> AbstractContextManager[StoreChunks]:
+        """Return a context manager that gives the chunks to write to."""
+        source: Any = self.chunk_source
+        return nullcontext(source) if isinstance(source, StoreChunks) else source.writing(self)
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         """Write data behind the last elements along an axis, and return the new shape.
@@ -390,9 +394,9 @@ class Array(ArrayProperties):
         >>> a.append(np.arange(3)), a.append([7]), a.chunks
         ((5,), (6,), ((2, 3, 1),))
         """
-        with lock_resizing(self._own_store(), self.path):
+        with lock_resizing(self._writable_store(), self.path):
             self.refresh()
-            with self._writing() as chunks:
+            with self._open_for_writing() as chunks:
                 return append(self, chunks, data, axis)
 
     def resize(
@@ -415,45 +419,46 @@ class Array(ArrayProperties):
             Another process resized the array at the same time; see `append`. Or an axis would
             become shorter or longer that may not.
         """
-        store = self._own_store()
-        given: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
-        new = tuple(map(operator.index, given))
+        store = self._writable_store()
+        lengths: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
+        new = tuple(map(operator.index, lengths))
         self.grid.resize(new)
         with lock_resizing(store, self.path):
             self.refresh()
             check_direction(self, new, expand_only, shrink_only)
-            with self._writing() as chunks:
+            with self._open_for_writing() as chunks:
                 resize(self, chunks, new)
 
     def update_metadata(self, **changes: Any) -> None:
         """Change members of the stored metadata, such as shape and grid, as one atomic step."""
-        self._change_metadata(lambda found: changes)
+        self._change_metadata(lambda stored: changes)
 
     def _change_metadata(self, changes: Callable[[ArrayMetadata], dict[str, Any]]) -> None:
-        """Change members of the stored metadata to what a function makes of those stored."""
-        store = self._own_store()
+        """Change members of the stored metadata to what a function returns for those stored."""
+        store = self._writable_store()
         native = bool(self.metadata.storage_transformers)
         with hierarchy_lock(store, self.path) if native else nullcontext():
-            known = change(store, self.path, self.metadata, changes, self._known)
-        self._take_over(known)
+            document = change(store, self.path, self.metadata, changes, self._document)
+        self._adopt(document)
 
-    def _take_over(self, known: Known) -> None:
-        self._known, self.metadata = known, known[1]
+    def _adopt(self, document: Known) -> None:
+        """Use what was read of the stored metadata from now on."""
+        self._document, self.metadata = document, document[1]
         if isinstance(self.chunk_source, StoreChunks):
             encoding = self.metadata.key_encoding
             if encoding != self.chunk_source.encoding:
                 self.chunk_source = StoreChunks(self.chunk_source.store, self.path, encoding)
         else:
-            self.chunk_source = self.chunk_source.renewed(self.metadata)  # type: ignore[attr-defined]
+            self.chunk_source = self.chunk_source.with_metadata(self.metadata)  # type: ignore[attr-defined]
 
     def refresh(self) -> None:
-        """Take over what is stored now of the metadata: others may have resized the array."""
+        """Read the stored metadata again: others may have resized the array."""
         if (store := self._store) is not None:
             read_at = time.monotonic()
-            known = load(store, self.path, self.metadata.zarr_format, self._known)
-            if known is not self._known:
-                self._take_over(known)
-            self._read_at = read_at
+            document = load(store, self.path, self.metadata.zarr_format, self._document)
+            if document is not self._document:
+                self._adopt(document)
+            self._metadata_read_at = read_at
 
     @property
     def oindex(self) -> Indexer:
@@ -480,7 +485,7 @@ class Array(ArrayProperties):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("an array of chunks cannot become a numpy array without a copy")
-        # Not by way of a scalar, which does not know how long a string of its dtype may be.
+        # Not through a scalar, which has lost how long a string of its dtype may be.
         return np.asarray(self._read(..., "basic"), dtype=dtype)
 
     def iter_chunks(self) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
@@ -495,7 +500,7 @@ class Array(ArrayProperties):
         >>> [(place, part.tolist()) for place, part in a.iter_chunks()]
         [((slice(0, 2, None),), [7, 7]), ((slice(2, 5, None),), [7, 7, 7])]
         """
-        return existing.iter_chunks(self)
+        return chunk_inventory.iter_chunks(self)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the first axis; chunks are read once."""

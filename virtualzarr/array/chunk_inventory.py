@@ -86,7 +86,7 @@ def sum_stored_bytes(array: ArrayProperties) -> int:
 
 def iter_chunks(array: Array) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
     """Yield where each chunk lies in the array, and its elements, in C order."""
-    metadata, chunks = array._readable()
+    metadata, chunks = array._resolve_shards()
     grid = metadata.grid
     for cell in _iter_cells(grid.grid_shape):
         corner, extent = grid.cell_origin(cell), grid.cell_extent(cell)
@@ -118,7 +118,7 @@ def _list_stored(array: ArrayProperties) -> tuple[Int64, Int64]:
     source = array.chunk_source
     if not isinstance(source, StoreChunks):
         _raise_unknown(array)
-    cells, sizes = source.stored_within(array.grid.grid_shape)
+    cells, sizes = source.list_cells_within(array.grid.grid_shape)
     return cells, np.maximum(sizes, 0)
 
 

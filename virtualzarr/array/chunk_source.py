@@ -1,4 +1,4 @@
-"""Where an array's chunks are found: in a manifest, or under keys of a store."""
+"""Chunk sources: where an array's chunks lie, by a manifest or under the keys of a store."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from virtualzarr.stores.files import (
 )
 
 MAX_CHUNK_QUERIES = 10_000
-"""No more chunks are asked for one by one, where a server does not list them."""
+"""The most chunks to query one by one, where a server does not list them."""
 
-_NOTHING = -2
+_NO_CHUNK = -2
 
 MAX_OPEN_SOURCES = 4096
-"""So many files of a manifest are kept ready; each takes far more memory than its references."""
+"""Files of a manifest that stay prepared; each takes far more memory than its references."""
 
 
 @dataclass(slots=True, eq=False)
 class LocatedChunks:
-    """The chunks that one request needs, as columns with one entry for each chunk.
+    """Where the chunks of one read lie, as columns with one entry for each chunk.
 
     Attributes
     ----------
@@ -50,39 +50,39 @@ class LocatedChunks:
         Which of `files`.
     offset, length : int64 arrays
         Which bytes of the file; a length of -1 means all the rest.
-    files : callable
-        Gives the file of a number in `file`.
+    open_file : callable
+        Returns the file of a number in `file`.
     decoder : int32 array, optional
         Which of `decoders`; -1 for chunks that decode as the array declares.
     origin : int32 array, shape (chunks, ndim), optional
         Where in its decoded block each cell starts.
-    may_be_absent : bool
-        Whether a file that is not there is a chunk never written.
-    again : callable, optional
+    may_be_missing : bool
+        Whether a file that does not exist is a chunk never written.
+    relocate : callable, optional
         Locates some of the projection's cells anew, when a file was replaced in the meantime.
-    small : callable, optional
-        Reads the files of several numbers, faster than one by one; it gives None for those that
-        are large or have to be looked at more closely.
+    read_small : callable, optional
+        Reads the files of several numbers, faster than one by one; it yields None for those that
+        are large, or that only reading one by one tells what is wrong with.
     """
 
     cell: NDArray[np.int64]
     file: NDArray[np.int64]
     offset: NDArray[np.int64]
     length: NDArray[np.int64]
-    files: Callable[[int], ByteFile]
+    open_file: Callable[[int], ByteFile]
     decoders: Sequence[Decoder] = ()
     decoder: NDArray[np.int32] | None = None
     origin: NDArray[np.int32] | None = None
-    may_be_absent: bool = False
-    again: Callable[[NDArray[np.int64]], LocatedChunks] | None = None
-    small: Callable[[NDArray[np.int64]], Iterator[bytes | None]] | None = None
+    may_be_missing: bool = False
+    relocate: Callable[[NDArray[np.int64]], LocatedChunks] | None = None
+    read_small: Callable[[NDArray[np.int64]], Iterator[bytes | None]] | None = None
 
     def __len__(self) -> int:
         return len(self.cell)
 
 
 class ChunkSource(Protocol):
-    """What an array needs to know of its chunks."""
+    """Locates the chunks of an array."""
 
     def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches; missing ones are left out."""
@@ -99,10 +99,10 @@ class ManifestChunks:
     def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches; missing ones are left out."""
         refs = self.manifest.take(projection.grid_index)
-        there = refs.source >= 0
-        cell = np.flatnonzero(there)
+        cell = np.flatnonzero(refs.source >= 0)
         decoders, decoder = picked(self.manifest.decoders, refs.decoder)
-        if len(cell) == len(there):
+        # Without missing chunks, the columns need not be copied.
+        if len(cell) == len(refs.source):
             source = refs.source.astype(np.int64)
             columns = refs.offset, refs.length, self._file, decoders
             return LocatedChunks(cell, source, *columns, decoder, refs.origin)
@@ -121,12 +121,12 @@ class ManifestChunks:
         return str(self.manifest)
 
     @property
-    def apart(self) -> bool:
-        """Whether some chunks may decode otherwise than the array declares."""
+    def has_decoders(self) -> bool:
+        """Whether some chunks may have decoders other than the array's pipeline."""
         return self.manifest.decoder is not None or self.manifest.origin is not None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Opened files stay behind.
+        # Open files cannot be pickled.
         return ManifestChunks, (self.manifest,)
 
     def _file(self, row: int) -> ByteFile:
@@ -139,7 +139,7 @@ class ManifestChunks:
 
 
 def check_grid_shape(metadata: ArrayMetadata, manifest: Manifest) -> None:
-    """Refuse a manifest that has other cells than the grid."""
+    """Raise ValueError if a manifest has another shape than the grid."""
     if manifest.shape != metadata.grid.grid_shape:
         raise ValueError(
             f"the manifest has {manifest.shape} cells, the grid {metadata.grid.grid_shape}"
@@ -171,7 +171,7 @@ class StoreChunks:
         keys = self.encoding.keys(cells)
         return [f"{self.path}/{key}" for key in keys] if self.path else keys
 
-    def stored(self, ndim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def list_cells(self, ndim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """List the cells that have a chunk, also those outside of the array.
 
         Returns
@@ -189,91 +189,93 @@ class StoreChunks:
         # Greater numbers than these may not fit into int64, and no grid has them.
         number = "(0|[1-9][0-9]{0,17}|[1-8][0-9]{18})"
         separator = re.escape(self.encoding.separator)
-        parts = [number] * ndim
-        if self.encoding.name == "default":
-            parts.insert(0, "c")
+        is_default = self.encoding.name == "default"
+        parts = ["c"] * is_default + [number] * ndim
         pattern = re.compile(separator.join(parts) or "0")
         start = len(self.path) + 1 if self.path else 0
         prefix = f"{self.path}/c" if self.path else "c"
-        nested = self.encoding.name == "default" and self.encoding.separator == "/" and ndim
-        found = [
+        nested = is_default and self.encoding.separator == "/" and ndim
+        listed = [
             (key[start:], size)
             for key, size in self.store.list(prefix if nested else self.path)
             if pattern.fullmatch(key, start)
         ]
-        if not found and getattr(self.store, "remote", False) and not self.lists:
+        # An empty listing of a server that lists nothing must not read as "no chunk exists".
+        if not listed and getattr(self.store, "remote", False) and not self.is_listable:
             raise UnsupportedError(
                 "the server does not list which chunks there are", file=self.store.uri
             ).at(variable=self.path)
-        cells = self.encoding.parse([key for key, _ in found], ndim)
-        return cells, np.array([size for _, size in found], np.int64)
+        cells = self.encoding.parse([key for key, _ in listed], ndim)
+        return cells, np.array([size for _, size in listed], np.int64)
 
     @property
-    def lists(self) -> bool:
-        """Whether the store can be listed: if so, the array's own document is there."""
+    def is_listable(self) -> bool:
+        """Whether the store can be listed: if so, the listing has the array's document."""
         try:
             return bool({"zarr.json", ".zarray"} & {*self.store.list_dir(self.path)})
         except UnsupportedError:
             return False
 
-    def stored_within(self, shape: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the cells within a grid that have a chunk, and the bytes of each (-1: not known).
+    def list_cells_within(
+        self, shape: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the cells within a grid that have a chunk, and the bytes of each (-1: unknown).
 
-        Where a server does not list, each chunk is asked for, if they are not too many.
+        Where a server does not list, each chunk is queried.
 
         Raises
         ------
         UnsupportedError
-            They are.
+            The server does not list, and there are more than `MAX_CHUNK_QUERIES` cells.
         """
         try:
-            cells, sizes = self.stored(len(shape))
+            cells, sizes = self.list_cells(len(shape))
         except UnsupportedError as error:
-            ask: Any = getattr(self.store, "size", None)
-            if ask is None or math.prod(shape) > MAX_CHUNK_QUERIES:
+            query_size: Any = getattr(self.store, "size", None)
+            if query_size is None or math.prod(shape) > MAX_CHUNK_QUERIES:
                 raise
             cells = np.array([*np.ndindex(*shape)], np.int64).reshape(math.prod(shape), len(shape))
-            sizes, keys = np.full(len(cells), _NOTHING), self.keys(cells)
+            sizes, keys = np.full(len(cells), _NO_CHUNK), self.keys(cells)
 
-            def note(i: int) -> None:
-                found = ask(keys[i])
-                sizes[i] = _NOTHING if found is None else found
+            def query(i: int) -> None:
+                size = query_size(keys[i])
+                sizes[i] = _NO_CHUNK if size is None else size
 
-            run_shared([partial(note, i) for i in range(len(keys))], remote=True)
-            inside = sizes != _NOTHING
+            run_shared([partial(query, i) for i in range(len(keys))], remote=True)
+            inside = sizes != _NO_CHUNK
             if len(keys) and not inside.any():
-                # Whoever says that nothing is there would say so of anything, for all we know.
+                # A server that denies every chunk may deny whatever it is asked for.
                 raise error.at(variable=self.path) from None
             return cells[inside], sizes[inside]
         inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
         return cells[inside], sizes[inside]
 
-    def clipped(self, grid: ChunkGrid, axes: Sequence[int]) -> NDArray[np.int64]:
-        """Return cells not listed by `stored` that reach past the end of a grid along some axes."""
+    def find_unlisted_cells(self, grid: ChunkGrid, axes: Sequence[int]) -> NDArray[np.int64]:
+        """Return cells that `list_cells` leaves out and that reach past a grid along some axes."""
         return np.empty((0, grid.ndim), np.int64)
 
     def locate(self, projection: Projection) -> LocatedChunks:
-        """Find the chunks of the cells that a projection touches, without looking for them yet."""
+        """Return the keys of the cells that a projection touches; reading tells which exist."""
         cells = projection.cells()
         every = np.arange(len(cells))
         nothing = np.zeros(len(cells), np.int64)
         first: list[ByteFile] = []
 
         def file(row: int) -> ByteFile:
-            # One by one when they are needed: keys take far more memory than cells.
+            # Only when it is needed: keys take far more memory than cells.
             if not row and first:
                 return first[0]
             key = self.keys(cells[row : row + 1])[0]
-            found = self.store.file(key) or MissingFile(key)
+            opened = self.store.file(key) or MissingFile(key)
             if not row:
-                first.append(found)  # it is asked for more than once
-            return found
+                first.append(opened)  # the request asks it whether files are remote, too
+            return opened
 
         read_small: Any = getattr(self.store, "read_small_files", None)
 
-        def small(rows: NDArray[np.int64]) -> Iterator[bytes | None]:
-            found: Iterator[bytes | None] = read_small(self.keys(cells[rows]))
-            return found
+        def read_many(rows: NDArray[np.int64]) -> Iterator[bytes | None]:
+            contents: Iterator[bytes | None] = read_small(self.keys(cells[rows]))
+            return contents
 
         return LocatedChunks(
             every,
@@ -281,6 +283,6 @@ class StoreChunks:
             nothing,
             nothing - 1,
             file,
-            may_be_absent=True,
-            small=small if read_small else None,
+            may_be_missing=True,
+            read_small=read_many if read_small else None,
         )

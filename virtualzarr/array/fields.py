@@ -192,7 +192,7 @@ class FieldIndexer:
 
     def __getitem__(self, selection: Any) -> Any:
         field = self._field
-        return field._of(np.asarray(field._array._select(selection, self._mode)))
+        return field._of(np.asarray(field._array._read_element(selection, self._mode)))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         field = self._field

@@ -20,7 +20,7 @@ class Indexer:
         self._mode = mode
 
     def __getitem__(self, selection: Any) -> Any:
-        return self._array._get(selection, self._mode)
+        return self._array._get_item(selection, self._mode)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._array._set(selection, self._mode, value)
+        self._array._set_item(selection, self._mode, value)

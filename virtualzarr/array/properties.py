@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid
-from virtualzarr.array import chunk_inventory as existing
+from virtualzarr.array import chunk_inventory
 from virtualzarr.array.chunk_source import ChunkSource, ManifestChunks
 from virtualzarr.array.unusual import unusual_chunks
 from virtualzarr.codecs.sharding import find_sharding
@@ -117,11 +117,11 @@ class ArrayProperties:
     @property
     def nchunks_initialized(self) -> int:
         """Number of chunks that exist; of a shard that exists, all count, as in zarr-python."""
-        return existing.count_initialized(self)
+        return chunk_inventory.count_initialized(self)
 
     def nbytes_stored(self) -> int:
         """Return the bytes of all that is stored of the array: chunks and, in a store, metadata."""
-        return existing.sum_stored_bytes(self)
+        return chunk_inventory.sum_stored_bytes(self)
 
     def chunk_exists(self) -> NDArray[np.bool_]:
         """Tell which chunks are stored, by one listing of the store, or from the manifest.
@@ -149,14 +149,14 @@ class ArrayProperties:
         >>> a.chunk_nbytes().tolist(), a.nchunks_initialized
         ([[0, 0], [4, 0]], 1)
         """
-        return existing.find_stored_chunks(self)
+        return chunk_inventory.find_stored_chunks(self)
 
     def chunk_nbytes(self) -> NDArray[np.int64]:
         """Return how many bytes each chunk has where it is stored; 0 where there is none.
 
         Like `chunk_exists`, that is one listing. Inside of a shard nothing is looked at.
         """
-        return existing.measure_chunks(self)
+        return chunk_inventory.measure_chunks(self)
 
     @property
     def fill_value(self) -> Any:

@@ -71,8 +71,8 @@ def _clear_outside(
 ) -> None:
     """Remove all that is stored past the extents of a grid, which then grows along some axes."""
     metadata = array.metadata
-    cells, _ = chunks.stored(grid.ndim)
-    if len(more := chunks.clipped(grid, grown)):
+    cells, _ = chunks.list_cells(grid.ndim)
+    if len(more := chunks.find_unlisted_cells(grid, grown)):
         cells = np.unique(np.concatenate([cells, more]), axis=0)
     outside = (cells >= np.array(grid.grid_shape, np.int64)).any(axis=1)
     inside = cells[~outside]

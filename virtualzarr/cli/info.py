@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.array import Array
-from virtualzarr.array import chunk_inventory as existing
+from virtualzarr.array import Array, chunk_inventory
 from virtualzarr.display.summaries import axes_text, chunk_lengths
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
@@ -92,7 +91,7 @@ def _skipped(group: Group) -> Iterator[str]:
 def _stored(array: Array) -> str:
     """Say how much of an array there is, by listing its store."""
     try:
-        nbytes, objects = array.nbytes_stored(), existing.count_objects(array)
+        nbytes, objects = array.nbytes_stored(), chunk_inventory.count_objects(array)
     except UnsupportedError as error:
         return f"not known: {error.message}"
     if not (nbytes or array.is_virtual):

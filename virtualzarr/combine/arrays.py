@@ -32,7 +32,7 @@ from virtualzarr.combine.compatibility import (
     has_same_cells,
     is_same_fill_value,
 )
-from virtualzarr.combine.dtypes import cast_array, common_dtype, iter_inexact_masks, resolve_dtype
+from virtualzarr.combine.dtypes import common_dtype, iter_inexact_masks
 from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.combine.harmonize import harmonize
 from virtualzarr.combine.options import DEFAULT, ParsedOptions
@@ -41,6 +41,7 @@ from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import zero_of
 from virtualzarr.metadata.dimension_names import joined_names
 from virtualzarr.metadata.dimension_units import axis_members
+from virtualzarr.virtual.cast import cast_array, resolve_dtype
 from virtualzarr.virtual.from_store import as_virtual, unshard
 from virtualzarr.virtual.rechunk import with_decoder, without_shards
 from virtualzarr.virtual.transforms import with_manifest
@@ -150,7 +151,7 @@ class _JoinPlan:
             metadata,
             manifest,
             fill_missing=all(array.fill_missing for array in self.arrays),
-            caching=combine_policies([array.caching for array in self.arrays]),
+            cache_policy=combine_policies([array.cache_policy for array in self.arrays]),
         )
 
 

@@ -357,7 +357,7 @@ def slice_group(group: Group, dim: str, cut: Any) -> Group:
             return array
         axes = zip(array.dims, get_axes(array), strict=True)
         return apply_axis_slices(
-            array, [cut(axis) if own == dim else AxisSlices.whole(axis) for own, axis in axes]
+            array, [cut(axis) if own == dim else AxisSlices.identity(axis) for own, axis in axes]
         )
 
     return group.map_arrays(cut_array)

@@ -92,7 +92,7 @@ def _has_chunks(array: Array, axes: Axes, axis: int | None) -> bool:
 
 def _pieces_of_axes(stored: Axes, axes: Axes, axis: int | None) -> list[AxisSlices]:
     return [
-        AxisSlices.whole(a) if i == axis or a.same_cells(b) else AxisSlices.refined(a, b)
+        AxisSlices.identity(a) if i == axis or a.same_cells(b) else AxisSlices.refine(a, b)
         for i, (a, b) in enumerate(zip(stored, axes, strict=True))
     ]
 
@@ -136,7 +136,7 @@ def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Ar
     along = [get_axes(array)[axis] for array in arrays]
     inside = grids.concatenate([grids.from_axes([each]) for each in along]).axes[0]
     if not last:
-        inside = AxisSlices.clipped(inside).axis
+        inside = AxisSlices.clip(inside).axis
     stored = _stored_axis(along if not last else along[:-1], along, inside)
     manifests = [array.manifest for array in arrays]
     manifest = manifests[0] if len(arrays) == 1 else Manifest.concatenate(manifests, axis)
@@ -147,7 +147,7 @@ def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Ar
     refined = any(piece.axis is not a for piece, a in zip(pieces, axes_stored, strict=True))
     if stored is inside:
         return (
-            apply_axis_slices(joined, _replace_axis(pieces, axis, AxisSlices.whole(inside)))
+            apply_axis_slices(joined, _replace_axis(pieces, axis, AxisSlices.identity(inside)))
             if refined
             else joined
         )

@@ -106,7 +106,7 @@ def concat(
     >>> def one_chunk(values):
     ...     grid, pipeline = RegularGrid(values.shape, values.shape), Pipeline(["bytes"])
     ...     meta = ArrayMetadata(values.shape, values.dtype, grid, pipeline)
-    ...     return Array.virtual(meta, Manifest.inline(values.tobytes(), values.ndim))
+    ...     return Array.from_manifest(meta, Manifest.inline(values.tobytes(), values.ndim))
     >>> joined = concat([one_chunk(np.arange(3, dtype="u1")), one_chunk(np.arange(2, dtype="u1"))])
     >>> joined.chunks, joined[1:]
     (((3, 2),), array([1, 2, 0, 1], dtype=uint8))

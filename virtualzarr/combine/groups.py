@@ -263,7 +263,9 @@ def merge_equal(
     attributes = combine_attributes([array.attrs for array in arrays], options.combine_attrs)
     names = joined_names([array.metadata.dimension_names for array in arrays])
     metadata = first.metadata.replace(attributes=attributes, dimension_names=names)
-    return first.replace(metadata, caching=combine_policies([array.caching for array in arrays]))
+    return first.replace(
+        metadata, cache_policy=combine_policies([array.cache_policy for array in arrays])
+    )
 
 
 def _with_typed_mask(array: Array) -> Array:

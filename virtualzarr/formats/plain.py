@@ -85,7 +85,7 @@ def plain_array(
         manifest = Manifest.single(source, offset, nbytes, len(shape))
     else:
         manifest = Manifest.missing(grid.grid_shape)
-    return Array.virtual(metadata, manifest, path)
+    return Array.from_manifest(metadata, manifest, path)
 
 
 def plain_pipeline(dtype: np.dtype[Any], axes: Sequence[int] | None = None) -> Pipeline:

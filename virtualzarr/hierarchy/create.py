@@ -122,7 +122,7 @@ def create_array(
     if metadata_key is not None:
         zarr_format = params.get("zarr_format") or 3
         target = _renamed(target, normalize_path(name or ""), metadata_key, zarr_format)
-    caching = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
+    cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     if data is not None:
         data = _of_data(data, params)
     metadata = new_array(params)
@@ -137,7 +137,7 @@ def create_array(
     # As it is read back: what is returned is what others will open.
     array = _stored(read_node(target, path, metadata.zarr_format), target, path)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
-    array.caching = caching
+    array.cache_policy = cache_policy
     if data is not None:
         array[...] = data
     return array
@@ -256,7 +256,7 @@ variable /]
     # What is assumed is never looked up.
     lasting = assume is not False and not assume_cached
     metadata = False if lasting else recheck_cached_metadata
-    caching = CachePolicy(cache, metadata, recheck_cached_data)
+    cache_policy = CachePolicy(cache, metadata, recheck_cached_data)
     if assume is not False:
         array = _assumed(target, path, mode, assume, params, lasting)
     elif mode in ("w", "w-"):
@@ -264,7 +264,7 @@ variable /]
     else:
         array = _existing(target, path, mode, data, params)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
-    array.caching = caching
+    array.cache_policy = cache_policy
     return array
 
 
@@ -286,7 +286,7 @@ def _stored(metadata: ArrayMetadata | GroupMetadata, store: Store, path: str) ->
     """Return the array of a model that was read."""
     if not isinstance(metadata, ArrayMetadata):
         raise NodeNotFoundError(f"there is no array at {path!r}, but a group", file=store.uri)
-    return Array.stored(metadata, store, path)
+    return Array.from_store(metadata, store, path)
 
 
 def checked(array: Array, uri: str, params: ArrayParams) -> Array:
@@ -326,4 +326,4 @@ def _assumed(
         metadata = assume
     place = node_path(path, metadata.zarr_format)
     shown: Any = as_read_only(store) if mode == "r" else AssumedStore(store) if lasting else store
-    return checked(Array.stored(metadata, shown, place), store.uri, params)
+    return checked(Array.from_store(metadata, shown, place), store.uri, params)

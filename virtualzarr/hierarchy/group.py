@@ -73,7 +73,7 @@ class Group(Mapping[str, "Array | Group"]):
         self.path = path
         self.skipped = dict(skipped or {})
         self.ignored_keys = 0
-        self.caching: CachePolicy | None = None  # what the arrays in it are read with
+        self.cache_policy: CachePolicy | None = None  # what the arrays in it are read with
         self._members = {} if members is None else members
 
     @property
@@ -148,7 +148,7 @@ class Group(Mapping[str, "Array | Group"]):
             raise ValueError(f"{inner[0]!r} lies in an inner group: choose there, or drop others")
         members = {name.strip("/"): self[name] for name in names}
         selected = Group(self.attributes, members, self.path)
-        selected.caching = self.caching
+        selected.cache_policy = self.cache_policy
         return selected
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -193,7 +193,7 @@ class Group(Mapping[str, "Array | Group"]):
             self.path if path is None else path,
             self.skipped if skipped is None else skipped,
         )
-        group.caching = self.caching
+        group.cache_policy = self.cache_policy
         group.ignored_keys = self.ignored_keys
         return group
 
@@ -317,8 +317,8 @@ class Group(Mapping[str, "Array | Group"]):
 
     def _cached(self, node: T) -> T:
         """Let an array or group be read with what this group was opened with."""
-        if self.caching is not None:
-            node.caching = self.caching
+        if self.cache_policy is not None:
+            node.cache_policy = self.cache_policy
         return node
 
     def require_group(

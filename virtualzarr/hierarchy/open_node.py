@@ -54,7 +54,7 @@ def open_hierarchy(
     path = normalize_path(path)
     metadata = read_node(store, path, zarr_format)
     if isinstance(metadata, ArrayMetadata):
-        return Array.stored(metadata, store, path, location)
+        return Array.from_store(metadata, store, path, location)
     writable = getattr(store, "writable", False)
     if writable and PENDING in metadata.extra:
         settle(store, path)
@@ -128,7 +128,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
             raise everything.skipped[name].with_traceback(None)
         metadata = everything.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
-            return Array.stored(metadata, self.store, path, self.location)
+            return Array.from_store(metadata, self.store, path, self.location)
         if metadata is None and name not in self._listed():
             raise KeyError(name)
         group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)

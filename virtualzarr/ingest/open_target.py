@@ -119,7 +119,7 @@ def open(
     <Group: 0 members>
     """
     checked_mode(mode, target)
-    caching = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
+    cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     if format is None:
         zarr = metadata_key is not None
         format = "zarr" if zarr else _format_of(target, mode, storage_options)
@@ -135,7 +135,7 @@ def open(
     else:
         store = open_store(target, storage_options)
         node = open_array(store, path, mode=mode, metadata_key=metadata_key, **params)
-    node.caching = caching
+    node.cache_policy = cache_policy
     return _element_bytes(node, target) if open_as_void else node
 
 

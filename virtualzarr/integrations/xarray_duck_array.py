@@ -269,7 +269,7 @@ def as_duck(values: Any) -> VirtualDuckArray:
     metadata = _metadata(values.shape, values.dtype)
     data = values.astype(values.dtype.newbyteorder("<")).tobytes()
     manifest = Manifest.inline(data, values.ndim) if values.size else _empty_manifest(metadata)
-    return VirtualDuckArray(Array.virtual(metadata, manifest))
+    return VirtualDuckArray(Array.from_manifest(metadata, manifest))
 
 
 def _metadata(shape: Sequence[int], dtype: Any, fill: Any = None) -> ArrayMetadata:
@@ -402,7 +402,7 @@ def _full_like(a: VirtualDuckArray, fill_value: Any, dtype: Any = None, shape: A
     if dtype.kind in "SU" and not dtype.itemsize:
         return NotImplemented
     metadata = _metadata(shape, dtype, fill)
-    return VirtualDuckArray(Array.virtual(metadata, _empty_manifest(metadata)))
+    return VirtualDuckArray(Array.from_manifest(metadata, _empty_manifest(metadata)))
 
 
 @_implements(np.zeros_like, np.empty_like)

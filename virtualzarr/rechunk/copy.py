@@ -220,7 +220,7 @@ def copy(
             plan = plans[key]
             if isinstance(node, Array) and isinstance(plan, ArrayPlan):
                 below = node_path(join(start, key), zarr_format)
-                target = Array.stored(plan.metadata, store, below)
+                target = Array.from_store(plan.metadata, store, below)
                 transfers[key] = _plan_transfer(node, target, plan, memory, write_empty_chunks, key)
         prepare_destination(store, start, zarr_format, overwrite)
         counts = _run(transfers, plans, store, start, progress)

@@ -55,9 +55,9 @@ def stored_cells(array: Array) -> tuple[Int64, Int64] | None:
         cells = cells.reshape(manifest.nrefs, array.ndim)
         sizes = manifest.take(tuple(cells.T)).length if array.ndim else manifest.take(()).length
         return cells, _fill_unknown_sizes(sizes, array)
-    if not isinstance(source, StoreChunks) or not source.lists:
+    if not isinstance(source, StoreChunks) or not source.is_listable:
         return None
-    cells, sizes = source.stored(array.ndim)
+    cells, sizes = source.list_cells(array.ndim)
     within = (cells < np.array(grid.grid_shape, np.int64)).all(axis=1)
     cells, sizes = cells[within], _fill_unknown_sizes(sizes[within], array)
     if not array.ndim or len(cells) < 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise, product
 from typing import Any
@@ -108,7 +108,10 @@ class ArrayTransfer:
         write_empty_chunks: bool | None,
     ) -> None:
         # Missing chunks are not touched, or else as good as those filled.
-        self.source = Array(source.metadata, source.chunk_source, source.path)
+        # The plan holds for the metadata known now: were they read again, blocks could get other
+        # shapes.
+        policy = replace(source.cache_policy, metadata="never")
+        self.source = source.replace(fill_missing=True, cache_policy=policy)
         self.target, self.change = target, change
         target.write_empty_chunks = bool(write_empty_chunks)
         self.remote = any(_is_remote(array) for array in (source, target))
@@ -170,7 +173,7 @@ class ArrayTransfer:
 
     def _plan_blocks(self, stored: tuple[Int64, Int64] | None) -> None:
         """Plan to decode chunks and encode others."""
-        grid, target = self.source._readable()[0].grid, self.target.grid
+        grid, target = self.source._resolve_shards()[0].grid, self.target.grid
         for cut in (grid, target):
             if not isinstance(cut, SeparableGrid):
                 raise UnsupportedError(f"cells of a {cut.name} grid are only copied as they are")
@@ -238,11 +241,11 @@ class ArrayTransfer:
     def _stored(self, located: LocatedChunks, i: int) -> Any:
         """Return the bytes of a chunk, None where there is none any more."""
         offset, length = int(located.offset[i]), int(located.length[i])
-        file = located.files(int(located.file[i]))
+        file = located.open_file(int(located.file[i]))
         try:
             return file.read(offset, None if length < 0 else offset + length)
         except SourceNotFoundError as error:
-            if located.may_be_absent:
+            if located.may_be_missing:
                 return None
             raise error.at(file=file.uri, variable=self.source.path) from error.__cause__
         except VirtualZarrError as error:
@@ -260,7 +263,7 @@ class ArrayTransfer:
             progress(sum(_box_size(box) for box in boxes) * self.itemsize)
 
     def _copy_shard(self, box: Box, counts: TransferCounts) -> None:
-        metadata, chunks = self.source._readable()
+        metadata, chunks = self.source._resolve_shards()
         projection = metadata.grid.project(_box_selection(box))
         located = chunks.locate(projection)
         if not len(located):
@@ -323,7 +326,7 @@ class ArrayTransfer:
     def _read(self, box: Box, block: NDArray[Any]) -> bool:
         """Read a part of the source; return whether there is anything in it."""
         assert self.blocks is not None
-        metadata, chunks = self.source._readable()
+        metadata, chunks = self.source._resolve_shards()
         assert isinstance(metadata.grid, SeparableGrid)
         sharded = metadata is not self.source.metadata and not self.change.everything
         if sharded and not len(chunks.locate(metadata.grid.project(_box_selection(box)))):

@@ -264,9 +264,9 @@ def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
     made = make_canonical(array.metadata, manifest, form.plugins)
     if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
         return array, made
-    pieces = [AxisSlices.clipped(axis) for axis in grid.axes]
+    pieces = [AxisSlices.clip(axis) for axis in grid.axes]
     shorter = apply_axis_slices(
-        array if array.is_virtual else array.replace(chunks=manifest), pieces
+        array if array.is_virtual else array.replace(chunk_source=manifest), pieces
     )
     if not rules.is_regular(shorter.metadata):
         return array, made

@@ -124,7 +124,7 @@ def _with_manifests(node: Array | Group, change: Callable[[Manifest], Manifest])
     """Return the hierarchy with all manifests changed."""
 
     def with_manifest(array: Array) -> Array:
-        return array.replace(chunks=change(array.manifest))
+        return array.replace(chunk_source=change(array.manifest))
 
     return with_manifest(node) if isinstance(node, Array) else node.map_arrays(with_manifest)
 

@@ -30,4 +30,4 @@ def bytes_in_memory(array: Array) -> int:
     chunks = array.chunk_source
     if not isinstance(chunks, StoreChunks) or not isinstance(unwrap(chunks.store), MemoryStore):
         return 0
-    return int(chunks.stored_within(array.grid.grid_shape)[1].sum())
+    return int(chunks.list_cells_within(array.grid.grid_shape)[1].sum())

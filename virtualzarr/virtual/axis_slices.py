@@ -41,16 +41,16 @@ class AxisSlices:
     axis: Axis
 
     @classmethod
-    def whole(cls, axis: Axis) -> AxisSlices:
+    def identity(cls, axis: Axis) -> AxisSlices:
         """Keep every cell as it is."""
         return cls(np.arange(axis.ncells), np.zeros(axis.ncells, np.int64), axis)
 
     @classmethod
-    def clipped(cls, axis: Axis) -> AxisSlices:
+    def clip(cls, axis: Axis) -> AxisSlices:
         """Keep every cell, but cut off what the last one has past the extent."""
         if axis.end == axis.extent:
-            return cls.whole(axis)
-        return cls.whole(Axis(axis.extent, *axis.runs(clipped=True)))
+            return cls.identity(axis)
+        return cls.identity(Axis(axis.extent, *axis.runs(clipped=True)))
 
     @classmethod
     def slice(cls, axis: Axis, start: int, stop: int) -> AxisSlices:
@@ -58,7 +58,7 @@ class AxisSlices:
         extent = max(0, stop - start)
         edge = axis.uniform or 1
         if not extent:
-            return cls.whole(Axis.bare(0, edge))
+            return cls.identity(Axis.bare(0, edge))
         cell = np.arange(axis.cell_of(start), axis.cell_of(stop - 1) + 1)
         inside = np.zeros(len(cell), np.int64)
         inside[0] = start - axis.start(int(cell[0]))
@@ -68,7 +68,7 @@ class AxisSlices:
         return cls(cell, inside, Axis(extent, axis.edge(cell) - inside))
 
     @classmethod
-    def refined(cls, axis: Axis, finer: Axis) -> AxisSlices:
+    def refine(cls, axis: Axis, finer: Axis) -> AxisSlices:
         """Cut into the cells of another axis, each of which must lie within one of these."""
         first = finer.start(np.arange(finer.ncells))
         cell = axis.cell_of(first)
@@ -88,7 +88,7 @@ class AxisSlices:
         """
         indices = np.asarray(indices, np.int64)
         if not len(indices):
-            return cls.whole(Axis.bare(0, axis.uniform or 1))
+            return cls.identity(Axis.bare(0, axis.uniform or 1))
         nowhere = indices < 0
         cells = np.where(nowhere, MISSING_CELL, axis.cell_of(np.maximum(indices, 0)))
         new = np.ones(len(indices), bool)

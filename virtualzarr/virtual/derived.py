@@ -68,7 +68,7 @@ def split_chunks(array: Array, chunks: Any) -> Array:
         )
     made = as_virtual(array)
     return apply_axis_slices(
-        made, [AxisSlices.refined(a, b) for a, b in zip(own, finer, strict=True)]
+        made, [AxisSlices.refine(a, b) for a, b in zip(own, finer, strict=True)]
     )
 
 

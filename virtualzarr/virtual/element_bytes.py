@@ -46,7 +46,7 @@ def view_as_bytes(array: Array) -> FieldView:
     [[1, 2], [1, 2]]
     """
     chunks = array.chunk_source
-    plain = isinstance(chunks, ManifestChunks) and not chunks.apart
+    plain = isinstance(chunks, ManifestChunks) and not chunks.has_decoders
     if not plain and not isinstance(chunks, StoreChunks):
         raise UnsupportedError(
             "open_as_void: the array has references to chunks that decode in other ways than it "
@@ -58,15 +58,7 @@ def view_as_bytes(array: Array) -> FieldView:
     except UnsupportedError as error:
         error.at(variable=array.path or "/")
         raise
-    view = _ByteArray(
-        metadata,
-        chunks,
-        array.path,
-        fill_missing=array.fill_missing,
-        write_empty_chunks=array.write_empty_chunks,
-        caching=array.caching,
-    )
-    return FieldView(view, (NAME,))
+    return FieldView(_ByteArray(metadata, chunks, array.path, **array._settings), (NAME,))
 
 
 class _ByteArray(Array):
@@ -75,14 +67,14 @@ class _ByteArray(Array):
     def _change_metadata(self, changes: Callable[[ArrayMetadata], dict[str, Any]]) -> None:
         raise UnsupportedError("the bytes of elements have no metadata of their own to change")
 
-    def _take_over(self, known: Known) -> None:
-        metadata = _to_byte_metadata(known[1])
+    def _adopt(self, document: Known) -> None:
+        metadata = _to_byte_metadata(document[1])
         if metadata.dtype != self.metadata.dtype:
             raise UnsupportedError(
                 "the data type has another size now; open the array again",
                 variable=self.path or "/",
             )
-        super()._take_over((known[0], metadata))
+        super()._adopt((document[0], metadata))
 
 
 def _to_byte_metadata(metadata: ArrayMetadata) -> ArrayMetadata:

@@ -57,7 +57,7 @@ def build_manifest(array: Array) -> Manifest:
         )
     shape = array.grid.grid_shape
     # What lies outside was left behind when the array was made smaller.
-    cells, sizes = chunks.stored_within(shape)
+    cells, sizes = chunks.list_cells_within(shape)
     flat = np.zeros(len(cells), np.int64)
     for axis, count in enumerate(shape):
         flat = flat * count + cells[:, axis]

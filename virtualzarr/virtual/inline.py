@@ -77,7 +77,7 @@ def inline_array(
         if values.size
         else Manifest.missing(metadata.grid.grid_shape)
     )
-    return Array.virtual(metadata, manifest, path)
+    return Array.from_manifest(metadata, manifest, path)
 
 
 def inline_like(values: NDArray[Any], model: Array, attributes: Mapping[str, Any]) -> Array:
@@ -122,4 +122,4 @@ def inline_like(values: NDArray[Any], model: Array, attributes: Mapping[str, Any
     metadata = metadata.replace(shape=grid.shape, grid=grid, attributes=dict(attributes))
     source = np.arange(len(sources), dtype=np.int32).reshape(grid.grid_shape)
     manifest = Manifest(grid.grid_shape, Sources(sources), source, 0, -1)
-    return Array.virtual(metadata, manifest, model.path)
+    return Array.from_manifest(metadata, manifest, model.path)

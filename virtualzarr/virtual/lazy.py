@@ -11,6 +11,7 @@ import numpy as np
 from grids import Axis
 from virtualzarr.virtual import transforms as views
 from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.cast import cast_array
 from virtualzarr.virtual.from_store import as_virtual
 from virtualzarr.virtual.rechunk import get_axes
 
@@ -225,8 +226,6 @@ class Lazy:
 
     def astype(self, dtype: Any) -> Array:
         """Cast the elements as numpy's ``astype`` does, when they are read."""
-        from virtualzarr.combine.dtypes import cast_array
-
         return self._made(cast_array(self._array, np.dtype(dtype), lossy=True))
 
     def _axis(self, axis: int | str) -> int:

@@ -55,7 +55,7 @@ def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
         There would be too many cells.
     """
     axes = get_axes(array)
-    chosen = [p or AxisSlices.whole(axis) for p, axis in zip(pieces, axes, strict=True)]
+    chosen = [p or AxisSlices.identity(axis) for p, axis in zip(pieces, axes, strict=True)]
     cells = math.prod(piece.axis.ncells for piece in chosen)
     if cells > max(MAX_CELLS, array.manifest.ncells):
         raise UnsupportedError(

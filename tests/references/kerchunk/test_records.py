@@ -41,7 +41,7 @@ def array_of(manifest):
     """A virtual array of single bytes over a manifest."""
     grid = grids.RegularGrid(manifest.shape, (1,) * len(manifest.shape))
     metadata = ArrayMetadata(grid.shape, "u1", grid, Pipeline(["bytes"]))
-    return Array.virtual(metadata, manifest, "x")
+    return Array.from_manifest(metadata, manifest, "x")
 
 
 def manifest_of(count, seed=0):

@@ -102,7 +102,7 @@ def _array(grid, rows, files, heaps, where, dims):
         decoder if odd else None, origin if odd and origin.any() else None,
     )  # fmt: skip
     metadata = ArrayMetadata(grid.shape, "i4", grid, RAW, FILL, dims, {"units": "K"})
-    return Array.virtual(metadata, manifest)
+    return Array.from_manifest(metadata, manifest)
 
 
 def contiguous(folder, name, rows, columns=4, chunk=3, dims=("t", "x"), first=0):
@@ -119,4 +119,4 @@ def contiguous(folder, name, rows, columns=4, chunk=3, dims=("t", "x"), first=0)
         Affine(grid.grid_shape, 4, (size, 0)), size,
     )  # fmt: skip
     metadata = ArrayMetadata(data.shape, "i4", grid, RAW, FILL, dims)
-    return Array.virtual(metadata, manifest), data
+    return Array.from_manifest(metadata, manifest), data

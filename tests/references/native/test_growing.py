@@ -78,10 +78,10 @@ def dataset(folder, name, first, rows):
     a, data = contiguous(folder, f"{name}_a", rows, first=first)
     t = np.arange(first, first + rows, dtype="i4")
     grid = RegularGrid((rows,), (rows,))
-    time = Array.virtual(
+    time = Array.from_manifest(
         ArrayMetadata((rows,), "i4", grid, RAW, 0, ("t",)), Manifest.inline(t.tobytes(), 1)
     )
-    fixed = Array.virtual(
+    fixed = Array.from_manifest(
         ArrayMetadata((2,), "i4", RegularGrid((2,), (2,)), RAW, 0, ("c",)),
         Manifest.inline(np.array([1, 2], "i4").tobytes(), 1),
     )
@@ -231,7 +231,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path, change, matc
     array, data = contiguous(tmp_path, "one", 6)
     more, _ = contiguous(tmp_path, "two", 3)
     save(array, tmp_path / "x")
-    other = Array.virtual(more.metadata.replace(**change), more.manifest)
+    other = Array.from_manifest(more.metadata.replace(**change), more.manifest)
     before = sorted(p for p in (tmp_path / "x").rglob("*"))
     with pytest.raises(MismatchError, match=match):
         append(tmp_path / "x", other, axis=0)
@@ -285,7 +285,7 @@ def times(rows, **attributes):
     values = np.array(rows)
     grid = RegularGrid(values.shape, values.shape)
     metadata = ArrayMetadata(values.shape, values.dtype, grid, RAW, 0, ("t",), attributes)
-    return Group({}, {"t": Array.virtual(metadata, Manifest.inline(values.tobytes(), 1))})
+    return Group({}, {"t": Array.from_manifest(metadata, Manifest.inline(values.tobytes(), 1))})
 
 
 DAYS, HOURS = "days since 2000-01-01", "hours since 2000-01-01"

@@ -77,7 +77,7 @@ def test_only_the_blocks_that_are_needed_are_read(tmp_path, monkeypatch):
     source = rng.integers(0, 2, grid.grid_shape)
     sources = Sources([Source("/nowhere/a"), Source("/nowhere/b")])
     manifest = Manifest(grid.grid_shape, sources, source, np.cumsum(length).reshape(40, 1), length)
-    array = Array.virtual(ArrayMetadata(grid.shape, "u1", grid, RAW, 0), manifest)
+    array = Array.from_manifest(ArrayMetadata(grid.shape, "u1", grid, RAW, 0), manifest)
     save(array, tmp_path / "x.zarr")
     columns.recent.clear()
     store = Watched(tmp_path / "x.zarr")
@@ -129,7 +129,7 @@ def test_unused_sources_are_left_out_and_inline_ones_joined(tmp_path):
     sources = Sources([Source("/a"), Source.inline(b"ab"), Source("/b"), Source.inline(b"cde")])
     manifest = Manifest((3,), sources, [1, 3, -1], [1, 0, 0], [-1, 2, 0])
     grid = RegularGrid((3,), (1,))
-    array = Array.virtual(ArrayMetadata((3,), "u1", grid, RAW, 0), manifest)
+    array = Array.from_manifest(ArrayMetadata((3,), "u1", grid, RAW, 0), manifest)
     save(array, tmp_path / "x")
     found = vz.open(tmp_path / "x").manifest
     assert found.sources == Sources([Source.inline(b"abcde")])
@@ -151,7 +151,7 @@ def test_relative_sources_move_with_the_hierarchy(tmp_path):
 def test_the_dtype_of_packing_attributes_is_kept(tmp_path):
     array, _ = contiguous(tmp_path, "a", 3)
     attributes = {"scale_factor": TypedFloat.of(np.float32(0.1)), "add_offset": 1.5}
-    array = Array.virtual(array.metadata.replace(attributes=attributes), array.manifest)
+    array = Array.from_manifest(array.metadata.replace(attributes=attributes), array.manifest)
     store = {}
     save(array, store)
     found = vz.open(store).attrs
@@ -181,7 +181,7 @@ def attributes_of(dtype):
 
 def empty_array(attributes):
     metadata = ArrayMetadata((3,), "i2", RegularGrid((3,), (3,)), RAW, 0, attributes=attributes)
-    return Array.virtual(metadata, Manifest.missing((1,)))
+    return Array.from_manifest(metadata, Manifest.missing((1,)))
 
 
 def assert_same_numbers(found, expected):
@@ -285,7 +285,9 @@ def test_what_v3_cannot_say_is_refused_by_name(tmp_path):
     array, _ = contiguous(tmp_path, "a", 3)
     grid, pipeline = RegularGrid((3,), (3,)), Pipeline([make("bytes")])
     dtype = np.dtype([("f", "<i4"), ("g", ">f4")])
-    odd = Array.virtual(ArrayMetadata((3,), dtype, grid, pipeline, None), Manifest.missing((1,)))
+    odd = Array.from_manifest(
+        ArrayMetadata((3,), dtype, grid, pipeline, None), Manifest.missing((1,))
+    )
     group = Group({}, {"a": array, "odd": odd})
     with pytest.raises(PublishError, match="byte orders") as caught:
         save(group, tmp_path / "x")

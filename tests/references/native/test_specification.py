@@ -57,7 +57,7 @@ def test_valid_hierarchies(vector):
     found = vz.open(store)
     expected = np.array(vector["values"], "u1")
     np.testing.assert_array_equal(found.read(), expected)
-    again = vz.Array.virtual(found.metadata, found.manifest)
+    again = vz.Array.from_manifest(found.metadata, found.manifest)
     np.testing.assert_array_equal(again.read(), expected)
     for cell in np.ndindex(*found.grid.grid_shape):
         place = tuple(map(slice, found.grid.cell_origin(cell)))
@@ -72,7 +72,7 @@ def test_invalid_hierarchies(vector, way):
     def read():
         found = vz.open(store)
         if way == "manifest":
-            found = vz.Array.virtual(found.metadata, found.manifest)
+            found = vz.Array.from_manifest(found.metadata, found.manifest)
         found.read()
 
     with pytest.raises(VirtualZarrError):

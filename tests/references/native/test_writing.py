@@ -80,7 +80,7 @@ def test_any_writes_against_numpy(plan, data):
             np.testing.assert_array_equal(opened.read(), expected)
             np.testing.assert_array_equal(vz.open(store).read(), expected)
         found = vz.open(store)
-        again = vz.Array.virtual(found.metadata, found.manifest)
+        again = vz.Array.from_manifest(found.metadata, found.manifest)
         np.testing.assert_array_equal(again.read(), expected)
 
 

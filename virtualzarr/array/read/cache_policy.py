@@ -88,13 +88,13 @@ class CachePolicy:
         # Opened when it is unpickled: the clock of another machine says nothing here.
         return CachePolicy, (self.cache, self.metadata, self.data)
 
-    def metadata_since(self) -> float:
+    def metadata_valid_since(self) -> float:
         """Return since when metadata must be known to be used unchecked."""
         bound = config.recheck_cached_metadata if self.metadata is None else self.metadata
         # Opening an array is what reads them.
         return -math.inf if bound == "open" else resolve_recheck(bound, self.opened)
 
-    def data_since(self) -> float:
+    def data_valid_since(self) -> float:
         """Return since when data must be known to be used unchecked."""
         bound = config.recheck_cached_data if self.data is None else self.data
         return resolve_recheck(bound, self.opened)

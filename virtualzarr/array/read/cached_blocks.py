@@ -1,12 +1,12 @@
-"""What one request for chunks finds in a cache, and what it adds."""
+"""Cached blocks of one read: looked up before chunks are fetched, added once they are decoded."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,31 +19,20 @@ from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, LocalFile, RemoteFile
 
 
-class CacheLookup(Protocol):
-    """Makes `CachedBlocks` for the chunks of a request."""
-
-    def __call__(
-        self, located: LocatedChunks, codecs: Sequence[BlockCodec], kinds: NDArray[np.int64], /
-    ) -> CachedBlocks:
-        """Find out what there is of the chunks."""
-        ...
-
-
 class CachedBlocks:
-    """The blocks of the chunks that one request needs.
+    """The blocks of one read's chunks in a cache.
 
-    A block is kept with all that it is made from: the file, how it is reached and which version it
-    was, the range of bytes, and what decoded them. What is in memory already, encoded, is kept
-    with its very bytes.
+    A block's key holds all that it is made from: the file, how it is reached, its version, the
+    range of bytes, and the codec. The key of inline bytes is those bytes.
 
     Parameters
     ----------
     cache : ChunkCache
     since : float
-        Since when, by `time.monotonic`, a file must be known to be as it was.
-    located : Located
+        Since when, by `time.monotonic`, the version of a file must have been checked.
+    located : LocatedChunks
     codecs : sequence of BlockCodec
-    kinds : int array
+    codec_index : int array
         Which of the codecs decodes each chunk.
     """
 
@@ -53,101 +42,107 @@ class CachedBlocks:
         since: float,
         located: LocatedChunks,
         codecs: Sequence[BlockCodec],
-        kinds: NDArray[np.int64],
+        codec_index: NDArray[np.int64],
     ) -> None:
         self.cache = cache
         self.since = since
-        self.moment = invalidation.next_tick()
-        self.is_shard = located.again is not None
-        self.origins: dict[int, SourceVersion | None] = {}
+        self.tick = invalidation.next_tick()
+        self.is_shard = located.relocate is not None
+        self.versions: dict[int, SourceVersion | None] = {}
         rows = located.file.tolist()
-        files = {row: located.files(row) for row in dict.fromkeys(rows)}
-        self._look_at(files)
+        files = {row: located.open_file(row) for row in dict.fromkeys(rows)}
+        self._check_versions(files)
         fits = [cache.fits(codec) for codec in codecs]
-        columns = located.offset.tolist(), located.length.tolist(), kinds.tolist()
+        columns = located.offset.tolist(), located.length.tolist(), codec_index.tolist()
         self.keys = [
-            self._key(row, files[row], offset, length, codecs[kind]) if fits[kind] else None
-            for row, offset, length, kind in zip(rows, *columns, strict=True)
+            self._key(row, files[row], offset, length, codecs[k]) if fits[k] else None
+            for row, offset, length, k in zip(rows, *columns, strict=True)
         ]
 
-    def _look_at(self, files: dict[int, ByteFile]) -> None:
-        """Find out of which version each file is, where what is known of it is too old."""
+    def _check_versions(self, files: dict[int, ByteFile]) -> None:
+        """Find the version of each file, fetched where the last check is too old."""
 
-        def note(row: int, file: ByteFile) -> None:
-            self.origins[row] = self._origin(file)
+        def check(row: int, file: ByteFile) -> None:
+            self.versions[row] = self._check_version(file)
 
         if self.since == math.inf and any(file.remote for file in files.values()):
-            run_shared([partial(note, row, file) for row, file in files.items()], remote=True)
+            run_shared([partial(check, row, file) for row, file in files.items()], remote=True)
             return
         for row, file in files.items():
-            note(row, file)
+            check(row, file)
 
-    def _origin(self, file: ByteFile) -> SourceVersion | None:
-        """Return what chunks of a file are kept with, or None if they are not."""
+    def _check_version(self, file: ByteFile) -> SourceVersion | None:
+        """Return the version that blocks of a file are cached with, or None if they are not."""
         always = self.since == math.inf
         if isinstance(file, PinnedFile):
-            fingerprint = file.version.fingerprint
-            self.cache.check(file.uri, None, fingerprint, file.checked)
-            settled = file.version.settled or not always
-            return SourceVersion(file.uri, None, fingerprint, file.checked) if settled else None
+            pinned = SourceVersion(file.uri, None, file.version.fingerprint, file.checked_at)
+            self.cache.revalidate(pinned)
+            # Just written, it may change again under the same fingerprint.
+            return pinned if file.version.settled or not always else None
         if isinstance(file, RemoteFile):
-            # An index that was read says nothing of the version that sub-chunks are read from.
+            # The index that was read says nothing of the version that sub-chunks are read from.
             if self.is_shard and always:
                 return None
-            owner: Hashable = (file.connection._fs, file.fingerprint)
+            connection: Hashable = (file.connection._fs, file.fingerprint)
         elif isinstance(file, LocalFile):
-            owner = file.fingerprint
+            connection = file.fingerprint
         else:
             return None
-        known = self.cache.seen(file.uri, owner, self.since)
-        if known is None:
-            checked = time.monotonic()
-            version = fetch_version(file) if always or not file.remote else None
-            self.cache.check(file.uri, owner, version, checked)
-            if always and version is None:
-                return None
-            known = version, checked
-        return SourceVersion(file.uri, owner, *known)
+        last = self.cache.last_version(file.uri, connection, self.since)
+        if last is not None:
+            return SourceVersion(file.uri, connection, *last)
+        # Taken before the request: what changes during it must look newer than the check.
+        checked_at = time.monotonic()
+        fingerprint = fetch_version(file) if always or not file.remote else None
+        version = SourceVersion(file.uri, connection, fingerprint, checked_at)
+        self.cache.revalidate(version)
+        return None if always and fingerprint is None else version
 
     def _key(
         self, row: int, file: ByteFile, offset: int, length: int, codec: BlockCodec
-    ) -> tuple[Hashable, SourceVersion | None] | None:
-        """Return what a chunk's block is kept as, or None if it is not."""
-        origin = self.origins[row]
-        if origin is not None:
-            return (offset, length, codec), origin
+    ) -> tuple[SourceVersion | None, Hashable] | None:
+        """Return the key of a chunk's block, or None if it is not cached."""
+        version = self.versions[row]
+        if version is not None:
+            return version, (offset, length, codec)
         if isinstance(file, InlineFile):
-            return (_content(file, offset, length), codec), None
+            return None, (_inline_key(file, offset, length), codec)
         return None
 
-    def wanted(self) -> NDArray[np.bool_]:
-        """Tell for each chunk whether its block is to be kept."""
+    def is_cacheable(self) -> NDArray[np.bool_]:
+        """Tell for each chunk whether its block is cached once it is decoded."""
         return np.array([key is not None for key in self.keys], bool)
 
-    def found(self) -> list[NDArray[Any] | None]:
-        """Return the block of each chunk, None for those not there."""
-        return [None if key is None else self.cache.get(*key) for key in self.keys]
+    def get_all(self) -> list[NDArray[Any] | None]:
+        """Return the block of each chunk, None for those not in the cache."""
+        get = self.cache.get_of
+        return [None if key is None else get(*key) for key in self.keys]
 
-    def block(self, i: int, codec: BlockCodec, data: Buffer) -> NDArray[Any] | None:
-        """Decode a chunk whose block is to be kept, and keep it; None for others."""
-        kept_as = self.keys[i]
-        if kept_as is None:
+    def decode(self, i: int, codec: BlockCodec, data: Buffer) -> NDArray[Any] | None:
+        """Decode a chunk whose block is cacheable, and add it; None for others."""
+        if (key := self.keys[i]) is None:
             return None
-        key, origin = kept_as
         block = np.empty(codec.shape, codec.dtype)
         codec.decode_into(data, block)
         block.flags.writeable = False
-        # In memory already, encoded: that stays, too.
-        more = len(data) if origin is None else 0
-        self.cache.put(key, block, block.nbytes + more, origin, self.moment)
+        # The key of inline bytes keeps them in memory, too.
+        encoded = len(data) if key[0] is None else 0
+        self.cache.put_of(*key, block, block.nbytes + encoded, self.tick)
         return block
 
 
-def _content(file: InlineFile, offset: int, length: int) -> Hashable:
-    """Return what no other bytes have: a name that they keep, or themselves."""
+CacheLookup = Callable[
+    [LocatedChunks, Sequence[BlockCodec], NDArray[np.int64]],
+    CachedBlocks,
+]
+"""Looks up the chunks of a read: `CachedBlocks` with its cache and age already given."""
+
+
+def _inline_key(file: InlineFile, offset: int, length: int) -> Hashable:
+    """Return what no other bytes have: the name of stored bytes, or the bytes themselves."""
     if (name := getattr(file, "name", None)) is not None:
         return name, offset, length
-    whole = file.data.obj
-    if type(whole) is bytes and not offset and length in (-1, len(whole)):
-        return whole
+    data = file.data.obj
+    if type(data) is bytes and not offset and length in (-1, len(data)):
+        return data
     return bytes(file.read(offset, None if length < 0 else offset + length))

@@ -1,19 +1,17 @@
-"""Decoded chunks, and indexes of shards, kept in memory up to a limit.
+"""LRU cache of decoded chunks, and of shard indexes, revalidated by the versions of their files.
 
-What is kept belongs to a file, of which it is known what version it was and when that was last
-seen to be so. Whoever asks says since when this must be known; if it is older, the file is looked
-at, and what was kept of another version is dropped. What this process writes is dropped at once.
+Every entry belongs to a version of a file that was checked at some time. A look-up says since when
+the check must be; if it is older, the file's version is fetched again, and entries of another one
+are dropped. What this process writes is dropped at once.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Hashable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from numpy.typing import NDArray
@@ -24,25 +22,26 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import ByteFile, Fingerprint, LocalFile, RemoteFile
+from virtualzarr.stores.lru_cache import LRUCache
 
 SETTLED_NS = 2_000_000_000
 """A file changed less than this long ago may change again without its times telling."""
 
 ENTRY_OVERHEAD = 512
-"""About what an entry takes besides what it holds."""
+"""About how many bytes an entry takes besides its value."""
 
 T = TypeVar("T")
 
 
 class LocalVersion(NamedTuple):
-    """What tells what a file is now from what it will be.
+    """Version of a local file.
 
     Attributes
     ----------
     fingerprint : Fingerprint
-        Of a local file, the tag is made of its inode and of when it was last changed in any way.
+        Its tag is made of the inode and of when the file was last changed in any way.
     settled : bool
-        Whether any later change will give other fingerprint.
+        Whether any later change will give another fingerprint.
     """
 
     fingerprint: Fingerprint
@@ -50,18 +49,18 @@ class LocalVersion(NamedTuple):
 
 
 def stat_version(path: str) -> LocalVersion:
-    """Look at a local file.
+    """Return the version that a local file is of now.
 
     Raises
     ------
     OSError
-        It is not there, or cannot be looked at.
+        There is no such file, or its status cannot be read.
     """
-    found = os.stat(path)
-    times = found.st_mtime_ns, found.st_ctime_ns
-    tag = f"{found.st_dev:x}-{found.st_ino:x}-{found.st_ctime_ns:x}"
-    fingerprint = Fingerprint(found.st_size, found.st_mtime_ns, tag)
-    return LocalVersion(fingerprint, is_settled(*times))
+    status = os.stat(path)
+    # Tools restore the time of modification (rsync, tar); nothing sets that of the last change.
+    tag = f"{status.st_dev:x}-{status.st_ino:x}-{status.st_ctime_ns:x}"
+    fingerprint = Fingerprint(status.st_size, status.st_mtime_ns, tag)
+    return LocalVersion(fingerprint, is_settled(status.st_mtime_ns, status.st_ctime_ns))
 
 
 def is_settled(*times_ns: int) -> bool:
@@ -76,7 +75,7 @@ def fetch_version(file: ByteFile) -> Fingerprint | None:
     try:
         version = stat_version(file.uri)
     except OSError:
-        return None  # reading it will say what is wrong
+        return None  # reading it will raise the error that says what is wrong
     return version.fingerprint if version.settled else None
 
 
@@ -93,227 +92,193 @@ def _fetch_remote_version(file: RemoteFile) -> Fingerprint | None:
 
 
 class PinnedFile(LocalFile):
-    """A local file as it was when it was looked at: reading another version is an error."""
+    """A local file pinned to one version: reading another one is an error."""
 
-    __slots__ = ("checked", "version")
+    __slots__ = ("checked_at", "version")
 
-    def __init__(self, path: str, version: LocalVersion, checked: float) -> None:
+    def __init__(self, path: str, version: LocalVersion, checked_at: float) -> None:
         super().__init__(path, version.fingerprint)
         self.version = version
-        self.checked = checked
+        self.checked_at = checked_at
 
 
 class SourceVersion(NamedTuple):
-    """What values made from a file are kept with.
+    """Which version of which file cached values were made from.
 
     Attributes
     ----------
     uri : str
-    owner : hashable
+    connection : hashable
         How the file is reached: one URL may be different files to those with other options.
     version : hashable
-        What it was; None where nothing tells.
-    checked : float
-        When it was that, by `time.monotonic`.
+        Equal for equal versions; None where nothing tells versions apart.
+    checked_at : float
+        When the file was last seen to be of that version, by `time.monotonic`.
     """
 
     uri: str
-    owner: Hashable
+    connection: Hashable
     version: Any
-    checked: float
+    checked_at: float
 
 
 class _CachedFile:
-    """A file of which something is kept."""
+    """A file that has entries in the cache, all of one version."""
 
-    __slots__ = ("checked", "keys", "owner", "version")
+    __slots__ = ("checked_at", "connection", "keys", "version")
 
-    def __init__(self, origin: SourceVersion) -> None:
-        _, self.owner, self.version, self.checked = origin
+    def __init__(self, source: SourceVersion) -> None:
+        _, self.connection, self.version, self.checked_at = source
         self.keys: set[Hashable] = set()
 
+    def is_of(self, connection: Hashable, version: Hashable) -> bool:
+        return bool(self.version == version and self.connection == connection)
 
-class FileCache(Generic[T]):
-    """Values made from parts of files; those not used for longest are dropped to make room.
 
-    Attributes
+class FileCache(LRUCache[tuple[str | None, Hashable], T]):
+    """LRU cache of values made from parts of files, dropped when their file changes.
+
+    Parameters
     ----------
-    nbytes : int
-        Bytes that are kept now.
-    hits, misses : int
-        How often something was asked for that was there, or was not.
+    limit : int
+        Bytes of all values.
     """
 
     def __init__(self, limit: int) -> None:
-        if limit < 0:
-            raise ValueError(f"a cache keeps 0 bytes or more, not {limit}")
-        self._limit = limit
-        self._begin()
+        super().__init__(limit)
         invalidation.subscribe(self)
 
-    @property
-    def limit(self) -> int:
-        """Bytes that are kept at most; when it is set, what is too much is dropped."""
-        return self._limit
-
-    @limit.setter
-    def limit(self, limit: int) -> None:
-        with self._lock:
-            self._limit = limit
-            self._shrink()
-
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[tuple[str | None, Hashable], tuple[T, int]] = OrderedDict()
+    def reset_after_fork(self) -> None:
+        """Begin empty: another thread may have held the lock when the process was forked."""
+        super().reset_after_fork()
         self._files: dict[str, _CachedFile] = {}
-        self.nbytes = self.hits = self.misses = 0
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept now."""
+        return self.size
 
-    def seen(self, uri: str, owner: Hashable, since: float) -> tuple[Any, float] | None:
-        """Return of which version a file is, and when that was seen; None if not since then."""
+    def last_version(
+        self, uri: str, connection: Hashable, since: float
+    ) -> tuple[Any, float] | None:
+        """Return the version of a file and when it was checked; None if not since a time."""
         with self._lock:
             file = self._files.get(uri)
-            if file is None or file.owner != owner or file.checked < since:
+            if file is None or file.connection != connection or file.checked_at < since:
                 return None
-            return file.version, file.checked
+            return file.version, file.checked_at
 
-    def check(self, uri: str, owner: Hashable, version: Hashable, checked: float) -> None:
-        """Take note of a file's version, and drop what is kept of another one."""
+    def revalidate(self, source: SourceVersion) -> None:
+        """Record which version a file was found to have, and drop entries of any other."""
+        uri, connection, version, checked_at = source
         with self._lock:
             file = self._files.get(uri)
             if file is None:
                 return
-            if version is not None and file.owner == owner and file.version == version:
-                file.checked = max(file.checked, checked)
-            elif file.checked <= checked:
+            if version is not None and file.is_of(connection, version):
+                file.checked_at = max(file.checked_at, checked_at)
+            # An older check than that of the entries says nothing against them.
+            elif file.checked_at <= checked_at:
                 self._drop_file(uri)
 
-    def get(self, key: Hashable, origin: SourceVersion | None = None) -> T | None:
-        """Return what was made from a version of a file, which then counts as used last.
+    def get_of(self, source: SourceVersion | None, key: Hashable) -> T | None:
+        """Return the value made from a version of a file, which then counts as used last.
 
         Parameters
         ----------
+        source : SourceVersion, optional
+            None where the key is all that the value was made from.
         key : hashable
             Which part of the file, and what was made of it.
-        origin : Origin, optional
-            None where the key is all that it was made from.
         """
         with self._lock:
-            uri = None if origin is None else origin.uri
-            if origin is not None and not self._is_of(origin):
-                found = None
-            else:
-                found = self._entries.get((uri, key))
-            if found is None:
+            if source is None:
+                return self._get((None, key))
+            file = self._files.get(source.uri)
+            if file is None or not file.is_of(source.connection, source.version):
                 self.misses += 1
                 return None
-            self.hits += 1
-            self._entries.move_to_end((uri, key))
-            return found[0]
+            return self._get((source.uri, key))
 
-    def _is_of(self, origin: SourceVersion) -> bool:
-        """Tell whether what is kept of a file is of a version of it."""
-        file = self._files.get(origin.uri)
-        if file is None:
-            return False
-        return file.version == origin.version and file.owner == origin.owner
-
-    def put(
-        self,
-        key: Hashable,
-        value: T,
-        nbytes: int,
-        origin: SourceVersion | None = None,
-        moment: int = 0,
+    def put_of(
+        self, source: SourceVersion | None, key: Hashable, value: T, nbytes: int, tick: int = 0
     ) -> None:
-        """Keep a value, and drop those not used for longest to make room.
+        """Add the value made from a version of a file.
 
         Parameters
         ----------
-        key, origin
-            As for `get`.
-        moment : int
-            `invalidation.next_tick` before the file was read.
+        source, key
+            As for `get_of`.
+        tick : int
+            `invalidation.next_tick` from before the file was read.
         """
-        nbytes += ENTRY_OVERHEAD
-        uri = None if origin is None else origin.uri
+        size = nbytes + ENTRY_OVERHEAD
+        entry = (None if source is None else source.uri), key
         with self._lock:
-            if nbytes > self._limit or (uri, key) in self._entries:
+            if size > self._limit or entry in self._entries:
                 return
-            if origin is not None and not self._joins(origin, key, moment):
-                return
-            self._entries[uri, key] = value, nbytes
-            self.nbytes += nbytes
-            self._shrink()
+            if source is None or self._register(source, key, tick):
+                self._put(entry, value, size)
 
-    def _joins(self, origin: SourceVersion, key: Hashable, moment: int) -> bool:
-        """Add a key to those of its file, if what is kept of that is of the same version."""
-        if not invalidation.is_unchanged(origin.uri, moment):
+    def _register(self, source: SourceVersion, key: Hashable, tick: int) -> bool:
+        """Add a key to those of its file; False if they are of another version than the value."""
+        if not invalidation.is_unchanged(source.uri, tick):
             return False
-        file = self._files.get(origin.uri)
+        file = self._files.get(source.uri)
         if file is None:
-            file = self._files[origin.uri] = _CachedFile(origin)
-        elif not self._is_of(origin):
+            file = self._files[source.uri] = _CachedFile(source)
+        elif not file.is_of(source.connection, source.version):
             return False
-        elif origin.version is None:
-            # Nothing tells versions apart: all of it is as old as the oldest part.
-            file.checked = min(file.checked, origin.checked)
+        elif source.version is None:
+            # Nothing tells versions apart: all entries are as old as the oldest.
+            file.checked_at = min(file.checked_at, source.checked_at)
         file.keys.add(key)
         return True
 
-    def _shrink(self) -> None:
-        while self.nbytes > self._limit:
-            (uri, key), (_, nbytes) = self._entries.popitem(last=False)
-            self.nbytes -= nbytes
-            if uri is not None:
-                file = self._files[uri]
-                file.keys.discard(key)
-                if not file.keys:
-                    del self._files[uri]
+    def _on_evict(self, key: tuple[str | None, Hashable]) -> None:
+        uri, part = key
+        if uri is not None:
+            file = self._files[uri]
+            file.keys.discard(part)
+            if not file.keys:
+                del self._files[uri]
 
     def _drop_file(self, uri: str) -> None:
         for key in self._files.pop(uri).keys:
-            self.nbytes -= self._entries.pop((uri, key))[1]
+            self._drop((uri, key))
 
     def invalidate(self, uri: str) -> None:
-        """Drop what is kept of a file."""
+        """Drop the entries of a file."""
         with self._lock:
             if uri in self._files:
                 self._drop_file(uri)
 
     def invalidate_below(self, uri: str) -> None:
-        """Drop what is kept of all files in a folder."""
+        """Drop the entries of all files in a folder."""
         with self._lock:
             start = uri.rstrip("/") + "/"
             for name in [name for name in self._files if name.startswith(start)]:
                 self._drop_file(name)
-
-    def reset_after_fork(self) -> None:
-        """Begin anew: another thread may have held the lock when the process was forked."""
-        self._begin()
 
     def clear(self) -> None:
         """Drop everything."""
         with self._lock:
             self._entries.clear()
             self._files.clear()
-            self.nbytes = 0
+            self.size = 0
 
 
 class ChunkCache(FileCache[NDArray[Any]]):
-    """Memory for decoded chunks, shared by all arrays that are opened with it.
+    """LRU cache of decoded chunks, shared by all arrays that are opened with it.
 
-    A chunk that is kept is read again without a request and without decoding. Chunks larger than
-    the limit, and those of Python objects, are not kept. It may be used by several threads; a copy
+    A cached chunk is read again without a request and without decoding. Chunks larger than the
+    limit, and those of Python objects, are not cached. It may be used by several threads; a copy
     that is unpickled is empty, or the cache itself where that is in the same process.
 
     Parameters
     ----------
     limit : int
-        Bytes of chunks, as they are in memory, that are kept at most. Those not used for longest
-        are dropped first.
+        Most bytes of decoded chunks. The least recently used are evicted first.
 
     Examples
     --------
@@ -338,7 +303,7 @@ class ChunkCache(FileCache[NDArray[Any]]):
         return f"<ChunkCache: {len(self)} chunk{plural}, {self.nbytes:,} of {self.limit:,} bytes>"
 
     def fits(self, codec: BlockCodec) -> bool:
-        """Tell whether the blocks of a codec can be kept."""
+        """Tell whether the blocks of a codec can be cached."""
         return not codec.dtype.hasobject and 0 < codec.nbytes <= self.limit - ENTRY_OVERHEAD
 
 
@@ -346,16 +311,16 @@ _caches: WeakValueDictionary[str, ChunkCache] = WeakValueDictionary()
 
 
 def _restore_cache(name: str, limit: int) -> ChunkCache:
-    found = _caches.get(name)
-    return ChunkCache(limit, _name=name) if found is None else found
+    cache = _caches.get(name)
+    return ChunkCache(limit, _name=name) if cache is None else cache
 
 
 _shared = ChunkCache(0)
 
 
-def chunk_cache(caching: CachePolicy) -> ChunkCache | None:
-    """Return where an array's chunks are kept, or None if they are not."""
-    cache = caching.cache
+def resolve_cache(policy: CachePolicy) -> ChunkCache | None:
+    """Return the cache for an array's chunks, or None if they are not cached."""
+    cache = policy.cache
     if cache is None:
         cache = _shared
         if cache.limit != config.chunk_cache_bytes:

@@ -139,10 +139,10 @@ class ReadRequest:
 
     def __post_init__(self) -> None:
         # The files of a store are all of one kind.
-        files = self.located.file[: 1 if self.located.may_be_absent else None]
+        files = self.located.file[: 1 if self.located.may_be_missing else None]
         if len(files) > 1:
             files = files[:1] if (files == files[0]).all() else np.unique(files)
-        self.remote = any(self.located.files(row).remote for row in files.tolist())
+        self.remote = any(self.located.open_file(row).remote for row in files.tolist())
         self.gap = config.remote_gap if self.remote else config.local_gap
         self.limit = config.remote_read if self.remote else config.local_read
         self.cost = 0
@@ -153,7 +153,7 @@ class ReadRequest:
     @property
     def brief(self) -> bool:
         """Whether less is decoded than files are opened for that."""
-        return self.located.small is not None and self.cost < SMALL_CHUNK * len(self.located)
+        return self.located.read_small is not None and self.cost < SMALL_CHUNK * len(self.located)
 
     def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
         """Return the distinct (codec, block shape) pairs, and which one each chunk needs."""
@@ -221,7 +221,7 @@ class ReadRequest:
     def whereabouts(self, i: int) -> dict[str, str]:
         """Return file, variable and chunk of a chunk, for errors."""
         cell = self.projection.cells(self.located.cell[i : i + 1])[0]
-        uri = self.located.files(int(self.located.file[i])).uri
+        uri = self.located.open_file(int(self.located.file[i])).uri
         return {"file": uri, "variable": self.variable, "chunk": _format_cell(cell)}
 
     def tasks(self) -> list[Task]:
@@ -238,7 +238,7 @@ class ReadRequest:
             # Where the length is not known, only reading all of it tells whether it is right.
             split = np.array(large, bool)[self.kind] & (self.located.length >= 0)
             if self.kept is not None:
-                split &= ~self.kept.wanted()
+                split &= ~self.kept.is_cacheable()
             split = split[rest]
             if self.located.origin is not None:
                 split &= ~np.isin(rest, self._wanted_whole(rest[split]))
@@ -267,7 +267,7 @@ class ReadRequest:
             CoalescedReads(self, plan, rest, first, last, again)
             for first, last in self.batches(np.append(0, np.cumsum(sizes))[plan.first])
         ]
-        unpack = self._unpacking() if located.small is not None and self.kept is None else None
+        unpack = self._unpacking() if located.read_small is not None and self.kept is None else None
         if unpack is None:
             return [*tasks, *batches]
         return [*tasks, *plan_prefetch(self, [batch.files for batch in batches], unpack)]
@@ -326,7 +326,7 @@ class ReadRequest:
     def _not_kept(self, keep: CacheLookup) -> NDArray[np.int64]:
         """Put chunks that are in memory where they belong, and return all others."""
         self.kept = keep(self.located, [codec for codec, _ in self.codecs], self.kind)
-        blocks = self.kept.found()
+        blocks = self.kept.get_all()
         lost = [i for i, block in enumerate(blocks) if block is None]
         if len(lost) == len(blocks):
             return np.array(lost, np.int64)
@@ -345,7 +345,7 @@ class ReadRequest:
     def decoded(self, i: int, kind: int, data: Buffer) -> NDArray[Any] | None:
         """Return the block of a chunk, which serves others, too; None if there is little to do."""
         codec = self.codecs[kind][0]
-        block = None if self.kept is None else self.kept.block(i, codec, data)
+        block = None if self.kept is None else self.kept.decode(i, codec, data)
         return codec.decode(data) if block is None and codec.raw is None else block
 
     def place(
@@ -357,7 +357,7 @@ class ReadRequest:
         if self.located.origin is not None:
             chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
         if block is None and self.kept is not None:
-            block = self.kept.block(i, codec, data)
+            block = self.kept.decode(i, codec, data)
         if block is not None:
             self.work[out_sel] = block[chunk_sel]
             return
@@ -374,7 +374,7 @@ class ReadRequest:
         try:
             if data is None:
                 row = int(self.located.file[i])
-                data = self.located.files(row).read(0, None, self.most[kind])
+                data = self.located.open_file(row).read(0, None, self.most[kind])
             self.place(i, kind, data, part)
         except SourceNotFoundError as error:
             fill = partial(self.work.__setitem__, (*part[1], ...), self.fill)
@@ -386,10 +386,10 @@ class ReadRequest:
     def read_again(self, chunks: NDArray[np.int64], error: SourceChangedError) -> None:
         """Read chunks whose file was replaced after they had been located."""
         located = self.located
-        if located.again is None or self.tries <= 0:
+        if located.relocate is None or self.tries <= 0:
             raise error.at(**self.whereabouts(int(chunks[0])))
         cells = located.cell[chunks]
-        fresh = replace(self, located=located.again(cells), tries=self.tries - 1)
+        fresh = replace(self, located=located.relocate(cells), tries=self.tries - 1)
         gone = np.setdiff1d(cells, fresh.located.cell)
         if len(gone) and not self.fill_missing:
             raise ChunkNotFoundError("the chunk is missing").at(
@@ -433,7 +433,7 @@ class ReadRequest:
         bounds = tuple((s.start, s.stop, s.step) for s in select)
         groups, cost = _plan_slices(block, bounds, self.gap, self.limit, self.remote)
         self.cost += cost
-        if self.located.again is not None:
+        if self.located.relocate is not None:
             # All of it from one version of the file.
             groups = [list(chain.from_iterable(groups))]
         return [PartialReads(self, i, pieces, layout, out, None) for pieces in groups]

@@ -40,7 +40,7 @@ Int64 = NDArray[np.int64]
 
 
 def resolve_shards(
-    metadata: ArrayMetadata, chunks: ChunkSource, caching: CachePolicy = ALWAYS_REVALIDATE
+    metadata: ArrayMetadata, chunks: ChunkSource, cache_policy: CachePolicy = ALWAYS_REVALIDATE
 ) -> tuple[ArrayMetadata, ChunkSource]:
     """Return an array as it is best read: a sharded one as the array of its sub-chunks.
 
@@ -51,7 +51,7 @@ def resolve_shards(
         codec, grid = find_sharding(metadata.pipeline), metadata.grid
         if codec is None or not isinstance(grid, SeparableGrid) or _has_decoders(chunks):
             return metadata, chunks
-        chunks = ShardedChunks(chunks, grid, codec, caching)
+        chunks = ShardedChunks(chunks, grid, codec, cache_policy)
         inner = RegularGrid(metadata.shape, codec.chunk_shape)
         metadata = metadata.replace(grid=inner, pipeline=codec.pipeline)
 
@@ -67,7 +67,7 @@ def elements_of_blocks(grid: ChunkGrid, selection: Any) -> tuple[slice, ...]:
 
 def _has_decoders(chunks: ChunkSource) -> bool:
     """Tell whether some chunks are not shards as the array declares them."""
-    return bool(getattr(chunks, "apart", False))
+    return bool(getattr(chunks, "has_decoders", False))
 
 
 class GroupedSubchunks(NamedTuple):
@@ -103,7 +103,7 @@ class ShardedChunks:
     grid : SeparableGrid
         How the array is cut into shards; all edges are multiples of the sub-chunks'.
     codec : Sharding
-    caching : Caching
+    cache_policy : Caching
         How old indexes may be that are kept in memory.
     """
 
@@ -112,17 +112,17 @@ class ShardedChunks:
         shards: ChunkSource,
         grid: SeparableGrid,
         codec: Sharding,
-        caching: CachePolicy = ALWAYS_REVALIDATE,
+        cache_policy: CachePolicy = ALWAYS_REVALIDATE,
     ) -> None:
         self.shards = shards
         self.grid = grid
         self.codec = codec
-        self.caching = caching
+        self.cache_policy = cache_policy
         self._place = lru_cache(maxsize=256)(partial(_shard_layout, grid, codec))
 
     def locate(self, projection: Projection) -> LocatedChunks:
         """Find the sub-chunks that a projection touches, by the indexes of their shards."""
-        return self._locate_now(projection, None, self.caching.data_since())
+        return self._locate_now(projection, None, self.cache_policy.data_valid_since())
 
     def _locate_now(
         self, projection: Projection, positions: Int64 | None, since: float
@@ -137,7 +137,7 @@ class ShardedChunks:
                 since = math.inf
         raise AssertionError
 
-    def _locate_again(self, projection: Projection, positions: Int64) -> LocatedChunks:
+    def _relocate(self, projection: Projection, positions: Int64) -> LocatedChunks:
         """Find sub-chunks whose file is not what it was thought to be."""
         return self._locate_now(projection, positions, math.inf)
 
@@ -216,8 +216,8 @@ class ShardedChunks:
             shards.offset[row] + place.offset,
             place.length,
             reader.file,
-            may_be_absent=shards.may_be_absent,
-            again=partial(self._locate_again, projection) if shards.may_be_absent else None,
+            may_be_missing=shards.may_be_missing,
+            relocate=partial(self._relocate, projection) if shards.may_be_missing else None,
         )
 
 
@@ -270,13 +270,13 @@ class _IndexReader:
 
     def __post_init__(self) -> None:
         self._files: dict[int, ByteFile] = {}
-        self._moment = invalidation.next_tick()
+        self._tick = invalidation.next_tick()
 
     def file(self, row: int) -> ByteFile:
         """Return a file that is sure to be the one whose indexes were read."""
         file = self._files.get(row)
         if file is None:
-            file = self._files[row] = _pin_version(self.located.files(row), self.since)
+            file = self._files[row] = _pin_version(self.located.open_file(row), self.since)
         return file
 
     def indexes(self, alone: bool) -> list[Index | None]:
@@ -288,7 +288,7 @@ class _IndexReader:
             Whether only this thread may read: it is one of those that would be waited for.
         """
         count = len(self.shards)
-        if count > 1 and not alone and self.located.files(int(self.located.file[0])).remote:
+        if count > 1 and not alone and self.located.open_file(int(self.located.file[0])).remote:
             return list(get_pool(remote=True).map(self.index, range(count)))
         return [self.index(j) for j in range(count)]
 
@@ -298,51 +298,50 @@ class _IndexReader:
         row = int(located.file[j])
         try:
             place = int(located.offset[j]), int(located.length[j])
-            return _read_index(self.file(row), *place, shard, self.since, self._moment)
+            return _read_index(self.file(row), *place, shard, self.since, self._tick)
         except SourceChangedError as error:
             # A shard within a shard is found again with that one.
-            if not located.may_be_absent or not tries or located.again is not None:
-                error.at(file=located.files(row).uri)
+            if not located.may_be_missing or not tries or located.relocate is not None:
+                error.at(file=located.open_file(row).uri)
                 raise
             self._files.pop(row, None)
-            self.since, self._moment = math.inf, invalidation.next_tick()
+            self.since, self._tick = math.inf, invalidation.next_tick()
             return self.index(j, tries - 1)
         except SourceNotFoundError as error:
-            if located.may_be_absent:
+            if located.may_be_missing:
                 return None
-            error.at(file=located.files(row).uri)
+            error.at(file=located.open_file(row).uri)
             raise
         except VirtualZarrError as error:
-            error.at(file=located.files(row).uri)
+            error.at(file=located.open_file(row).uri)
             raise
 
 
 def _pin_version(file: ByteFile, since: float) -> ByteFile:
-    """Return a local file as it is now, or was seen to be lately enough."""
+    """Return a local file pinned to its version now, or to one that was checked lately enough."""
     if not isinstance(file, LocalFile) or file.fingerprint is not None:
         return file
-    known = shard_indexes.seen(file.uri, None, since)
-    if known is None:
-        checked = time.monotonic()
+    last = shard_indexes.last_version(file.uri, None, since)
+    if last is None:
+        checked_at = time.monotonic()
         try:
             version = stat_version(file.uri)
         except FileNotFoundError as error:
-            file.read(0, 0)  # it knows better what is wrong, if anything is
+            file.read(0, 0)  # its error is the better one, where anything else is wrong
             raise SourceNotFoundError("there was no such file", file=file.uri) from error
-        shard_indexes.check(file.uri, None, version, checked)
-        known = version, checked
-    return PinnedFile(file.uri, *known)
+        shard_indexes.revalidate(SourceVersion(file.uri, None, version, checked_at))
+        last = version, checked_at
+    return PinnedFile(file.uri, *last)
 
 
 def _read_index(
-    file: ByteFile, offset: int, length: int, shard: Shard, since: float, moment: int
+    file: ByteFile, offset: int, length: int, shard: Shard, since: float, tick: int
 ) -> Index:
-    """Return the index of the shard in some bytes of a file; a length of -1 is all the rest."""
-    origin = _index_version(file, since)
+    """Return the index of the shard in a range of bytes; a length of -1 is to the end."""
+    version = _index_version(file, since)
     key = offset, length, shard
-    index = None if origin is None else shard_indexes.get(key, origin)
-    if index is not None:
-        return index
+    if version is not None and (cached := shard_indexes.get_of(version, key)) is not None:
+        return cached
     size = _bytes_after(file, offset) if length < 0 else length
     if size is not None and size < shard.index_size:
         raise shard.too_short(size)
@@ -353,35 +352,37 @@ def _read_index(
     else:
         data = _read_tail(file, offset, shard)
     index = shard.read_index(data, size)
-    if origin is not None:
+    if version is not None:
         if shard_indexes.limit != config.shard_index_bytes:
             shard_indexes.limit = config.shard_index_bytes
-        shard_indexes.put(key, index, index.offset.nbytes + index.length.nbytes, origin, moment)
+        nbytes = index.offset.nbytes + index.length.nbytes
+        shard_indexes.put_of(version, key, index, nbytes, tick)
     return index
 
 
 def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
-    """Return what the indexes in a file are kept with, or None if they are not."""
+    """Return the version that indexes in a file are cached with, or None if they are not."""
     if not isinstance(file, LocalFile | RemoteFile):
         return None
-    checked, fingerprint = time.monotonic(), file.fingerprint
+    checked_at, fingerprint = time.monotonic(), file.fingerprint
     if isinstance(file, PinnedFile):
         usable = file.version.settled or since < math.inf
-        kept = SourceVersion(file.uri, None, file.version, file.checked)
-        return kept if usable and config.verify_sources else None
-    owner: Hashable = (
-        (file.connection._fs, fingerprint) if isinstance(file, RemoteFile) else fingerprint
-    )
+        pinned = SourceVersion(file.uri, None, file.version, file.checked_at)
+        return pinned if usable and config.verify_sources else None
+    connection: Hashable = fingerprint
+    if isinstance(file, RemoteFile):
+        connection = file.connection._fs, fingerprint
     if fingerprint is not None and config.verify_sources and _is_distinct(fingerprint):
-        # What is read by the index is read from this very version, or not at all.
-        shard_indexes.check(file.uri, owner, fingerprint, checked)
-        return SourceVersion(file.uri, owner, fingerprint, checked)
+        # Sub-chunks that the index locates are read from this very version, or not at all.
+        version = SourceVersion(file.uri, connection, fingerprint, checked_at)
+        shard_indexes.revalidate(version)
+        return version
     if since == math.inf:
         return None
-    known = shard_indexes.seen(file.uri, owner, since)
-    if known is None:
-        shard_indexes.check(file.uri, owner, None, checked)
-    return SourceVersion(file.uri, owner, *(known or (None, checked)))
+    last = shard_indexes.last_version(file.uri, connection, since)
+    if last is None:
+        shard_indexes.revalidate(SourceVersion(file.uri, connection, None, checked_at))
+    return SourceVersion(file.uri, connection, *(last or (None, checked_at)))
 
 
 def _is_distinct(fingerprint: Fingerprint) -> bool:
@@ -413,4 +414,4 @@ def _read_tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
 
 
 shard_indexes: FileCache[Index] = FileCache(config.shard_index_bytes)
-"""Indexes of shards read lately, by all arrays, up to `config.shard_index_bytes`."""
+"""LRU cache of shard indexes, for all arrays, of `config.shard_index_bytes`."""

@@ -45,7 +45,7 @@ def plan_strided_reads(request: ReadRequest, rest: NDArray[np.int64]) -> tuple[l
         Which of the located chunks are to be placed.
     """
     located, projection = request.located, request.projection
-    plain = located.origin is None and located.again is None and not located.may_be_absent
+    plain = located.origin is None and located.relocate is None and not located.may_be_missing
     if len(rest) < MIN_CHUNKS or not plain or not isinstance(projection, BoxProjection):
         return [], rest
     kinds = [number for number, (codec, _) in enumerate(request.codecs)
@@ -162,7 +162,7 @@ class _StridedReads:
     def _read(self, read: int, chunks: NDArray[np.int64]) -> None:
         located, group, plan = self.group.request.located, self.group, self.plan
         start, stop = int(plan.start[read]), int(plan.stop[read])
-        data = located.files(int(plan.file[read])).read(start, stop)
+        data = located.open_file(int(plan.file[read])).read(start, stop)
         elements = group.elements(data, located.offset[chunks] - start)
         part = group.layout.take(elements, group.select)
         places: tuple[Any, ...] = tuple(group.places(chunks))

@@ -39,7 +39,7 @@ class PartialReads:
         offset = int(located.offset[self.i])
         undo = self.layout.decode if self.layout.undo else None
         try:
-            with located.files(int(located.file[self.i])).open() as file:
+            with located.open_file(int(located.file[self.i])).open() as file:
                 for piece in self.pieces:
                     piece.run(file, offset, self.layout.dtype, self.out, undo)
         except SourceNotFoundError as error:
@@ -70,7 +70,7 @@ class CoalescedReads:
     def __call__(self) -> None:
         """Read and place the chunks."""
         located, plan = self.request.located, self.plan
-        if located.small is not None:
+        if located.read_small is not None:
             for i, part, data in self.files():
                 self.request.place_file(i, part, data)
             return
@@ -79,7 +79,7 @@ class CoalescedReads:
         bounds = (bounds - bounds[0]).tolist()
         for read, (first, last) in enumerate(pairwise(bounds), self.first):
             mine: Iterable[Part] = islice(parts, last - first)
-            if located.may_be_absent:
+            if located.may_be_missing:
                 mine = [*mine]
             self._read(read, chunks[first:last], mine)
 
@@ -93,15 +93,15 @@ class CoalescedReads:
         located = self.request.located
         chunks, parts = self._chunks()
         every: Iterable[bytes | None] = repeat(None, len(chunks))
-        if located.small is not None and self.request.codecs[0][0].nbytes < SMALL_FILE_BYTES:
-            every = located.small(located.file[chunks])
+        if located.read_small is not None and self.request.codecs[0][0].nbytes < SMALL_FILE_BYTES:
+            every = located.read_small(located.file[chunks])
         return zip(chunks.tolist(), parts, every, strict=True)
 
     def _read(self, read: int, chunks: NDArray[np.int64], parts: Iterable[Part]) -> None:
         """Read some chunks that lie close to each other in a file."""
         request, located = self.request, self.request.located
         start, stop = int(self.plan.start[read]), int(self.plan.stop[read])
-        file = located.files(int(self.plan.file[read]))
+        file = located.open_file(int(self.plan.file[read]))
         begins = (located.offset[chunks] - start).tolist()
         ends = [b + n if n >= 0 else None
                 for b, n in zip(begins, located.length[chunks].tolist(), strict=True)]  # fmt: skip
@@ -139,7 +139,7 @@ def fill_missing_chunk(
     request: ReadRequest, i: int, error: SourceNotFoundError, fill: Task
 ) -> None:
     """Fill the place of a chunk whose file is not there, if that means it was never written."""
-    if not request.located.may_be_absent:
+    if not request.located.may_be_missing:
         raise error.at(**request.whereabouts(i))
     if not request.fill_missing:
         raise ChunkNotFoundError("the chunk is missing").at(**request.whereabouts(i)) from error

@@ -325,7 +325,7 @@ class _Variable:
             attributes=json_attributes(self.said),
         )
         found = Manifest.missing(grid.grid_shape) if manifest is None else manifest
-        return Array.virtual(metadata, found, self.path)
+        return Array.from_manifest(metadata, found, self.path)
 
     # -- values in the document -------------------------------------------------------------
 

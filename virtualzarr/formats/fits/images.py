@@ -65,7 +65,7 @@ def image(cards: Cards, source: Source, offset: int, path: str) -> Array:
         dimension_names=names,
         attributes=attributes,
     )
-    return Array.virtual(metadata, _planes(grid, source, offset, dtype.itemsize), path)
+    return Array.from_manifest(metadata, _planes(grid, source, offset, dtype.itemsize), path)
 
 
 def _planes(grid: RegularGrid, source: Source, offset: int, itemsize: int) -> Manifest:

@@ -107,9 +107,11 @@ def _varying(
         attributes=_described(cards, [column]).get("columns", {}).get(column.name, {}),
     )
     if not rows:
-        return Array.virtual(metadata, Manifest.missing((0,)), path)
+        return Array.from_manifest(metadata, Manifest.missing((0,)), path)
     offset = np.where(count > 0, heap + offset, 0)
-    return Array.virtual(metadata, Manifest((rows,), Sources([source]), 0, offset, nbytes), path)
+    return Array.from_manifest(
+        metadata, Manifest((rows,), Sources([source]), 0, offset, nbytes), path
+    )
 
 
 def _cell_codec(cards: Cards, column: Column, dtype: np.dtype[Any]) -> Codec:
@@ -175,11 +177,13 @@ def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
     )
     cells = grid.grid_shape
     if not rows:
-        return Array.virtual(metadata, Manifest.missing(cells), path)
+        return Array.from_manifest(metadata, Manifest.missing(cells), path)
     length = np.full(cells, step * width)
     length[-1] = (rows - (cells[0] - 1) * step) * width
     starts = Affine(cells, offset, (step * width,))
-    return Array.virtual(metadata, Manifest(cells, Sources([source]), 0, starts, length), path)
+    return Array.from_manifest(
+        metadata, Manifest(cells, Sources([source]), 0, starts, length), path
+    )
 
 
 def _text_form(text: Any, number: int) -> tuple[str, str]:

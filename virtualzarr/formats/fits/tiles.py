@@ -106,13 +106,13 @@ def compressed_image(cards: Cards, file: HeaderReader, source: Source, path: str
         attributes=attributes,
     )
     if 0 in image.shape:
-        return Array.virtual(metadata, Manifest.missing(tiles), path)
+        return Array.from_manifest(metadata, Manifest.missing(tiles), path)
     offset, length = table.ranges(source)
     manifest = Manifest(
         tiles, Sources([source]), 0, offset.reshape(tiles), length.reshape(tiles),
         decoding.others, None if decoding.which is None else decoding.which.reshape(tiles),
     )  # fmt: skip
-    return Array.virtual(metadata, manifest, path)
+    return Array.from_manifest(metadata, manifest, path)
 
 
 class _Table:

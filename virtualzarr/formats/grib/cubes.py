@@ -249,7 +249,7 @@ def make_array(
         dimension_names=variable.dims + grid.dims,
         attributes=_attributes(variable, grid),
     )
-    return Array.virtual(metadata, manifest, path)
+    return Array.from_manifest(metadata, manifest, path)
 
 
 def _cells(variable: Variable, products: Products) -> tuple[tuple[int, ...], tuple[Ints, ...]]:

@@ -114,7 +114,7 @@ class Grid:
         )
         length = self.end - self.begin
         manifest = Manifest.single(source, self.begin, length, len(self.shape))
-        return Array.virtual(metadata, manifest, path)
+        return Array.from_manifest(metadata, manifest, path)
 
 
 def read_grids(fields: Fields, note: Note) -> Steps:

@@ -183,7 +183,7 @@ class _Scan:
                 attributes={**array.metadata.attributes, "coordinates": " ".join(beside)}
             )
             members.update(beside)
-            members[variable.name] = Array.virtual(metadata, array.manifest, place)
+            members[variable.name] = Array.from_manifest(metadata, array.manifest, place)
         attributes = _origin(variables)
         skipped = {} if path else self.refusals.reasons
         return Group(attributes, members, path, skipped)

@@ -393,7 +393,7 @@ def as_array(values: Values) -> Array:
         pipeline=values.pipeline,
         fill_value=values.fill_value,
     )
-    return Array.virtual(metadata, values.manifest)
+    return Array.from_manifest(metadata, values.manifest)
 
 
 def fill_value(dataset: Dataset, manifest: Manifest | None) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5 import h5py_dataset
 from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS
+from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.worker import Read, serve
 
 _MEMORY = 8 << 30
@@ -28,7 +28,7 @@ class _Far(io.RawIOBase):
 
     def __init__(self, size: int, read: Read) -> None:
         self.size, self._read, self._at = size, read, 0
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._blocks: LRUCache[int, bytes] = LRUCache(_BLOCKS)
 
     def readable(self) -> bool:
         return True
@@ -52,14 +52,13 @@ class _Far(io.RawIOBase):
         return len(data)
 
     def _block(self, number: int) -> bytes:
-        if number not in self._blocks:
+        block: bytes | None = self._blocks.get(number)
+        if block is None:
             start = number * _BLOCK
             length = max(min(_BLOCK, self.size - start), 0)
-            self._blocks[number] = self._read(start, length) if length else b""
-            if len(self._blocks) > _BLOCKS:
-                self._blocks.popitem(last=False)
-        self._blocks.move_to_end(number)
-        return self._blocks[number]
+            block = self._read(start, length) if length else b""
+            self._blocks.put(number, block)
+        return block
 
 
 def answer(request: bytes, read: Read) -> bytes:

@@ -119,7 +119,7 @@ class _Scan:
         self.on_error = on_error
         self.skipped: dict[str, str] = {}
         self.growth = Growth()
-        self.caching = CachePolicy()
+        self.cache_policy = CachePolicy()
         self.alike: dict[Any, ArrayMetadata] = {}
         self.parts = Parts(location, lambda file: partial(self._refuse, file))
 
@@ -288,7 +288,7 @@ class _Scan:
         if values.labels:
             attributes = _flags(values.labels) | attributes
         metadata = self._metadata(values, names).with_attributes(attributes)
-        array = Array.virtual(metadata, values.manifest, path, self.caching)
+        array = Array.from_manifest(metadata, values.manifest, path, self.cache_policy)
         if lengths != values.shape:
             described = variable.described or variable.file.describe(
                 variable.node.address, variable.node.path, variable.node.target

@@ -40,7 +40,7 @@ class Growth:
         grid: Any = array.grid.resize(lengths)
         if not array.manifest.nrefs and (not array.size or _same(array, fill_value)):
             metadata = array.metadata.replace(shape=lengths, grid=grid, fill_value=fill_value)
-            return Array.virtual(metadata, Manifest.missing(grid.grid_shape), array.path)
+            return array.replace(metadata, Manifest.missing(grid.grid_shape))
         self._left -= math.prod([axis.ncells + 1 for axis in grid.axes])
         if self._left < 0:
             raise UnsupportedError(

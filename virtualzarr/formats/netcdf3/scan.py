@@ -111,7 +111,7 @@ class _Scan:
             attributes=json_attributes(variable.attributes),
         )
         manifest = self._manifest(variable, metadata, row if apart else None)
-        array = Array.virtual(metadata, manifest, variable.name)
+        array = Array.from_manifest(metadata, manifest, variable.name)
         records = self._has_records(variable)
         array.file_layout = FileLayout(unlimited=(records,) if shape else ())
         return array

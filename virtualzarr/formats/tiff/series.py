@@ -117,7 +117,7 @@ def series_array(
         dimension_names=dims,
         attributes=page_attributes(page),
     )
-    return Array.virtual(metadata, manifest, path=path)
+    return Array.from_manifest(metadata, manifest, path=path)
 
 
 def _computed(series: Any) -> ArrayArray | None:
@@ -160,7 +160,7 @@ def _empty(series: Any, shape: tuple[int, ...], path: str, dims: tuple[str, ...]
         dimension_names=dims,
         attributes=page_attributes(series.keyframe),
     )
-    return Array.virtual(metadata, Manifest.missing(metadata.grid.grid_shape), path=path)
+    return Array.from_manifest(metadata, Manifest.missing(metadata.grid.grid_shape), path=path)
 
 
 Parts = tuple[grids.ChunkGrid, Pipeline, Manifest]

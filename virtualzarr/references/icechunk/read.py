@@ -100,7 +100,7 @@ def open_repository(
             manifest = columns.manifest(origin)
         except VirtualZarrError as error:
             raise error.at(file=uri, variable=path or "/") from error.__cause__
-        arrays[path] = Array.virtual(metadata, manifest, path)
+        arrays[path] = Array.from_manifest(metadata, manifest, path)
     return build_node(hierarchy, arrays, {})
 
 

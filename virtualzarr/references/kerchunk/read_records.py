@@ -6,7 +6,6 @@ import base64
 import binascii
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,6 +30,7 @@ from virtualzarr.errors import (
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.references.kerchunk.columns import squeezed
 from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.lru_cache import LRUCache
 
 Ints = npt.NDArray[np.int64]
 
@@ -45,6 +45,7 @@ _CELLS_ALWAYS_FINE = 1 << 27
 _CELLS_PER_REFERENCE = 256
 _BASE64 = b"base64:"
 _NONE = -1
+_UNREAD = object()  # None is a record file that does not exist
 _TEXTS = ("null", "string", "large_string", "binary", "large_binary")
 
 
@@ -235,7 +236,7 @@ class RecordChunks(ManifestChunks):
         self._table: list[Source] = []
         self._rows: dict[Source, int] = {}
         self._lock = threading.Lock()
-        self._records: OrderedDict[int, tuple[Any, ...] | None] = OrderedDict()
+        self._records: LRUCache[int, tuple[Any, ...] | None] = LRUCache(CACHED)
 
     @property
     def manifest(self) -> Manifest:  # type: ignore[override]
@@ -293,18 +294,15 @@ class RecordChunks(ManifestChunks):
     def _record(self, number: int) -> tuple[Any, ...] | None:
         """The columns of a record, with sources by their rows in the table of all."""
         with self._lock:
-            if number in self._records:
-                self._records.move_to_end(number)
-                return self._records[number]
-            record = self._read(number)
-            columns = None
+            columns = self._records.get(number, _UNREAD)
+            if columns is not _UNREAD:
+                return columns
+            record, columns = self._read(number), None
             if record is not None:
                 rows = [self._row(source) for source in record.sources]
                 source = np.array([*rows, _NONE], np.int32)[record.source]
                 columns = (source, record.offset, record.length)
-            self._records[number] = columns
-            if len(self._records) > CACHED:
-                self._records.popitem(last=False)
+            self._records.put(number, columns)
             return columns
 
     def _row(self, source: Source) -> int:

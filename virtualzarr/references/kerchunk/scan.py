@@ -276,7 +276,7 @@ class _Scan:
             except VirtualZarrError as error:
                 self._refuse(path, error.at(variable=path or "/"))
                 continue
-            arrays[path] = Array.virtual(metadata, manifest, path)
+            arrays[path] = Array.from_manifest(metadata, manifest, path)
         if self.first_error is not None and not arrays:
             raise self.first_error  # an empty group would be no part of what is there
         return arrays

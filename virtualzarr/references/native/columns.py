@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +21,7 @@ from virtualzarr.metadata import parse_array_v3 as parse_array
 from virtualzarr.metadata.json_documents import as_list, as_object, member, require, short
 from virtualzarr.nodes.documents import join
 from virtualzarr.stores import FsspecStore, LocalStore, Store
+from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.stores.read_only import unwrap
 
 Int64 = NDArray[np.int64]
@@ -115,7 +114,7 @@ def _write(
         values.shape, dtype, RegularGrid(values.shape, chunks), pipeline,
         "" if dtype is STRING else 0,
     )  # fmt: skip
-    array = Array.stored(metadata, store, path)
+    array = Array.from_store(metadata, store, path)
     array.write_empty_chunks = True
     array[...] = values
     store.set(join(path, "zarr.json"), dumps_json(array_to_v3(metadata)))
@@ -124,47 +123,16 @@ def _write(
 # -- reading ------------------------------------------------------------------------------------
 
 
-class Recent:
-    """Blocks of columns used lately, of all arrays, up to `KEPT` bytes."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._blocks: OrderedDict[Hashable, NDArray[Any]] = OrderedDict()
-        self.nbytes = 0
-
-    def get(self, key: Hashable) -> NDArray[Any] | None:
-        """Return a block, which then counts as used last."""
-        with self._lock:
-            block = self._blocks.get(key)
-            if block is not None:
-                self._blocks.move_to_end(key)
-            return block
-
-    def put(self, key: Hashable, block: NDArray[Any]) -> None:
-        """Keep a block, and drop those not used for longest to make room."""
-        with self._lock:
-            if key in self._blocks:
-                return
-            self._blocks[key] = block
-            self.nbytes += _nbytes(block)
-            while self.nbytes > KEPT and self._blocks:
-                self.nbytes -= _nbytes(self._blocks.popitem(last=False)[1])
-
-    def clear(self) -> None:
-        """Forget all blocks."""
-        self.__init__()  # type: ignore[misc]
-
-
 def _nbytes(block: NDArray[Any]) -> int:
     # Texts lie elsewhere: a URL has about so many bytes.
     return block.nbytes * (20 if block.dtype.hasobject else 1) + 512
 
 
-recent = Recent()
+recent: LRUCache[Hashable, NDArray[Any]] = LRUCache(KEPT)
+"""Blocks of columns, of all arrays."""
 
 if hasattr(os, "register_at_fork"):
-    # A lock that another thread holds while the process forks is never released in the child.
-    os.register_at_fork(after_in_child=recent.clear)
+    os.register_at_fork(after_in_child=recent.reset_after_fork)
 
 
 class Cells:
@@ -284,7 +252,7 @@ class Column:
             # A hostile document must not make us take more memory than columns ever need.
             if math.prod(grid.chunk_shape) > CELLS * 64 or not whole:
                 raise MetadataError("the column's chunks are too large, or cut corners", file=place)
-            self._array = Array.stored(metadata, self.store, path)
+            self._array = Array.from_store(metadata, self.store, path)
             self._array.fill_missing = False
             store = unwrap(self.store)
             shared = isinstance(store, LocalStore | FsspecStore)
@@ -334,7 +302,7 @@ class Column:
         if block is None:
             corner = (0,) * len(self.corner)
             block = self._checked(array.read((*place, *corner), mode="block"))
-            recent.put(key, block)
+            recent.put(key, block, _nbytes(block))
         return block
 
     def _checked(self, values: NDArray[Any]) -> NDArray[Any]:

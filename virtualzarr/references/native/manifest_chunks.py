@@ -65,7 +65,7 @@ class NativeChunks(ManifestChunks):
         self._files: dict[int, ByteFile] = {}
         self._loaded: Manifest | None = None
 
-    def renewed(self, metadata: ArrayMetadata) -> NativeChunks:
+    def with_metadata(self, metadata: ArrayMetadata) -> NativeChunks:
         """Return the chunks of the array after its metadata have changed."""
         made = NativeChunks(metadata, self.store, self.path, self.location)
         made._parts = self._parts
@@ -113,9 +113,9 @@ class NativeChunks(ManifestChunks):
         return None if shape is None else Marks(self.store, self.path, shape)
 
     @property
-    def apart(self) -> bool:
+    def has_decoders(self) -> bool:
         """Whether some chunks may decode otherwise than the array declares."""
-        return any(part.apart for part in self.parts())
+        return any(part.has_decoders for part in self.parts())
 
     def writing(self, array: Array) -> AbstractContextManager[StoreChunks]:
         """Give what the array is written to, within a with statement."""

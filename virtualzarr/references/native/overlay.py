@@ -102,7 +102,7 @@ class NativeWriter(StoreChunks):
                 self.marks.write(cells_now[self.marks.read(cells_now) != state], state)
         self._pending = []
 
-    def clipped(self, grid: ChunkGrid, axes: Sequence[int]) -> Int64:
+    def find_unlisted_cells(self, grid: ChunkGrid, axes: Sequence[int]) -> Int64:
         """Return the cells with references that reach past the end of a grid along some axes."""
         if not isinstance(grid, SeparableGrid):
             return np.empty((0, grid.ndim), np.int64)
@@ -167,7 +167,7 @@ class OnlyReferences:
 
     def __init__(self, chunks: Any) -> None:
         self.chunks = chunks
-        self.apart = chunks.apart
+        self.has_decoders = chunks.has_decoders
 
     def locate(self, projection: Any) -> Any:
         """Find the referenced chunks that a projection touches."""

@@ -255,7 +255,7 @@ class Part:
                 )
 
     @property
-    def apart(self) -> bool:
+    def has_decoders(self) -> bool:
         """Whether some chunks may decode otherwise than the array declares."""
         return "decoder" in self.columns or "origin" in self.columns
 

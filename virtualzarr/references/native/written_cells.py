@@ -43,7 +43,7 @@ class Marks:
             shape, np.dtype("u1"), RegularGrid(shape, self.chunks),
             Pipeline([make("bytes"), make("zstd", level=1, checksum=True)]), 0,
         )  # fmt: skip
-        return Array.stored(metadata, self.store, join(self.path, FOLDER, FOLDER_NAME))
+        return Array.from_store(metadata, self.store, join(self.path, FOLDER, FOLDER_NAME))
 
     def read(self, cells: Int64) -> NDArray[np.uint8]:
         """Return the states of some cells, as they are now."""
