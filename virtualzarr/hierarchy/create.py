@@ -1,26 +1,24 @@
-"""Making arrays in a store, and opening them with demands on what they are."""
+"""Creation of stored arrays, and opening them with requirements on what they are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
-from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError, NodeNotFoundError
+from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError
+from virtualzarr.hierarchy.resolve import Mode, ResolvedTarget, check_node_type, resolve
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.metadata import ArrayMetadata, GroupMetadata, loads_json, normalize_path
+from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.create import ArrayParams, differences, new_array
 from virtualzarr.metadata.node_documents import array_from_json
-from virtualzarr.nodes.documents import join, node_at, node_path, read_node, write_node
-from virtualzarr.stores import Store, open_store
-from virtualzarr.stores.read_only import AssumedStore, as_read_only
+from virtualzarr.nodes.documents import node_at, read_node, validate_path, write_node
+from virtualzarr.stores import Store
+from virtualzarr.stores.read_only import AssumedStore
 from virtualzarr.stores.renamed_document import RenamedDocument
-
-Mode = Literal["r", "r+", "a", "w", "w-"]
-MODES = ("r", "r+", "a", "w", "w-")
 
 
 @strict_keywords(ArrayParams)
@@ -118,15 +116,20 @@ def create_array(
     >>> vz.create_array({}, shape=60, chunks=[[10, 20, 30]], dtype="f4").grid
     RectilinearGrid(shape=(60,), chunk_shapes=[[10, 20, 30]])
     """
-    target = open_store(store, storage_options)
-    if metadata_key is not None:
-        zarr_format = params.get("zarr_format") or 3
-        target = _renamed(target, normalize_path(name or ""), metadata_key, zarr_format)
-    cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
+    resolved = resolve(
+        store,
+        name or "",
+        "w" if overwrite else "w-",
+        storage_options=storage_options,
+        zarr_format=params.get("zarr_format"),
+        metadata_key=metadata_key,
+    )
+    target, path = resolved.store, resolved.path
+    policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     if data is not None:
-        data = _of_data(data, params)
+        data = _fill_params(params, data)
     metadata = new_array(params)
-    path = node_path(name or "", metadata.zarr_format)
+    validate_path(path, metadata.zarr_format)
     if not overwrite:
         _check_shared(target, path)
     try:
@@ -134,23 +137,14 @@ def create_array(
     except (MetadataError, NodeExistsError) as error:
         error.at(file=target.uri, variable=path or "/")
         raise
-    # As it is read back: what is returned is what others will open.
-    array = _stored(read_node(target, path, metadata.zarr_format), target, path)
+    # Read back what was written: whoever opens the array later must see exactly this one.
+    stored = read_node(target, path, metadata.zarr_format)
+    array = Array.from_store(check_node_type(stored, "array", target, path), target, path)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
-    array.cache_policy = cache_policy
+    array.cache_policy = policy
     if data is not None:
         array[...] = data
     return array
-
-
-def _renamed(store: Store, path: str, metadata_key: str, zarr_format: int | None) -> Store:
-    """Return a store in which the metadata document of one array has its usual name."""
-    if zarr_format is None:
-        data = store.get(join(path, metadata_key))
-        document = None if data is None else loads_json(data)
-        is_v2 = isinstance(document, Mapping) and document.get("zarr_format") == 2
-        zarr_format = 2 if is_v2 else 3
-    return RenamedDocument(store, path, metadata_key, zarr_format)
 
 
 def _check_shared(store: Store, path: str) -> None:
@@ -163,8 +157,8 @@ def _check_shared(store: Store, path: str) -> None:
         )
 
 
-def _of_data(data: Any, params: ArrayParams) -> Any:
-    """Take shape and data type from the data, where they are not given."""
+def _fill_params(params: ArrayParams, data: Any) -> Any:
+    """Take shape and data type from the data, where they are not given; return it as an array."""
     data = data if isinstance(data, Array) else np.asarray(data)
     if params.get("shape") is None:
         params["shape"] = data.shape
@@ -248,82 +242,53 @@ def open_array(
     virtualzarr.errors.MismatchError: dtype: float32 is asked for, but it is int32 [file memory, \
 variable /]
     """
-    target = open_store(store, storage_options)
-    mode = checked_mode(mode, target)
-    if metadata_key is not None:
-        zarr_format = params.get("zarr_format") or (3 if mode in ("w", "w-") else None)
-        target = _renamed(target, normalize_path(path), metadata_key, zarr_format)
-    # What is assumed is never looked up.
+    resolved = resolve(
+        store,
+        path,
+        mode,
+        storage_options=storage_options,
+        zarr_format=params.get("zarr_format"),
+        metadata_key=metadata_key,
+    )
+    # Assumed metadata that last are never compared with what is stored, not even when asked to.
     lasting = assume is not False and not assume_cached
-    metadata = False if lasting else recheck_cached_metadata
-    cache_policy = CachePolicy(cache, metadata, recheck_cached_data)
+    recheck = False if lasting else recheck_cached_metadata
+    policy = CachePolicy(cache, recheck, recheck_cached_data)
     if assume is not False:
-        array = _assumed(target, path, mode, assume, params, lasting)
-    elif mode in ("w", "w-"):
-        array = create_array(target, name=path, data=data, overwrite=mode == "w", **params)
+        array = _assume_array(resolved, assume, params, lasting)
+    elif (metadata := resolved.read("array")) is None:
+        options: Any = {"overwrite": resolved.mode == "w", "data": data, **params}
+        array = create_array(resolved.store, name=resolved.path, **options)
     else:
-        array = _existing(target, path, mode, data, params)
+        array = Array.from_store(metadata, resolved.store, resolved.path)
+        check_params(array, resolved.store.uri, params)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
-    array.cache_policy = cache_policy
+    array.cache_policy = policy
     return array
 
 
-def _existing(store: Store, path: str, mode: Mode, data: Any, params: ArrayParams) -> Array:
-    shown = as_read_only(store) if mode == "r" else store
-    place = normalize_path(path)
-    # Under another name than usual there is a document of one format only.
-    only = store.zarr_format if isinstance(store, RenamedDocument) else None
-    try:
-        metadata = read_node(shown, place, only or params.get("zarr_format"))
-    except NodeNotFoundError:
-        if mode != "a":
-            raise
-        return create_array(store, name=path, data=data, **params)
-    return checked(_stored(metadata, shown, place), store.uri, params)
+def check_params(array: Array, uri: str, params: ArrayParams) -> None:
+    """Raise a MismatchError unless an array is as the parameters say."""
+    if params and (lines := differences(array.metadata, params)):
+        raise MismatchError("; ".join(lines), file=uri, variable=array.path or "/")
 
 
-def _stored(metadata: ArrayMetadata | GroupMetadata, store: Store, path: str) -> Array:
-    """Return the array of a model that was read."""
-    if not isinstance(metadata, ArrayMetadata):
-        raise NodeNotFoundError(f"there is no array at {path!r}, but a group", file=store.uri)
-    return Array.from_store(metadata, store, path)
-
-
-def checked(array: Array, uri: str, params: ArrayParams) -> Array:
-    """Return an array, if it is as asked for."""
-    if not params:
-        return array
-    wrong = differences(array.metadata, params)
-    if wrong:
-        raise MismatchError("; ".join(wrong), file=uri, variable=array.path or "/")
-    return array
-
-
-def checked_mode(mode: Mode | None, store: Any) -> Mode:
-    """Return a mode, the default for None."""
-    if mode is None:
-        return "a" if getattr(store, "writable", False) else "r"
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    return mode
-
-
-def _assumed(
-    store: Store,
-    path: str,
-    mode: Mode,
+def _assume_array(
+    resolved: ResolvedTarget,
     assume: bool | ArrayMetadata | Mapping[str, Any],
     params: ArrayParams,
     lasting: bool,
 ) -> Array:
+    """Return an array of assumed metadata; where they last, those stored are not written either."""
+    store, mode = resolved.store, resolved.mode
     if mode in ("w", "w-"):
         raise ValueError(f"assume: with mode {mode!r} the metadata are written, not assumed")
     if isinstance(assume, Mapping):
         assume = array_from_json(assume, 2 if assume.get("zarr_format") == 2 else 3)
-    if isinstance(assume, bool):
-        metadata = new_array(params)
-    else:
-        metadata = assume
-    place = node_path(path, metadata.zarr_format)
-    shown: Any = as_read_only(store) if mode == "r" else AssumedStore(store) if lasting else store
-    return checked(Array.from_store(metadata, shown, place), store.uri, params)
+    metadata = new_array(params) if isinstance(assume, bool) else assume
+    validate_path(resolved.path, metadata.zarr_format)
+    if lasting and mode != "r":
+        store = AssumedStore(store)
+    array = Array.from_store(metadata, store, resolved.path)
+    check_params(array, store.uri, params)
+    return array

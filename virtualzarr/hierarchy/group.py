@@ -10,8 +10,9 @@ from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.display import text as group_text
 from virtualzarr.errors import MissingPropertyError, NodeNotFoundError, VirtualZarrError
 from virtualzarr.hierarchy.create import create_array, open_array
+from virtualzarr.hierarchy.resolve import resolve
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.metadata import ArrayMetadata, GroupMetadata, normalize_path
+from virtualzarr.metadata import GroupMetadata, normalize_path
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.metadata.create.group import new_group
 from virtualzarr.nodes.attributes import Attributes
@@ -20,8 +21,7 @@ from virtualzarr.nodes.documents import (
     copy_node,
     delete_node,
     move_node,
-    node_path,
-    read_node,
+    validate_path,
     write_hierarchy,
     write_node,
 )
@@ -262,7 +262,7 @@ class Group(Mapping[str, "Array | Group"]):
     ) -> Group:
         """Make a group in this group; see `virtualzarr.create_group`."""
         metadata = new_group(attributes or {}, zarr_format or self.zarr_format)
-        path = node_path(self._place(name), metadata.zarr_format)
+        path = validate_path(self._place(name), metadata.zarr_format)
         write_node(self.store, path, metadata, overwrite=overwrite)
         return self._group_at(path)
 
@@ -298,7 +298,7 @@ class Group(Mapping[str, "Array | Group"]):
         """
         # A group before what is in it, however they are given.
         for name in sorted(nodes, key=lambda name: normalize_path(name).split("/")):
-            path = node_path(self._place(name), nodes[name].zarr_format)
+            path = validate_path(self._place(name), nodes[name].zarr_format)
             inner = {below: node.metadata for below, node in nodes[name].to_flat().items()}
             write_hierarchy(self.store, path, inner, overwrite=overwrite)
         return {name: self[normalize_path(name)] for name in nodes}
@@ -329,16 +329,11 @@ class Group(Mapping[str, "Array | Group"]):
         zarr_format: int | None = None,
     ) -> Group:
         """Return a group in this group, made if it is not there."""
-        path = self._place(name)
-        try:
-            metadata = read_node(self.store, path, zarr_format or self.zarr_format)
-        except NodeNotFoundError:
+        zarr_format = zarr_format or self.zarr_format
+        resolved = resolve(self.store, self._place(name), "a", zarr_format=zarr_format)
+        if resolved.read("group") is None:
             return self.create_group(name, attributes=attributes, zarr_format=zarr_format)
-        if isinstance(metadata, ArrayMetadata):
-            raise NodeNotFoundError(
-                f"there is no group at {path!r}, but an array", file=self.store.uri
-            )
-        return self._group_at(path)
+        return self._group_at(resolved.path)
 
     def _group_at(self, path: str) -> Group:
         node = self[path[len(self.path) :]]
@@ -368,7 +363,9 @@ class Group(Mapping[str, "Array | Group"]):
         NodeExistsError
             There is a node at the target.
         """
-        move_node(self.store, self._place(source), node_path(self._place(target), self.zarr_format))
+        move_node(
+            self.store, self._place(source), validate_path(self._place(target), self.zarr_format)
+        )
 
     def rename(self, name_dict: Mapping[str, str] | None = None, **names: str) -> Group:
         """Return a group with variables and dimensions called otherwise, as in xarray.
@@ -409,7 +406,9 @@ class Group(Mapping[str, "Array | Group"]):
         NodeExistsError
             There is a node at the target.
         """
-        copy_node(self.store, self._place(source), node_path(self._place(target), self.zarr_format))
+        copy_node(
+            self.store, self._place(source), validate_path(self._place(target), self.zarr_format)
+        )
 
     def consolidate_metadata(self) -> None:
         """Write the metadata of everything in this group into one document.

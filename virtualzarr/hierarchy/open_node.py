@@ -7,16 +7,15 @@ from typing import Any, TypeVar
 
 from virtualzarr.array import Array
 from virtualzarr.errors import MetadataError, NodeNotFoundError, UnsupportedError
-from virtualzarr.hierarchy.create import Mode, checked_mode
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.resolve import Mode, resolve
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
 from virtualzarr.metadata.create.group import new_group
-from virtualzarr.nodes.documents import MARKERS, node_path, read_node, write_node
+from virtualzarr.nodes.documents import MARKERS, read_node, validate_path, write_node
 from virtualzarr.nodes.replace_documents import PENDING, settle
-from virtualzarr.stores import Store, open_store
+from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.read_only import as_read_only
 
 T = TypeVar("T")
 
@@ -53,6 +52,23 @@ def open_hierarchy(
     """
     path = normalize_path(path)
     metadata = read_node(store, path, zarr_format)
+    return build_node(metadata, store, path, location, use_consolidated)
+
+
+def build_node(
+    metadata: ArrayMetadata | GroupMetadata,
+    store: Store,
+    path: str,
+    location: Location | None = None,
+    use_consolidated: bool | None = None,
+) -> Array | Group:
+    """Return the array or group that metadata read from a path of a store describe.
+
+    Raises
+    ------
+    MetadataError
+        Consolidated metadata are asked for that a group does not have.
+    """
     if isinstance(metadata, ArrayMetadata):
         return Array.from_store(metadata, store, path, location)
     writable = getattr(store, "writable", False)
@@ -220,11 +236,12 @@ def create_group(
     >>> vz.create_group({}, path="a/b", attributes={"title": "weather"})
     <Group a/b: 0 members>
     """
-    target = open_store(store, storage_options)
+    mode: Mode = "w" if overwrite else "w-"
+    resolved = resolve(store, path or "", mode, storage_options=storage_options)
     metadata = new_group(attributes or {}, zarr_format or 3)
-    place = node_path(path or "", metadata.zarr_format)
-    write_node(target, place, metadata, overwrite=overwrite)
-    return group_of(metadata, target, place)
+    validate_path(resolved.path, metadata.zarr_format)
+    write_node(resolved.store, resolved.path, metadata, overwrite=overwrite)
+    return group_of(metadata, resolved.store, resolved.path)
 
 
 @strict_keywords()
@@ -260,25 +277,16 @@ def open_group(
     >>> vz.open_group({})
     <Group: 0 members>
     """
-    target = open_store(store, storage_options)
-    mode = checked_mode(mode, target)
-    if mode not in ("w", "w-"):
-        shown = as_read_only(target) if mode == "r" else target
-        try:
-            node = open_hierarchy(
-                shown, path, zarr_format=zarr_format, use_consolidated=use_consolidated
-            )
-        except NodeNotFoundError:
-            if mode != "a":
-                raise
-        else:
-            if isinstance(node, Group):
-                return node
-            raise NodeNotFoundError(f"there is no group at {path!r}, but an array", file=target.uri)
-    return create_group(
-        target,
-        path=path,
-        zarr_format=zarr_format,
-        attributes=attributes,
-        overwrite=mode == "w",
-    )
+    resolved = resolve(store, path, mode, storage_options=storage_options, zarr_format=zarr_format)
+    metadata = resolved.read("group")
+    if metadata is None:
+        return create_group(
+            resolved.store,
+            path=resolved.path,
+            zarr_format=zarr_format,
+            attributes=attributes,
+            overwrite=resolved.mode == "w",
+        )
+    group = build_node(metadata, resolved.store, resolved.path, use_consolidated=use_consolidated)
+    assert isinstance(group, Group)
+    return group

@@ -11,16 +11,17 @@ from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.fields import FieldView
 from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
-from virtualzarr.hierarchy.create import Mode, checked, checked_mode, open_array
+from virtualzarr.hierarchy.create import check_params, create_array, open_array
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.hierarchy.open_node import open_group, open_hierarchy
+from virtualzarr.hierarchy.open_node import build_node, create_group
+from virtualzarr.hierarchy.resolve import Mode, ResolvedTarget, check_mode, resolve
 from virtualzarr.ingest.detect import detect, scan
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.open_store import store_location
-from virtualzarr.stores.read_only import as_read_only
 from virtualzarr.virtual.element_bytes import view_as_bytes
 
 _log = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ def open(
     >>> group
     <Group: 0 members>
     """
-    checked_mode(mode, target)
+    check_mode(mode)
     cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     if format is None:
         zarr = metadata_key is not None
@@ -131,7 +132,10 @@ def open(
         node = _open_file(target, path, mode, format, on_error, storage_options, allowed)
         _check_node(node, str(target), params)
     elif metadata_key is None:
-        node = _open_zarr(target, path, mode, storage_options, allowed, use_consolidated, params)
+        zarr_format, options = params.get("zarr_format"), storage_options
+        resolved = resolve(target, path, mode, storage_options=options, zarr_format=zarr_format)
+        location = store_location(resolved.store, allowed, storage_options)
+        node = _open_zarr(resolved, location, use_consolidated, params)
     else:
         store = open_store(target, storage_options)
         node = open_array(store, path, mode=mode, metadata_key=metadata_key, **params)
@@ -185,7 +189,7 @@ def _open_file(
 def _check_node(node: Array | Group, uri: str, params: ArrayParams) -> None:
     """Refuse a node that is not as asked for."""
     if isinstance(node, Array):
-        checked(node, uri, params)
+        check_params(node, uri, params)
         return
     # Of a group they say what it is made with, as of an array that is not there.
     asked = [name for name in params if name not in ("zarr_format", "attributes")]
@@ -208,35 +212,23 @@ def _format_of(target: Any, mode: str, storage_options: Mapping[str, Any] | None
 
 
 def _open_zarr(
-    target: Any,
-    path: str,
-    mode: Mode,
-    storage_options: Mapping[str, Any] | None,
-    allowed: str | Iterable[str] | None,
+    resolved: ResolvedTarget,
+    location: Location,
     use_consolidated: bool | None,
     params: ArrayParams,
 ) -> Array | Group:
-    store = open_store(target, storage_options)
-    location = store_location(store, allowed, storage_options)
-    zarr_format = params.get("zarr_format")
-    if mode in ("r", "r+", "a"):
-        shown = as_read_only(store) if mode == "r" else store
-        try:
-            node = open_hierarchy(
-                shown,
-                path,
-                zarr_format=zarr_format,
-                location=location,
-                use_consolidated=use_consolidated,
-            )
-        except NodeNotFoundError:
-            if mode != "a":
-                raise
-        else:
-            _check_node(node, store.uri, params)
-            return node
+    store, path = resolved.store, resolved.path
+    if (metadata := resolved.read()) is not None:
+        node = build_node(metadata, store, path, location, use_consolidated)
+        _check_node(node, store.uri, params)
+        return node
+    overwrite = resolved.mode == "w"
     if params.get("shape") is not None:
-        return open_array(store, path, mode=mode, **params)
-    return open_group(
-        store, path, mode=mode, zarr_format=zarr_format, attributes=params.get("attributes")
+        return create_array(store, name=path, overwrite=overwrite, **params)
+    return create_group(
+        store,
+        path=path,
+        zarr_format=resolved.zarr_format,
+        attributes=params.get("attributes"),
+        overwrite=overwrite,
     )

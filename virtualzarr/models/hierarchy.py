@@ -11,7 +11,7 @@ from virtualzarr.metadata import loads_json
 from virtualzarr.models.classes import spec_classes
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.nodes.documents import consolidate as write_consolidated
-from virtualzarr.nodes.documents import node_path, write_hierarchy
+from virtualzarr.nodes.documents import validate_path, write_hierarchy
 from virtualzarr.stores import open_store
 
 
@@ -102,7 +102,7 @@ def create(
 ) -> Array | Group:
     """Make a hierarchy in a store; see `NodeSpec.create`."""
     target = open_store(store, storage_options)
-    root = node_path(path, model.zarr_format)
+    root = validate_path(path, model.zarr_format)
     nodes = {name: node.metadata for name, node in model.to_flat().items()}
     write_hierarchy(target, root, nodes, overwrite=overwrite)
     if consolidate and model.node_type == "group":

@@ -47,8 +47,8 @@ def join(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
-def node_path(path: str, zarr_format: int) -> str:
-    """Return the path of a node to be made, normalized, if its names may be given."""
+def validate_path(path: str, zarr_format: int) -> str:
+    """Return a path, normalized, if nodes of a Zarr format may have the names in it."""
     path = normalize_path(path)
     for name in path.split("/") if path else ():
         check_name(name, zarr_format)
@@ -135,7 +135,7 @@ def write_node(
     Parameters
     ----------
     path : str
-        As `node_path` returns it.
+        As `validate_path` returns it.
     overwrite : bool
         Whether a node that is there is deleted first, with everything in it.
 

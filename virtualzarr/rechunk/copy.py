@@ -15,7 +15,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata
 from virtualzarr.metadata.ome import ome_changes
-from virtualzarr.nodes.documents import consolidate, join, node_path
+from virtualzarr.nodes.documents import consolidate, join, validate_path
 from virtualzarr.rechunk.destination import (
     check_disjoint,
     finish_destination,
@@ -211,7 +211,7 @@ def copy(
     if _is_virtual(root) or source_format != zarr_format:
         _convert_ome(plans, zarr_format)
     with open_destination(destination, overwrite, destination_options) as store:
-        start = node_path(name, zarr_format)
+        start = validate_path(name, zarr_format)
         named = isinstance(store, ZipStore) and not isinstance(destination, ZipStore)
         uri = resolve_uri(destination) if named else store.uri
         check_disjoint(nodes, store, start, uri)
@@ -219,7 +219,7 @@ def copy(
         for key, node in nodes.items():
             plan = plans[key]
             if isinstance(node, Array) and isinstance(plan, ArrayPlan):
-                below = node_path(join(start, key), zarr_format)
+                below = validate_path(join(start, key), zarr_format)
                 target = Array.from_store(plan.metadata, store, below)
                 transfers[key] = _plan_transfer(node, target, plan, memory, write_empty_chunks, key)
         prepare_destination(store, start, zarr_format, overwrite)
@@ -370,6 +370,6 @@ def _run(
             if key in transfers:
                 bar.set_postfix_str(key, refresh=False)
                 transfers[key].run(counts, bar.update)
-            path = node_path(join(start, key), plan.metadata.zarr_format)
+            path = validate_path(join(start, key), plan.metadata.zarr_format)
             write_documents(store, path, plan.metadata)
     return counts
