@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.codecs.blocks import DTYPES, block_of, dtypes, same, shapes
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.byteorder import byte_positions, has_order
+from virtualzarr.codecs.core.byte_order import byte_positions, has_order
 from virtualzarr.errors import CodecError, UnsupportedError
 
 

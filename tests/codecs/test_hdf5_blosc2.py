@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from virtualzarr.codecs import make
 from virtualzarr.codecs.hdf5.blosc2 import Blosc2
-from virtualzarr.codecs.hdf5.library_chunk import Filters
+from virtualzarr.codecs.hdf5.library_filters import Filters
 from virtualzarr.errors import CodecError
 
 h5py = pytest.importorskip("h5py")

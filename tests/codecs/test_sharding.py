@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from grids import RectilinearGrid, RegularGrid
 from tests.codecs.blocks import DTYPES, block_of, same
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.filled import is_filled
+from virtualzarr.codecs.core.fill_value import is_filled
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.metadata import ArrayMetadata, array_to_v3, parse_array_v3
 

@@ -21,7 +21,7 @@ from grids.grid import axis_number
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.array.thread_pools import run_tasks
 from virtualzarr.array.write import write, writing_grid
-from virtualzarr.codecs.filled import full_block, is_filled
+from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import MismatchError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of

@@ -25,7 +25,7 @@ from virtualzarr.array.fields import FieldSelection
 from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
-from virtualzarr.codecs.filled import full_block, is_filled
+from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.sharding import Shard, Sharding, find_sharding, innermost_sharding
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of

@@ -32,10 +32,7 @@ class AsType(ArrayArray):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of what is stored."""
-        try:
-            return np.dtype(self.configuration["data_type"])
-        except TypeError as error:
-            raise self.invalid(f"data_type: {error}") from error
+        return self.get_dtype("data_type")
 
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that there is such a cast."""

@@ -1,10 +1,10 @@
-"""Blosc (version 1) buffers and numcodecs' LZ4, whose headers state the size before allocation."""
+"""The `blosc` codec: Blosc (version 1) buffers, whose header states the decoded size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Any
 
 from virtualzarr.codecs.core.base import (
     Block,
@@ -17,8 +17,9 @@ from virtualzarr.codecs.core.base import (
     as_view,
     nbytes_of,
 )
+from virtualzarr.codecs.core.libraries import find_imagecodecs, require_imagecodecs
 from virtualzarr.codecs.core.scratch import allocate
-from virtualzarr.errors import MissingDependencyError, UnsupportedError
+from virtualzarr.errors import UnsupportedError
 
 _NAMES = ("lz4", "lz4hc", "blosclz", "snappy", "zlib", "zstd")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
@@ -123,14 +124,7 @@ class Blosc(BytesBytes):
 
     def _encode_snappy(self, block: Block, level: int, size: int, blocksize: int) -> Buffer:
         """Compress with imagecodecs, as numcodecs is built without snappy."""
-        try:
-            import imagecodecs
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"codec {self.name}: snappy needs the package imagecodecs: install it"
-            ) from error
-        encode: Callable[..., Buffer] = imagecodecs.blosc_encode
-        return encode(
+        encoded: Buffer = require_imagecodecs(f"{self.name} (snappy)").blosc_encode(
             block,
             level,
             compressor="snappy",
@@ -139,6 +133,7 @@ class Blosc(BytesBytes):
             blocksize=blocksize,
             numthreads=1,
         )
+        return encoded
 
     def to_v3(self) -> dict[str, Any]:
         """Return the v3 form; the core codec names its shuffle, numcodecs' own numbers it."""
@@ -182,13 +177,9 @@ def _is_integer(value: Any) -> bool:
 @lru_cache(maxsize=1)
 def _blosc_decode() -> Callable[[Buffer, Block], int]:
     """Return a decoder that uses one thread and nothing shared."""
-    try:
-        import imagecodecs
-    except ImportError:
+    decode = find_imagecodecs("blosc_decode", "BLOSC")
+    if decode is None:
         return _numcodecs_blosc
-    if not imagecodecs.BLOSC.available:
-        return _numcodecs_blosc
-    decode: Callable[..., Any] = imagecodecs.blosc_decode
     return lambda data, out: int(decode(data, numthreads=1, out=out).size)
 
 
@@ -197,56 +188,3 @@ def _numcodecs_blosc(data: Buffer, out: Block) -> int:
 
     numcodecs.blosc.decompress(data, out)
     return out.size
-
-
-class Lz4(BytesBytes):
-    """numcodecs' LZ4: the size in four little-endian bytes, then one LZ4 block."""
-
-    decoding_fields: ClassVar[tuple[str, ...] | None] = ()
-    compressor = True
-
-    @cached_property
-    def _fast(self) -> Callable[..., Any] | None:
-        try:
-            import imagecodecs
-        except ImportError:
-            return None
-        return imagecodecs.lz4_decode if imagecodecs.LZ4.available else None
-
-    def _announced(self, data: Buffer) -> int:
-        if nbytes_of(data) < 4:
-            raise self.error(f"{nbytes_of(data)} bytes are too few for the header")
-        return int.from_bytes(as_view(data)[:4], "little")
-
-    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
-        """Decompress what the header announces, if it is allowed."""
-        announced = self._announced(data)
-        if announced > (limit if size is None else size):
-            raise self.size_error(announced, limit if size is None else size)
-        out = allocate((announced,), "u1")
-        self.decode_into(data, out)
-        return out
-
-    def decode_into(self, data: Buffer, out: Block) -> None:
-        """Decompress straight into `out`."""
-        announced = self._announced(data)
-        if announced != out.size:
-            raise self.size_error(announced, out.size)
-        try:
-            if self._fast is not None:
-                got = self._fast(as_view(data)[4:], out=out).size
-            else:
-                import numcodecs.lz4
-
-                got = out.size
-                numcodecs.lz4.decompress(data, out)
-        except (RuntimeError, ValueError) as error:
-            raise self.error(f"the data are corrupt or truncated ({error})") from error
-        if got != out.size:
-            raise self.size_error(got, out.size)
-
-    def encode(self, data: Buffer) -> Buffer:
-        """Compress with numcodecs."""
-        import numcodecs.lz4
-
-        return numcodecs.lz4.compress(data, int(self.configuration.get("acceleration", 1)))

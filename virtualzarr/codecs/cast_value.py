@@ -26,13 +26,11 @@ class CastValue(ArrayArray):
     `scalar_map` are mapped before anything else; NaN there means every NaN.
     """
 
+    portable_formats = ()
+    # zarr-python has it from 3.2 on, and only where another package is installed.
     in_v2 = False
 
     elementwise = True
-
-    def is_portable(self, zarr_format: int) -> bool:
-        """Return False: zarr-python has it from 3.2 on, and only where another package is."""
-        return False
 
     def validate(self) -> None:
         """Check the members."""

@@ -34,38 +34,37 @@ class Unpack(ArrayArray):
         if unknown or not {"data_type", "calculated"} <= set(fields):
             raise self.invalid(f"needs data_type and calculated, and knows {sorted(_MEMBERS)}")
         for name in ("data_type", "view", "calculated", "factors"):
-            if name in fields and self._dtype(name).kind not in "iufc":
+            if name in fields and self.get_dtype(name).kind not in "iufc":
                 raise self.invalid(f"{name} must be a dtype of numbers, not {fields[name]!r}")
-        if "view" in fields and self._dtype("view").itemsize != self._dtype("data_type").itemsize:
+        if (
+            "view" in fields
+            and self.get_dtype("view").itemsize != self.get_dtype("data_type").itemsize
+        ):
             raise self.invalid("view must be as wide as data_type")
         if not isinstance(fields.get("masks", []), list | tuple):
             raise self.invalid(f"masks must be a list, not {fields['masks']!r}")
-        if fields.get("masks") and self._dtype("calculated").kind not in "fc":
+        if fields.get("masks") and self.get_dtype("calculated").kind not in "fc":
             raise self.invalid("masked numbers become NaN, for which calculated must be a float")
-
-    def _dtype(self, name: str) -> np.dtype[Any]:
-        try:
-            return np.dtype(self.configuration[name])
-        except TypeError as error:
-            raise self.invalid(f"{name}: {error}") from error
 
     def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec of what is stored."""
-        return ChunkSpec(spec.shape, self._dtype("data_type"))
+        return ChunkSpec(spec.shape, self.get_dtype("data_type"))
 
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that the array's dtype holds what is calculated."""
-        if not np.can_cast(self._dtype("calculated"), spec.dtype, "same_kind"):
-            raise self.invalid(f"calculates {self._dtype('calculated')}, the array is {spec.dtype}")
+        if not np.can_cast(self.get_dtype("calculated"), spec.dtype, "same_kind"):
+            raise self.invalid(
+                f"calculates {self.get_dtype('calculated')}, the array is {spec.dtype}"
+            )
         return self
 
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the unpacked numbers."""
         fields = self.configuration
         if "view" in fields:
-            block = block.view(self._dtype("view"))
-        calculated = self._dtype("calculated")
-        factors = self._dtype("factors") if "factors" in fields else calculated
+            block = block.view(self.get_dtype("view"))
+        calculated = self.get_dtype("calculated")
+        factors = self.get_dtype("factors") if "factors" in fields else calculated
         masked = [block == mask for mask in equal_scalars(fields.get("masks", ()), block.dtype)]
         with np.errstate(all="ignore"):
             values = block.astype(calculated)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.core.base import Buffer, BytesBytes, as_u1, as_view
+from virtualzarr.codecs.core.libraries import find_imagecodecs
 
 
 class Checksum(BytesBytes):
@@ -135,15 +136,13 @@ class JenkinsLookup3(Checksum):
 
 @lru_cache(maxsize=1)
 def _h5checksums() -> tuple[Callable[..., int], Callable[..., int]]:
-    try:
-        import imagecodecs
-    except ImportError:
-        return _numcodecs_checksums()
-    if not imagecodecs.H5CHECKSUM.available:
+    fletcher32 = find_imagecodecs("h5checksum_fletcher32", "H5CHECKSUM")
+    lookup3 = find_imagecodecs("h5checksum_lookup3", "H5CHECKSUM")
+    if fletcher32 is None:
         return _numcodecs_checksums()
     return (
-        lambda data: int(imagecodecs.h5checksum_fletcher32(data, 0)),
-        lambda data, value: int(imagecodecs.h5checksum_lookup3(data, value)),
+        lambda data: int(fletcher32(data, 0)),
+        lambda data, value: int(lookup3(data, value)),
     )
 
 
@@ -187,7 +186,7 @@ def compute_crc32c(data: Buffer) -> int:
 
     Examples
     --------
-    >>> hex(crc32c_of(b"123456789"))
+    >>> hex(compute_crc32c(b"123456789"))
     '0xe3069283'
     """
     table = _crc32c_table()

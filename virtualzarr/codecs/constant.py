@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.byteorder import native
 from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1, nbytes_of
+from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.errors import UnsupportedError
 
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_view, nbytes_of
+from virtualzarr.codecs.core.fill_value import full_block
 from virtualzarr.codecs.core.pipeline import Pipeline
-from virtualzarr.codecs.filled import full_block
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import VirtualZarrError
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
+from virtualzarr.codecs.core.base import Block, ChunkSpec, Rearrangement
 
 
-class Reshape(ArrayArray):
+class Reshape(Rearrangement):
     """Each axis of the encoded array is a length, a list of axes to be joined, or -1 for the rest.
 
     Source: zarr-extensions, codecs/reshape.
@@ -63,18 +63,9 @@ class Reshape(ArrayArray):
                     raise self.invalid(f"axes {part} of blocks of shape {shape} do not lie there")
         return tuple(lengths)
 
-    def resolve(self, spec: ChunkSpec) -> Codec:
-        """Check that blocks have such a shape."""
-        self._shape(spec.shape)
-        return self
-
     def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the encoded shape."""
         return ChunkSpec(self._shape(spec.shape), spec.dtype)
-
-    def encode_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype."""
-        return dtype
 
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the block in its own shape."""
@@ -83,10 +74,6 @@ class Reshape(ArrayArray):
     def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the block in the encoded shape."""
         return block.reshape(self._shape(spec.shape))
-
-    def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
-        """Return the fill value."""
-        return fill
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
         """Return the shape."""

@@ -21,9 +21,9 @@ from virtualzarr.codecs.core.base import (
     as_view,
     nbytes_of,
 )
+from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.core.pipeline import Pipeline
 from virtualzarr.codecs.core.scratch import allocate
-from virtualzarr.codecs.filled import full_block, is_filled
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
 

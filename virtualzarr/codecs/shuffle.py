@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.core.base import U1, Block, Buffer, BytesBytes, ChunkSpec, Codec, as_u1
+from virtualzarr.codecs.core.libraries import find_imagecodecs
 
 _LOOPED = 64  # up to this element size, one strided copy per byte is the fastest
 HEAD = 24
@@ -32,13 +33,9 @@ def blosc_head(size: int, elementsize: int) -> Block:
 @cache
 def unshuffler() -> Callable[[Block, Block], None] | None:
     """Return Blosc's decoder: with vector instructions it is five times as fast as numpy here."""
-    try:
-        import imagecodecs
-    except ImportError:
+    decode = find_imagecodecs("blosc_decode", "BLOSC")
+    if decode is None:
         return None
-    if not imagecodecs.BLOSC.available:
-        return None
-    decode: Callable[..., Any] = imagecodecs.blosc_decode
 
     def unshuffle(data: Block, out: Block) -> None:
         decode(data, out=out, numthreads=1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualzarr.codecs.cf_packing import equal_scalars
 from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
-from virtualzarr.codecs.netcdf_fill import NETCDF_FILL
+from virtualzarr.codecs.core.netcdf_fill import NETCDF_FILL
 from virtualzarr.errors import CodecError
 
 _MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}
@@ -46,19 +46,12 @@ class TimeUnits(ArrayArray):
             raise self.invalid(f"factor must be positive, not {fields['factor']}")
         if not isinstance(fields.get("masks", []), list | tuple):
             raise self.invalid(f"masks must be a list, not {fields['masks']!r}")
-        if self._dtype.kind not in "iuf":
+        if self.get_dtype("data_type").kind not in "iuf":
             raise self.invalid(f"data_type must be a dtype of numbers, not {fields['data_type']!r}")
-
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        try:
-            return np.dtype(self.configuration["data_type"])
-        except TypeError as error:
-            raise self.invalid(f"data_type: {error}") from error
 
     def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec of what is stored."""
-        return ChunkSpec(spec.shape, self._dtype)
+        return ChunkSpec(spec.shape, self.get_dtype("data_type"))
 
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that the array is one of int64."""
@@ -92,7 +85,7 @@ class TimeUnits(ArrayArray):
 
         Blocks hold them where nothing was ever written, also past the ends of arrays.
         """
-        dtype, found = self._dtype, []
+        dtype, found = self.get_dtype("data_type"), []
         for fill in equal_scalars((self.configuration.get("fill", 0), *_NETCDF_FILL), dtype):
             try:
                 self._converted(np.array([fill]))

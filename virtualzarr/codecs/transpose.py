@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
+from virtualzarr.codecs.core.base import Block, ChunkSpec, Codec, Rearrangement
 
 
-class Transpose(ArrayArray):
+class Transpose(Rearrangement):
     """Axis ``i`` of the encoded array is axis ``order[i]`` of the decoded one.
 
     Source: zarr-specs, codecs/transpose. The order ``"F"`` (all axes reversed) stands for v2's
@@ -46,14 +46,6 @@ class Transpose(ArrayArray):
     def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with its shape permuted."""
         return ChunkSpec(tuple(spec.shape[axis] for axis in self.axes(len(spec.shape))), spec.dtype)
-
-    def encode_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype."""
-        return dtype
-
-    def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
-        """Return the fill value."""
-        return fill
 
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return a view with the axes in the decoded order."""

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, ChunkSpec, Endian, as_view
+from virtualzarr.codecs.core.libraries import find_imagecodecs
 from virtualzarr.errors import MissingDependencyError
 
 _UNKNOWN = -1
@@ -88,11 +89,7 @@ class Zstd(BytesBytes):
     @cached_property
     def _in_place(self) -> Callable[..., Any] | None:
         """The decoder that writes into given memory, but takes longer to get ready."""
-        try:
-            import imagecodecs
-        except ImportError:
-            return None
-        return imagecodecs.zstd_decode if imagecodecs.ZSTD.available else None
+        return find_imagecodecs("zstd_decode", "ZSTD")
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decompress at most the bytes allowed."""

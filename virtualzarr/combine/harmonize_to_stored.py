@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.codecs.netcdf_fill import NETCDF_FILL, netcdf_fill
+from virtualzarr.codecs.core.netcdf_fill import NETCDF_FILL, netcdf_fill
 from virtualzarr.combine.attributes import MEANING_ATTRIBUTES
 from virtualzarr.combine.cf_time import TimeUnit, exact_times
 from virtualzarr.combine.harmonize import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.byteorder import has_order
+from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.codecs.core.numbers import NARROW, is_narrow, narrow_dtype
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count

@@ -9,8 +9,8 @@ import numpy as np
 
 import grids
 from virtualzarr.codecs import Pipeline, codec_from_v3
-from virtualzarr.codecs.byteorder import has_order
 from virtualzarr.codecs.core.base import ArrayArray
+from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
 from virtualzarr.metadata.dtypes import leaves

@@ -12,7 +12,7 @@ from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
 from virtualzarr.array.fields import FieldView
 from virtualzarr.array.read.output import resolve_fill
 from virtualzarr.codecs import Codec, Pipeline, make
-from virtualzarr.codecs.byteorder import Bytes
+from virtualzarr.codecs.bytes import Bytes
 from virtualzarr.codecs.core.base import BytesBytes
 from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.transpose import Transpose

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import assert_same, scan_all
 from virtualzarr.codecs import Pipeline, codec_from_v2, codec_from_v3, make
-from virtualzarr.codecs.hdf5 import library_chunk as hdf5_chunk
-from virtualzarr.codecs.hdf5.library_chunk import filters_message
+from virtualzarr.codecs.hdf5 import library_filters
+from virtualzarr.codecs.hdf5.library_filters import filters_message
 from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
 from virtualzarr.formats.hdf5 import describe, filters
 
@@ -187,10 +187,10 @@ def test_message_is_the_one_of_the_specification():
 
 
 def test_missing_filters_say_what_would_bring_them(monkeypatch):
-    monkeypatch.setattr(hdf5_chunk, "is_available", lambda number: False)
+    monkeypatch.setattr(library_filters, "is_available", lambda number: False)
     with pytest.raises(UnsupportedError, match="HDF5_PLUGIN_PATH"):
         block([(300, "mine", [])]).decode(bytes(80))
-    monkeypatch.setattr(hdf5_chunk, "find_spec", lambda name: None)
+    monkeypatch.setattr(library_filters, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match=r"virtualzarr\[hdf5plugin\]"):
         block([(32024, "sz3", [])]).decode(bytes(80))
 

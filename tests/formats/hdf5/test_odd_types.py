@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fidelity.compare import difference
 from tests.formats.hdf5.helpers import assert_same, low_level, scan_all
 from virtualzarr.codecs import Pipeline, codec_from_v3, make
-from virtualzarr.codecs.hdf5.library_chunk import type_message
+from virtualzarr.codecs.hdf5.library_type import type_message
 from virtualzarr.errors import CodecError, UnsupportedError
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.formats.hdf5.helpers import assert_same
 from tests.formats.hdf5.test_odd_types import compound, integer, short_float
 from virtualzarr.codecs import Pipeline, codec_from_v3, make
-from virtualzarr.codecs.hdf5.library_chunk import filters_message
+from virtualzarr.codecs.hdf5.library_filters import filters_message
 from virtualzarr.errors import CodecError, UnsupportedError
 
 NBIT, ZFP, JPEGLS = (f"virtualzarr.hdf5_{name}" for name in ("nbit", "zfp", "jpegls"))

@@ -308,7 +308,7 @@ def test_missing_decoders_are_named(monkeypatch):
         class LZW:
             available = False
 
-    monkeypatch.setattr(tiff_segment, "library", lambda name: Without)
+    monkeypatch.setattr(tiff_segment, "require_imagecodecs", lambda name: Without)
     block = Pipeline([codec(**{"259": 5})]).for_block((2, 8), "u2")
     with pytest.raises(MissingDependencyError, match=r"the codec lzw of imagecodecs.*1\.0"):
         block.decode(bytes(24))

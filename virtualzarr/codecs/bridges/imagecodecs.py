@@ -26,8 +26,9 @@ from virtualzarr.codecs.core.base import (
     as_view,
     nbytes_of,
 )
+from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.core.scratch import allocate
-from virtualzarr.errors import MissingDependencyError, UnsupportedError
+from virtualzarr.errors import UnsupportedError
 
 PREFIX = "imagecodecs_"
 _BINARY = ("tables", "header", "prefix")
@@ -82,12 +83,12 @@ _TRUNCATING = frozenset({"lz4f", "lzfse"})
 
 # These are streams that other codecs decode as well: "module:class".
 _STANDARD = {
-    "deflate": "deflate:Zlib",
-    "zlib": "deflate:Zlib",
-    "zlibng": "deflate:Zlib",
+    "deflate": "zlib:Zlib",
+    "zlib": "zlib:Zlib",
+    "zlibng": "zlib:Zlib",
     "zstd": "zstd:Zstd",
-    "bz2": "streams:Bz2",
-    "lzma": "streams:Lzma",
+    "bz2": "bz2:Bz2",
+    "lzma": "lzma:Lzma",
 }
 
 # Left out, because damaged data end the process (sz3, pcodec) or pass for good (htj2k).
@@ -125,17 +126,6 @@ IMAGES: dict[str, tuple[str, str]] = {
 _SIGNED = frozenset({"lerc", "jpeg2k", "tiff"})
 
 
-def library(name: str) -> Any:
-    """Return the package imagecodecs."""
-    try:
-        import imagecodecs
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"codec {name} needs the package imagecodecs: install it"
-        ) from error
-    return imagecodecs
-
-
 class _Bridged(Codec):
     """What all codecs of imagecodecs share: names, functions, and their errors."""
 
@@ -169,7 +159,7 @@ class _Bridged(Codec):
 
     def function(self, suffix: str) -> Callable[..., Any]:
         """Return a function of imagecodecs, or say that it is not there."""
-        package = library(self.name)
+        package = require_imagecodecs(self.name)
         short = "jpeg8" if self.short == "jpeg" else self.short
         try:
             constants = getattr(package, short.upper(), None)
@@ -447,11 +437,9 @@ class Rounded(_Bridged, ArrayArray):
 class BitOrderBytes(_Bridged, BytesBytes):
     """The bits of each byte reversed, of bytes already encoded (TIFF's FillOrder 2)."""
 
+    # imagecodecs' plugins for v3 only take arrays at this place.
+    portable_formats = (2,)
     takes: ClassVar[Mapping[str, tuple[str, str]]] = {"bitorder": ("", "")}
-
-    def is_portable(self, zarr_format: int) -> bool:
-        """Whether the format allows it at this place: v3 plugins only take arrays."""
-        return zarr_format == 2
 
     def compute_encoded_size(self, size: int | None) -> int | None:
         """Return the same size."""

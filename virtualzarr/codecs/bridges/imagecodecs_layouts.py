@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs import zfp
 from virtualzarr.codecs.bridges.imagecodecs import _Bridged
+from virtualzarr.codecs.core import zfp_stream
 from virtualzarr.codecs.core.base import (
     ArrayBytes,
     Block,
@@ -203,8 +203,8 @@ class Fax(_Layout):
         return self.checked(self.call(self.function("decode"), data, out=out, **options), spec)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
-        """Refuse."""
-        raise UnsupportedError(f"codec {self.name}: encoding is not supported")
+        """Refuse: imagecodecs has no encoder of fax codes."""
+        raise self.read_only_error()
 
 
 class Shaped(_Layout):
@@ -214,7 +214,7 @@ class Shaped(_Layout):
         """Return the members for decoding or encoding."""
         found = super().options(encode)
         if self.short == "zfp" and isinstance(mode := found.get("mode"), str):
-            found["mode"] = zfp.MODE_NUMBERS.get(mode, mode)
+            found["mode"] = zfp_stream.MODE_NUMBERS.get(mode, mode)
         return found
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
@@ -234,11 +234,11 @@ class Shaped(_Layout):
         """Return a ZFP stream that can be decoded; without header it still begins with a mode."""
         raw = bytes(as_u1(data)[:19])
         if self.configuration.get("header") is False:
-            _, minbits = zfp.read_mode(int.from_bytes(raw, "little") >> 32)
-            header = zfp.Header(spec.shape, spec.dtype, 0, minbits)
+            _, minbits = zfp_stream.read_mode(int.from_bytes(raw, "little") >> 32)
+            header = zfp_stream.Header(spec.shape, spec.dtype, 0, minbits)
         else:
-            full = zfp.read_header(raw)
+            full = zfp_stream.read_header(raw)
             if full is None or math.prod(full.shape) != spec.size:
                 raise self.error(f"the data do not begin with the header of {spec.size} elements")
             header = full
-        return zfp.pad_stream(self, data, header)
+        return zfp_stream.pad_stream(self, data, header)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs.byteorder import native
 from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec, Endian, as_hashable
+from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import MissingDependencyError
 
@@ -177,6 +177,8 @@ class PackBits(Filter):
 class Categorize(ArrayArray):
     """Text as numbers of labels, from 1; 0 is text that is no label, and reads as none at all."""
 
+    # In v3, no other package has a codec of this name.
+    portable_formats = (2,)
     elementwise = True
 
     def validate(self) -> None:
@@ -191,10 +193,6 @@ class Categorize(ArrayArray):
         if dtype.kind not in "iu" or len(labels) > np.iinfo(dtype).max:
             raise self.invalid(f"astype {stored!r} cannot hold the numbers of {len(labels)} labels")
         self.configuration["astype"] = dtype.str
-
-    def is_portable(self, zarr_format: int) -> bool:
-        """Return False for v3, in which nobody else has a codec of this name."""
-        return zarr_format == 2
 
     def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec of the numbers."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1, nbytes_of
 from virtualzarr.codecs.core.scratch import allocate
-from virtualzarr.codecs.zfp import (
+from virtualzarr.codecs.core.zfp_stream import (
     FIXED_ACCURACY,
     FIXED_PRECISION,
     FIXED_RATE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -78,6 +79,8 @@ class Codec:
     compressor: ClassVar[bool] = False
     # v2 documents can name it.
     in_v2: ClassVar[bool] = True
+    # Formats in whose documents other packages know the name, and decode what this codec decodes.
+    portable_formats: ClassVar[tuple[int, ...]] = (2, 3)
 
     def __init__(self, name: str, configuration: Mapping[str, Any] | None = None) -> None:
         self.name = name
@@ -90,12 +93,31 @@ class Codec:
     def validate(self) -> None:
         """Check the configuration; raise `CodecError` when it is wrong."""
 
+    def check_integers(self, minima: Mapping[str, int]) -> None:
+        """Check that the members are just these, each an integer of at least its minimum."""
+        if set(self.configuration) != set(minima):
+            raise self.invalid(f"expects {sorted(minima)}, not {sorted(self.configuration)}")
+        for name, minimum in minima.items():
+            value = self.configuration[name]
+            if isinstance(value, bool) or not hasattr(value, "__index__") or value < minimum:
+                raise self.invalid(
+                    f"{name} must be an integer of at least {minimum}, not {value!r}"
+                )
+            self.configuration[name] = operator.index(value)
+
+    def get_dtype(self, member: str) -> np.dtype[Any]:
+        """Return the dtype that a member of the configuration names."""
+        try:
+            return np.dtype(self.configuration[member])
+        except TypeError as error:
+            raise self.invalid(f"{member}: {error}") from error
+
     def with_members(self, members: Mapping[str, Any]) -> Codec:
         """Return the codec with other values of some members, which are not checked."""
-        made = object.__new__(type(self))
-        made.name = self.name
-        made.configuration = {**self.configuration, **members}
-        return made
+        codec = object.__new__(type(self))
+        codec.name = self.name
+        codec.configuration = {**self.configuration, **members}
+        return codec
 
     def invalid(self, problem: str) -> CodecError:
         """Return the error for a wrong configuration."""
@@ -111,7 +133,7 @@ class Codec:
 
     def read_only_error(self) -> UnsupportedError:
         """Return the error for encoding by a codec that only decodes."""
-        return UnsupportedError(f"the codec {self.name} is for reading only")
+        return UnsupportedError(f"codec {self.name}: encoding is not supported")
 
     @cached_property
     def _identity(self) -> Hashable:
@@ -143,7 +165,7 @@ class Codec:
 
         Only of the codec itself; `to_v2` and `to_v3` refuse what has no form at all.
         """
-        return True
+        return zarr_format in self.portable_formats
 
     @property
     def v2_id(self) -> str:
@@ -216,6 +238,27 @@ class ArrayArray(Codec):
     def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether decoding returns its input."""
         return False
+
+
+class Rearrangement(ArrayArray):
+    """Base of array-to-array codecs that only move elements: each keeps its dtype and value."""
+
+    def encode_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype."""
+        return dtype
+
+    def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the fill value."""
+        return fill
+
+    def encode_fill(self, fill: Any, spec: ChunkSpec) -> Any:
+        """Return the fill value."""
+        return fill
+
+    def resolve(self, spec: ChunkSpec) -> Codec:
+        """Check that the block has the axes that are moved."""
+        self.encode_spec(spec)
+        return self
 
 
 class ArrayBytes(Codec):

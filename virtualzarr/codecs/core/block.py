@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from virtualzarr.codecs.byteorder import Bytes, byte_positions, native
+from virtualzarr.codecs.bytes import Bytes
 from virtualzarr.codecs.core.base import (
     SLACK,
     U1,
@@ -31,6 +31,7 @@ from virtualzarr.codecs.core.base import (
     as_view,
     nbytes_of,
 )
+from virtualzarr.codecs.core.byte_order import byte_positions, native
 from virtualzarr.codecs.core.scratch import allocate, scratch, scratch_views
 from virtualzarr.codecs.core.strided import StridedLayout, find_strided_layout
 from virtualzarr.codecs.shuffle import HEAD, Shuffle, blosc_head, unshuffler

@@ -66,7 +66,7 @@ def number_format(dtype: np.dtype[Any]) -> NumberFormat | None:
 
     Examples
     --------
-    >>> number_of(np.dtype("<f4")).bits, number_of(np.dtype("S4"))
+    >>> number_format(np.dtype("<f4")).bits, number_format(np.dtype("S4"))
     (32, None)
     """
     if is_narrow(dtype):
@@ -122,7 +122,7 @@ def limits(number: NumberFormat) -> tuple[int, int]:
 
     Examples
     --------
-    >>> limits(Number("i", 4)), limits(Number("u", 2))
+    >>> limits(NumberFormat("i", 4)), limits(NumberFormat("u", 2))
     ((-8, 7), (0, 3))
     """
     if number.kind == "i":

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from virtualzarr.codecs.byteorder import native
 from virtualzarr.codecs.core import v2
 from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, BytesBytes, Codec
 from virtualzarr.codecs.core.block import BlockCodec
+from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.codecs.core.registry import codec_from_v3, make
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import MetadataError, UnsupportedError

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.byteorder import Bytes, has_order, native
+from virtualzarr.codecs.bytes import Bytes
 from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, ChunkSpec, Codec, Endian
+from virtualzarr.codecs.core.byte_order import has_order, native
 from virtualzarr.codecs.core.registry import codec_from_v2, make
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import MetadataError, UnsupportedError

@@ -52,7 +52,7 @@ def widen_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
     Examples
     --------
     >>> chain = Pipeline([make("transpose", order=[1, 0]), make("bytes", endian="little")])
-    >>> widened_pipeline(chain, 0, 2)
+    >>> widen_pipeline(chain, 0, 2)
     Pipeline([transpose(order=[2, 1, 0]), bytes(endian='little')])
     """
     ordered = [codec.name for codec in pipeline.codecs if _is_ordered(codec)]
@@ -98,7 +98,7 @@ def narrow_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline | None
     Examples
     --------
     >>> chain = Pipeline([make("transpose", order=[1, 0]), make("bytes", endian="little")])
-    >>> narrowed_pipeline(chain, 0, 2)
+    >>> narrow_pipeline(chain, 0, 2)
     Pipeline([bytes(endian='little')])
     """
     chain: list[Codec] = []

@@ -74,7 +74,7 @@ def explain_unsupported(template: int, bits: int) -> str:
 
     Examples
     --------
-    >>> unpackable(50000, 0), unpackable(0, 48)
+    >>> explain_unsupported(50000, 0), explain_unsupported(0, 48)
     ('GRIB: packing 50000, which ecCodes does not unpack', '')
     """
     if template not in {*_PACKINGS, *_COEFFICIENTS, *_BY_TRIAL}:
@@ -300,7 +300,7 @@ def _unpack(data: Buffer, count: int, width: int) -> NDArray[np.int64]:
 
     Examples
     --------
-    >>> _unpacked(bytes([0b10100110]), 2, 3).tolist()
+    >>> _unpack(bytes([0b10100110]), 2, 3).tolist()
     [5, 1]
     """
     out = np.zeros(count, np.int64)

@@ -47,7 +47,7 @@ def ask_worker(message: Buffer, what: str, size: int) -> NDArray[np.float64]:
 
 
 def _answer(request: bytes, read: Read) -> bytes:
-    from virtualzarr.codecs.grib.decode import read_coordinates, read_values
+    from virtualzarr.codecs.grib.eccodes_library import read_coordinates, read_values
 
     quantity, size = _HEAD.unpack_from(request)
     message = request[_HEAD.size :]

@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from virtualzarr.codecs.bridges.imagecodecs import library
 from virtualzarr.codecs.core.base import U1, Block, Buffer, Codec, as_u1
+from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.core.scratch import allocate
-from virtualzarr.codecs.hdf5.bitshuffle_scaleoffset import Filter
-from virtualzarr.codecs.hdf5.library_chunk import Filters, filters_message
+from virtualzarr.codecs.hdf5.filter import Filter
+from virtualzarr.codecs.hdf5.library_filters import Filters, filters_message
 
 _NUMBER = 32026
 _MAGIC = b"\x9e\xa8b2frame\0"
@@ -65,7 +65,7 @@ class Blosc2(Filter):
             return None
         out = allocate((nbytes,), U1)
         try:
-            codecs = library(self.name)
+            codecs = require_imagecodecs(self.name)
             codecs.blosc2_decode(raw[start : start + stored], numthreads=1, out=out)
         except (RuntimeError, ValueError, TypeError):
             return None

@@ -21,6 +21,8 @@ class Strings(BytesBytes):
     section IV.A.2.d, class 3). Nothing else is changed, and no byte is added.
     """
 
+    portable_formats = ()
+
     def validate(self) -> None:
         """Check that the fields lie inside the element."""
         itemsize, fields = self.configuration.get("itemsize"), self.configuration.get("fields")
@@ -36,10 +38,6 @@ class Strings(BytesBytes):
                 raise self.invalid(f"offset and size must be integers, not {part!r}")
             if not 0 <= offset < offset + size <= itemsize:
                 raise self.invalid(f"the field {part!r} is not inside {itemsize} bytes")
-
-    def is_portable(self, zarr_format: int) -> bool:
-        """Return False: no other package knows this codec."""
-        return False
 
     def compute_encoded_size(self, size: int | None) -> int | None:
         """Return the same size."""

@@ -27,6 +27,7 @@ class TiffGel(ArrayArray):
     array([0.5, 2. , 4.5], dtype=float32)
     """
 
+    portable_formats = ()
     in_v2 = False
     elementwise = True
 
@@ -43,10 +44,7 @@ class TiffGel(ArrayArray):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of what is stored."""
-        try:
-            return np.dtype(self.configuration["data_type"])
-        except TypeError as error:
-            raise self.invalid(f"data_type: {error}") from error
+        return self.get_dtype("data_type")
 
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check the type of what comes out."""
@@ -57,10 +55,6 @@ class TiffGel(ArrayArray):
     def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the stored dtype."""
         return ChunkSpec(spec.shape, self.dtype)
-
-    def is_portable(self, zarr_format: int) -> bool:
-        """Return False: no other package knows this codec."""
-        return False
 
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Compute what tifffile does, operation by operation."""

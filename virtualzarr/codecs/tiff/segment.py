@@ -1,9 +1,4 @@
-"""Strips and tiles of TIFF files of any kind, decoded by tifffile.
-
-The configuration holds the tags that decoding depends on. A TIFF file of a few hundred bytes with
-these tags and one page of one strip or tile is made in memory; tifffile decodes segments as if they
-were that page's. It is the last resort: other packages do not know this codec.
-"""
+"""Strips and tiles of TIFF files of any kind, decoded by tifffile."""
 
 from __future__ import annotations
 
@@ -18,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.bridges.imagecodecs import library
 from virtualzarr.codecs.core.base import SLACK, ArrayBytes, Block, Buffer, ChunkSpec
+from virtualzarr.codecs.core.libraries import require_imagecodecs
+from virtualzarr.codecs.tiff.jpeg_frame import read_jpeg_frame
 from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
 
 WIDTH, LENGTH, COMPRESSION, SAMPLES, PLANAR = 256, 257, 259, 277, 284
 TILE_WIDTH, TILE_LENGTH, TILE_DEPTH, TABLES = 322, 323, 32998, 347
 EER_METADATA = 65001
 """The tag that tifffile knows the files of electron counting detectors by."""
-
 PACKBITS = 32773
 JPEG = (6, 7, 33007, 34892)
 CODECS = {
@@ -38,7 +33,6 @@ CODECS = {
     48124: "jetraw",
 }  # fmt: skip
 """TIFF compressions whose decoders can be kept to the size of the block, and imagecodecs' names."""
-
 _MEMBERS = {"byteorder", "tags", "jfif", "jpegheader"}
 _TAGS = {
     WIDTH, LENGTH, COMPRESSION, SAMPLES, PLANAR, TILE_WIDTH, TILE_LENGTH, TILE_DEPTH, TABLES,
@@ -48,7 +42,6 @@ _MAX_DECODERS = 64
 """Sizes of segments that a codec keeps decoders for."""
 _ERRORS = (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, AttributeError,
            NotImplementedError, struct.error, OSError)  # fmt: skip
-
 Decode = Callable[[bytes], Any]
 
 
@@ -66,6 +59,7 @@ class TiffSegment(ArrayBytes):
     * ``jfif``, optional: whether the JPEG streams of the page are JFIF files.
     """
 
+    portable_formats = ()
     compressor = True
 
     def validate(self) -> None:
@@ -120,10 +114,6 @@ class TiffSegment(ArrayBytes):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TiffSegment, (self.name, self.configuration)
-
-    def is_portable(self, zarr_format: int) -> bool:
-        """Return False: no other package knows this codec."""
-        return False
 
     # -- the page around a segment -----------------------------------------------------------------
 
@@ -316,7 +306,7 @@ def require_decoder(compression: int) -> None:
     name = CODECS.get(compression)
     if name is None:
         return
-    package = library("virtualzarr.tiff_segment")
+    package = require_imagecodecs("virtualzarr.tiff_segment")
     try:
         available = getattr(package, name.upper()).available
     except (AttributeError, ImportError):
@@ -326,59 +316,3 @@ def require_decoder(compression: int) -> None:
             f"TIFF compression {compression} needs the codec {name} of imagecodecs, which the "
             f"installed version ({package.__version__}) does not have; install a build that has it"
         )
-
-
-class JpegFrame:
-    """What the frame header of a JPEG stream says (ITU-T T.81, section B.2.2).
-
-    Parameters
-    ----------
-    process : int
-        0 to 15, by the marker; 3 is lossless.
-    bits, rows, columns, components : int
-    sampling : bytes
-        Of each component, how often it is sampled along columns and rows, in half a byte each.
-    """
-
-    def __init__(
-        self, process: int, bits: int, rows: int, columns: int, components: int, sampling: bytes
-    ) -> None:
-        self.process, self.bits, self.components = process, bits, components
-        self.rows, self.columns, self.sampling = rows, columns, sampling
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the decoded image."""
-        return self.rows * self.columns * self.components * (1 if self.bits <= 8 else 2)
-
-
-def read_jpeg_frame(data: bytes) -> JpegFrame | None:
-    """Return the frame header of a JPEG stream; None if there is none before the first scan.
-
-    Examples
-    --------
-    >>> jpeg_frame(bytes.fromhex("ffd8ffc0000b080010002001011100")).columns
-    32
-    """
-    at = 0
-    while at + 4 <= len(data):
-        if data[at] != 0xFF:
-            at += 1
-            continue
-        marker = data[at + 1]
-        if marker == 0xFF:  # fill bytes
-            at += 1
-            continue
-        if marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD9:
-            at += 2
-            continue
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            if at + 10 > len(data):
-                return None
-            bits, rows, columns, components = struct.unpack_from(">BHHB", data, at + 4)
-            sampling = data[at + 11 : at + 10 + 3 * components : 3]
-            return JpegFrame(marker - 0xC0, bits, rows, columns, components, sampling)
-        if marker == 0xDA:
-            return None
-        at += 2 + max(2, int.from_bytes(data[at + 2 : at + 4], "big"))
-    return None

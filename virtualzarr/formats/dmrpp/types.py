@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs import Codec, make
-from virtualzarr.codecs.netcdf_fill import NETCDF_FILL
+from virtualzarr.codecs.core.netcdf_fill import NETCDF_FILL
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.dmrpp.document import Element, child, children, local, member
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from grids import RegularGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.grib.decode import COORDINATES, compute_coordinates, grid_message, to_rows
+from virtualzarr.codecs.grib.base import to_rows
+from virtualzarr.codecs.grib.grid import COORDINATES, compute_coordinates, grid_message
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.index import Fields, Note, Steps
 from virtualzarr.formats.grib.keys import grid_keys, prefixed
@@ -58,7 +59,7 @@ class Grid:
     dims : tuple of str
     shape : tuple of int
     order : str
-        Of values, as `virtualzarr.codecs.grib.decode` has it.
+        Of values, as `virtualzarr.codecs.grib.base.to_rows` takes it.
     located : str
         Order of the latitudes and longitudes that ecCodes gives; nothing where it gives none, or
         others than those of the points.

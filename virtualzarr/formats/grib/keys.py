@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from virtualzarr.codecs.grib.decode import library, open_message
+from virtualzarr.codecs.grib.eccodes_library import library, open_message
 from virtualzarr.codecs.grib.message import MAX_POINTS
 from virtualzarr.errors import SourceError, UnsupportedError
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.codecs.grib.decode import library
+from virtualzarr.codecs.grib.eccodes_library import library
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.cubes import DECREASING, Variable, find_variables, make_array
 from virtualzarr.formats.grib.grids import Grid, read_grids

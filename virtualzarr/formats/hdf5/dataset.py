@@ -16,7 +16,7 @@ from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.core.base import BytesBytes
-from virtualzarr.codecs.netcdf_fill import netcdf_fill
+from virtualzarr.codecs.core.netcdf_fill import netcdf_fill
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import external, header, inlined, space
 from virtualzarr.formats.hdf5 import vlen as heaped

@@ -18,7 +18,7 @@ from virtualzarr.codecs.hdf5.check_datatype import (
     find_name_end,
     find_type_end,
 )
-from virtualzarr.codecs.hdf5.library_chunk import is_flat
+from virtualzarr.codecs.hdf5.library_type import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.unsupported import Unknown
 

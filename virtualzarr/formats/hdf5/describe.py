@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.hdf5.library_chunk import type_of
+from virtualzarr.codecs.hdf5.library_type import type_of
 from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.datatype import Memory, checked, decoded, memory

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.core.base import BytesBytes
-from virtualzarr.codecs.hdf5.library_chunk import PLUGINS, filters_message, is_available
+from virtualzarr.codecs.hdf5.library_filters import PLUGINS, filters_message, is_available
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.formats.hdf5.header import Filter
 from virtualzarr.formats.hdf5.types import ElementType

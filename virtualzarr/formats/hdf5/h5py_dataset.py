@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.hdf5.library_chunk import type_message, type_of
+from virtualzarr.codecs.hdf5.library_type import type_message, type_of
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import inlined
 from virtualzarr.formats.hdf5.attributes import AttributeReader

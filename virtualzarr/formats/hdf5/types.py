@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline, make
-from virtualzarr.codecs.hdf5.library_chunk import is_flat, type_message, type_of
+from virtualzarr.codecs.hdf5.library_type import is_flat, type_message, type_of
 from virtualzarr.errors import CodecError, UnsupportedError
 
 _MAX_DEPTH = 16

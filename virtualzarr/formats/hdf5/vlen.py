@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from grids import RegularGrid
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.hdf5.check_datatype import ARRAY, COMPOUND, REFERENCE, SEQUENCE
-from virtualzarr.codecs.hdf5.library_chunk import is_flat
+from virtualzarr.codecs.hdf5.library_type import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import inlined, regions
 from virtualzarr.formats.hdf5.datatype import (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.tiff.segment import read_jpeg_frame
+from virtualzarr.codecs.tiff.jpeg_frame import read_jpeg_frame
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.tiff.layout import CONTIG, WIDTH, Segments
 

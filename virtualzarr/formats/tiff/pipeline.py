@@ -10,7 +10,8 @@ import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.core.base import ChunkSpec
-from virtualzarr.codecs.tiff.segment import CODECS, JPEG, TiffSegment, read_jpeg_frame
+from virtualzarr.codecs.tiff.jpeg_frame import read_jpeg_frame
+from virtualzarr.codecs.tiff.segment import CODECS, JPEG, TiffSegment
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.tiff.layout import Segments
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 import grids
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.bridges.imagecodecs import library
 from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
+from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.tiff.segment import JPEG, PACKBITS
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
@@ -257,7 +257,7 @@ def _is_cut(
     handle.seek(int(offset[index]))
     try:
         raw = handle.read(int(length[index]))
-        found = library("imagecodecs_packbits").packbits_decode(raw)
+        found = require_imagecodecs("imagecodecs_packbits").packbits_decode(raw)
     except (RuntimeError, ValueError):  # said when it is read
         return False
     return len(found) < whole

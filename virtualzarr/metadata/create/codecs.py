@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline, codec_from_v2, codec_from_v3, make
-from virtualzarr.codecs.byteorder import has_order
 from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, ChunkSpec
+from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.codecs.sharding import INDEX_CODECS, Sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata.create.shards import (

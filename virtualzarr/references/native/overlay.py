@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array.chunk_source import StoreChunks
-from virtualzarr.codecs.filled import full_block
+from virtualzarr.codecs.core.fill_value import full_block
 from virtualzarr.metadata import zero_of
 from virtualzarr.references.native.columns import CELLS, chunk_shape
 from virtualzarr.references.native.storage_transformer import Configuration

@@ -1,4 +1,4 @@
-"""Blocks of nothing but the fill value, to the bit."""
+"""Blocks of the fill value: built, and recognized bit by bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def full_block(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Block
 
     Examples
     --------
-    >>> full((2,), b"\\0", np.dtype(object)), np.full(2, b"\\0", object)
+    >>> full_block((2,), b"\\0", np.dtype(object)), np.full(2, b"\\0", object)
     (array([b'\\x00', b'\\x00'], dtype=object), array([b'', b''], dtype=object))
     """
     block = allocate(shape, dtype)

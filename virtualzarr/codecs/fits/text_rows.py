@@ -1,4 +1,4 @@
-"""Rows of FITS tables that are not elements as they are: of variable length, or written as text."""
+"""Rows of FITS tables that are written as text."""
 
 from __future__ import annotations
 
@@ -7,58 +7,10 @@ import re
 import numpy as np
 
 from virtualzarr.codecs.core.base import Block, Buffer, ChunkSpec, as_u1
-from virtualzarr.codecs.fits.tiles import ReadOnlyCodec
+from virtualzarr.codecs.fits.read_only import ReadOnlyCodec
 from virtualzarr.errors import CodecError
 
 _FORM = re.compile(r"([AIFED])([0-9]{1,9})(?:\.([0-9]{1,9}))?")
-
-
-class Cell(ReadOnlyCodec):
-    """One array of variable length, all elements of a chunk of one cell.
-
-    Source: FITS standard 4.0, section 7.3.5. Members are `data_type`, as stored; `text`, optional,
-    for characters, which end at the first NUL; and `scale` and `zero`, optional: elements are then
-    float64, or unsigned where just their offset says so.
-    """
-
-    def validate(self) -> None:
-        """Check the members."""
-        fields = self.configuration
-        if not {"data_type"} <= set(fields) <= {"data_type", "text", "scale", "zero"}:
-            raise self.invalid("needs data_type, and knows text, scale and zero")
-        try:
-            self._dtype = np.dtype(fields["data_type"])
-        except TypeError as error:
-            raise self.invalid(f"data_type: {error}") from error
-        if self._dtype.hasobject or not self._dtype.itemsize:
-            raise self.invalid(f"there are no elements of type {self._dtype}")
-        for name in ("scale", "zero"):
-            if not isinstance(fields.get(name, 0), int | float):
-                raise self.invalid(f"{name} must be a number, not {fields[name]!r}")
-
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
-        """Return the array as the only element of an array of objects."""
-        flat = as_u1(data)
-        if spec.size != 1 or flat.size % self._dtype.itemsize:
-            raise self.error(f"{flat.size} bytes are no array of {self._dtype} of one cell")
-        made = np.empty(1, object)
-        if self.configuration.get("text"):
-            made[0] = flat.tobytes().split(b"\0")[0].rstrip(b" ").decode("latin-1")
-        else:
-            made[0] = self._meant(flat.view(self._dtype))
-        return made.reshape(spec.shape)
-
-    def _meant(self, stored: Block) -> Block:
-        fields = self.configuration
-        values = stored.astype(stored.dtype.newbyteorder("="))
-        scale, zero = fields.get("scale", 1), fields.get("zero", 0)
-        if scale == 1 and zero == 0:
-            return values
-        size = values.dtype.itemsize
-        if scale == 1 and values.dtype.kind == "i" and zero == 2 ** (8 * size - 1):
-            return values.view(f"u{size}") ^ np.array(zero, f"u{size}")
-        with np.errstate(all="ignore"):
-            return values.astype(np.float64) * scale + zero
 
 
 class Text(ReadOnlyCodec):

@@ -1,25 +1,17 @@
-"""HDF5 filters that pack elements in a way of their own: n-bit, ZFP, and JPEG-LS.
-
-They take the filter's own parameters as HDF5 keeps them, and cannot be encoded.
-"""
+"""The HDF5 filter n-bit (5): only the bits that elements use."""
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 import numpy as np
 
-from virtualzarr.codecs.bridges.imagecodecs import library
-from virtualzarr.codecs.core.base import U1, Block, Buffer, as_u1, nbytes_of
-from virtualzarr.codecs.hdf5.bitshuffle_scaleoffset import Filter
-from virtualzarr.codecs.zfp import decode_without_header, read_header
+from virtualzarr.codecs.core.base import U1, Block, Buffer, as_u1
+from virtualzarr.codecs.hdf5.filter import Filter
 from virtualzarr.errors import CodecError
 
 _AT_ONCE = 1 << 14
 _MOST_PARTS = 4096
-# Of a JPEG-LS frame: bits of a sample, lines, samples in a line, components.
-_FRAME = struct.Struct(">BHHB")
 _ATOMIC, _ARRAY, _COMPOUND, _BYTES = 1, 2, 3, 4
 
 
@@ -127,85 +119,3 @@ def _scatter_bits(bits: Block, parts: list[_Part], out: Block) -> None:
         number = np.packbits(spread, axis=1)
         out[:, part.at : part.at + part.size] = number if part.big else number[:, ::-1]
         at += part.precision
-
-
-class Zfp(Filter):
-    """HDF5 filter 32013 (``virtualzarr.hdf5_zfp``): ZFP without its header.
-
-    Parameters, as H5Z-ZFP keeps them: its version, and the header of the stream, four bytes in
-    each. The header has 32 bits of magic, 52 bits of type and shape, and the mode: 12 bits, with
-    52 more if they are all set.
-    """
-
-    needed = 4
-    compressor = True
-
-    def check(self, values: list[int]) -> None:
-        """Check that the header is one."""
-        if read_header(self._header) is None:
-            raise self.invalid("the parameters hold no header of ZFP")
-
-    @property
-    def _header(self) -> bytes:
-        return np.array(self.configuration["parameters"][1:], "<u4").tobytes()
-
-    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
-        """Return the elements' bytes, little-endian."""
-        header = read_header(self._header)
-        assert header is not None
-        bits = int.from_bytes(self._header, "little") & (1 << header.length) - 1
-        out = decode_without_header(self, data, bits, limit if size is None else size)
-        return out.reshape(-1).view(U1)
-
-
-class JpegLs(Filter):
-    """HDF5 filter 32018 (``virtualzarr.hdf5_jpegls``): JPEG-LS, as fcidecomp has it.
-
-    Each chunk is an image with all that is needed to decode it; the parameters are not used.
-    Components that are scans of their own, as the filter writes them, become planes; those of an
-    image whose scan holds all of them stay side by side in each pixel.
-    """
-
-    compressor = True
-    decoding_fields = ()
-
-    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
-        """Return the samples' bytes."""
-        raw = bytes(as_u1(data))
-        frame = self._frame(raw)
-        need, room = frame.nbytes, limit if size is None else size
-        if need > room:
-            raise self.size_error(need, room)
-        try:
-            out = library(self.name).jpegls_decode(raw)
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise self.error(error) from error
-        if nbytes_of(out) != need:
-            raise self.size_error(nbytes_of(out), need)
-        if frame.planes:  # imagecodecs puts components last in any case
-            out = np.moveaxis(out, -1, 0)
-        return np.ascontiguousarray(out).reshape(-1).view(U1)
-
-    def _frame(self, raw: bytes) -> _Frame:
-        """Return what the headers say (ISO/IEC 14495-1, C.2.2 and C.2.3)."""
-        at, nbytes, components = 2, None, 0
-        while raw[:2] == b"\xff\xd8" and at + 10 <= len(raw) and raw[at] == 0xFF:
-            if raw[at + 1] == 0xF7:
-                bits, height, width, components = _FRAME.unpack_from(raw, at + 4)
-                nbytes = height * width * components * (2 if bits > 8 else 1)
-            if raw[at + 1] == 0xDA and nbytes is not None:
-                mode = raw[at + 6 + 2 * raw[at + 4] :][:1]
-                if components > 1 and mode not in (b"\0", b"\2"):
-                    raise self.error("its components take turns line by line")
-                return _Frame(nbytes, components > 1 and mode == b"\0")
-            at += 2 + int.from_bytes(raw[at + 2 : at + 4], "big")
-        if nbytes is None:
-            raise self.error("the data are no JPEG-LS image")
-        return _Frame(nbytes, False)
-
-
-class _Frame(NamedTuple):
-    """Of a JPEG-LS image: bytes of all samples, and whether each component is a scan of its own."""
-
-    nbytes: int
-    planes: bool

@@ -1,0 +1,44 @@
+"""Optional libraries of codecs, imported when they are first used."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from virtualzarr.errors import MissingDependencyError
+
+
+@lru_cache(maxsize=64)
+def find_imagecodecs(function: str, constants: str) -> Any:
+    """Return a function of imagecodecs, None where the package or its codec is missing.
+
+    Parameters
+    ----------
+    function : str
+        Such as ``"zstd_decode"``.
+    constants : str
+        The name of the codec's constants, which say whether it was built: ``"ZSTD"``.
+    """
+    try:
+        import imagecodecs
+    except ImportError:
+        return None
+    # Builds without a C library still have its functions, which fail when they are called.
+    return getattr(imagecodecs, function) if getattr(imagecodecs, constants).available else None
+
+
+def require_imagecodecs(name: str) -> Any:
+    """Return the package imagecodecs, which a codec needs.
+
+    Raises
+    ------
+    MissingDependencyError
+        It is not installed.
+    """
+    try:
+        import imagecodecs
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"codec {name} needs the package imagecodecs: install it"
+        ) from error
+    return imagecodecs

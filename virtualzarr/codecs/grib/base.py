@@ -1,0 +1,69 @@
+"""Base of the codecs of GRIB: the order of points, and sections outside the chunk."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from functools import cached_property
+
+import numpy as np
+
+from virtualzarr.codecs.core.base import ArrayBytes, Block, ChunkSpec
+
+ORDERS = ("rows", "alternating rows", "columns", "alternating columns")
+
+
+def to_rows(values: Block, shape: tuple[int, ...], order: str) -> Block:
+    """Return values in the order in which a message has them as rows (j) of columns (i).
+
+    Examples
+    --------
+    >>> to_rows(np.arange(6), (2, 3), "alternating rows").tolist()
+    [[0, 1, 2], [5, 4, 3]]
+    >>> to_rows(np.arange(6), (2, 3), "columns").tolist()
+    [[0, 2, 4], [1, 3, 5]]
+    """
+    turned = order.endswith("columns")
+    block = values.reshape((*shape[:-2], shape[-1], shape[-2]) if turned else shape)
+    if order.startswith("alternating"):
+        block = block.copy()
+        block[..., 1::2, :] = block[..., 1::2, ::-1]
+    return np.ascontiguousarray(block.swapaxes(-1, -2)) if turned else block
+
+
+class _Grib(ArrayBytes):
+    """What both codecs have: the order of points, and sections that lie elsewhere."""
+
+    portable_formats = ()
+    compressor = True
+    members: tuple[str, ...] = ("before", "order")
+
+    def validate(self) -> None:
+        """Check the configuration."""
+        if not set(self.members).issuperset(self.configuration):
+            raise self.invalid(f"the members are {', '.join(self.members)}")
+        if self._order not in ORDERS:
+            raise self.invalid(f"order is one of {ORDERS}")
+        self._before  # noqa: B018
+
+    @property
+    def _order(self) -> str:
+        order: str = self.configuration.get("order", "rows")
+        return order
+
+    @cached_property
+    def _before(self) -> bytes:
+        try:
+            return base64.b64decode(self.configuration.get("before", ""), validate=True)
+        except (binascii.Error, TypeError, ValueError) as error:
+            raise self.invalid("before must be base64") from error
+
+    def _finished(self, values: Block, spec: ChunkSpec) -> Block:
+        """Return values in rows, as the array has them."""
+        if values.size != spec.size:
+            raise self.error(f"decoded {values.size} points, the block needs {spec.size}")
+        if values.dtype != spec.dtype:
+            values = values.astype(spec.dtype)
+        if len(spec.shape) < 2 or self._order == "rows":
+            return values.reshape(spec.shape)
+        return to_rows(values, spec.shape, self._order)

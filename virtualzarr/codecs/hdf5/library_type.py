@@ -1,0 +1,147 @@
+"""Elements of any HDF5 datatype, converted by the HDF5 library."""
+
+from __future__ import annotations
+
+import base64
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.codecs.core.base import U1, ArrayBytes, Block, Buffer, ChunkSpec, as_u1, nbytes_of
+from virtualzarr.codecs.hdf5 import check_datatype as hdf5_datatype
+from virtualzarr.codecs.hdf5.library_file import _H5PY_ERRORS, _message
+from virtualzarr.errors import CodecError, SourceError, UnsupportedError
+
+
+class Type(ArrayBytes):
+    """Elements of any HDF5 datatype (``virtualzarr.hdf5_type``), converted by the HDF5 library.
+
+    The only member of the configuration is `datatype`, a datatype message (base64) without
+    variable-length parts and references.
+    """
+
+    portable_formats = ()
+
+    def validate(self) -> None:
+        """Check that the message is one."""
+        if set(self.configuration) != {"datatype"}:
+            raise self.invalid("the only member is datatype, a datatype message")
+        message = _message(self, "datatype")
+        if len(message) < 8 or not 1 <= self._size < 1 << 31:
+            raise self.invalid("the datatype message is not one")
+
+    @cached_property
+    def _size(self) -> int:
+        return int.from_bytes(_message(self, "datatype")[4:8], "little")
+
+    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
+        """Return the bytes of the elements as stored."""
+        return spec.size * self._size
+
+    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
+        """Return the converted elements."""
+        from h5py import h5t
+
+        size = self._size
+        need, width = spec.size * size, spec.dtype.itemsize
+        if nbytes_of(data) != need:
+            raise self.size_error(nbytes_of(data), need)
+        buffer = np.zeros(spec.size * max(size, width), U1)
+        buffer[:need] = as_u1(data)
+        try:
+            stored, target = self._conversion(spec.dtype)
+            if target.get_size() != width:  # fields that overlap: h5py has no such type
+                raise self.error(f"HDF5 has no type like {spec.dtype}")
+            # Parts of the target that nothing is converted to keep what is in the background.
+            h5t.convert(stored, target, spec.size, buffer, np.zeros_like(buffer))
+        except CodecError:
+            raise
+        except _H5PY_ERRORS as error:
+            raise self.error(f"HDF5 cannot convert the elements: {error}") from error
+        return buffer[: spec.size * width].view(spec.dtype).reshape(spec.shape)
+
+    def _conversion(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+        """Return the types that elements are converted from and to.
+
+        Finding them costs far more than converting a small chunk. They are remembered for dtype
+        objects, not for equal ones: those may differ in what only their metadata say.
+        """
+        from h5py import h5t
+
+        key = self.configuration["datatype"], id(dtype)
+        found = _conversions.get(key)
+        if found is None:
+            if len(_conversions) >= _MOST_CONVERSIONS:
+                _conversions.clear()
+            types = _datatype(_message(self, "datatype")), h5t.py_create(dtype)
+            found = _conversions[key] = dtype, *types
+        return found[1:]
+
+
+# The dtype is kept so that no other gets its address.
+_conversions: dict[tuple[str, int], tuple[np.dtype[Any], Any, Any]] = {}
+_MOST_CONVERSIONS = 256
+
+
+@lru_cache(256)
+def _datatype(message: bytes) -> Any:
+    """Return the type of a datatype message."""
+    from h5py import h5t
+
+    try:
+        tid = h5t.decode(b"\x03\x00" + hdf5_datatype.check_datatype(message) + bytes(64))
+    except (SourceError, UnsupportedError) as error:
+        raise CodecError(f"virtualzarr.hdf5_type: {error.message}") from error
+    if not is_flat(tid):
+        raise CodecError("virtualzarr.hdf5_type: the elements hold pointers or references")
+    return tid
+
+
+def is_flat(tid: Any) -> bool:
+    """Whether elements of an HDF5 datatype lie in the chunks as a whole.
+
+    Parameters
+    ----------
+    tid : h5py.h5t.TypeID
+    """
+    from h5py import h5t
+
+    kind = tid.get_class()
+    if kind in (h5t.VLEN, h5t.REFERENCE) or (kind == h5t.STRING and tid.is_variable_str()):
+        return False
+    if kind == h5t.ARRAY:
+        return is_flat(tid.get_super())
+    if kind == h5t.COMPOUND:
+        return all(is_flat(tid.get_member_type(k)) for k in range(tid.get_nmembers()))
+    return True
+
+
+def type_message(tid: Any) -> str:
+    """Return an HDF5 datatype as the configuration of `Type` holds it.
+
+    Parameters
+    ----------
+    tid : h5py.h5t.TypeID
+
+    Raises
+    ------
+    UnsupportedError
+        If the HDF5 library writes a message for it that it reads as another type.
+    """
+    from h5py import h5t
+
+    encoded = bytes(tid.encode())
+    # VAX byte order is known to version 3 of the message, but written in version 1.
+    for version in (encoded[2] >> 4, 3):
+        message = bytes([encoded[2] & 0x0F | version << 4]) + encoded[3:]
+        if h5t.decode(encoded[:2] + message).equal(tid):
+            return base64.b64encode(message).decode()
+    raise UnsupportedError("the HDF5 library cannot write this datatype as a message")
+
+
+def type_of(text: str) -> Any:
+    """Return the HDF5 datatype of which `type_message` made a message."""
+    from h5py import h5t
+
+    return h5t.decode(b"\x03\x00" + base64.b64decode(text))
