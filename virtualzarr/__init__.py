@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from virtualzarr.rechunk.copy import copy
     from virtualzarr.references.append import append
     from virtualzarr.references.check import check_references
+    from virtualzarr.references.convert import convert_references
     from virtualzarr.references.publish import preview, publish
-    from virtualzarr.references.rename import convert_references, rename_paths
+    from virtualzarr.references.rename import rename_paths
     from virtualzarr.virtual.derived import empty_like, split_chunks
 
 __version__ = "0.1.0"
@@ -63,7 +64,7 @@ _HOMES = {
     "from_variable": "virtualzarr.combine",
     "merge": "virtualzarr.combine.merge_groups",
     "concat": "virtualzarr.combine",
-    "convert_references": "virtualzarr.references.rename",
+    "convert_references": "virtualzarr.references.convert",
     "copy": "virtualzarr.rechunk.copy",
     "create_array": "virtualzarr.hierarchy.create",
     "create_group": "virtualzarr.hierarchy.open_node",

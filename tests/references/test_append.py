@@ -19,9 +19,10 @@ from virtualzarr.errors import (
 )
 from virtualzarr.references.append import append
 from virtualzarr.references.check import check_references
+from virtualzarr.references.convert import convert_references
 from virtualzarr.references.kerchunk import scan
 from virtualzarr.references.publish import publish
-from virtualzarr.references.rename import convert_references, rename_paths
+from virtualzarr.references.rename import rename_paths
 from virtualzarr.stores import atomic_files
 
 pytest.importorskip("pyarrow")
@@ -251,13 +252,14 @@ def test_what_cannot_be_published_leaves_what_was_there(tmp_path, files):
 def test_somebody_else_writes_meanwhile(tmp_path, files, monkeypatch):
     refs = tmp_path / "refs.json"
     publish(vz.virtualize(files[:2], "time"), refs)
-    from virtualzarr.references import append as appending
+    from virtualzarr.references import portable_form
 
-    def slow(*args, real=appending.make_plan, **options):
+    def slow(*args, real=portable_form.make_plan, **options):
+        monkeypatch.setattr(portable_form, "make_plan", real)
         publish(vz.virtualize(files[:1]), refs)
         return real(*args, **options)
 
-    monkeypatch.setattr(appending, "make_plan", slow)
+    monkeypatch.setattr(portable_form, "make_plan", slow)
     with pytest.raises(SourceChangedError, match="somebody else"):
         append(refs, files[2], "time")
 
@@ -387,7 +389,10 @@ def test_convert(tmp_path, files, form, other):
     group = vz.virtualize(files, "time")
     publish(group, source)
     found = convert_references(source, target, dry_run=True)
-    assert (found.form, target.exists()) == ({"parq": "parquet"}.get(other, other), False)
+    assert (found.reference_format, target.exists()) == (
+        {"parq": "parquet"}.get(other, other),
+        False,
+    )
     convert_references(source, target)
     same(vz.open(source), vz.open(target))
     with pytest.raises(ValueError, match="the same"):

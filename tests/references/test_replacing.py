@@ -13,7 +13,7 @@ import pytest
 import virtualzarr as vz
 from tests.references.test_append import write
 from virtualzarr.errors import NodeExistsError, VirtualZarrError, WriteError
-from virtualzarr.references.overwrite import is_reference_file
+from virtualzarr.references.kerchunk.json_form import is_reference_file
 from virtualzarr.references.publish import publish
 
 FORMS = ["json", "parquet", "native"]

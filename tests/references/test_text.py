@@ -15,7 +15,8 @@ from virtualzarr.manifest import Affine, Manifest, Source, Sources
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.references.kerchunk import json_text as text
 from virtualzarr.references.kerchunk import write_json as stream
-from virtualzarr.references.kerchunk.write_json import Counts, reference_text
+from virtualzarr.references.kerchunk.write_json import reference_text
+from virtualzarr.references.report import Counts
 
 EDGES = [
     0,

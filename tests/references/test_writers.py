@@ -215,7 +215,7 @@ def rename(source, target, real=os.rename):
         os._exit(9)
     real(source, target)
 
-atomic_files.exchange = lambda one, other: False
+atomic_files.exchange_names = lambda one, other: False
 os.rename = rename
 vz.append(*sys.argv[1:], "time")
 """
@@ -302,7 +302,7 @@ def test_documents_that_disagree_change_nothing(tmp_path):
 @pytest.mark.parametrize("form", ["json", "parq"])
 def test_at_urls_a_second_writer_is_noticed(tmp_path, form, monkeypatch):
     fsspec = pytest.importorskip("fsspec")
-    from virtualzarr.references import append as appending
+    from virtualzarr.references import portable_form
 
     memory, place = fsspec.filesystem("memory"), f"/{tmp_path.name}-{form}"
     urls = []
@@ -313,12 +313,12 @@ def test_at_urls_a_second_writer_is_noticed(tmp_path, form, monkeypatch):
     refs = f"memory:/{place}/refs.{form}"
     publish(vz.virtualize(urls[0]), refs)
 
-    def meanwhile(*args, real=appending.make_plan, **options):
-        monkeypatch.setattr(appending, "make_plan", real)
+    def meanwhile(*args, real=portable_form.make_plan, **options):
+        monkeypatch.setattr(portable_form, "make_plan", real)
         vz.append(refs, urls[1], "time")
         return real(*args, **options)
 
-    monkeypatch.setattr(appending, "make_plan", meanwhile)
+    monkeypatch.setattr(portable_form, "make_plan", meanwhile)
     with pytest.raises(SourceChangedError, match="somebody else"):
         vz.append(refs, urls[2], "time")
     assert rows_of(refs) == list(range(8))
@@ -328,19 +328,19 @@ def test_at_urls_a_second_writer_is_noticed(tmp_path, form, monkeypatch):
 
 def test_icechunk_refuses_to_commit_over_another(tmp_path, monkeypatch):
     needs("icechunk")
-    from virtualzarr.references import append as appending
+    from virtualzarr.references import portable_form
 
     files = [write(tmp_path / f"{i}.nc", 4 * i) for i in range(3)]
     refs = tmp_path / "refs.icechunk"
     publish(vz.virtualize(files[0]), refs)
 
-    def meanwhile(*args, real=appending.make_plan, **options):
-        monkeypatch.setattr(appending, "make_plan", real)
+    def meanwhile(*args, real=portable_form.make_plan, **options):
+        monkeypatch.setattr(portable_form, "make_plan", real)
         vz.append(refs, files[1], "time")
         return real(*args, **options)
 
-    monkeypatch.setattr(appending, "make_plan", meanwhile)
-    monkeypatch.setattr(appending, "check_state", lambda *args: None)
+    monkeypatch.setattr(portable_form, "make_plan", meanwhile)
+    monkeypatch.setattr(portable_form.PortableForm, "check_state", lambda *args: None)
     with pytest.raises(SourceChangedError, match="somebody else committed"):
         vz.append(refs, files[2], "time")
     assert rows_of(refs) == list(range(8))

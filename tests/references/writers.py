@@ -50,7 +50,7 @@ def said(process):
 
 def dawdle(seconds):
     """Wait before anything is written, whatever form the references have."""
-    from virtualzarr.references import append as appending
+    from virtualzarr.references import portable_form
     from virtualzarr.references.native import write as native
 
     def slow(module, name):
@@ -63,7 +63,7 @@ def dawdle(seconds):
 
         setattr(module, name, waiting)
 
-    slow(appending, "make_plan")
+    slow(portable_form, "make_plan")
     slow(native, "concat")
 
 

@@ -249,18 +249,18 @@ def test_files_that_do_not_fit(bucket, options, put):
 @pytest.mark.parametrize("form", ["json", "parq"])
 def test_a_second_writer_of_references_is_noticed(bucket, options, put, form, monkeypatch):
     """Its entity tag is another, though name and size need not be."""
-    from virtualzarr.references import append as appending
+    from virtualzarr.references import portable_form
 
     urls = [put(f"{bucket}/{i}.h5", hdf5(6 * i)) for i in range(3)]
     refs, how = f"{bucket}/refs.{form}", {"storage_options": options}
     vz.virtualize(urls[0], **how).publish(refs, **how)
 
-    def meanwhile(*args, real=appending.make_plan, **more):
-        monkeypatch.setattr(appending, "make_plan", real)
+    def meanwhile(*args, real=portable_form.make_plan, **more):
+        monkeypatch.setattr(portable_form, "make_plan", real)
         vz.append(refs, urls[1], "time", **how)
         return real(*args, **more)
 
-    monkeypatch.setattr(appending, "make_plan", meanwhile)
+    monkeypatch.setattr(portable_form, "make_plan", meanwhile)
     with pytest.raises(SourceChangedError, match="somebody else wrote here"):
         vz.append(refs, urls[2], "time", **how)
     assert vz.open(refs, **how)["time"].shape == (12,)

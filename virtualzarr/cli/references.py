@@ -178,10 +178,10 @@ def _check(options: argparse.Namespace) -> int:
 def _asked_for(options: argparse.Namespace) -> dict[str, tuple[int, int]]:
     """Return how many files a check asks for in each folder, and of how many nothing is noted."""
     import virtualzarr
-    from virtualzarr.references.reopen import sources_of
+    from virtualzarr.references.inventory import list_sources
 
     folders: dict[str, list[bool]] = {}
-    for source in sources_of(virtualzarr.open(options.path, **_opening(options))):
+    for source in list_sources(virtualzarr.open(options.path, **_opening(options))):
         noted = source.size is not None or source.etag is not None or source.mtime_ns is not None
         folders.setdefault(os.path.dirname(source.uri), []).append(noted)
     return {folder: (len(n), n.count(False)) for folder, n in sorted(folders.items())}

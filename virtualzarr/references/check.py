@@ -15,7 +15,7 @@ from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 from virtualzarr.references.deep_check import compare_digest, undecodable
-from virtualzarr.references.reopen import sources_of
+from virtualzarr.references.inventory import list_sources
 from virtualzarr.stores.digests import is_comparable_digest
 from virtualzarr.stores.files import take_fingerprint
 from virtualzarr.stores.fingerprints import differences, is_comparable
@@ -93,7 +93,7 @@ def check_references(
     node = target
     if not isinstance(target, (Group, Array)):
         node = open_node(target, storage_options=storage_options, allowed=allowed)
-    sources = sources_of(node)
+    sources = list_sources(node)
     with ThreadPoolExecutor(CHECKERS) as pool:
         states = list(pool.map(partial(_checked, deep=deep), sources))
     by_state: dict[str, list[str]] = {"ok": [], "missing": [], "unknown": []}

@@ -10,7 +10,7 @@ from virtualzarr.array.chunk_source import open_source
 from virtualzarr.errors import SourceNotFoundError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
-from virtualzarr.references.reopen import arrays_of
+from virtualzarr.references.inventory import list_arrays
 from virtualzarr.stores.digests import is_comparable_digest, require_size, sample_digest
 from virtualzarr.stores.files import take_fingerprint
 
@@ -33,7 +33,7 @@ def compare_digest(source: Source) -> str:
 def undecodable(node: Group | Array) -> dict[str, str]:
     """Return what is wrong with files of which a chunk cannot be read, the first such of each."""
     found: dict[str, str] = {}
-    for path, array in arrays_of(node).items():
+    for path, array in list_arrays(node).items():
         whole = tuple((0, count) for count in array.grid.grid_shape)
         if array.is_virtual and 0 not in array.shape:
             for error in _failures(array, whole):

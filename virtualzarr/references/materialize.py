@@ -148,8 +148,8 @@ def with_copies(
     return Manifest(shape, sources, columns[0], columns[1], columns[2])
 
 
-def renamed(manifest: Manifest, name: Callable[[str], str]) -> Manifest:
-    """The manifest with other names for its sources, of which a copy has the size and the bytes."""
+def rename_sources(manifest: Manifest, name: Callable[[str], str]) -> Manifest:
+    """Return a manifest with other names for its sources; a copy has only the size in common."""
     sources = (
         source
         if source.is_inline or (new := name(source.uri)) == source.uri

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +29,7 @@ from virtualzarr.metadata.ome import ome_changes
 from virtualzarr.metadata.portable import fill_is_mask
 from virtualzarr.references import portable as rules
 from virtualzarr.references.canonical import Canonical, make_canonical, truncating
+from virtualzarr.references.form import Capabilities
 from virtualzarr.references.materialize import (
     encoded_exactly,
     filled_block,
@@ -42,62 +42,12 @@ from virtualzarr.references.stored_objects import bytes_in_memory, manifest_of
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices
 
-ReferenceFormat = Literal["json", "parquet", "icechunk", "native"]
-"""The forms of references by name."""
-
 INLINE_FILL_BYTES = 1 << 16
 """Missing chunks of an array are written out, inline, where that takes at most so many bytes."""
 
 LARGEST_FILL_CHUNK = 1 << 24
 """Chunks of more bytes are not encoded to find out."""
 
-
-@dataclass(frozen=True)
-class Form:
-    """What can be said in a form of references.
-
-    Attributes
-    ----------
-    name : str
-    zarr_formats : tuple of int
-        The one that is preferred first.
-    any_grid : bool
-        Whether grids need not be regular.
-    keeps_missing : bool
-        Whether readers tell missing chunks from others. Where not, a chunk of fill values is
-        written out for all of them.
-    holds_chunks : bool
-        Whether chunks are stored in it as they are in any store: then there is no limit to them.
-    plugins : bool
-        Whether readers find codecs of this package by its entry points.
-    """
-
-    name: str
-    zarr_formats: tuple[int, ...]
-    any_grid: bool = True
-    keeps_missing: bool = True
-    holds_chunks: bool = False
-    plugins: bool = False
-
-    def refuses(self, metadata: ArrayMetadata) -> str | None:
-        """Why an array cannot be said, whatever the Zarr format, or None."""
-        if self.any_grid or rules.is_regular(metadata):
-            return None
-        name = "JSON of Zarr v2" if self.name == "json" else self.name.title()
-        return (
-            f"chunks have several shapes, and {name} holds chunks of one shape only: JSON of Zarr "
-            "v3 (a name that ends in .json) and the native form (.zarr) hold them as they are; "
-            "copy=True keeps the shapes, copy(chunks=...) writes chunks of one"
-        )
-
-
-FORMS = {
-    "json": Form("json", (2, 3)),
-    # pandas gives NaN for a missing URL, and fsspec takes it for one.
-    "parquet": Form("parquet", (2,), any_grid=False, keeps_missing=False),
-    "icechunk": Form("icechunk", (3,), any_grid=False, holds_chunks=True),
-    "native": Form("native", (3,), holds_chunks=True),
-}
 
 _SHOWN = 10
 
@@ -170,15 +120,20 @@ class Plan:
     skipped: dict[str, str] = field(default_factory=dict)
     on_error: str = "raise"
 
-    def leave_out(self, path: str, error: VirtualZarrError) -> None:
-        """Leave out an array whose chunks turn out not to be readable; raise if that is asked."""
+    def sources(self) -> set[Source]:
+        """Return all files that are referred to."""
+        sources = {source for array in self.arrays.values() for source in array.manifest.sources}
+        return {source for source in sources if not source.is_inline}
+
+    def skip(self, path: str, error: VirtualZarrError) -> None:
+        """Skip an array whose chunks turn out not to be readable; raise if that is asked."""
         if self.on_error == "raise":
             raise error.at(variable=path or "/") from error.__cause__
         del self.arrays[path]
         self.order.remove(path)
         self.skipped[path] = error.message
         if self.on_error == "warn":
-            warnings.warn(f"{path}: {error}; it was left out", SkippedVariableWarning, stacklevel=5)
+            warnings.warn(f"{path}: {error}; it was left out", SkippedVariableWarning, stacklevel=7)
 
 
 def make_plan(
@@ -187,7 +142,7 @@ def make_plan(
     copy: bool,
     zarr_format: int | None,
     on_error: str,
-    form: Form = FORMS["json"],
+    capabilities: Capabilities,
 ) -> Plan:
     """Decide what is published.
 
@@ -198,7 +153,7 @@ def make_plan(
     """
     plan = Plan(on_error=on_error)
     if zarr_format == 2:
-        form = replace(form, any_grid=False)
+        capabilities = replace(capabilities, any_grid=False)
     nodes: Iterable[tuple[str, Array | Group]] = [("", node)]
     if isinstance(node, Group):
         nodes = [("", node), *node.members(max_depth=None)]
@@ -208,26 +163,37 @@ def make_plan(
             plan.groups[path] = member
             continue
         try:
-            plan.arrays[path] = _array_plan(path, member, copy, form)
+            plan.arrays[path] = _plan_array(path, member, copy, capabilities)
         except PublishError as error:
             plan.skipped[path] = error.message
-    _settle_format(plan, zarr_format, copy, form)
+    _settle_format(plan, zarr_format, copy, capabilities)
     _spell_ome(plan)
     _settle_skipped(plan, on_error)
     return plan
 
 
-def _array_plan(path: str, array: Array, copy: bool, form: Form) -> ArrayPlan:
+def _grid_obstacle(metadata: ArrayMetadata, can: Capabilities) -> str | None:
+    """Return why a form cannot hold an array's chunk grid, whatever the Zarr format, or None."""
+    if can.any_grid or rules.is_regular(metadata):
+        return None
+    return (
+        f"chunks have several shapes, and {can.title} holds chunks of one shape only: JSON of Zarr "
+        "v3 (a name that ends in .json) and the native form (.zarr) hold them as they are; "
+        "copy=True keeps the shapes, copy(chunks=...) writes chunks of one"
+    )
+
+
+def _plan_array(path: str, array: Array, copy: bool, can: Capabilities) -> ArrayPlan:
     for name in path.split("/") if path else ():
         try:
             check_name(name, 2)
         except MetadataError as error:
             raise PublishError(error.message) from error
-    array, made = _made(array, form)
-    why = form.refuses(array.metadata)
+    array, made = _with_canonical(array, can)
+    why = _grid_obstacle(array.metadata, can)
     if why is not None:
         raise PublishError(why)
-    nbytes = 0 if form.holds_chunks else bytes_in_memory(array)
+    nbytes = 0 if can.chunks else bytes_in_memory(array)
     if nbytes > config.inline_bytes:
         if not copy:
             raise PublishError(
@@ -245,14 +211,14 @@ def _array_plan(path: str, array: Array, copy: bool, form: Form) -> ArrayPlan:
         )
     metadata = truncating(array.metadata, made.longest) if made.longest else array.metadata
     plan = ArrayPlan(path, array, metadata, made.manifest, made.odd, made.reasons)
-    if rules.own_codecs(array.metadata, form.plugins) is not None:
+    if rules.own_codecs(array.metadata, can.plugin_codecs) is not None:
         return _all_copied(plan, "; ".join(made.reasons))  # of which there may be none
-    if len(made.odd) and not reversible(array.metadata, form.plugins):
+    if len(made.odd) and not reversible(array.metadata, can.plugin_codecs):
         return _all_copied(plan, "; ".join([*made.reasons, "the codecs may not be exact"]))
     return plan
 
 
-def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
+def _with_canonical(array: Array, can: Capabilities) -> tuple[Array, Canonical]:
     """The array, on a regular grid if that costs no copies, and its canonical references.
 
     Where only the last cells reach past the end, and further than the others are long, what they
@@ -261,7 +227,7 @@ def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
     array = _with_regular_cells(array) if not array.size else array
     grid = array.grid
     manifest = manifest_of(array)
-    made = make_canonical(array.metadata, manifest, form.plugins)
+    made = make_canonical(array.metadata, manifest, can.plugin_codecs)
     if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
         return array, made
     pieces = [AxisSlices.clip(axis) for axis in grid.axes]
@@ -270,7 +236,7 @@ def _made(array: Array, form: Form) -> tuple[Array, Canonical]:
     )
     if not rules.is_regular(shorter.metadata):
         return array, made
-    other = make_canonical(shorter.metadata, shorter.manifest, form.plugins)
+    other = make_canonical(shorter.metadata, shorter.manifest, can.plugin_codecs)
     return (shorter, other) if len(other.odd) <= len(made.odd) else (array, made)
 
 
@@ -294,12 +260,14 @@ def _with_regular_cells(array: Array) -> Array:
     return array.replace(array.metadata.replace(grid=regular), Manifest.missing(regular.grid_shape))
 
 
-def _settle_format(plan: Plan, wanted: int | None, copy: bool, form: Form) -> None:
+def _settle_format(plan: Plan, wanted: int | None, copy: bool, can: Capabilities) -> None:
     """Choose the format of all documents: readers cannot mix them in one hierarchy."""
-    plan.zarr_format = wanted or form.zarr_formats[0]
+    plan.zarr_format = wanted or can.zarr_formats[0]
     # Missing chunks that v2 documents cannot give are copied only where v3 would not do.
-    fill = partial(_filled, form=form, copy=copy and (wanted == 2 or 3 not in form.zarr_formats))
-    free = wanted is None and plan.zarr_format == 2 and 3 in form.zarr_formats
+    fill = partial(
+        _with_fill_chunks, can=can, copy=copy and (wanted == 2 or 3 not in can.zarr_formats)
+    )
+    free = wanted is None and plan.zarr_format == 2 and 3 in can.zarr_formats
     said, obstacles = _said_in(plan.arrays, plan.zarr_format, fill)
     if obstacles and free:
         _prefer_v3(plan, obstacles, {path: plan.arrays[path] for path in obstacles}, fill)
@@ -392,15 +360,15 @@ def _settle_skipped(plan: Plan, on_error: str) -> None:
         )
     for path, reason in plan.skipped.items() if on_error == "warn" else ():
         warnings.warn(
-            f"{path or '/'}: {reason}; it was left out", SkippedVariableWarning, stacklevel=4
+            f"{path or '/'}: {reason}; it was left out", SkippedVariableWarning, stacklevel=6
         )
     plan.order = [path for path in plan.order if path not in plan.skipped]
 
 
-def _filled(plan: ArrayPlan, form: Form, copy: bool) -> ArrayPlan:
+def _with_fill_chunks(plan: ArrayPlan, can: Capabilities, copy: bool) -> ArrayPlan:
     """Write out missing chunks that v2 documents, or readers of the form, cannot do without."""
     missing, metadata = plan.missing, plan.metadata
-    if not missing or (form.keeps_missing and fill_is_mask(metadata)):
+    if not missing or (can.missing_chunks and fill_is_mask(metadata)):
         return plan
     if rules.not_v2(metadata, missing=False) is not None:
         return plan
@@ -412,7 +380,7 @@ def _filled(plan: ArrayPlan, form: Form, copy: bool) -> ArrayPlan:
     except (PublishError, UnsupportedError, CodecError):
         return plan  # lossy codecs, and those that cannot encode: v3 has a fill value for all
     # In Parquet, what is equal is stored once.
-    if len(chunk) * (missing if form.keeps_missing else 1) > INLINE_FILL_BYTES:
+    if len(chunk) * (missing if can.missing_chunks else 1) > INLINE_FILL_BYTES:
         return replace(plan, filler=chunk) if copy else plan
     cells = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) < 0)
     manifest = with_copies(plan.manifest, cells, Source.inline(chunk), 0, len(chunk))

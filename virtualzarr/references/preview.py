@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from virtualzarr.array import Array
-from virtualzarr.hierarchy.group import Group
-from virtualzarr.references.plan import ArrayPlan, Form, make_plan
-from virtualzarr.virtual.from_store import build_manifest
+from virtualzarr.references.plan import ArrayPlan, Plan
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class Preview:
     Attributes
     ----------
     path : str
-    form : str
+    reference_format : str
     zarr_format : int
     lines : tuple of Line
     skipped : dict of str to str
@@ -81,7 +78,7 @@ class Preview:
     """
 
     path: str
-    form: str
+    reference_format: str
     zarr_format: int
     lines: tuple[Line, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +111,7 @@ a larger block
         texts = [head, *((str(row[0]), *(f"{n:,}" for n in row[1:])) for row in rows)]
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
         whys = ["", *(line.why for line in self.lines), ""]
-        out = [f"{self.path}: {self.form}, Zarr v{self.zarr_format}"]
+        out = [f"{self.path}: {self.reference_format}, Zarr v{self.zarr_format}"]
         for (name, *numbers), why in zip(texts, whys, strict=True):
             cells = (text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True))
             out.append("  ".join([name.ljust(widths[0]), *cells, why]).rstrip())
@@ -128,14 +125,7 @@ def _numbers(line: Line) -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def planned(node: Group | Array, uri: str, form: Form, zarr_format: int | None) -> Preview:
-    """Find out what publishing would do, without writing or reading any chunk."""
-    if form.name == "native":  # which says everything as it is
-        arrays = {"": node} if isinstance(node, Array) else dict(node.members(None))
-        none = np.empty(0, np.int64)
-        plans = [ArrayPlan(path, array, array.metadata, build_manifest(array), none)
-                 for path, array in arrays.items() if isinstance(array, Array)]  # fmt: skip
-        return Preview(uri, form.name, 3, tuple(map(Line.of, plans)))
-    plan = make_plan(node, copy=True, zarr_format=zarr_format, on_error="ignore", form=form)
+def preview_plan(plan: Plan, uri: str, reference_format: str) -> Preview:
+    """Count what a plan would write."""
     lines = tuple(Line.of(array) for array in plan.arrays.values())
-    return Preview(uri, form.name, plan.zarr_format, lines, plan.skipped)
+    return Preview(uri, reference_format, plan.zarr_format, lines, plan.skipped)

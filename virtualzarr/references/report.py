@@ -1,9 +1,17 @@
-"""What was published: the answer of `publish`."""
+"""Report of a publication, and the counts it is made of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+
+@dataclass
+class Counts:
+    """References written so far, and how many of them are inline."""
+
+    references: int = 0
+    inlined: int = 0
 
 
 @dataclass(frozen=True)

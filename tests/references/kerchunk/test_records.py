@@ -29,9 +29,9 @@ from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.kerchunk import read_records as module
 from virtualzarr.references.kerchunk.read_records import read_record
-from virtualzarr.references.kerchunk.write_json import Counts
 from virtualzarr.references.kerchunk.write_records import record_tables, write_table
 from virtualzarr.references.publish import publish
+from virtualzarr.references.report import Counts
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

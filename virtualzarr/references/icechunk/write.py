@@ -17,10 +17,10 @@ from virtualzarr.errors import PublishError, SourceChangedError, VirtualZarrErro
 from virtualzarr.manifest import Manifest, References, Source, Sources
 from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.references.icechunk import repository as icechunks
-from virtualzarr.references.kerchunk.write_json import Counts
 from virtualzarr.references.materialize import encoded_chunks
 from virtualzarr.references.plan import ArrayPlan, Plan
 from virtualzarr.references.portable import KEYS
+from virtualzarr.references.report import Counts
 from virtualzarr.stores.files import is_url, take_fingerprint
 
 BRANCH = "main"
@@ -80,7 +80,7 @@ def write_icechunk(
         try:
             stored, copies = _write_array(store, path, array, start, counts)
         except VirtualZarrError as error:
-            plan.leave_out(path, error)
+            plan.skip(path, error)
             icechunks.clear(store, path)
             continue
         nbytes, copied = nbytes + stored, copied + copies

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.limits import check_count
+from virtualzarr.references.form import OpenedReferences
 from virtualzarr.references.kerchunk.chunk_cells import (
     Located,
     locate_members,
@@ -95,32 +95,13 @@ def scan(
     return Group({}, {(name := name.split(".")[0] or "array"): node.with_path(name)})
 
 
-@dataclass(frozen=True)
-class Opened:
-    """References as they were found.
-
-    Attributes
-    ----------
-    node : Group or Array
-        The root.
-    relative : bool
-        Whether the file says that it names its sources by where they lie from it.
-    folder : Folder, optional
-        Where the references are in Parquet.
-    """
-
-    node: Group | Array
-    relative: bool = False
-    folder: Folder | None = None
-
-
 def open_references(
     path_or_url: Any,
     *,
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
-) -> Opened:
+) -> OpenedReferences:
     """Do what `scan` does, but return what is at the root, and what else the file says."""
     if isinstance(path_or_url, Mapping):
         location = Location.of(None, storage_options, allowed)
@@ -148,13 +129,15 @@ class _Scan:
         self.location = location
         self.templates = Templates()
 
-    def of_folder(self, folder: Folder) -> Opened:
+    def of_folder(self, folder: Folder) -> OpenedReferences:
         """Read the metadata of references in Parquet; records are read when they are needed."""
         hierarchy = self._hierarchy({k: v for k, v in folder.metadata.items() if is_document(k)})
         arrays = {path: folder.array(path, metadata) for path, metadata in hierarchy.arrays.items()}
-        return Opened(build_node(hierarchy, arrays, self.skipped), folder.relative, folder)
+        return OpenedReferences(
+            build_node(hierarchy, arrays, self.skipped), folder.relative, {"folder": folder}
+        )
 
-    def of_document(self, data: bytes | Mapping[str, Any]) -> Opened:
+    def of_document(self, data: bytes | Mapping[str, Any]) -> OpenedReferences:
         """Read metadata, then references, then build the group."""
         document = self.document = read_document(data)
         self.templates = Templates(document.templates)
@@ -181,7 +164,7 @@ class _Scan:
         node = build_node(hierarchy, arrays, self.skipped)
         if isinstance(node, Group):
             node.ignored_keys = columns.ignored
-        return Opened(node, document.relative)
+        return OpenedReferences(node, document.relative)
 
     def _hierarchy(self, metadata: Mapping[str, Any]) -> Hierarchy:
         hierarchy = read_hierarchy(metadata, self._fetch)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,13 @@ import numpy.typing as npt
 from virtualzarr.manifest import Affine, Manifest, Sources
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.references.kerchunk import json_text as text
+from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.json_text import Field, Ints
+from virtualzarr.references.plan import Plan
+from virtualzarr.references.portable import KEYS
+from virtualzarr.references.report import Counts
+from virtualzarr.stores.atomic_files import AtomicFile
+from virtualzarr.stores.location import Location
 
 BLOCK = 1 << 14
 """Cells whose text is made at once: what that takes stays in the processor's cache."""
@@ -20,12 +26,40 @@ BLOCK = 1 << 14
 _INLINE_CHARACTERS = 1 << 22
 
 
-@dataclass
-class Counts:
-    """What was written so far."""
+def write_json(
+    uri: str,
+    plan: Plan,
+    documents: Mapping[str, bytes],
+    counts: Counts,
+    advance: Callable[[int], Any],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    relative: bool = False,
+) -> int:
+    """Write a reference file, and return how many bytes it has; parameters as for a form's writer.
 
-    references: int = 0
-    inlined: int = 0
+    Text goes to the file array by array, block by block: memory does not grow with the references.
+    """
+    with AtomicFile(Location(uri, storage_options)) as target:
+        target.write(b'{"version":1,"refs":{\n')
+        members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in documents.items())
+        target.write(",\n".join(members).encode("ascii"))
+        keys, shown = KEYS[plan.zarr_format], 0
+        for path, array in plan.arrays.items():
+            for piece in reference_text(array.manifest, path, keys, counts):
+                target.write(piece)
+                advance(counts.references - shown)
+                shown = counts.references
+        # fsspec ignores members that it does not know; by this one we see that sources changed.
+        remarks = {"relative": True} if relative else {}
+        text = _dumps({**remarks, **Fingerprints.document(plan.sources())})
+        target.write(f'\n}},"virtualzarr":{text}}}\n'.encode("ascii"))
+        target.commit()
+    return target.nbytes
+
+
+def _dumps(document: Any) -> str:
+    return json.dumps(document, indent=0, separators=(",", ":"))
 
 
 def reference_text(

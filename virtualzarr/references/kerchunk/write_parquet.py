@@ -13,9 +13,9 @@ from virtualzarr.errors import PublishError
 from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS, METADATA, record_name
-from virtualzarr.references.kerchunk.write_json import Counts
 from virtualzarr.references.kerchunk.write_records import RECORD_SIZE, record_tables, write_table
 from virtualzarr.references.plan import Plan
+from virtualzarr.references.report import Counts
 from virtualzarr.stores.atomic_files import AtomicFolder, write_errors
 from virtualzarr.stores.location import Location
 
@@ -81,8 +81,7 @@ def write_parquet(
                 for future in work:
                     future.result()
                 advance(counts.references - before)
-        sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
-        known = json.dumps(Fingerprints.document(sources), indent=0, separators=(",", ":"))
+        known = json.dumps(Fingerprints.document(plan.sources()), indent=0, separators=(",", ":"))
         target.write(FINGERPRINTS, known.encode())
         whole = loads_json(documents[METADATA])
         assert isinstance(whole, dict)

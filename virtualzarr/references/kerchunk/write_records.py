@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.references.kerchunk.read_records import SERIES, pyarrow_parquet
-from virtualzarr.references.kerchunk.write_json import Counts, flat_reader
+from virtualzarr.references.kerchunk.write_json import flat_reader
+from virtualzarr.references.report import Counts
 
 Ints = npt.NDArray[np.int64]
 

@@ -43,14 +43,15 @@ from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.metadata.portable import in_v3, strict_attributes, with_typed_mask
 from virtualzarr.nodes.documents import check_writable, consolidate, delete_node, join, node_at
 from virtualzarr.nodes.replace_documents import commit, settle, topmost
-from virtualzarr.references.materialize import renamed
+from virtualzarr.references.inventory import list_arrays
+from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.native.append import described_anew, grown, native_chunks, saved, tail
 from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
 from virtualzarr.references.native.relative_uris import folder_of
+from virtualzarr.references.new_names import NewNames, resolve_names
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.references.overwrite import check_sources
-from virtualzarr.references.renaming import Names, new_names
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.files import is_url
@@ -128,14 +129,8 @@ def _check_apart(node: Group | Array, store: Store) -> None:
     """Refuse to delete what is referred to."""
     place = folder_of(store, "")
     if place is not None and not is_url(place):
-        for array in _arrays_of(node):
+        for array in list_arrays(node).values():
             check_sources(os.path.realpath(place), references.build_manifest(array).sources)
-
-
-def _arrays_of(node: Group | Array) -> list[Array]:
-    if isinstance(node, Array):
-        return [node]
-    return [member for _, member in node.members(None) if isinstance(member, Array)]
 
 
 def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> PublishReport:
@@ -327,7 +322,7 @@ def append(
 @strict_keywords()
 def rename_paths(
     target: Any,
-    names: Names,
+    names: NewNames,
     *,
     dry_run: bool = False,
     relative: bool | None = None,
@@ -363,7 +358,7 @@ def rename_paths(
 
 def _rename(
     store: Store,
-    names: Names,
+    names: NewNames,
     relative: bool | None,
     storage_options: Mapping[str, Any] | None,
     *,
@@ -381,9 +376,9 @@ def _rename(
         raise UnsupportedError("there are no references in it", file=store.uri)
     parts = [part for array in arrays.values() for part in native_chunks(array).parts()]
     known = dict.fromkeys(uri for part in parts for uri, *_ in part.uris())
-    new = new_names(names, known, store.uri)
+    new = resolve_names(names, known, store.uri)
     if write and (new or relative is not None):
-        change = partial(renamed, name=lambda old: new.get(old, old))
+        change = partial(rename_sources, name=lambda old: new.get(old, old))
         top, root, inner = topmost(store, "")
         changes = {
             join(inner, path): (array.metadata, described_anew(array, change, relative=relative))

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from virtualzarr.errors import MismatchError
 
-Names = Mapping[str, str] | Callable[[str], str]
+NewNames = Mapping[str, str] | Callable[[str], str]
+"""New names of source files by old ones, also of folders; or what returns the new name."""
 
 _SHOWN = 3
 
 
-def new_names(names: Names, uris: Iterable[str], references: str) -> dict[str, str]:
+def resolve_names(names: NewNames, uris: Iterable[str], references: str) -> dict[str, str]:
     """Return new names by old ones, of the files whose names change.
 
     Parameters
@@ -32,7 +33,7 @@ def new_names(names: Names, uris: Iterable[str], references: str) -> dict[str, s
 
     Examples
     --------
-    >>> new_names({"/a": "s3://b", "/a/c.nc": "/d.nc"}, ["/a/b.nc", "/a/c.nc", "/e.nc"], "refs")
+    >>> resolve_names({"/a": "s3://b", "/a/c.nc": "/d.nc"}, ["/a/b.nc", "/a/c.nc", "/e.nc"], "refs")
     {'/a/b.nc': 's3://b/b.nc', '/a/c.nc': '/d.nc'}
     """
     uris = list(uris)

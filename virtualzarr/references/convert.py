@@ -1,0 +1,60 @@
+"""References written again in another form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from virtualzarr.ingest.open_target import open as open_node
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.references.form import match_form, resolve_target
+from virtualzarr.references.preview import Preview
+from virtualzarr.references.publish import preview, publish
+from virtualzarr.references.report import PublishReport
+from virtualzarr.stores.files import is_url
+
+
+@strict_keywords(publish)
+def convert_references(
+    source: Any,
+    target: Any,
+    *,
+    dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    **options: Any,
+) -> PublishReport | Preview:
+    """Write references in another form: JSON, Parquet, Icechunk or native. No chunk is read.
+
+    Parameters
+    ----------
+    source : path or str
+        Anything that `open` opens.
+    target : path or str
+        As for `publish`.
+    dry_run : bool
+        Whether nothing is written, and what would be is returned.
+    storage_options, allowed
+        As for `open`.
+    **options
+        As for `publish`.
+
+    Examples
+    --------
+    >>> convert_references("air.json", "air.parq")  # doctest: +SKIP
+    """
+    uri = resolve_target(target)
+    if Path(uri).exists() and not is_url(uri) and os.path.samefile(resolve_target(source), uri):
+        raise ValueError("source and target are the same")
+    form, _ = match_form(source, storage_options)
+    if form is not None:
+        # Not by `open`, which puts an array at the root of references into a group.
+        node = form.open(resolve_target(source), storage_options, allowed).node
+    else:
+        node = open_node(source, storage_options=storage_options, allowed=allowed)
+    if dry_run:
+        names = ("reference_format", "zarr_format", "plugin_codecs")
+        return preview(node, uri, **{name: options[name] for name in names if name in options})
+    return publish(node, target, storage_options=storage_options, **options)

@@ -1,0 +1,268 @@
+"""Reference forms: the protocol of every form of published references, and their registry.
+
+A form is one object in a room of its own, beside its reader and its writer. `publish`, `preview`,
+`append`, `rename_paths` and `convert_references` find it here and ask it; none of them knows any
+form by name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.ingest.detect import detect
+from virtualzarr.references.new_names import NewNames
+from virtualzarr.stores.files import resolve_uri
+
+if TYPE_CHECKING:
+    from virtualzarr.array import Array
+    from virtualzarr.hierarchy.group import Group
+    from virtualzarr.references.preview import Preview
+    from virtualzarr.references.report import PublishReport
+
+ReferenceFormat = Literal["json", "parquet", "icechunk", "native"]
+"""The forms of references by name."""
+
+FORMS: dict[ReferenceFormat, str] = {
+    "json": "virtualzarr.references.kerchunk.json_form",
+    "parquet": "virtualzarr.references.kerchunk.parquet_form",
+    "icechunk": "virtualzarr.references.icechunk.form",
+    "native": "virtualzarr.references.native.form",
+}
+"""The modules of the forms, which have them as `FORM`: imported when a form is first asked for."""
+
+DEFAULT: ReferenceFormat = "json"
+"""The form of references whose path has the suffix of none."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a form of references can hold.
+
+    Attributes
+    ----------
+    title : str
+        What messages call it.
+    zarr_formats : tuple of int
+        The one that is preferred first.
+    any_grid : bool
+        Whether chunk grids need not be regular.
+    missing_chunks : bool
+        Whether readers tell missing chunks from others. Where not, a chunk of fill values is
+        written out for all of them.
+    chunks : bool
+        Whether chunks are stored in it as in any store: then there is no limit to them, and no
+        file beside it is needed.
+    root_array : bool
+        Whether readers open an array at the root.
+    any_file_name : bool
+        Whether names of source files need not be UTF-8.
+    relative : bool
+        Whether source files can be named relative to the references.
+    digests : bool
+        Whether digests of samples of source files can be noted.
+    plugin_codecs : bool
+        Whether readers find codecs of this package by its entry points.
+    """
+
+    title: str
+    zarr_formats: tuple[int, ...]
+    any_grid: bool = True
+    missing_chunks: bool = True
+    chunks: bool = False
+    root_array: bool = True
+    any_file_name: bool = True
+    relative: bool = True
+    digests: bool = False
+    plugin_codecs: bool = False
+
+
+@dataclass(frozen=True)
+class PublishOptions:
+    """The options of `publish`, with its defaults."""
+
+    copy: bool = False
+    zarr_format: int | None = None
+    on_error: str = "raise"
+    storage_options: Mapping[str, Any] | None = None
+    progress: bool | None = None
+    relative: bool = False
+    record_size: int | None = None
+    plugin_codecs: bool = False
+    overwrite: bool = False
+    digests: bool = False
+
+
+@dataclass(frozen=True)
+class AppendRequest:
+    """What is to be appended to references, and how.
+
+    Attributes
+    ----------
+    files, groups : sequences
+        The new files, and what each was scanned into.
+    dim : str
+        The dimension along which they follow.
+    duplicates : {"raise", "skip"}
+    dry_run, copy, plugin_codecs : bool
+    progress : bool, optional
+    access : dict
+        How the references are opened: `storage_options` and `allowed`.
+    join_options : dict
+        Options of `concat`.
+    """
+
+    files: Sequence[str]
+    groups: Sequence[Group]
+    dim: str
+    duplicates: str
+    dry_run: bool
+    copy: bool
+    plugin_codecs: bool
+    progress: bool | None
+    access: dict[str, Any]
+    join_options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class OpenedReferences:
+    """Published references, read back.
+
+    Attributes
+    ----------
+    node : Group or Array
+        The root; its arrays are virtual.
+    relative : bool
+        Whether they name their source files relative to themselves.
+    layout : mapping
+        What else the form's writer needs in order to write them again as they are.
+    """
+
+    node: Group | Array
+    relative: bool = False
+    layout: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ReferenceForm(ABC):
+    """A form of references: what it can hold, and how it is read, written and changed.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the registry.
+    suffixes : tuple of str
+        How paths end that get this form unless another is asked for.
+    capabilities : Capabilities
+    """
+
+    name: ReferenceFormat
+    suffixes: tuple[str, ...] = ()
+    capabilities: Capabilities
+
+    @abstractmethod
+    def recognizes(self, uri: str, file_format: str) -> bool:
+        """Tell whether references are in this form.
+
+        Parameters
+        ----------
+        uri : str
+        file_format : str
+            What `virtualzarr.ingest.detect` says they are.
+        """
+
+    @abstractmethod
+    def open(
+        self,
+        uri: str,
+        storage_options: Mapping[str, Any] | None = None,
+        allowed: str | Iterable[str] | None = None,
+    ) -> OpenedReferences:
+        """Open references; parameters are those of `virtualzarr.open`."""
+
+    @abstractmethod
+    def publish(self, node: Group | Array, uri: str, options: PublishOptions) -> PublishReport:
+        """Write references to a node, whole or not at all."""
+
+    @abstractmethod
+    def preview(
+        self, node: Group | Array, uri: str, zarr_format: int | None, plugin_codecs: bool = False
+    ) -> Preview:
+        """Count what `publish` would do with ``copy=True``, without writing or reading chunks."""
+
+    @abstractmethod
+    def append(self, uri: str, request: AppendRequest) -> PublishReport | Preview | None:
+        """Append scanned files; None if all of them are referred to already."""
+
+    @abstractmethod
+    def rename_paths(
+        self,
+        uri: str,
+        names: NewNames,
+        *,
+        dry_run: bool,
+        relative: bool | None,
+        storage_options: Mapping[str, Any] | None,
+    ) -> dict[str, str]:
+        """Rename source files; return new names by old ones."""
+
+
+def get_form(name: str) -> ReferenceForm:
+    """Return the form of a name.
+
+    Raises
+    ------
+    ValueError
+        There is none.
+    """
+    modules: Mapping[Any, str] = FORMS
+    if name not in modules:
+        names = ", ".join(map(repr, FORMS))
+        raise ValueError(f"reference_format is one of {names}, not {name!r}")
+    form: ReferenceForm = import_module(modules[name]).FORM
+    return form
+
+
+def all_forms() -> Iterator[ReferenceForm]:
+    """Yield all forms."""
+    return map(get_form, FORMS)
+
+
+def choose_form(uri: str, reference_format: str | None) -> ReferenceForm:
+    """Return the form to write: that of a name, or the one that a path suggests by its suffix."""
+    if reference_format is None:
+        by_suffix = (f.name for f in all_forms() if f.suffixes and uri.endswith(f.suffixes))
+        reference_format = next(by_suffix, DEFAULT)
+    return get_form(reference_format)
+
+
+def match_form(
+    target: Any, storage_options: Mapping[str, Any] | None = None
+) -> tuple[ReferenceForm | None, str]:
+    """Return the form of what lies somewhere, None for any other file; and its file format."""
+    uri = resolve_uri(target)
+    file_format = detect(uri, storage_options)
+    forms = (form for form in all_forms() if form.recognizes(uri, file_format))
+    return next(forms, None), file_format
+
+
+def find_form(uri: str, storage_options: Mapping[str, Any] | None = None) -> ReferenceForm:
+    """Return the form of published references.
+
+    Raises
+    ------
+    UnsupportedError
+        There are no references.
+    """
+    form, file_format = match_form(uri, storage_options)
+    if form is None:
+        raise UnsupportedError(f"there are no references, but {file_format}", file=uri)
+    return form
+
+
+def resolve_target(target: Any) -> str:
+    """Return the absolute path or URL of references."""
+    return resolve_uri(target).rstrip("/")

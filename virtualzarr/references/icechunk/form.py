@@ -1,0 +1,101 @@
+"""The form Icechunk: a repository of virtual chunks, in which each publication is a commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.references.form import Capabilities, OpenedReferences
+from virtualzarr.references.icechunk.read import open_repository
+from virtualzarr.references.icechunk.repository import is_repository, tip, writing_errors
+from virtualzarr.references.icechunk.write import write_icechunk
+from virtualzarr.references.inventory import list_arrays
+from virtualzarr.references.plan import Plan
+from virtualzarr.references.portable_form import PortableForm, Written
+from virtualzarr.references.report import Counts
+from virtualzarr.references.unchanged import starts_with_box
+
+
+class IcechunkForm(PortableForm):
+    """Icechunk repositories."""
+
+    name = "icechunk"
+    suffixes = (".icechunk",)
+    capabilities = Capabilities(
+        "Icechunk", (3,), any_grid=False, chunks=True, any_file_name=False, relative=False
+    )
+    # Its history could not be had back.
+    overwrites_anything = False
+
+    def recognizes(self, uri: str, file_format: str) -> bool:
+        """Tell whether there is a repository."""
+        return is_repository(uri)
+
+    def is_replaceable(self, path: str) -> bool:
+        """Tell whether a folder is empty, or a repository, to which a commit can be added."""
+        return not os.listdir(path) or is_repository(path)
+
+    def state(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> object:
+        """Return the snapshot at the end of the main branch."""
+        return tip(uri, storage_options)
+
+    def open(
+        self,
+        uri: str,
+        storage_options: Mapping[str, Any] | None = None,
+        allowed: str | Iterable[str] | None = None,
+    ) -> OpenedReferences:
+        """Read the main branch."""
+        node = open_repository(uri, storage_options=storage_options, allowed=allowed)
+        return OpenedReferences(node)
+
+    def layout_to_replace(self, opened: OpenedReferences, state: object) -> dict[str, Any]:
+        """Return the snapshot that the commit must follow."""
+        return {"expected": state}
+
+    def layout_to_append(
+        self, opened: OpenedReferences, plan: Plan, state: object
+    ) -> dict[str, Any]:
+        """Return how many cells along each axis of each array stay as they are."""
+        replaced = self.layout_to_replace(opened, state)
+        keep: dict[str, tuple[int, ...]] = {}
+        for path, array in list_arrays(opened.node).items():
+            if path not in plan.arrays:
+                return replaced
+            new, old = plan.arrays[path].manifest, array.manifest
+            longer = sum(n > k for n, k in zip(new.shape, old.shape, strict=True))
+            # References are set box by box: what is longer along two axes has no box of new cells.
+            if longer > 1 or not starts_with_box(new, old):
+                return replaced
+            before = np.zeros(new.shape, bool)
+            before[tuple(map(slice, old.shape))] = True
+            # What is copied now has other codecs than its reference of before.
+            if before.reshape(-1)[plan.arrays[path].odd].any():
+                return replaced
+            keep[path] = old.shape
+        return {**replaced, "keep": keep} if len(plan.arrays) == len(keep) else replaced
+
+    def write(
+        self,
+        plan: Plan,
+        uri: str,
+        documents: Mapping[str, bytes],
+        counts: Counts,
+        advance: Callable[[int], Any],
+        *,
+        storage_options: Mapping[str, Any] | None,
+        relative: bool,
+        **layout: Any,
+    ) -> Written:
+        """Commit references, and chunks that are copied, to the main branch."""
+        with writing_errors(uri):
+            nbytes, copied_bytes, notes = write_icechunk(
+                uri, plan, documents, counts, advance, storage_options=storage_options, **layout
+            )
+        return Written(nbytes, copied_bytes, notes)
+
+
+FORM = IcechunkForm()

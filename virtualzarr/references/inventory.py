@@ -1,0 +1,34 @@
+"""Arrays, source files and Zarr formats of a hierarchy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Source
+
+
+def list_arrays(node: Group | Array) -> dict[str, Array]:
+    """Return all arrays of a hierarchy by path; that of an array itself is ""."""
+    if isinstance(node, Array):
+        return {"": node}
+    return {path: member for path, member in node.members(None) if isinstance(member, Array)}
+
+
+def list_sources(node: Group | Array) -> list[Source]:
+    """Return the files that a hierarchy refers to, each once."""
+    sources: dict[Source, None] = {}
+    for array in list_arrays(node).values():
+        if array.is_virtual:
+            manifest = array.manifest
+            # One entry more than there are sources: missing chunks have the row -1.
+            used = np.zeros(len(manifest.sources) + 1, bool)
+            used[np.asarray(manifest.source)] = True
+            sources |= dict.fromkeys(s for s, u in zip(manifest.sources, used, strict=False) if u)
+    return [source for source in sources if not source.is_inline]
+
+
+def list_zarr_formats(node: Group | Array) -> set[int]:
+    """Return the Zarr formats of the arrays of a hierarchy."""
+    return {array.metadata.zarr_format for array in list_arrays(node).values()}

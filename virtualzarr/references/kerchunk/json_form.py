@@ -1,0 +1,115 @@
+"""The form JSON: one reference file as kerchunk and fsspec have it, version 1."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from virtualzarr.references.form import Capabilities, OpenedReferences
+from virtualzarr.references.kerchunk.read_parquet import is_folder
+from virtualzarr.references.kerchunk.scan import open_references
+from virtualzarr.references.kerchunk.write_json import write_json
+from virtualzarr.references.plan import Plan
+from virtualzarr.references.portable import is_regular
+from virtualzarr.references.portable_form import PortableForm, Written
+from virtualzarr.references.report import Counts
+
+_DOCUMENT = re.compile(rb'(\.zgroup|\.zarray|zarr\.json)"')
+_DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+_BLOCK_BYTES = 1 << 20
+_LONGEST_KEY = 16
+
+
+class JsonForm(PortableForm):
+    """Reference files in JSON."""
+
+    name = "json"
+    capabilities = Capabilities("JSON of Zarr v2", (2, 3), digests=True)
+    is_single_file = True
+
+    def recognizes(self, uri: str, file_format: str) -> bool:
+        """Tell whether a file of kerchunk's is no folder in Parquet."""
+        return file_format == "kerchunk" and not is_folder(uri)
+
+    def is_replaceable(self, path: str) -> bool:
+        """Tell whether a file is empty, or holds references."""
+        return is_reference_file(path)
+
+    def matches_content(self, head: bytes) -> bool:
+        """Tell whether a file that begins so holds references."""
+        return _is_object(head) and _DOCUMENT.search(head) is not None
+
+    def open(
+        self,
+        uri: str,
+        storage_options: Mapping[str, Any] | None = None,
+        allowed: str | Iterable[str] | None = None,
+    ) -> OpenedReferences:
+        """Read the file."""
+        return open_references(uri, storage_options=storage_options, allowed=allowed)
+
+    def write(
+        self,
+        plan: Plan,
+        uri: str,
+        documents: Mapping[str, bytes],
+        counts: Counts,
+        advance: Callable[[int], Any],
+        *,
+        storage_options: Mapping[str, Any] | None,
+        relative: bool,
+        **layout: Any,
+    ) -> Written:
+        """Replace the file at once."""
+        nbytes = write_json(
+            uri, plan, documents, counts, advance, storage_options=storage_options,
+            relative=relative,
+        )  # fmt: skip
+        return Written(nbytes, notes=_notes(plan))
+
+
+def is_reference_file(path: str) -> bool:
+    """Tell whether a local file is empty, or an object with documents of Zarr among its keys."""
+    if os.path.basename(path) in _DOCUMENT_NAMES:
+        return False
+    if not os.path.getsize(path):
+        return True
+    with open(path, "rb") as file:
+        block = file.read(_BLOCK_BYTES)
+        if not _is_object(block):
+            return False
+        end = b""
+        while block:
+            if _DOCUMENT.search(end + block) is not None:
+                return True
+            end = block[-_LONGEST_KEY:]  # a name may lie across two blocks
+            block = file.read(_BLOCK_BYTES)
+    return False
+
+
+def _is_object(head: bytes) -> bool:
+    return re.match(rb"\s*\{", head) is not None
+
+
+def _notes(plan: Plan) -> list[str]:
+    """Return what readers need for Zarr v3 that were written for v2."""
+    if plan.zarr_format == 2:
+        return []
+    notes = [
+        "the documents are of Zarr v3: zarr-python and xarray's engine zarr open them through "
+        "fsspec; the engine kerchunk reads Zarr v2 only, and finds no group"
+    ]
+    rectilinear = [path for path, array in plan.arrays.items() if not is_regular(array.metadata)]
+    if rectilinear:
+        notes.append(
+            f"chunks of {', '.join(path or '/' for path in rectilinear)} have several shapes: "
+            "zarr-python reads them from version 3.2 on, with "
+            'zarr.config.set({"array.rectilinear_chunks": True}), else it refuses the group; '
+            "virtualzarr.copy writes chunks of one shape"
+        )
+    return notes
+
+
+FORM = JsonForm()

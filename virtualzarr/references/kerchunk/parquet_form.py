@@ -1,0 +1,116 @@
+"""The form Parquet: a folder of record files that fsspec's lazy mapper reads one by one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
+from virtualzarr.references.inventory import list_arrays
+from virtualzarr.references.kerchunk.read_parquet import METADATA, is_folder
+from virtualzarr.references.kerchunk.scan import open_references
+from virtualzarr.references.kerchunk.write_parquet import write_parquet
+from virtualzarr.references.plan import Plan
+from virtualzarr.references.portable_form import PortableForm, Written, file_state
+from virtualzarr.references.report import Counts
+from virtualzarr.references.unchanged import starts_with
+
+
+class ParquetForm(PortableForm):
+    """Folders of references in Parquet."""
+
+    name = "parquet"
+    suffixes = (".parq", ".parquet")
+    capabilities = Capabilities(
+        "Parquet", (2,), any_grid=False, root_array=False, any_file_name=False, digests=True,
+        # pandas gives NaN for a missing URL, and fsspec takes it for one.
+        missing_chunks=False,
+    )  # fmt: skip
+
+    def recognizes(self, uri: str, file_format: str) -> bool:
+        """Tell whether there is a folder of references."""
+        return is_folder(uri)
+
+    def is_replaceable(self, path: str) -> bool:
+        """Tell whether a folder is empty, or holds references."""
+        return not os.listdir(path) or is_folder(path)
+
+    def state(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> object:
+        """Return that of the file that is written last."""
+        return file_state(f"{uri}/{METADATA}", storage_options)
+
+    def open(
+        self,
+        uri: str,
+        storage_options: Mapping[str, Any] | None = None,
+        allowed: str | Iterable[str] | None = None,
+    ) -> OpenedReferences:
+        """Read the metadata; records are read when their chunks are asked for."""
+        return open_references(uri, storage_options=storage_options, allowed=allowed)
+
+    def layout_to_publish(self, options: PublishOptions) -> dict[str, Any]:
+        """Return how many references a record has."""
+        return {"record_size": options.record_size}
+
+    def layout_to_replace(self, opened: OpenedReferences, state: object) -> dict[str, Any]:
+        """Return how many references a record has; all of them are written anew."""
+        return {"record_size": opened.layout["folder"].record_size}
+
+    def layout_to_append(
+        self, opened: OpenedReferences, plan: Plan, state: object
+    ) -> dict[str, Any]:
+        """Return how many cells of each array stay, if new ones can be added to the folder."""
+        replaced = self.layout_to_replace(opened, state)
+        stored = list_arrays(opened.node)
+        # Readers compare the series of records with that of the metadata: they must be one.
+        folder = opened.layout["folder"]
+        if folder.series is None or len(plan.arrays) != len(stored):
+            return replaced
+        keep: dict[str, int] = {}
+        for path, array in stored.items():
+            count = array.manifest.ncells
+            new = plan.arrays.get(path)
+            if new is None or not starts_with(new.manifest, array.manifest):
+                return replaced
+            # What is copied now has other codecs, though its reference is still that of before.
+            if (new.odd < count).any():
+                return replaced
+            keep[path] = count
+        return {**replaced, "keep": keep, "series": folder.series}
+
+    def write(
+        self,
+        plan: Plan,
+        uri: str,
+        documents: Mapping[str, bytes],
+        counts: Counts,
+        advance: Callable[[int], Any],
+        *,
+        storage_options: Mapping[str, Any] | None,
+        relative: bool,
+        **layout: Any,
+    ) -> Written:
+        """Write new records, then the metadata that name them."""
+        nbytes = write_parquet(
+            uri, plan, documents, counts, advance, storage_options=storage_options,
+            relative=relative, **layout,
+        )  # fmt: skip
+        return Written(nbytes, notes=_notes(plan))
+
+
+def _notes(plan: Plan) -> list[str]:
+    """Return what fsspec's reader of Parquet stumbles over."""
+    notes = []
+    if len(plan.groups) > 1:
+        notes.append("there are groups in groups: fsspec opens these with remote_protocol= only")
+    missing = [path for path, array in plan.arrays.items() if array.missing]
+    if missing:
+        notes.append(
+            f"chunks of {', '.join(missing)} are missing: fsspec tells so with its engine "
+            "fastparquet; with pyarrow it may raise errors"
+        )
+    return notes
+
+
+FORM = ParquetForm()

@@ -1,0 +1,105 @@
+"""The native form: a Zarr v3 hierarchy whose arrays keep their manifests, and can be written to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.combine import concat
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.open_target import open as open_node
+from virtualzarr.references.form import (
+    AppendRequest,
+    Capabilities,
+    OpenedReferences,
+    PublishOptions,
+    ReferenceForm,
+)
+from virtualzarr.references.inventory import list_arrays
+from virtualzarr.references.join_published import with_dimension
+from virtualzarr.references.native.write import append, not_there, rename_paths, save
+from virtualzarr.references.new_names import NewNames
+from virtualzarr.references.plan import ArrayPlan
+from virtualzarr.references.preview import Line, Preview
+from virtualzarr.references.report import PublishReport
+from virtualzarr.stores import open_store
+from virtualzarr.stores.locks import hierarchy_lock
+from virtualzarr.virtual.from_store import build_manifest
+
+_log = logging.getLogger(__name__)
+
+
+class NativeForm(ReferenceForm):
+    """Zarr v3 hierarchies with manifests, which hold everything as it is: nothing is planned."""
+
+    name = "native"
+    suffixes = (".zarr",)
+    capabilities = Capabilities("the native form", (3,), chunks=True)
+
+    def recognizes(self, uri: str, file_format: str) -> bool:
+        """Tell whether there is a Zarr hierarchy."""
+        return file_format == "zarr"
+
+    def open(
+        self,
+        uri: str,
+        storage_options: Mapping[str, Any] | None = None,
+        allowed: str | Iterable[str] | None = None,
+    ) -> OpenedReferences:
+        """Open the hierarchy; references are read when their chunks are asked for."""
+        return OpenedReferences(open_node(uri, storage_options=storage_options, allowed=allowed))
+
+    def publish(self, node: Group | Array, uri: str, options: PublishOptions) -> PublishReport:
+        """Save the hierarchy; see `virtualzarr.references.native.write.save`."""
+        return save(
+            node, uri, relative=options.relative, on_error=options.on_error,
+            storage_options=options.storage_options, overwrite=options.overwrite,
+        )  # fmt: skip
+
+    def preview(
+        self, node: Group | Array, uri: str, zarr_format: int | None, plugin_codecs: bool = False
+    ) -> Preview:
+        """Count the references; nothing is ever copied."""
+        nothing = np.empty(0, np.int64)
+        plans = [ArrayPlan(path, array, array.metadata, build_manifest(array), nothing)
+                 for path, array in list_arrays(node).items()]  # fmt: skip
+        return Preview(uri, self.name, 3, tuple(map(Line.of, plans)))
+
+    def append(self, uri: str, request: AppendRequest) -> PublishReport | Preview | None:
+        """Append references; of what is there, only the end of each array is read."""
+        dim, access = request.dim, request.access
+        groups = with_dimension(request.groups, dim)
+        store = open_store(uri, access["storage_options"])
+        with nullcontext() if request.dry_run else hierarchy_lock(store):
+            new = not_there(uri, groups, dim, request.duplicates, **access)
+            _log.info("%s: %d of %d files are to be added", uri, len(new), len(groups))
+            if not new:
+                return None
+            addition: Any = new[0]
+            if len(new) > 1:
+                addition = concat(new, dim=dim, **request.join_options)
+            if request.dry_run:
+                return self.preview(addition, uri, None)
+            return append(uri, addition, dim, **access, **request.join_options)
+
+    def rename_paths(
+        self,
+        uri: str,
+        names: NewNames,
+        *,
+        dry_run: bool,
+        relative: bool | None,
+        storage_options: Mapping[str, Any] | None,
+    ) -> dict[str, str]:
+        """Store the manifests again with other names; what was written over them stays."""
+        return rename_paths(
+            uri, names, dry_run=dry_run, relative=relative, storage_options=storage_options
+        )
+
+
+FORM = NativeForm()

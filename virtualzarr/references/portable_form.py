@@ -1,0 +1,277 @@
+"""Forms that other readers open: planned, checked against what lies there, and written whole."""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from virtualzarr.array import Array
+from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.references.form import (
+    AppendRequest,
+    Capabilities,
+    OpenedReferences,
+    PublishOptions,
+    ReferenceForm,
+)
+from virtualzarr.references.inventory import list_arrays, list_sources, list_zarr_formats
+from virtualzarr.references.join_published import join_published, select_new
+from virtualzarr.references.materialize import rename_sources
+from virtualzarr.references.new_names import NewNames, resolve_names
+from virtualzarr.references.overwrite import check_replaceable
+from virtualzarr.references.plan import Plan, make_plan
+from virtualzarr.references.portable import TRUNCATE
+from virtualzarr.references.preview import Preview, preview_plan
+from virtualzarr.references.report import Counts, PublishReport
+from virtualzarr.references.write_plan import write_plan
+from virtualzarr.stores.atomic_files import lock_for_writing
+from virtualzarr.stores.files import Connection, is_url
+from virtualzarr.stores.location import Location
+
+_log = logging.getLogger(__name__)
+
+
+class Written(NamedTuple):
+    """What a form's writer has written.
+
+    Attributes
+    ----------
+    nbytes : int
+        Size of the references in bytes.
+    copied_bytes : int
+        Bytes of copied chunks among them.
+    notes : list of str
+        What readers of this form need to know.
+    """
+
+    nbytes: int
+    copied_bytes: int = 0
+    notes: list[str] = []  # noqa: RUF012
+
+
+class PortableForm(ReferenceForm):
+    """A form that other readers open.
+
+    Attributes
+    ----------
+    is_single_file : bool
+        Whether the references are one file, not a folder.
+    overwrites_anything : bool
+        Whether ``overwrite=True`` replaces whatever lies there.
+    """
+
+    is_single_file = False
+    overwrites_anything = True
+
+    @abstractmethod
+    def is_replaceable(self, path: str) -> bool:
+        """Tell whether a local file or folder is empty, or holds references of this form."""
+
+    @abstractmethod
+    def write(
+        self,
+        plan: Plan,
+        uri: str,
+        documents: Mapping[str, bytes],
+        counts: Counts,
+        advance: Callable[[int], Any],
+        *,
+        storage_options: Mapping[str, Any] | None,
+        relative: bool,
+        **layout: Any,
+    ) -> Written:
+        """Write what is planned, so that readers see all of it or what was there before.
+
+        Parameters
+        ----------
+        plan : Plan
+            With all references canonical, unless the form holds chunks.
+        documents : mapping of bytes by key
+            With consolidated metadata.
+        counts, advance
+            Grow by the references that are written; are told so.
+        **layout
+            What one of the methods below has returned.
+        """
+
+    def matches_content(self, head: bytes) -> bool:
+        """Tell whether an object at a URL that begins so holds references of this form."""
+        return False
+
+    def layout_to_publish(self, options: PublishOptions) -> dict[str, Any]:
+        """Return what `write` needs for new references."""
+        return {}
+
+    def layout_to_replace(self, opened: OpenedReferences, state: object) -> dict[str, Any]:
+        """Return what `write` needs in order to replace references by others of their layout."""
+        return dict(opened.layout)
+
+    def layout_to_append(
+        self, opened: OpenedReferences, plan: Plan, state: object
+    ) -> dict[str, Any]:
+        """Return what `write` needs in order to add to references, and leave alone what stays."""
+        return self.layout_to_replace(opened, state)
+
+    def state(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> object:
+        """Return what tells that somebody wrote to references; None where nothing is there."""
+        return file_state(uri, storage_options)
+
+    def check_state(
+        self, uri: str, before: object, storage_options: Mapping[str, Any] | None
+    ) -> None:
+        """Refuse to replace references that others have replaced since their state was taken.
+
+        Raises
+        ------
+        SourceChangedError
+        """
+        if self.state(uri, storage_options) != before:
+            raise SourceChangedError(
+                "somebody else wrote here meanwhile; nothing was written: do it again", file=uri
+            )
+
+    def publish(self, node: Group | Array, uri: str, options: PublishOptions) -> PublishReport:
+        """Plan, then write with the lock held; what lies there is checked before and after."""
+        replacing: dict[str, Any] = {
+            "overwrite": options.overwrite, "storage_options": options.storage_options,
+        }  # fmt: skip
+        # Before the plan, which may take long, and again with the lock held, as now the sources
+        # are known: none of them may be replaced.
+        check_replaceable(self, uri, **replacing)
+        node, notes = self._as_group(node, uri)
+        plan = make_plan(
+            node, copy=options.copy, zarr_format=options.zarr_format, on_error=options.on_error,
+            capabilities=self._with_plugins(options.plugin_codecs),
+        )  # fmt: skip
+        with lock_for_writing(uri):
+            sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
+            check_replaceable(self, uri, sources, **replacing)
+            return write_plan(
+                self, plan, uri, notes, storage_options=options.storage_options,
+                progress=options.progress, relative=options.relative, digests=options.digests,
+                layout=self.layout_to_publish(options),
+            )  # fmt: skip
+
+    def preview(
+        self, node: Group | Array, uri: str, zarr_format: int | None, plugin_codecs: bool = False
+    ) -> Preview:
+        """Plan with copies, and count."""
+        plan = make_plan(
+            self._as_group(node, uri)[0], copy=True, zarr_format=zarr_format, on_error="ignore",
+            capabilities=self._with_plugins(plugin_codecs),
+        )  # fmt: skip
+        return preview_plan(plan, uri, self.name)
+
+    def append(self, uri: str, request: AppendRequest) -> PublishReport | Preview | None:
+        """Join new files to what is there, with the lock held from reading that to writing."""
+        with nullcontext() if request.dry_run else lock_for_writing(uri):
+            return self._append(uri, request)
+
+    def _append(self, uri: str, request: AppendRequest) -> PublishReport | Preview | None:
+        storage_options = request.access["storage_options"]
+        before = self.state(uri, storage_options)
+        opened = self.open(uri, **request.access)
+        new = select_new(opened.node, request)
+        _log.info("%s: %d of %d files are to be added", uri, len(new), len(request.files))
+        if not new:
+            return None
+        node = join_published(opened.node, new, request.dim, request.join_options)
+        formats = self.capabilities.zarr_formats
+        zarr_format = 3 if 3 in list_zarr_formats(opened.node) and 3 in formats else None
+        plugins = request.plugin_codecs or _has_plugin_codecs(opened.node)
+        if request.dry_run:
+            return self.preview(node, uri, zarr_format, plugins)
+        # on_error is always "raise": no array that is there already may be left out.
+        plan = make_plan(
+            node, copy=request.copy, zarr_format=zarr_format, on_error="raise",
+            capabilities=self._with_plugins(plugins),
+        )  # fmt: skip
+        self.check_state(uri, before, storage_options)
+        return write_plan(
+            self, plan, uri, [], storage_options=storage_options, progress=request.progress,
+            relative=opened.relative,
+            digests=any(source.digest is not None for source in list_sources(opened.node)),
+            layout=self.layout_to_append(opened, plan, before),
+        )  # fmt: skip
+
+    def rename_paths(
+        self,
+        uri: str,
+        names: NewNames,
+        *,
+        dry_run: bool,
+        relative: bool | None,
+        storage_options: Mapping[str, Any] | None,
+    ) -> dict[str, str]:
+        """Write the references again with other names; a dry run takes no lock."""
+        with nullcontext() if dry_run else lock_for_writing(uri):
+            before = self.state(uri, storage_options)
+            # No source is looked at, so that none needs to be allowed.
+            opened = self.open(uri, storage_options, "*")
+            new = resolve_names(names, [source.uri for source in list_sources(opened.node)], uri)
+            relative = opened.relative if relative is None else relative
+            if dry_run or (not new and relative == opened.relative):
+                return new
+            plan = make_plan(
+                _with_names(opened.node, new), copy=False, on_error="raise",
+                zarr_format=max(list_zarr_formats(opened.node), default=None),
+                capabilities=self._with_plugins(_has_plugin_codecs(opened.node)),
+            )  # fmt: skip
+            self.check_state(uri, before, storage_options)
+            write_plan(
+                self, plan, uri, [], storage_options=storage_options, relative=relative,
+                layout=self.layout_to_replace(opened, before),
+            )  # fmt: skip
+            return new
+
+    def _with_plugins(self, plugin_codecs: bool) -> Capabilities:
+        return replace(self.capabilities, plugin_codecs=plugin_codecs)
+
+    def _as_group(self, node: Group | Array, uri: str) -> tuple[Group | Array, list[str]]:
+        """Put an array into a group where readers know no array at the root."""
+        if isinstance(node, Group) or self.capabilities.root_array:
+            return node, []
+        name = node.name or uri.rpartition("/")[2].partition(".")[0] or "array"
+        note = f"the array is the member {name!r} of a group"
+        return Group({}, {name: node.with_path(name)}), [note]
+
+
+def file_state(uri: str, storage_options: Mapping[str, Any] | None = None) -> object:
+    """Return what a file system or server says of a file's version; None where there is none."""
+    if not is_url(uri):
+        if not os.path.exists(uri):
+            return None
+        status = os.stat(uri)
+        return status.st_ino, status.st_mtime_ns, status.st_size
+    connection = Connection(Location(uri, storage_options))
+    try:
+        return connection.fingerprint(connection.path, uri)
+    except SourceNotFoundError:
+        return None
+    except SourceError as error:
+        if isinstance(error.__cause__, IsADirectoryError):
+            return None
+        raise
+
+
+def _has_plugin_codecs(node: Group | Array) -> bool:
+    """Tell whether arrays were published for readers that have this package's codecs."""
+    arrays = list_arrays(node).values()
+    return any(c.name == TRUNCATE for a in arrays for c in a.metadata.pipeline.codecs)
+
+
+def _with_names(node: Group | Array, names: Mapping[str, str]) -> Group | Array:
+    """Return a hierarchy whose sources have other names."""
+
+    def rename(array: Array) -> Array:
+        return array.replace(
+            chunk_source=rename_sources(array.manifest, lambda old: names.get(old, old))
+        )
+
+    return rename(node) if isinstance(node, Array) else node.map_arrays(rename)

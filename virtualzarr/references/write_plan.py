@@ -1,0 +1,251 @@
+"""A publication plan carried out: chunks copied, documents consolidated, references written."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from virtualzarr.errors import MetadataError, PublishError, VirtualZarrError
+from virtualzarr.manifest import Source, Sources
+from virtualzarr.references.materialize import copy_chunks, with_copies
+from virtualzarr.references.packing import packing_note
+from virtualzarr.references.plan import ArrayPlan, Plan
+from virtualzarr.references.portable import (
+    TRUNCATE,
+    Documents,
+    consolidate,
+    documents_of_group,
+    documents_v2,
+    documents_v3,
+)
+from virtualzarr.references.report import Counts, PublishReport
+from virtualzarr.references.sample_digests import add_digests
+from virtualzarr.stores.atomic_files import AtomicFile, resolve_links
+from virtualzarr.stores.files import is_url
+from virtualzarr.stores.location import Location
+from virtualzarr.stores.uris import to_name
+
+if TYPE_CHECKING:
+    from virtualzarr.references.portable_form import PortableForm
+
+_log = logging.getLogger(__name__)
+
+PROGRESS_FROM = 1_000_000
+"""A progress bar is shown for this many references and more."""
+
+
+def write_plan(
+    form: PortableForm,
+    plan: Plan,
+    uri: str,
+    notes: list[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    relative: bool = False,
+    digests: bool = False,
+    layout: Mapping[str, Any],
+) -> PublishReport:
+    """Write what is planned in a form.
+
+    Parameters
+    ----------
+    notes : list of str
+        What readers need to know already.
+    layout : mapping
+        Further arguments of the form's `write`.
+    """
+    can = form.capabilities
+    if digests:
+        add_digests(plan)
+    if not can.any_file_name:
+        _check_names(plan)
+    # Copies come first: an array of which a chunk cannot be read is skipped, and has no documents.
+    copied_to, copied_bytes = None, 0
+    if not can.chunks:
+        copied_to, copied_bytes = _store_copies(plan, uri, storage_options)
+    documents, remarks = _describe(plan)
+    notes = notes + remarks
+    if relative:
+        _make_relative(plan, uri)
+        notes.append("sources are relative: fsspec finds them only from the folder of the "
+                     "references")  # fmt: skip
+    notes += [*_notes_on_sources(plan, uri), *_notes_on_codecs(plan)]
+    counts = Counts()
+    with _progress_bar(plan, progress) as advance:
+        written = form.write(
+            plan, uri, documents, counts, advance, storage_options=storage_options,
+            relative=relative, **layout,
+        )  # fmt: skip
+    if written.copied_bytes:
+        copied_to, copied_bytes = uri, written.copied_bytes
+    _log.info("wrote %d references to %s", counts.references, uri)
+    return PublishReport(
+        path=uri,
+        zarr_format=plan.zarr_format,
+        why_v3=tuple(plan.why_v3),
+        arrays=len(plan.arrays),
+        groups=len(plan.groups),
+        references=counts.references,
+        inlined=counts.inlined,
+        copied=sum(len(array.odd) for array in plan.arrays.values()),
+        copied_bytes=copied_bytes,
+        copied_to=copied_to,
+        nbytes=written.nbytes,
+        skipped=plan.skipped,
+        notes=(*notes, *written.notes),
+    )
+
+
+def _describe(plan: Plan) -> tuple[dict[str, bytes], list[str]]:
+    """Return all metadata documents by key, and what they cannot say as it is."""
+    nodes: list[tuple[str, Documents]] = []
+    notes: list[str] = []
+    for path in plan.order:
+        if path in plan.groups:
+            published = documents_of_group(plan.groups[path].attributes, plan.zarr_format)
+        elif plan.zarr_format == 2:
+            array = plan.arrays[path]
+            published = documents_v2(array.metadata, array.shows_missing)
+        else:
+            published = documents_v3(plan.arrays[path].metadata)
+        remarks = list(published.notes)
+        if path in plan.arrays and (remark := packing_note(plan.arrays[path].array)) is not None:
+            remarks.append(remark)
+        notes += [f"{path or '/'}: {note}" for note in remarks]
+        nodes.append((path, published.documents))
+    try:
+        return consolidate(nodes, plan.zarr_format), notes
+    except MetadataError as error:
+        raise PublishError(error.message, variable=error.variable) from error
+
+
+def _store_copies(
+    plan: Plan, uri: str, storage_options: Mapping[str, Any] | None
+) -> tuple[str | None, int]:
+    """Store decoded chunks in one file beside the references, and refer to that."""
+    arrays = [a for a in plan.arrays.values() if len(a.odd) or a.filler is not None]
+    if not arrays:
+        return None, 0
+    copies: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
+    beside = resolve_links(uri)
+    count = sum(len(array.odd) for array in arrays)
+    _log.info("%s: %d chunks are decoded and stored anew", uri, count)
+    with AtomicFile(Location(beside, storage_options), digest=True) as target:
+        for array in arrays:
+            try:
+                copies.append((array, _copy_chunks(array, target)))
+            except VirtualZarrError as error:
+                plan.skip(array.path, error)
+        if not copies:
+            return None, 0
+        # Named by its content: older references keep the copies they point to.
+        target.commit(f"{beside.removesuffix('.json')}.{target.digest}.chunks")
+    # No date: the name tells the content, whenever it was written.
+    source = Source(target.uri, target.nbytes, storage_options=storage_options)
+    for array, (cells, offset, length) in copies:
+        array.manifest = with_copies(array.manifest, cells, source, offset, length)
+    return target.uri, target.nbytes
+
+
+def _copy_chunks(array: ArrayPlan, target: AtomicFile) -> tuple[Any, Any, Any]:
+    """Write the chunks of an array that must be copied; return their cells, offsets, lengths."""
+    cells = array.odd
+    offset, length = copy_chunks(array.array, array.metadata, cells, target.nbytes, target.write)
+    if array.filler is not None:
+        # One chunk of fill values, to which all cells without a chunk refer.
+        missing = np.flatnonzero(np.asarray(array.manifest.source).reshape(-1) < 0)
+        cells = np.concatenate([cells, missing])
+        offset = np.append(offset, np.full(len(missing), target.nbytes))
+        length = np.append(length, np.full(len(missing), len(array.filler)))
+        target.write(array.filler)
+    return cells, offset, length
+
+
+def _check_names(plan: Plan) -> None:
+    """Refuse names of files that are no UTF-8: they are bytes in local file systems."""
+    for path, array in plan.arrays.items():
+        for source in array.manifest.sources:
+            try:
+                source.uri.encode()
+            except UnicodeEncodeError as error:
+                raise PublishError(
+                    "the name of the file is not UTF-8, which this form needs: publish as JSON, or "
+                    "in the native form, or rename the file",
+                    file=ascii(source.uri), variable=path,
+                ) from error  # fmt: skip
+
+
+def _make_relative(plan: Plan, uri: str) -> None:
+    """Name sources relative to the folder of the references."""
+    folder = uri.rpartition("/")[0]
+
+    def as_relative(source: Source) -> Source:
+        path = source.uri
+        if source.is_inline or (is_url(path) and not is_url(uri)):
+            return source
+        if not is_url(uri):
+            name = to_name(os.path.relpath(path, folder), folder)
+        elif path.startswith(f"{folder}/"):
+            name = to_name(path.removeprefix(f"{folder}/"), folder)
+        else:
+            name = None
+        if name is None:
+            return source
+        # No date and no entity tag: those of a copy are others.
+        return source.with_uri(name)
+
+    for array in plan.arrays.values():
+        sources = Sources(map(as_relative, array.manifest.sources))
+        array.manifest = array.manifest.replace(sources=sources)
+
+
+def _notes_on_sources(plan: Plan, uri: str) -> list[str]:
+    """Return what readers need to know of the sources."""
+    protocols = {
+        source.uri.partition("://")[0] if is_url(source.uri) else "local files"
+        for source in plan.sources()
+    }
+    notes = []
+    if len(protocols) > 1:
+        names = ", ".join(sorted(protocols))
+        notes.append(f"the sources are {names}: fsspec needs a file system for each, as fs=")
+    if "local files" in protocols and is_url(uri):
+        notes.append("sources are local files: the references work on this machine only")
+    return notes
+
+
+def _notes_on_codecs(plan: Plan) -> list[str]:
+    """Return what readers must install."""
+    codecs = {
+        codec.name for array in plan.arrays.values() for codec in array.metadata.pipeline.codecs
+    }
+    notes = []
+    if TRUNCATE in codecs:
+        notes.append(f"readers need virtualzarr to be installed, for its codec {TRUNCATE}")
+    names = sorted(name for name in codecs if name.startswith("imagecodecs_"))
+    if not names:
+        return notes
+    module = "numcodecs" if plan.zarr_format == 2 else "zarr"
+    return [*notes, f"readers need imagecodecs.{module}.register_codecs() for {', '.join(names)}"]
+
+
+@contextmanager
+def _progress_bar(plan: Plan, progress: bool | None) -> Iterator[Callable[[int], Any]]:
+    """Show a progress bar if that is asked for, or worth while; yield what advances it."""
+    total = sum(array.manifest.nrefs for array in plan.arrays.values())
+    if progress is None:
+        progress = total >= PROGRESS_FROM and sys.stderr.isatty()
+    if not progress:
+        yield lambda count: None
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=total, unit="reference", desc="publish") as bar:
+        yield bar.update
