@@ -1,7 +1,8 @@
-"""Chunk grids: where each cell of an array lies, and which cells a selection touches.
+"""Chunk grids of Zarr, regular and rectilinear: where chunks lie, and which a selection touches.
 
 Useful on its own: it needs numpy, and knows nothing of stores and codecs. An axis is kept as runs
-of equal edges, so a billion cells cost two numbers; see `grids.axis`.
+of equal chunk lengths, so a billion chunks cost two numbers; see `grids.axis`. A place in the grid
+is called a cell, whether or not a chunk is stored for it.
 
 Examples
 --------
@@ -15,7 +16,7 @@ RectilinearGrid(shape=(1000000024, 250), chunk_shapes=[[[1, 1000000000], 24], 10
 """
 
 from grids.axis import Axis, GridError
-from grids.combine import coarsen, concatenate, refine, simplest
+from grids.combine import coarsen, concatenate, refine, simplify
 from grids.grid import ChunkGrid, SeparableGrid, from_json, register
 from grids.layout import ChunkLayout
 from grids.parse import from_dask, parse
@@ -46,5 +47,5 @@ __all__ = [
     "parse",
     "refine",
     "register",
-    "simplest",
+    "simplify",
 ]

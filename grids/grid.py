@@ -1,4 +1,4 @@
-"""What a chunk grid is, the grid that is a product of axes, and the registry of grids by name."""
+"""Chunk grids: the interface, grids that are a product of axes, and the registry by name."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ChunkGrid(ABC):
 
     @abstractmethod
     def cell_shape(self, cell: Sequence[int]) -> tuple[int, ...]:
-        """Return the cell's declared edges: the shape of the block that its codecs see."""
+        """Return the cell's chunk shape: the shape of the block that its codecs see."""
 
     @abstractmethod
     def cell_extent(self, cell: Sequence[int]) -> tuple[int, ...]:
@@ -124,18 +124,19 @@ class SeparableGrid(ChunkGrid):
 
     @property
     def is_regular(self) -> bool:
-        """Whether a regular grid has the same cells, declared edges included."""
+        """Whether a regular grid has the same cells with the same chunk shapes."""
         return all(axis.uniform is not None for axis in self.axes)
 
     @property
     def chunks(self) -> tuple[tuple[int, ...], ...]:
-        """The lengths of the cells inside of the array, along each axis, as dask has them.
+        """The lengths of the cells inside of the array, along each axis, as dask lists them.
 
         Raises
         ------
         GridError
             There are more than ten million of them.
         """
+        # A document of a few bytes can declare 2**62 cells: look before a tuple of them is built.
         if sum(self.grid_shape) > CHUNKS_LIMIT:
             raise GridError(
                 f"the grid has {self.grid_shape} cells; that is too many to list the length of each"
@@ -150,7 +151,7 @@ class SeparableGrid(ChunkGrid):
         return tuple([a.start(i) for a, i in zip(self.axes, self._cell(cell), strict=True)])
 
     def cell_shape(self, cell: Sequence[int]) -> tuple[int, ...]:
-        """Return the cell's declared edges: the shape of the block that its codecs see."""
+        """Return the cell's chunk shape: the shape of the block that its codecs see."""
         return tuple([a.edge(i) for a, i in zip(self.axes, self._cell(cell), strict=True)])
 
     def cell_extent(self, cell: Sequence[int]) -> tuple[int, ...]:
@@ -170,35 +171,35 @@ class SeparableGrid(ChunkGrid):
 
         The cells must be cells of the grid, here and in `cell_shapes` and `cell_extents`.
         """
-        return self._each("start", cells)
+        return self._per_axis("start", cells)
 
     def cell_shapes(self, cells: ArrayLike) -> Int64:
-        """Return the declared shapes of many cells, shape (cells, ndim)."""
-        return self._each("edge", cells)
+        """Return the chunk shapes of many cells, shape (cells, ndim)."""
+        return self._per_axis("edge", cells)
 
     def cell_extents(self, cells: ArrayLike) -> Int64:
         """Return the shapes inside of the array of many cells, shape (cells, ndim)."""
-        return self._each("length", cells)
+        return self._per_axis("length", cells)
 
-    def _each(self, method: str, cells: ArrayLike) -> Int64:
+    def _per_axis(self, method: str, cells: ArrayLike) -> Int64:
         columns = np.asarray(cells, np.int64)
-        found = np.empty(columns.shape, np.int64)
+        result = np.empty(columns.shape, np.int64)
         for i, axis in enumerate(self.axes):
-            found[:, i] = getattr(axis, method)(columns[:, i])
-        return found
+            result[:, i] = getattr(axis, method)(columns[:, i])
+        return result
 
-    def same_cells(self, other: ChunkGrid) -> bool:
-        """Whether both grids have the same cells with the same declared shapes.
+    def has_same_cells(self, other: ChunkGrid) -> bool:
+        """Whether both grids have the same cells with the same chunk shapes.
 
         Examples
         --------
         >>> from grids import RectilinearGrid, RegularGrid
-        >>> RegularGrid((7,), (4,)).same_cells(RectilinearGrid((7,), [[4, 4]]))
+        >>> RegularGrid((7,), (4,)).has_same_cells(RectilinearGrid((7,), [[4, 4]]))
         True
         """
         if not isinstance(other, SeparableGrid) or self.shape != other.shape:
             return False
-        return all(a.same_cells(b) for a, b in zip(self.axes, other.axes, strict=True))
+        return all(a.has_same_cells(b) for a, b in zip(self.axes, other.axes, strict=True))
 
     def project(self, selection: Any, mode: Mode = "basic") -> Projection:
         """Lay a selection over the grid; see `ChunkGrid.project`.
@@ -215,10 +216,10 @@ class SeparableGrid(ChunkGrid):
         slice(0, 4, 1) slice(2, 6, 1) False
         slice(0, 1, 1) slice(6, 7, 1) False
         """
-        plain = resolve(selection, self.axes, mode)
-        if isinstance(plain, Box):
-            return BoxProjection(self.axes, plain)
-        return PointProjection(self.axes, plain)
+        resolved = resolve(selection, self.axes, mode)
+        if isinstance(resolved, Box):
+            return BoxProjection(self.axes, resolved)
+        return PointProjection(self.axes, resolved)
 
     def resize(self, shape: Sequence[int]) -> SeparableGrid:
         """Return the grid of the array at another shape; see `Axis.resize`."""
@@ -227,7 +228,7 @@ class SeparableGrid(ChunkGrid):
         return self.with_axes([a.resize(n) for a, n in zip(self.axes, shape, strict=True)])
 
     def append(self, axis: int, length: int) -> SeparableGrid:
-        """Return the grid grown along an axis, by one cell where that is possible.
+        """Return the grid extended along an axis, by one cell where that is possible.
 
         See `Axis.append` for what happens where the last cell reaches past the extent.
 
@@ -237,7 +238,7 @@ class SeparableGrid(ChunkGrid):
         >>> RectilinearGrid((5, 8), [[3, 2], 4]).append(0, 6)
         RectilinearGrid(shape=(11, 8), chunk_shapes=[[3, 2, 6], 4])
         """
-        axis = axis_number(axis, self.ndim)
+        axis = normalize_axis(axis, self.ndim)
         axes = list(self.axes)
         axes[axis] = axes[axis].append(length)
         return self.with_axes(axes)
@@ -251,24 +252,25 @@ class SeparableGrid(ChunkGrid):
         return hash((type(self), self.axes))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self.axes)
+        return _rebuild, (type(self), self.axes)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(axes={self.axes})"
 
     @classmethod
-    def _built(cls, axes: Iterable[Axis]) -> Self:
-        """Return an instance of a subclass whose own constructor takes something else."""
+    def _from_axes(cls, axes: Iterable[Axis]) -> Self:
+        """Return an instance of a subclass whose constructor takes other arguments."""
+        # Axes are valid by construction: no subclass has to check chunk shapes a second time.
         self = object.__new__(cls)
         SeparableGrid.__init__(self, axes)
         return self
 
 
-def _rebuilt(cls: type[SeparableGrid], axes: tuple[Axis, ...]) -> SeparableGrid:
-    return cls._built(axes)
+def _rebuild(cls: type[SeparableGrid], axes: tuple[Axis, ...]) -> SeparableGrid:
+    return cls._from_axes(axes)
 
 
-def axis_number(axis: int, ndim: int) -> int:
+def normalize_axis(axis: int, ndim: int) -> int:
     """Return a valid axis number, counted from the end where it is negative.
 
     Raises
@@ -281,7 +283,7 @@ def axis_number(axis: int, ndim: int) -> int:
     return axis % ndim
 
 
-def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
+def check_shape(shape: Iterable[int]) -> tuple[int, ...]:
     """Return an array's shape as a tuple of ints, none negative."""
     extents = as_tuple(shape, "a shape")
     return tuple([as_int(n, f"the extent of axis {i}", 0) for i, n in enumerate(extents)])
@@ -291,7 +293,7 @@ _factories: dict[str, GridFactory] = {}
 
 
 def register(name: str, factory: GridFactory) -> None:
-    """Make a kind of grid known by the name that it has in metadata documents.
+    """Register a kind of grid under the name that it has in metadata documents.
 
     Packages can do the same without being imported, by an entry point in the group
     ``virtualzarr.grids`` which has the grid's name and refers to the factory.
@@ -314,7 +316,7 @@ def register(name: str, factory: GridFactory) -> None:
     _factories[name] = factory
 
 
-def _factory(name: str) -> GridFactory:
+def _find_factory(name: str) -> GridFactory:
     if name in _factories:
         return _factories[name]
     # Imported here, because it takes as long as everything else in this package.
@@ -322,8 +324,8 @@ def _factory(name: str) -> GridFactory:
 
     plugins = entry_points(group=ENTRY_POINTS)
     if name not in plugins.names:
-        known = ", ".join(sorted({*_factories, *plugins.names}))
-        raise GridError(f"chunk grid {show(name)} is not known; known are: {known}")
+        available = ", ".join(sorted({*_factories, *plugins.names}))
+        raise GridError(f"chunk grid {show(name)} is not supported; supported are: {available}")
     try:
         factory: GridFactory = plugins[name].load()
     except Exception as error:
@@ -354,7 +356,8 @@ def from_json(document: Any, shape: Iterable[int]) -> ChunkGrid:
     >>> from_json({"name": "regular", "configuration": {"chunk_shape": [4, 5]}}, (10, 10))
     RegularGrid(shape=(10, 10), chunk_shape=(4, 5))
     """
-    extents = checked_shape(shape)
+    extents = check_shape(shape)
+    # Zarr v3.1: an extension object without configuration may be written as its bare name.
     if isinstance(document, str):
         document = {"name": document}
     if not isinstance(document, Mapping):
@@ -365,24 +368,26 @@ def from_json(document: Any, shape: Iterable[int]) -> ChunkGrid:
     unknown = [key for key in document if key not in ("name", "configuration", "must_understand")]
     if unknown:
         raise GridError(f"chunk grid {show(name)} has unknown members: {show(unknown)}")
+    # v3 core, "Extension points": an unknown grid can never be ignored, so false makes no sense.
     if document.get("must_understand", True) is not True:
         raise GridError("a chunk grid must be understood; `must_understand` can only be true")
     configuration = document.get("configuration", {})
     if not isinstance(configuration, Mapping):
         raise GridError(f"a grid's configuration must be an object, not {show(configuration)}")
-    grid = _factory(name)(configuration, extents)
+    grid = _find_factory(name)(configuration, extents)
+    # The factory may be anybody's: a grid of another shape would read from wrong offsets.
     if not isinstance(grid, ChunkGrid) or grid.shape != extents:
-        raise GridError(f"the plug-in for chunk grid {show(name)} made {show(grid)}")
+        raise GridError(f"the plug-in for chunk grid {show(name)} returned {show(grid)}")
     return grid
 
 
-def only_members(configuration: Mapping[str, Any], *names: str) -> None:
-    """Refuse a configuration that lacks one of its members or has others.
+def check_members(configuration: Mapping[str, Any], *names: str) -> None:
+    """Check that a configuration has exactly the named members.
 
     Raises
     ------
     GridError
-        It names the member.
+        A member is missing or unknown; the message names it.
     """
     for name in names:
         if name not in configuration:

@@ -1,4 +1,4 @@
-"""Choosing the shapes of chunks: what is left open is filled in by an aspect ratio and a size.
+"""Chunk layout: constraints on chunk shapes, completed by an aspect ratio and a size.
 
 The numbers are those that TensorStore chooses for its `zarr` and `zarr3` drivers.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from grids.axis import LIMIT, GridError, as_int, as_tuple, show
-from grids.grid import checked_shape
+from grids.grid import check_shape
 
 DEFAULT_ELEMENTS = 1024 * 1024
 
@@ -24,26 +24,26 @@ _SIDES = ("read", "write")
 
 @dataclass(frozen=True)
 class ChunkLayout:
-    """What is asked of the chunks of a new array.
+    """Constraints on the chunks of a new array.
 
     Read chunks are what one read decodes at least, write chunks what one write replaces: with a
-    sharding codec they are the sub-chunks and the shards, without one the two are the same. What
-    is said of `chunk` is said of both.
+    sharding codec they are the sub-chunks and the shards, without one the two are the same.
+    Constraints on `chunk` hold for both.
 
     Parameters
     ----------
     chunk_shape, read_chunk_shape, write_chunk_shape : sequence of int or None, optional
-        One edge for each axis. 0 or None leaves it to be chosen; -1 is the whole axis, which is
-        only a preference: it gives way where the other shape needs another edge.
+        One chunk length for each axis. 0 or None leaves it to be chosen; -1 is the full axis,
+        which is only a preference: it gives way where the other shape needs another length.
     chunk_elements, read_chunk_elements, write_chunk_elements : int, optional
-        How many elements a chunk may have, where its shape is to be chosen; 1024 * 1024 if nothing
-        is said.
+        How many elements a chunk may have, where its shape is to be chosen; 1024 * 1024 by
+        default.
     chunk_aspect_ratio, read_chunk_aspect_ratio, write_chunk_aspect_ratio : sequence, optional
-        How long the edges are relative to each other; 0 or None stands for 1.
+        The chunk lengths relative to each other; 0 or None stands for 1.
     inner_order : sequence of int, optional
         The axes in the order in which elements are stored, the one that varies fastest last.
     soft : ChunkLayout, optional
-        Preferences, which hold where nothing above says otherwise.
+        Preferences, which hold where no constraint above contradicts them.
 
     Raises
     ------
@@ -72,10 +72,10 @@ class ChunkLayout:
 
     def __post_init__(self) -> None:
         for name in ("chunk_", "read_chunk_", "write_chunk_"):
-            self._check(f"{name}shape", _edges)
-            self._check(f"{name}elements", _elements)
-            self._check(f"{name}aspect_ratio", _ratios)
-        self._check("inner_order", _permutation)
+            self._check(f"{name}shape", _as_lengths)
+            self._check(f"{name}elements", _as_count)
+            self._check(f"{name}aspect_ratio", _as_ratios)
+        self._check("inner_order", _as_permutation)
         if self.soft is not None and not isinstance(self.soft, ChunkLayout):
             raise GridError(f"soft must be a ChunkLayout, not {show(self.soft)}")
 
@@ -85,12 +85,12 @@ class ChunkLayout:
             object.__setattr__(self, name, checked(value, name))
 
     @classmethod
-    def of(cls, value: ChunkLayout | Mapping[str, Any] | None) -> ChunkLayout:
-        """Return a layout from one, from its parameters as a mapping, or the one that asks nothing.
+    def from_params(cls, value: ChunkLayout | Mapping[str, Any] | None) -> ChunkLayout:
+        """Return a layout from one, from its parameters as a mapping, or one without constraints.
 
         Examples
         --------
-        >>> ChunkLayout.of({"chunk_elements": 100}).choose((50, 50))
+        >>> ChunkLayout.from_params({"chunk_elements": 100}).choose((50, 50))
         ((10, 10), (10, 10))
         """
         if value is None:
@@ -101,18 +101,18 @@ class ChunkLayout:
             raise GridError(f"a chunk layout is a ChunkLayout or a mapping, not {show(value)}")
         unknown = [name for name in value if name not in cls.__dataclass_fields__]
         if unknown:
-            raise GridError(f"a chunk layout has nothing called {show(unknown[0])}")
+            raise GridError(f"a chunk layout has no parameter {show(unknown[0])}")
         soft = value.get("soft")
-        return cls(**{**value, "soft": None if soft is None else cls.of(soft)})
+        return cls(**{**value, "soft": None if soft is None else cls.from_params(soft)})
 
-    def order(self, ndim: int) -> tuple[int, ...] | None:
-        """Return the inner order that is asked for, or None; the preferred one if none is."""
-        wanted = self.inner_order
-        if wanted is None and self.soft is not None:
-            wanted = self.soft.inner_order
-        if wanted is not None and len(wanted) != ndim:
-            raise GridError(f"inner_order {tuple(wanted)} is of {len(wanted)} axes, not {ndim}")
-        return None if wanted is None else tuple(wanted)
+    def choose_order(self, ndim: int) -> tuple[int, ...] | None:
+        """Return the inner order, else the preferred one, or None."""
+        order = self.inner_order
+        if order is None and self.soft is not None:
+            order = self.soft.inner_order
+        if order is not None and len(order) != ndim:
+            raise GridError(f"inner_order {tuple(order)} is of {len(order)} axes, not {ndim}")
+        return None if order is None else tuple(order)
 
     def choose(
         self, shape: Iterable[int], *, shards: bool = True, each: int = 1
@@ -123,20 +123,20 @@ class ChunkLayout:
         ----------
         shape : iterable of int
         shards : bool
-            Whether the two may differ. If not, what is asked of either is asked of both.
+            Whether the two may differ. If not, constraints on either hold for both.
         each : int
-            As how many elements every one counts: a field of a structured data type may have a
-            shape of its own.
+            As how many elements each one counts: a field of a structured data type may have a
+            shape, too.
 
         Returns
         -------
         read, write : tuple of int
-            Each edge of `write` is a multiple of that of `read`.
+            Each length of `write` is a multiple of that of `read`.
 
         Raises
         ------
         GridError
-            What is asked contradicts itself; the message names the axis and both values.
+            Constraints contradict each other; the message names the axis and both values.
 
         Examples
         --------
@@ -146,25 +146,27 @@ class ChunkLayout:
         >>> layout.choose((1000, 2000, 3000))
         ((200, 100, 100), (1000, 1000, 1000))
         """
-        extents = checked_shape(shape)
-        read, write = (self._side(side, extents, each) for side in _SIDES)
+        extents = check_shape(shape)
+        read, write = (self._gather(side, extents, each) for side in _SIDES)
         if not shards:
-            read.merge(write)
+            read.add_constraints(write)
             edges = tuple(read.complete(lambda axis, size: size))
             return edges, edges
+        # Shards are cut into equal sub-chunks (sharding codec, "chunk_shape"): inner lengths are
+        # fitted to divisors of outer ones that are set, the other outer ones then to multiples.
         _reconcile(read.edges, write.edges)
         outer = list(write.edges.values)
         inner = read.complete(lambda i, size: nearest_divisor(outer[i], size) if outer[i] else size)
         return tuple(inner), tuple(write.complete(lambda i, size: nearest_multiple(inner[i], size)))
 
-    def _side(self, side: str, extents: tuple[int, ...], each: int) -> _Side:
-        """Gather what is asked of the read or write chunks."""
-        result = _Side(extents, each)
+    def _gather(self, side: str, extents: tuple[int, ...], each: int) -> _ChunkConstraints:
+        """Return the constraints on the read or write chunks."""
+        result = _ChunkConstraints(extents, each)
         for name in ("chunk", f"{side}_chunk"):
             for layout, hard in ((self, True), (self.soft, False)):
                 if layout is not None:
-                    result.take(layout, name, hard)
-        # The whole axis is only known now.
+                    result.add_layout(layout, name, hard)
+        # -1 could not be resolved before: layouts are created without a shape.
         edges = result.edges.values
         edges[:] = [
             max(1, n) if edge == -1 else edge for edge, n in zip(edges, extents, strict=True)
@@ -172,8 +174,8 @@ class ChunkLayout:
         return result
 
 
-class _Wishes:
-    """Values asked for, 0 where nothing is; of each, whether it is a demand or a preference."""
+class _Constraints:
+    """Values, 0 where there is no constraint; of each, whether it is hard or a preference."""
 
     def __init__(self, name: str, count: int) -> None:
         self.name = name
@@ -181,30 +183,31 @@ class _Wishes:
         self.hard = [False] * count
 
     def add(self, values: Sequence[Any], hard: Sequence[bool]) -> None:
-        """Take more of them: demands replace preferences, demands must agree."""
-        for i, (value, demanded) in enumerate(zip(values, hard, strict=True)):
+        """Add constraints: hard ones replace preferences, hard ones must agree."""
+        for i, (value, is_hard) in enumerate(zip(values, hard, strict=True)):
             if value == 0:
                 continue
-            if self.hard[i] and demanded and self.values[i] != value:
-                where = f", axis {i}" if self.name != "elements" else ""
+            if self.hard[i] and is_hard and self.values[i] != value:
+                axis = f", axis {i}" if self.name != "elements" else ""
                 raise GridError(
-                    f"{self.name}{where}: {value:g} is demanded, and also {self.values[i]:g}"
+                    f"{self.name}{axis}: {value:g} is demanded, and also {self.values[i]:g}"
                 )
-            if self.values[i] == 0 or (demanded and not self.hard[i]):
-                self.values[i], self.hard[i] = value, demanded
+            # Of two preferences the earlier one stays: `chunk_` is added before `read_chunk_`.
+            if self.values[i] == 0 or (is_hard and not self.hard[i]):
+                self.values[i], self.hard[i] = value, is_hard
 
 
-class _Side:
-    """What is asked of read or of write chunks."""
+class _ChunkConstraints:
+    """Constraints on read or on write chunks."""
 
     def __init__(self, extents: tuple[int, ...], each: int) -> None:
         self.extents, self.each = extents, each
-        self.edges = _Wishes("chunk shape", len(extents))
-        self.ratios = _Wishes("aspect ratio", len(extents))
-        self.elements = _Wishes("elements", 1)
+        self.edges = _Constraints("chunk shape", len(extents))
+        self.ratios = _Constraints("aspect ratio", len(extents))
+        self.elements = _Constraints("elements", 1)
 
-    def take(self, layout: ChunkLayout, name: str, hard: bool) -> None:
-        """Take what a layout says of the chunks of a name."""
+    def add_layout(self, layout: ChunkLayout, name: str, hard: bool) -> None:
+        """Add the constraints of a layout whose parameters begin with `name`."""
         shape, ratios = getattr(layout, f"{name}_shape"), getattr(layout, f"{name}_aspect_ratio")
         for values, member in ((shape, "shape"), (ratios, "aspect_ratio")):
             if values is not None and len(values) != len(self.extents):
@@ -212,53 +215,58 @@ class _Side:
                     f"{name}_{member} has {len(values)} entries for {len(self.extents)} axes"
                 )
         if shape is not None:
-            # The whole axis is never more than a preference.
+            # The full axis is never more than a preference, so that "one chunk" and an explicit
+            # sub-chunk shape that does not divide the axis can be combined.
             self.edges.add(shape, [hard and edge != -1 for edge in shape])
         if ratios is not None:
             self.ratios.add(ratios, [hard] * len(ratios))
         self.elements.add([getattr(layout, f"{name}_elements") or 0], [hard])
 
-    def merge(self, other: _Side) -> None:
-        """Take what is asked of the other chunks, too."""
+    def add_constraints(self, other: _ChunkConstraints) -> None:
+        """Add the constraints on other chunks."""
         for member in ("edges", "ratios", "elements"):
-            wishes = getattr(other, member)
-            getattr(self, member).add(wishes.values, wishes.hard)
+            constraints = getattr(other, member)
+            getattr(self, member).add(constraints.values, constraints.hard)
 
     def complete(self, fit: Callable[[int, int], int]) -> list[int]:
-        """Return the edges with those that are open chosen: as many elements as are allowed.
+        """Return the chunk lengths, the open ones chosen for as many elements as are allowed.
 
-        Every open edge is ``ratio * f``, cut to the axis and fitted; `f` is found by bisection.
+        Every open length is ``ratio * f``, cut to the axis and fitted, with `f` by bisection.
         """
-        given = self.edges.values
+        lengths = self.edges.values
         target = self.elements.values[0] or DEFAULT_ELEMENTS
         limits = [min(target, max(1, extent), LIMIT) for extent in self.extents]
         ratios = [ratio or 1.0 for ratio in self.ratios.values]
-        free = [axis for axis, edge in enumerate(given) if not edge]
+        free = [axis for axis, length in enumerate(lengths) if not length]
         if not free:
-            return list(given)
+            return list(lengths)
 
-        def edges(factor: float) -> list[int]:
-            result = list(given)
+        def scale(factor: float) -> list[int]:
+            result = list(lengths)
             for i in free:
                 length = min(ratios[i] * factor, float(limits[i]))
                 result[i] = fit(i, max(1, int(length)))
             return result
 
+        # The number of elements rises with `f` in steps, as lengths are integers. `f` is as exact
+        # as it has to be once it moves no length by one: half of the smallest step. An exact hit is
+        # kept, otherwise the last `f` below the target counts. The order of the float operations is
+        # TensorStore's, else lengths could differ from its by one.
         step = min(1 / ratios[i] for i in free) / 2
         low, high = step, 2 * max(limits[i] / ratios[i] for i in free)
         reached = None
         while low + step < high:
             middle = low + (high - low) / 2
-            total = self.each * math.prod(edges(middle))
+            total = self.each * math.prod(scale(middle))
             if total >= target:
                 high, reached = middle, total
             if total <= target:
                 low = middle
-        return edges(high if reached == target else low)
+        return scale(high if reached == target else low)
 
 
-def _reconcile(read: _Wishes, write: _Wishes) -> None:
-    """Make given write edges multiples of given read edges; the preference gives way."""
+def _reconcile(read: _Constraints, write: _Constraints) -> None:
+    """Turn explicit write lengths into multiples of explicit read lengths; preferences give way."""
     for axis, (inner, outer) in enumerate(zip(read.values, write.values, strict=True)):
         if not inner or not outer or outer % inner == 0:
             continue
@@ -282,9 +290,9 @@ def nearest_divisor(number: int, target: int) -> int:
     """
     if target >= number:
         return number
-    found = _divisors(number)
-    low = found[bisect_right(found, target) - 1]
-    high = found[bisect_left(found, target)]
+    divisors = _list_divisors(number)
+    low = divisors[bisect_right(divisors, target) - 1]
+    high = divisors[bisect_left(divisors, target)]
     return low if target - low <= high - target else high
 
 
@@ -301,18 +309,20 @@ def nearest_multiple(number: int, target: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _divisors(number: int) -> list[int]:
+def _list_divisors(number: int) -> list[int]:
     if number > 2**44:
         raise GridError(
             f"cannot look for the divisors of a chunk of {number}; give read and write chunks of "
             "which one is a multiple of the other"
         )
+    # Trial division up to the root, 4 million candidates at most: milliseconds, and then cached, as
+    # the bisection asks for the same few numbers again and again.
     candidates = np.arange(1, math.isqrt(number) + 1)
     small = candidates[number % candidates == 0].tolist()
     return sorted({*small, *(number // divisor for divisor in small)})
 
 
-def _edges(value: Any, name: str) -> tuple[int, ...]:
+def _as_lengths(value: Any, name: str) -> tuple[int, ...]:
     entries = as_tuple(value, name)
     return tuple(
         0 if edge is None else as_int(edge, f"{name}, axis {i}", -1)
@@ -320,11 +330,11 @@ def _edges(value: Any, name: str) -> tuple[int, ...]:
     )
 
 
-def _elements(value: Any, name: str) -> int:
+def _as_count(value: Any, name: str) -> int:
     return as_int(value, name, 1)
 
 
-def _ratios(value: Any, name: str) -> tuple[float, ...]:
+def _as_ratios(value: Any, name: str) -> tuple[float, ...]:
     ratios = []
     for i, entry in enumerate(as_tuple(value, name)):
         try:
@@ -337,7 +347,7 @@ def _ratios(value: Any, name: str) -> tuple[float, ...]:
     return tuple(ratios)
 
 
-def _permutation(value: Any, name: str) -> tuple[int, ...]:
+def _as_permutation(value: Any, name: str) -> tuple[int, ...]:
     order = tuple(as_int(axis, name, 0) for axis in as_tuple(value, name))
     if sorted(order) != list(range(len(order))):
         raise GridError(f"{name} must have every axis once, not {show(order)}")

@@ -1,4 +1,4 @@
-"""What users give as `chunks`, made a grid."""
+"""Parsing of `chunks` arguments, those of numpy users and of dask, into grids."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from grids.axis import Axis, GridError, show
-from grids.grid import ChunkGrid, checked_shape, from_json
-from grids.rectilinear import RectilinearGrid, axis_from, from_axes
+from grids.grid import ChunkGrid, check_shape, from_json
+from grids.rectilinear import RectilinearGrid, axis_from_json, from_axes
 from grids.regular import RegularGrid
 
 
@@ -19,9 +19,10 @@ def parse(chunks: Any, shape: Iterable[int]) -> ChunkGrid:
     Parameters
     ----------
     chunks : int, None, sequence, mapping or ChunkGrid
-        One entry per axis, or one integer for all axes. An entry is an edge, -1 or None for one
-        cell along the whole axis, or a list of edges, in which a pair ``[edge, count]`` stands for
-        a run of equal edges. A grid, or its JSON form, is taken as it is.
+        One entry per axis, or one integer for all axes. An entry is a chunk length, -1 or None for
+        one chunk along the full axis, or a list of chunk lengths, in which a pair
+        ``[length, count]`` stands for a run of equal ones. A grid, or its JSON form, is taken as
+        it is.
     shape : iterable of int
         Shape of the array.
 
@@ -41,7 +42,7 @@ def parse(chunks: Any, shape: Iterable[int]) -> ChunkGrid:
     >>> parse([[[1, 700], 31], 53], (731, 53))
     RectilinearGrid(shape=(731, 53), chunk_shapes=[[[1, 700], 31], 53])
     """
-    extents = checked_shape(shape)
+    extents = check_shape(shape)
     if isinstance(chunks, ChunkGrid):
         if chunks.shape != extents:
             raise GridError(f"the grid has shape {chunks.shape}, but the array {extents}")
@@ -49,27 +50,30 @@ def parse(chunks: Any, shape: Iterable[int]) -> ChunkGrid:
     if isinstance(chunks, Mapping):
         return from_json(chunks, extents)
     if isinstance(chunks, str):
-        raise GridError(f"chunks must be integers or lists of edges, not {show(chunks)}")
-    many = isinstance(chunks, Sequence) or (isinstance(chunks, np.ndarray) and chunks.ndim > 0)
-    entries = list(chunks) if many else [chunks] * len(extents)
+        raise GridError(f"chunks must be integers or lists of chunk lengths, not {show(chunks)}")
+    # A numpy scalar is one integer for all axes, as in zarr-python; arrays are entries per axis.
+    is_array = isinstance(chunks, np.ndarray) and chunks.ndim > 0
+    is_sequence = isinstance(chunks, Sequence) or is_array
+    entries = list(chunks) if is_sequence else [chunks] * len(extents)
     if len(entries) != len(extents):
-        hint = "; write [[...]] for the edges along one axis" if len(extents) == 1 else ""
+        # `[4, 3]` for one axis could be a slip for two axes: it is never guessed.
+        hint = "; write [[...]] for the chunk lengths along one axis" if len(extents) == 1 else ""
         raise GridError(f"chunks has {len(entries)} entries for {len(extents)} axes{hint}")
     axes = []
     for i, (entry, extent) in enumerate(zip(entries, extents, strict=True)):
-        whole = entry is None or (isinstance(entry, int | np.integer) and entry == -1)
+        is_full = entry is None or (isinstance(entry, int | np.integer) and entry == -1)
         try:
-            axes.append(axis_from(max(extent, 1) if whole else entry, extent))
+            axes.append(axis_from_json(max(extent, 1) if is_full else entry, extent))
         except GridError as error:
             raise GridError(f"chunks, axis {i}: {error}") from None
     return from_axes(axes)
 
 
 def from_dask(chunks: Sequence[Sequence[int]]) -> RegularGrid | RectilinearGrid:
-    """Return the grid with the given lengths of cells along each axis, as dask lists them.
+    """Return the grid with the lengths of cells along each axis, as dask lists them.
 
-    An axis where only the last length is shorter than the others has a bare edge, so that its last
-    cell reaches past the extent. The shape of the array is the sum of the lengths.
+    An axis where only the last length is shorter than the others is regular, so that its last
+    chunk reaches past the extent. The shape of the array is the sum of the lengths.
 
     Raises
     ------
@@ -101,7 +105,9 @@ def _from_lengths(lengths: list[Any]) -> Axis:
         return Axis.bare(0, 1)
     if any(isinstance(length, list | tuple) for length in lengths):
         raise GridError("a length must be an integer")
-    listed = axis_from(lengths, 0)
+    # dask lists lengths inside of the array, whereas regular chunks all have one declared length:
+    # the first length repeated must give as many cells, and all but the last must have it.
+    listed = axis_from_json(lengths, 0)
     edge, end = int(listed.edges[0]), listed.end
     bare = len(lengths) == -(-end // edge) and listed.counts[0] >= len(lengths) - 1
     return Axis.bare(end, edge) if bare else listed.resize(end)

@@ -1,4 +1,4 @@
-"""The rectilinear grid: each axis has its own list of edges, kept and written as runs."""
+"""Rectilinear chunk grid: each axis has its list of chunk lengths, kept and written as runs."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 
 from grids.axis import Axis, GridError, Int64, as_tuple, show
-from grids.grid import SeparableGrid, checked_shape, only_members, register
+from grids.grid import SeparableGrid, check_members, check_shape, register
 from grids.regular import RegularGrid
 
-SHOWN = 6  # runs of an axis that a repr shows
+REPR_RUNS = 6  # runs of an axis that a repr shows
 
 
 class RectilinearGrid(SeparableGrid):
-    """A grid whose cells have edges listed for each axis.
+    """A grid with chunk lengths listed for each axis.
 
     Parameters
     ----------
     shape : iterable of int
         Shape of the array.
     chunk_shapes : iterable
-        One entry per axis: a bare integer, which is an edge repeated as often as needed, or a
-        list of edges, in which a pair ``[edge, count]`` stands for a run of equal edges.
-        The edges of a list must reach the extent, and may reach past it by any number of cells.
+        One entry per axis: a bare integer, which is a chunk length repeated as often as needed, or
+        a list of chunk lengths, in which a pair ``[length, count]`` stands for a run of equal
+        ones. Those of a list must reach the extent, and may reach past it by any number of chunks.
 
     Raises
     ------
     GridError
-        The edges are malformed, or do not reach the extent.
+        The chunk lengths are malformed, or do not reach the extent.
 
     References
     ----------
@@ -50,7 +50,7 @@ class RectilinearGrid(SeparableGrid):
     name = "rectilinear"
 
     def __init__(self, shape: Iterable[int], chunk_shapes: Iterable[Any]) -> None:
-        extents = checked_shape(shape)
+        extents = check_shape(shape)
         entries = as_tuple(chunk_shapes, "chunk_shapes")
         if len(entries) != len(extents):
             raise GridError(
@@ -59,7 +59,7 @@ class RectilinearGrid(SeparableGrid):
         axes = []
         for i, (extent, entry) in enumerate(zip(extents, entries, strict=True)):
             try:
-                axes.append(axis_from(entry, extent))
+                axes.append(axis_from_json(entry, extent))
             except GridError as error:
                 raise GridError(f"chunk_shapes, axis {i}: {error}") from None
         super().__init__(axes)
@@ -67,7 +67,7 @@ class RectilinearGrid(SeparableGrid):
     @classmethod
     def from_axes(cls, axes: Iterable[Axis]) -> RectilinearGrid:
         """Return the grid that is the product of the axes."""
-        return cls._built(axes)
+        return cls._from_axes(axes)
 
     def with_axes(self, axes: Sequence[Axis]) -> RectilinearGrid:
         """Return a rectilinear grid with other axes."""
@@ -75,15 +75,15 @@ class RectilinearGrid(SeparableGrid):
 
     @property
     def chunk_shapes(self) -> list[Any]:
-        """The edges along each axis in the shortest JSON form."""
-        return [shortest(axis) for axis in self.axes]
+        """The chunk lengths along each axis in the shortest JSON form."""
+        return [axis_to_json(axis) for axis in self.axes]
 
     @classmethod
     def from_configuration(
         cls, configuration: Mapping[str, Any], shape: tuple[int, ...]
     ) -> RectilinearGrid:
         """Read the `configuration` member of a metadata document."""
-        only_members(configuration, "kind", "chunk_shapes")
+        check_members(configuration, "kind", "chunk_shapes")
         if configuration["kind"] != "inline":
             raise GridError(f"kind must be 'inline', not {show(configuration['kind'])}")
         entries = configuration["chunk_shapes"]
@@ -96,11 +96,12 @@ class RectilinearGrid(SeparableGrid):
         cls, configuration: Mapping[str, Any], shape: tuple[int, ...]
     ) -> RectilinearGrid:
         """Read the `configuration` of the draft grid "rectangular" (ZEP 3), which has no runs."""
-        rest = {key: value for key, value in configuration.items() if key != "separator"}
-        only_members(rest, "chunk_shape")
-        entries = rest["chunk_shape"]
+        members = {key: value for key, value in configuration.items() if key != "separator"}
+        check_members(members, "chunk_shape")
+        entries = members["chunk_shape"]
         if not isinstance(entries, list | tuple):
             raise GridError(f"chunk_shape must be a list, not {show(entries)}")
+        # Pairs must not pass for runs here: no writer of the draft can have meant them so.
         for i, entry in enumerate(entries):
             if isinstance(entry, list | tuple) and any(isinstance(e, list | tuple) for e in entry):
                 raise GridError(f"chunk_shape, axis {i}: this form of the grid has no runs")
@@ -118,32 +119,33 @@ class RectilinearGrid(SeparableGrid):
         return {"name": self.name, "configuration": configuration}
 
     def __repr__(self) -> str:
-        shown = ", ".join(_shown(axis) for axis in self.axes)
-        return f"RectilinearGrid(shape={self.shape}, chunk_shapes=[{shown}])"
+        lengths = ", ".join(_format_axis(axis) for axis in self.axes)
+        return f"RectilinearGrid(shape={self.shape}, chunk_shapes=[{lengths}])"
 
 
-def axis_from(entry: Any, extent: int) -> Axis:
+def axis_from_json(entry: Any, extent: int) -> Axis:
     """Return the axis for one entry of `chunk_shapes`.
 
     Raises
     ------
     GridError
-        The entry is malformed, or its edges do not reach the extent.
+        The entry is malformed, or its chunks do not reach the extent.
     """
     if isinstance(entry, list | tuple):
-        return Axis(extent, *_runs(entry))
+        return Axis(extent, *_runs_from_json(entry))
     if isinstance(entry, np.ndarray) and entry.ndim:
         return Axis(extent, entry)
     return Axis.bare(extent, entry)
 
 
-def _runs(entries: Sequence[Any]) -> tuple[Int64, Int64 | None]:
-    """Return the edges and counts of a list of edges and `[edge, count]` pairs."""
+def _runs_from_json(entries: Sequence[Any]) -> tuple[Int64, Int64 | None]:
+    """Return the chunk lengths and counts of a list of lengths and `[length, count]` pairs."""
+    # Types as a set, in C: lists of millions of lengths (one per time step) need no loop here.
     kinds = set(map(type, entries))
     if kinds <= {int}:
-        return _column(entries), None
+        return _as_column(entries), None
     if bool in kinds or np.bool_ in kinds:
-        raise GridError("an edge must be an integer, not a bool")
+        raise GridError("a chunk length must be an integer, not a bool")
     pairs = []
     for entry in entries:
         if not isinstance(entry, list | tuple):
@@ -151,40 +153,42 @@ def _runs(entries: Sequence[Any]) -> tuple[Int64, Int64 | None]:
         elif len(entry) == 2:
             pairs.append((entry[0], entry[1]))
         else:
-            raise GridError(f"a run must be a pair [edge, count], not {show(entry)}")
+            raise GridError(f"a run must be a pair [length, count], not {show(entry)}")
     edges, counts = zip(*pairs, strict=True)
-    return _column(edges), _column(counts)
+    return _as_column(edges), _as_column(counts)
 
 
-def _column(values: Sequence[Any]) -> Int64:
+def _as_column(values: Sequence[Any]) -> Int64:
     for value in values if set(map(type, values)) - {int} else ():
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-            raise GridError(f"edges and counts must be integers, not {show(value)}")
+            raise GridError(f"chunk lengths and counts must be integers, not {show(value)}")
     try:
         return np.fromiter(values, np.int64, len(values))
     except OverflowError:
-        raise GridError("the edges reach further than 2**62") from None
+        raise GridError("the chunks reach further than 2**62") from None
 
 
-def shortest(axis: Axis) -> Any:
+def axis_to_json(axis: Axis) -> Any:
     """Return an axis as an entry of `chunk_shapes`, in as few characters as possible.
 
-    A bare edge stays bare, a list stays a list. A run is written as a pair where that is shorter
-    (counted without spaces) than its edges one by one.
+    A bare integer stays bare, a list stays a list. A run is written as a pair where that is
+    shorter (counted without spaces) than its chunk lengths one by one.
 
     Examples
     --------
-    >>> shortest(Axis(14, [1, 5], [4, 2])), shortest(Axis(12, [1], [12])), shortest(Axis.bare(7, 3))
-    ([[1, 4], 5, 5], [[1, 12]], 3)
+    >>> axis_to_json(Axis(14, [1, 5], [4, 2])), axis_to_json(Axis.bare(7, 3))
+    ([[1, 4], 5, 5], 3)
     """
-    return int(axis.edges[0]) if axis.regular else _shortest(axis.edges, axis.counts)
+    return int(axis.edges[0]) if axis.regular else _runs_to_json(axis.edges, axis.counts)
 
 
-def _shortest(edges: Int64, counts: Int64) -> list[Any]:
+def _runs_to_json(edges: Int64, counts: Int64) -> list[Any]:
+    # Documents of irregular axes mostly have no runs at all.
     if (counts == 1).all():
         return edges.tolist()
     entries: list[Any] = []
     for edge, count in zip(edges.tolist(), counts.tolist(), strict=True):
+        # "[e,n]" against "e,e,...,e": brackets and comma, or the digits and n - 1 commas.
         digits = len(str(edge))
         if digits + len(str(count)) + 3 < count * (digits + 1) - 1:
             entries.append([edge, count])
@@ -193,11 +197,11 @@ def _shortest(edges: Int64, counts: Int64) -> list[Any]:
     return entries
 
 
-def _shown(axis: Axis) -> str:
+def _format_axis(axis: Axis) -> str:
     if axis.regular:
         return str(axis.uniform)
-    entries = str(_shortest(axis.edges[:SHOWN], axis.counts[:SHOWN]))
-    return entries[:-1] + ", ...]" if len(axis.edges) > SHOWN else entries
+    entries = str(_runs_to_json(axis.edges[:REPR_RUNS], axis.counts[:REPR_RUNS]))
+    return entries[:-1] + ", ...]" if len(axis.edges) > REPR_RUNS else entries
 
 
 def from_axes(axes: Iterable[Axis]) -> RegularGrid | RectilinearGrid:
@@ -210,7 +214,7 @@ def from_axes(axes: Iterable[Axis]) -> RegularGrid | RectilinearGrid:
     """
     axes = tuple(axes)
     kind = RegularGrid if all(axis.regular for axis in axes) else RectilinearGrid
-    return kind._built(axes)
+    return kind._from_axes(axes)
 
 
 register(RectilinearGrid.name, RectilinearGrid.from_configuration)

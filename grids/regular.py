@@ -1,4 +1,4 @@
-"""The regular grid: one edge per axis, repeated as often as the extent needs."""
+"""Regular chunk grid: one chunk shape, repeated as often as the array needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grids.axis import Axis, GridError, as_tuple, show
-from grids.grid import SeparableGrid, checked_shape, only_members, register
+from grids.grid import SeparableGrid, check_members, check_shape, register
 
 
 class RegularGrid(SeparableGrid):
@@ -17,12 +17,12 @@ class RegularGrid(SeparableGrid):
     shape : iterable of int
         Shape of the array; extents may be 0.
     chunk_shape : iterable of int
-        Shape of every cell; edges are at least 1 and may be longer than the extent.
+        Shape of every chunk; lengths are at least 1 and may be longer than the extent.
 
     Raises
     ------
     GridError
-        An edge is not a positive integer, or the number of edges is not that of the axes.
+        A length is not a positive integer, or there is not one for each axis.
 
     References
     ----------
@@ -41,7 +41,7 @@ class RegularGrid(SeparableGrid):
     name = "regular"
 
     def __init__(self, shape: Iterable[int], chunk_shape: Iterable[int]) -> None:
-        extents = checked_shape(shape)
+        extents = check_shape(shape)
         edges = as_tuple(chunk_shape, "chunk_shape")
         if len(edges) != len(extents):
             raise GridError(
@@ -57,14 +57,14 @@ class RegularGrid(SeparableGrid):
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """The shape of every cell."""
+        """The shape of every chunk."""
         return tuple([axis._edge or int(axis.uniform or 0) for axis in self.axes])
 
     def with_axes(self, axes: Sequence[Axis]) -> RegularGrid:
         """Return a regular grid with other axes, each of which must be representable as bare."""
         edges = [axis.uniform for axis in axes]
         if None in edges:
-            raise GridError(f"axis {edges.index(None)} has different edges; that is not regular")
+            raise GridError(f"axis {edges.index(None)} has chunks of different lengths, not of one")
         return RegularGrid([axis.extent for axis in axes], edges)  # type: ignore[arg-type]
 
     @classmethod
@@ -72,7 +72,7 @@ class RegularGrid(SeparableGrid):
         cls, configuration: Mapping[str, Any], shape: tuple[int, ...]
     ) -> RegularGrid:
         """Read the `configuration` member of a metadata document."""
-        only_members(configuration, "chunk_shape")
+        check_members(configuration, "chunk_shape")
         edges = configuration["chunk_shape"]
         if not isinstance(edges, list | tuple):
             raise GridError(f"chunk_shape must be a list of integers, not {show(edges)}")

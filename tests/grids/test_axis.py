@@ -56,8 +56,8 @@ def test_same_cells(a, b):
     def cells(axis):
         return axis.extent, expanded(axis)[: axis.ncells]
 
-    assert a.same_cells(b) == (cells(a) == cells(b))
-    assert a.same_cells(Axis(a.extent, expanded(a)))
+    assert a.has_same_cells(b) == (cells(a) == cells(b))
+    assert a.has_same_cells(Axis(a.extent, expanded(a)))
 
 
 @given(axes())
@@ -66,7 +66,7 @@ def test_uniform_is_the_bare_edge_with_the_same_cells(axis):
     if axis.uniform is None:
         assert len(set(edges)) != 1
     else:
-        assert Axis.bare(axis.extent, axis.uniform).same_cells(axis)
+        assert Axis.bare(axis.extent, axis.uniform).has_same_cells(axis)
 
 
 @given(axes(), st.integers(0, 40))
@@ -132,7 +132,7 @@ def test_a_run_may_reach_far_past_the_extent():
         (5, [2**70], None, "must be integers below"),
         (5, np.array([2**63], np.uint64), None, "must lie in"),
         (5, [[2, 3]], None, "must be a list"),
-        (5, [2, 3], [1], "2 edges have 1 repetition counts"),
+        (5, [2, 3], [1], "2 chunk lengths have 1 repetition counts"),
         (5, [2**61], [3], "further than 2\\*\\*62"),
         (5, [2**62, 2**62, 2**62, 2**62, 1], None, "further than 2\\*\\*62"),
         (-1, [2], None, "extent must be at least 0"),
@@ -153,7 +153,7 @@ HUGE = 10**5000  # more digits than Python prints
     "edge", [0, -1, True, np.True_, 2.0, "2", None, 2**63, pytest.param(HUGE, id="huge")]
 )
 def test_bad_bare_edges(edge):
-    with pytest.raises(GridError, match="an edge"):
+    with pytest.raises(GridError, match="a chunk length"):
         Axis.bare(5, edge)
 
 

@@ -61,14 +61,14 @@ def test_kinds_are_different_grids_with_the_same_cells():
     regular, bare = RegularGrid((7, 4), (3, 4)), RectilinearGrid((7, 4), [3, 4])
     listed = RectilinearGrid((7, 4), [[3, 3, 3], 4])
     assert len({regular, bare, listed}) == 3
-    assert regular.same_cells(bare)
-    assert bare.same_cells(listed)
+    assert regular.has_same_cells(bare)
+    assert bare.has_same_cells(listed)
     assert regular.is_regular
     assert bare.is_regular
     assert listed.is_regular
     assert not RectilinearGrid((7, 4), [[3, 3, 1], 4]).is_regular
-    assert not regular.same_cells(RegularGrid((7, 4), (4, 4)))
-    assert not regular.same_cells(RegularGrid((7,), (3,)))
+    assert not regular.has_same_cells(RegularGrid((7, 4), (4, 4)))
+    assert not regular.has_same_cells(RegularGrid((7,), (3,)))
     assert regular != "regular"
 
 
@@ -106,7 +106,7 @@ def test_bad_shapes():
         grid.resize((7,))
     with pytest.raises(GridError, match="extent must be at least 0, not -1"):
         grid.resize((7, -1))
-    with pytest.raises(GridError, match="axis 0 has different edges"):
+    with pytest.raises(GridError, match="axis 0 has chunks of different lengths"):
         RegularGrid((7, 4), (3, 4)).with_axes(grid.axes)
 
 
@@ -141,12 +141,12 @@ def test_parse(chunks, shape, expected):
         ([3, 4, 3], (10,), r"3 entries for 1 axes; write \[\[...\]\]"),
         ([3], (10, 10), "1 entries for 2 axes"),
         ("auto", (10,), "not 'auto'"),
-        (0, (10,), "axis 0: an edge must be at least 1, not 0"),
-        (-2, (10,), "axis 0: an edge must be at least 1, not -2"),
-        (True, (10,), "axis 0: an edge must be an integer, not True"),
-        (2.0, (10,), "axis 0: an edge must be an integer, not 2.0"),
-        ([[4, 4], 3], (10, 3), "axis 0: the edges sum to 8, but the extent is 10"),
-        ([[4, -1], 3], (10, 3), "axis 0: edges must lie in"),
+        (0, (10,), "axis 0: a chunk length must be at least 1, not 0"),
+        (-2, (10,), "axis 0: a chunk length must be at least 1, not -2"),
+        (True, (10,), "axis 0: a chunk length must be an integer, not True"),
+        (2.0, (10,), "axis 0: a chunk length must be an integer, not 2.0"),
+        ([[4, 4], 3], (10, 3), "axis 0: the chunk lengths sum to 8, but the extent is 10"),
+        ([[4, -1], 3], (10, 3), "axis 0: chunk lengths must lie in"),
         (RegularGrid((4,), (2,)), (5,), r"has shape \(4,\), but the array \(5,\)"),
         ({"name": "regular"}, (5,), "lacks 'chunk_shape'"),
     ],

@@ -97,7 +97,7 @@ def test_written_documents_hold_plain_numbers():
 
 @pytest.mark.parametrize(
     ("entry", "where"),
-    [([4, 0], "axis 1"), ([4], "axis 1"), (True, "axis 1"), ([[4, 1, 1]], r"\[edge, count\]")],
+    [([4, 0], "axis 1"), ([4], "axis 1"), (True, "axis 1"), ([[4, 1, 1]], r"\[length, count\]")],
 )
 def test_errors_name_the_axis(entry, where):
     with pytest.raises(GridError, match=where):

@@ -131,23 +131,23 @@ def test_malformed(wishes):
 
 
 def test_of_mappings():
-    layout = ChunkLayout.of({"inner_order": [1, 0], "soft": {"chunk_elements": 100}})
+    layout = ChunkLayout.from_params({"inner_order": [1, 0], "soft": {"chunk_elements": 100}})
     assert layout.choose((50, 50)) == ((10, 10), (10, 10))
-    assert layout.order(2) == (1, 0)
+    assert layout.choose_order(2) == (1, 0)
     with pytest.raises(GridError, match="inner_order"):
-        layout.order(3)
+        layout.choose_order(3)
     with pytest.raises(GridError, match="chunk_size"):
-        ChunkLayout.of({"chunk_size": 5})
+        ChunkLayout.from_params({"chunk_size": 5})
     with pytest.raises(GridError, match="mapping"):
-        ChunkLayout.of(5)
-    assert ChunkLayout.of(layout) is layout
+        ChunkLayout.from_params(5)
+    assert ChunkLayout.from_params(layout) is layout
 
 
 def test_preferred_inner_order():
     preferred = ChunkLayout(inner_order=(1, 0))
-    assert ChunkLayout(soft=preferred).order(2) == (1, 0)
-    assert ChunkLayout(inner_order=(0, 1), soft=preferred).order(2) == (0, 1)
-    assert ChunkLayout().order(2) is None
+    assert ChunkLayout(soft=preferred).choose_order(2) == (1, 0)
+    assert ChunkLayout(inner_order=(0, 1), soft=preferred).choose_order(2) == (0, 1)
+    assert ChunkLayout().choose_order(2) is None
 
 
 @given(st.integers(1, 3000), st.integers(1, 4000))

@@ -83,7 +83,9 @@ def check_geometric(grid):
 
 
 def test_a_registered_grid():
-    with pytest.raises(GridError, match=r"'geometric' is not known; known are: .*rectilinear"):
+    with pytest.raises(
+        GridError, match=r"'geometric' is not supported; supported are: .*rectilinear"
+    ):
         grids.from_json(DOCUMENT, (10, 7))
     grids.register("geometric", GeometricGrid.from_configuration)
     check_geometric(grids.from_json(DOCUMENT, (10, 7)))
@@ -113,7 +115,7 @@ def test_an_entry_point_that_does_not_load(entry_points):
 @pytest.mark.parametrize("made", [None, "grid", grids.RegularGrid((5,), (2,))])
 def test_a_factory_that_makes_something_else(made):
     grids.register("odd", lambda configuration, shape: made)
-    with pytest.raises(GridError, match="plug-in for chunk grid 'odd' made"):
+    with pytest.raises(GridError, match="plug-in for chunk grid 'odd' returned"):
         grids.from_json({"name": "odd"}, (4,))
 
 
@@ -123,4 +125,4 @@ def test_third_party_grids_are_combined():
     assert joined == grids.RectilinearGrid((20, 7), [[1, 2, 4, 3, 1, 2, 4, 8], [3, 6]])
     assert grid == GeometricGrid((10, 7), (1, 3))
     assert grid != grids.RectilinearGrid((10, 7), [[1, 2, 4, 8], [3, 6]])
-    assert grid.same_cells(grids.RectilinearGrid((10, 7), [[1, 2, 4, 8], [3, 6]]))
+    assert grid.has_same_cells(grids.RectilinearGrid((10, 7), [[1, 2, 4, 8], [3, 6]]))

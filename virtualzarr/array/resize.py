@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, SeparableGrid
 from grids.axis import Axis
-from grids.grid import axis_number
+from grids.grid import normalize_axis
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.array.thread_pools import run_tasks
 from virtualzarr.array.write import write, writing_grid
@@ -138,7 +138,7 @@ def append(array: Array, chunks: StoreChunks, data: Any, axis: int) -> tuple[int
     """Write data behind an array's last elements along an axis, and return the new shape."""
     metadata = array.metadata
     data = np.asarray(data)
-    axis = axis_number(axis, metadata.ndim)
+    axis = normalize_axis(axis, metadata.ndim)
     others = [(n, m) for i, (n, m) in enumerate(zip(metadata.shape, data.shape, strict=False))
               if i != axis]  # fmt: skip
     if data.ndim != metadata.ndim or any(n != m for n, m in others):

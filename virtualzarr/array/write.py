@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
-from grids.grouping import grouped
+from grids.grouping import group_keys
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.array.fields import FieldSelection
 from virtualzarr.array.read.shards import ShardedChunks
@@ -401,7 +401,7 @@ def _encode_inner_shards(
     entry = np.zeros(len(cells), np.int64)
     for axis, count in zip(inner.order, shard.counts, strict=True):
         entry = entry * count + cells[:, axis]
-    order, bounds, entries = grouped(places.entry)
+    order, bounds, entries = group_keys(places.entry)
     whole = math.prod(outer.chunk_shape) // math.prod(innermost_sharding(inner).chunk_shape)
     changed: list[bytes | None] = [None] * len(entries)
 

@@ -85,7 +85,7 @@ def stack_arrays(
         return None
     metadata = plan.model.metadata
     axes = find_common_chunks(plan.arrays, None)
-    grid = grids.simplest([*axes[:axis], Axis.bare(len(arrays), 1), *axes[axis:]])
+    grid = grids.simplify([*axes[:axis], Axis.bare(len(arrays), 1), *axes[axis:]])
     manifests = []
     for array in plan.arrays:
         manifest = plan.made_explicit(cut_to_chunks(array, axes)).manifest

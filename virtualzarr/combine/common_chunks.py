@@ -78,7 +78,7 @@ def cut_unwritten(array: Array, axes: Axes, axis: int | None) -> Array:
     if _has_chunks(array, axes, axis) or array.manifest.nrefs:
         return array
     stored = get_axes(array)
-    grid = grids.simplest(
+    grid = grids.simplify(
         [a if i == axis else b for i, (a, b) in enumerate(zip(stored, axes, strict=True))]
     )
     metadata = array.metadata.replace(grid=grid)
@@ -87,12 +87,12 @@ def cut_unwritten(array: Array, axes: Axes, axis: int | None) -> Array:
 
 def _has_chunks(array: Array, axes: Axes, axis: int | None) -> bool:
     pairs = zip(get_axes(array), axes, strict=True)
-    return all(i == axis or a is b or a.same_cells(b) for i, (a, b) in enumerate(pairs))
+    return all(i == axis or a is b or a.has_same_cells(b) for i, (a, b) in enumerate(pairs))
 
 
 def _pieces_of_axes(stored: Axes, axes: Axes, axis: int | None) -> list[AxisSlices]:
     return [
-        AxisSlices.identity(a) if i == axis or a.same_cells(b) else AxisSlices.refine(a, b)
+        AxisSlices.identity(a) if i == axis or a.has_same_cells(b) else AxisSlices.refine(a, b)
         for i, (a, b) in enumerate(zip(stored, axes, strict=True))
     ]
 
@@ -140,7 +140,7 @@ def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Ar
     stored = _stored_axis(along if not last else along[:-1], along, inside)
     manifests = [array.manifest for array in arrays]
     manifest = manifests[0] if len(arrays) == 1 else Manifest.concatenate(manifests, axis)
-    grid = grids.simplest([*axes_stored[:axis], stored, *axes_stored[axis + 1 :]])
+    grid = grids.simplify([*axes_stored[:axis], stored, *axes_stored[axis + 1 :]])
     metadata = arrays[0].metadata.replace(shape=grid.shape, grid=grid)
     joined = arrays[0].replace(metadata, manifest)
     pieces = _pieces_of_axes(axes_stored, axes, axis)
@@ -162,7 +162,7 @@ def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Ar
     edges = inside.edge(ends)
     cut = AxisSlices(ends, np.zeros_like(ends), Axis(int(edges.sum()), edges))
     planes = apply_axis_slices(joined, _replace_axis(pieces, axis, cut)).manifest
-    grid = grids.simplest([*axes_stored[:axis], inside, *axes_stored[axis + 1 :]])
+    grid = grids.simplify([*axes_stored[:axis], inside, *axes_stored[axis + 1 :]])
     metadata = metadata.replace(shape=grid.shape, grid=grid)
     return joined.replace(metadata, with_planes(manifest, planes, axis, ends))
 

@@ -219,4 +219,4 @@ def can_inline_fill(array: Array) -> bool:
 def has_same_cells(a: ChunkGrid, b: ChunkGrid, axis: int | None) -> bool:
     """Tell whether two grids have the same cells, apart from one axis."""
     pairs = zip(axes_of(a), axes_of(b), strict=True)
-    return all(x is y or i == axis or x.same_cells(y) for i, (x, y) in enumerate(pairs))
+    return all(x is y or i == axis or x.has_same_cells(y) for i, (x, y) in enumerate(pairs))

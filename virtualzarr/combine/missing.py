@@ -66,7 +66,7 @@ def missing_array(template: Array, lengths: Mapping[str, int]) -> Array:
         Axis.bare(n, axis.uniform or int(axis.runs()[0].max(initial=1)))
         for n, axis in zip(shape, get_axes(template), strict=True)
     ]
-    grid = grids.simplest(axes)
+    grid = grids.simplify(axes)
     metadata = template.metadata.replace(
         shape=grid.shape,
         grid=grid,

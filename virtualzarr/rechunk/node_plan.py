@@ -229,7 +229,7 @@ def _sub_chunk_layout(metadata: ArrayMetadata) -> tuple[ChunkGrid, Pipeline]:
 
 
 def _has_same_cells(a: ChunkGrid, b: ChunkGrid) -> bool:
-    return a == b or (isinstance(a, SeparableGrid) and a.same_cells(b))
+    return a == b or (isinstance(a, SeparableGrid) and a.has_same_cells(b))
 
 
 def _can_copy_bytes(a: Pipeline, b: Pipeline, metadata: ArrayMetadata, keeps_codecs: bool) -> bool:

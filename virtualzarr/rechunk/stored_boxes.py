@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import ChunkGrid, SeparableGrid
-from grids.grouping import grouped, rank
+from grids.grouping import group_keys, rank_rows
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
 from virtualzarr.rechunk.blocks import Box
@@ -115,8 +115,10 @@ def group_into_boxes(
     for i in reversed(range(ndim)):
         block[:, i] = first[row, i] + number % counts[row, i]
         number //= counts[row, i]
-    keys = rank(list(block.T), list(blocks.grid_shape)) if ndim else np.zeros(len(row), np.int64)
-    order, bounds, _ = grouped(keys)
+    keys = (
+        rank_rows(list(block.T), list(blocks.grid_shape)) if ndim else np.zeros(len(row), np.int64)
+    )
+    order, bounds, _ = group_keys(keys)
     row, block = row[order], block[order]
     origin = blocks.cell_origins(block)
     low = np.minimum.reduceat(np.maximum(start[row], origin), bounds[:-1], axis=0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import Axis, SeparableGrid, simplest
+from grids import Axis, SeparableGrid, simplify
 from virtualzarr.array.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.sharding import Sharding
@@ -58,7 +58,7 @@ def apply_axis_slices(array: Array, pieces: Sequence[AxisSlices]) -> Array:
     Shards are decoded whole where a cell is only a part of one.
     """
     axes = get_axes(array)
-    grid = simplest([piece.axis for piece in pieces])
+    grid = simplify([piece.axis for piece in pieces])
     array = without_shards(array)
     manifest = _ManifestSlicer(array.metadata, array.manifest, axes, pieces).manifest()
     metadata = array.metadata.replace(shape=grid.shape, grid=grid)

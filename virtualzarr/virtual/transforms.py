@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import Axis, simplest
+from grids import Axis, simplify
 from virtualzarr.array.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
@@ -174,7 +174,7 @@ def _pick(
         origin[..., axis] = 0
     made_of = manifest.replace(decoders=tuple(known), decoder=column, origin=origin)
     if thinned is not None:
-        grid = simplest(_with_item(get_axes(array), axis, thinned[1]))
+        grid = simplify(_with_item(get_axes(array), axis, thinned[1]))
         return with_manifest(array, simplify_manifest(made_of), shape=grid.shape, grid=grid)
     return _drop_axis(array, made_of, axis, own)
 
@@ -238,7 +238,7 @@ def _drop_axis(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) 
         flat(manifest.decoder),
         None if origin is None else np.delete(origin, axis, -1),
     )
-    grid = simplest(_without_item(get_axes(array), axis))
+    grid = simplify(_without_item(get_axes(array), axis))
     members = axis_members(array.metadata, _without_item(range(array.ndim), axis))
     members |= {"shape": grid.shape, "grid": grid, "pipeline": pipeline}
     return with_manifest(array, simplify_manifest(made), **members)
@@ -262,7 +262,7 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
     axes = get_axes(array)
     cell = math.prod(int(own.runs()[0].max(initial=1)) for own in axes)
     edge = min(max(length, 1), max(1, REPEATED_ELEMENTS // cell))
-    grid = simplest([*axes[:axis], Axis.bare(length, edge), *axes[axis:]])
+    grid = simplify([*axes[:axis], Axis.bare(length, edge), *axes[axis:]])
     repeated = edge > 1
 
     def wide(pipeline: Pipeline) -> Pipeline:
@@ -351,7 +351,7 @@ def transpose(array: Array, axes: Sequence[int]) -> Array:
         origin,
     )
     own = get_axes(array)
-    grid = simplest([own[axis] for axis in axes])
+    grid = simplify([own[axis] for axis in axes])
     return with_manifest(
         array,
         made,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import BoxProjection, ChunkGrid, Projection, RegularGrid, SeparableGrid
-from grids.grouping import grouped, rank
+from grids.grouping import group_keys, rank_rows
 from grids.selection import Box, Strided, resolve
 from virtualzarr.array.chunk_source import ChunkSource, LocatedChunks
 from virtualzarr.array.read.cache_policy import ALWAYS_REVALIDATE, CachePolicy
@@ -157,7 +157,7 @@ class ShardedChunks:
             shard[:, i] = found = axis.cell_of(start)
             entry *= axis.edge(found) // edge
             entry += (start - axis.start(found)) // edge
-        order, bounds, _ = grouped(_rank(shard, self.grid.grid_shape))
+        order, bounds, _ = group_keys(_rank(shard, self.grid.grid_shape))
         return GroupedSubchunks(shard[order[bounds[:-1]]], entry, order, bounds)
 
     def _locate(
@@ -224,7 +224,7 @@ class ShardedChunks:
 def _rank(cells: Int64, grid_shape: tuple[int, ...]) -> Int64:
     if not grid_shape:
         return np.zeros(len(cells), np.int64)
-    return rank(list(cells.T), list(grid_shape))
+    return rank_rows(list(cells.T), list(grid_shape))
 
 
 def _project_cells(grid: SeparableGrid, cells: Int64) -> Projection:

@@ -47,7 +47,7 @@ class ArrayParams(TypedDict, total=False):
     serializer: Any
     codecs: Any
     fill_value: Any
-    order: str | None
+    choose_order: str | None
     zarr_format: int | None
     attributes: Mapping[str, Any] | None
     dimension_names: Sequence[str | None] | None
@@ -123,7 +123,7 @@ def inner_order(params: ArrayParams, ndim: int) -> tuple[int, ...] | None:
     order = params["order"]
     if order not in (None, "C", "F"):
         raise MetadataError(f"order: must be 'C' or 'F', not {short(order)}")
-    preferred = ChunkLayout.of(params["layout"]).order(ndim)
+    preferred = ChunkLayout.from_params(params["layout"]).choose_order(ndim)
     axes = tuple(range(ndim))
     explicit = {None: None, "C": axes, "F": axes[::-1]}[order]
     if explicit is not None and preferred is not None and explicit != preferred:
@@ -290,7 +290,7 @@ def _pipeline_v2(
     if chunk_shape is None:
         raise UnsupportedError("chunks: Zarr v2 has only chunks of one shape; use zarr_format=3")
     order, explicit = inner_order(params, grid.ndim), params["order"] is not None
-    if order is None or not (explicit or ChunkLayout.of(params["layout"]).inner_order):
+    if order is None or not (explicit or ChunkLayout.from_params(params["layout"]).inner_order):
         # v2 has the orders C and F only: one that is only preferred gives way.
         order = tuple(range(grid.ndim)) if order not in _orders(grid.ndim) else order
     memory_order = codecs.memory_order(order)

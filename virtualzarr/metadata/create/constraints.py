@@ -117,7 +117,7 @@ def _chunking(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Differen
             yield "shards", split_shards(params["shards"])[0], None
         else:
             yield from _cut("shards", split_shards(params["shards"])[0], outer)
-    layout = ChunkLayout.of(params["layout"])
+    layout = ChunkLayout.from_params(params["layout"])
     for name, grid in (("read_chunk_shape", inner), ("write_chunk_shape", outer)):
         for asked in (getattr(layout, name), layout.chunk_shape):
             edges = _edges(grid)

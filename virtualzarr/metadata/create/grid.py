@@ -60,7 +60,7 @@ def new_grid(
     >>> new_grid((100, 100), (10, 10), shards=([60, 40], 50))
     (RectilinearGrid(shape=(100, 100), chunk_shapes=[[60, 40], 50]), (10, 10))
     """
-    wanted = ChunkLayout.of(layout)
+    wanted = ChunkLayout.from_params(layout)
     with_shards = shards is not None and shards is not False
     if with_shards and zarr_format == 2:
         raise UnsupportedError("shards: Zarr v2 has none; leave them out, or use zarr_format=3")

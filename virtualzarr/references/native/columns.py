@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import RegularGrid
-from grids.grouping import grouped, rank
+from grids.grouping import group_keys, rank_rows
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import BadReferenceError, MetadataError
@@ -148,7 +148,7 @@ class Cells:
             self.groups = [(tuple(blocks[0].tolist()), slice(None))]
             return
         counts = [-(-n // c) for n, c in zip(shape, chunks, strict=True)]
-        order, bounds, _ = grouped(rank(list(blocks.T), counts))
+        order, bounds, _ = group_keys(rank_rows(list(blocks.T), counts))
         self.groups = [
             (tuple(blocks[order[first]].tolist()), order[first:last])
             for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
