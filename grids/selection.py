@@ -88,7 +88,7 @@ def resolve(selection: Any, axes: tuple[Axis, ...], mode: Mode = "basic") -> Box
     # one-dimensional array both give the same.
     if mode == "coordinate":
         normalized = [_normalize_entry(entry) for entry in entries]
-        lone = normalized[0] if len(normalized) == 1 else None
+        lone: Any = normalized[0] if len(normalized) == 1 else None
         if _is_mask(lone) and (len(shape) > 1 or lone.ndim > 1):
             return _resolve_mask(lone, shape)
         return _resolve_points(normalized, shape)

@@ -47,7 +47,7 @@ class ArrayParams(TypedDict, total=False):
     serializer: Any
     codecs: Any
     fill_value: Any
-    choose_order: str | None
+    order: str | None
     zarr_format: int | None
     attributes: Mapping[str, Any] | None
     dimension_names: Sequence[str | None] | None
