@@ -63,7 +63,7 @@ def test_brief_tasks_are_shared_once_they_wait(monkeypatch):
     both = threading.Barrier(2, timeout=20)
     done = []
     work = [partial(time.sleep, 0.05), both.wait, both.wait]
-    run_tasks([*work, *[partial(done.append, i) for i in range(9)]], False, True, brief=True)
+    run_tasks([*work, *[partial(done.append, i) for i in range(9)]], False, True, io_bound=True)
     assert sorted(done) == list(range(9))
 
 
@@ -71,5 +71,5 @@ def test_an_error_ends_brief_tasks(monkeypatch):
     monkeypatch.setattr(virtualzarr.config, "threads", 2)
     done = []
     with pytest.raises(ZeroDivisionError):
-        run_tasks([partial(divmod, 1, 0), partial(done.append, 1)], False, True, brief=True)
+        run_tasks([partial(divmod, 1, 0), partial(done.append, 1)], False, True, io_bound=True)
     assert not done

@@ -214,7 +214,9 @@ class Array(ArrayProperties):
         if mode == "block" and metadata is not self.metadata:
             # Blocks are shards, which the resolved grid does not have: select their elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        cache = resolve_cache(self.cache_policy)
+        cache, lookup = resolve_cache(self.cache_policy), None
+        if cache is not None:
+            lookup = partial(CachedBlocks, cache, self.cache_policy.data_valid_since())
         try:
             return read(
                 metadata,
@@ -223,9 +225,7 @@ class Array(ArrayProperties):
                 variable=self.path,
                 fill_missing=self.fill_missing,
                 out=out,
-                keep=None
-                if cache is None
-                else partial(CachedBlocks, cache, self.cache_policy.data_valid_since()),
+                cache_lookup=lookup,
             )
         except MemoryError as error:
             if isinstance(error, VirtualZarrError):

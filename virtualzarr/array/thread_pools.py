@@ -34,14 +34,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
 
 
-def run_tasks(tasks: list[Task], remote: bool, large: bool, *, brief: bool = False) -> None:
+def run_tasks(tasks: list[Task], remote: bool, large: bool, *, io_bound: bool = False) -> None:
     """Run tasks, in threads where that pays; the first error ends them all.
 
     Parameters
     ----------
     large : bool
         Whether there is enough to do for several threads.
-    brief : bool
+    io_bound : bool
         Whether the tasks are made of system calls and little else. Threads only hinder each other
         in that, and help only once such calls have to wait for something.
     """
@@ -50,7 +50,7 @@ def run_tasks(tasks: list[Task], remote: bool, large: bool, *, brief: bool = Fal
             task()
         return
     done = 0
-    while brief and not remote and done < len(tasks):
+    while io_bound and not remote and done < len(tasks):
         start, busy = time.perf_counter(), time.thread_time()
         tasks[done]()
         done += 1

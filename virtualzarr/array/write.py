@@ -221,7 +221,7 @@ class _WriteRequest:
                 batch, size = [], 0
         if batch:
             tasks.append(partial(_run_all, batch))
-        run_tasks(tasks, remote, total > BATCH_BYTES, brief=total < SMALL_CHUNK * chunks)
+        run_tasks(tasks, remote, total > BATCH_BYTES, io_bound=total < SMALL_CHUNK * chunks)
 
 
 def _run_all(works: list[Callable[[], None]]) -> None:

@@ -1,4 +1,9 @@
-"""The one read path: locate chunks, merge byte ranges, fetch, decode straight into the output."""
+"""Read engine: locate chunks, coalesce byte ranges, fetch, decode straight into the output.
+
+`read` locates the chunks of a projection and makes a `ReadRequest` of them. Its `plan_tasks` copies
+what is cached, and makes tasks of the rest: `PartialReads` of large uncompressed blocks, strided
+reads of many small ones, `CoalescedReads` of all others, prefetched where they are small files.
+"""
 
 from __future__ import annotations
 
@@ -39,41 +44,40 @@ from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import Buffer
 
 SPLIT_BYTES = 128 * 1024
-"""Uncompressed blocks larger than this are read in pieces, and only the bytes needed."""
+"""Of uncompressed blocks larger than this, only the bytes needed are read."""
 
 BATCH_BYTES = 1024 * 1024
-"""A thread is given about this many decoded bytes at once: small chunks one by one are not worth
-the switching."""
+"""Decoded bytes of a task: small chunks one by one are not worth the switching of threads."""
 
 SMALL_CHUNK = 16 * 1024
-"""Of chunks that are smaller than this, and a file each, it is the files that cost."""
+"""Below this chunk size, opening one file per chunk dominates."""
 
 MANY_CHUNKS, TINY_CHUNK = 1024, 4096
-"""So many local uncompressed chunks of fewer bytes are not kept in memory for the next request."""
+"""From this many chunks below this size on, reading uncompressed local ones beats the cache."""
 
 MAX_RETRIES = 100
-"""How often a shard is read again that is replaced faster than it can be read."""
+"""Retries for a shard that is replaced while it is read."""
 
 
 def read(
     metadata: ArrayMetadata,
-    chunks: ChunkSource,
+    chunk_source: ChunkSource,
     projection: Projection,
     *,
     variable: str = "",
     fill_missing: bool = True,
     out: NDArray[Any] | None = None,
-    keep: CacheLookup | None = None,
+    cache_lookup: CacheLookup | None = None,
 ) -> NDArray[Any]:
     """Read what a projection selects.
 
     Parameters
     ----------
     out : array, optional
-        Where to put it, and what is returned: chunks are decoded right into it, except for points
+        Output, which is then returned: chunks are decoded straight into it, except for points
         spread over several axes of an array that is not contiguous.
-    keep : Keep, optional
-        Finds the decoded chunks that are in memory already, and keeps those that are not.
+    cache_lookup : CacheLookup, optional
+        Looks up decoded chunks in a cache, and adds those that are not in it.
 
     Raises
     ------
@@ -88,11 +92,11 @@ def read(
     """
     if out is not None:
         check_out(out, projection.shape, metadata.dtype)
-    # Before the chunks are looked for, of which there may be as many.
-    work = allocate(projection, metadata.dtype, variable) if out is None else None
+    # First, since the columns of located chunks may take as much memory as the output.
+    output = allocate(projection, metadata.dtype, variable) if out is None else None
     check_count("chunks_read", len(projection), "chunks of one read", variable or "/")
     try:
-        located = chunks.locate(projection)
+        located = chunk_source.locate(projection)
     except VirtualZarrError as error:
         error.at(variable=variable)
         raise
@@ -100,42 +104,43 @@ def read(
         problem = f"there is no memory to look for the {len(projection)} chunks that are selected"
         raise OutOfMemoryError(problem, variable=variable) from error
     if not fill_missing and len(located) < len(projection):
-        lost = np.setdiff1d(np.arange(len(projection)), located.cell)[:1]
-        raise ChunkNotFoundError(
-            "the chunk is missing", variable=variable, chunk=_format_cell(projection.cells(lost)[0])
-        )
+        missing = np.setdiff1d(np.arange(len(projection)), located.cell)[:1]
+        name = _format_cell(projection.cells(missing)[0])
+        raise ChunkNotFoundError("the chunk is missing", variable=variable, chunk=name)
     fill = resolve_fill(metadata)
-    if work is None:
-        work = projection.spread(np.asarray(out))
+    if output is None:
+        output = projection.spread(np.asarray(out))
+    # Filling all of it at once is cheaper than filling each missing chunk.
     if len(located) < len(projection):
-        np.copyto(work, fill, casting="unsafe")
+        np.copyto(output, fill, casting="unsafe")
     if len(located):
         request = ReadRequest(
-            metadata, located, projection, work, fill, variable, fill_missing, keep
+            metadata, located, projection, output, fill, variable, fill_missing, cache_lookup
         )
-        tasks = request.tasks()
-        run_tasks(tasks, request.remote, request.cost > BATCH_BYTES, brief=request.brief)
+        tasks = request.plan_tasks()
+        large = request.decoded_nbytes > BATCH_BYTES
+        run_tasks(tasks, request.remote, large, io_bound=request.is_io_bound)
     if out is None:
-        return projection.finish(work)
-    if not np.may_share_memory(work, out):
-        out[...] = projection.finish(work)
+        return projection.finish(output)
+    if not np.may_share_memory(output, out):
+        out[...] = projection.finish(output)
     return out
 
 
 @dataclass
 class ReadRequest:
-    """One read under way."""
+    """Reads located chunks into the output; `i` is the number of a chunk in `located`."""
 
     metadata: ArrayMetadata
     located: LocatedChunks
     projection: Projection
-    work: NDArray[Any]
+    output: NDArray[Any]
     fill: Any
     variable: str
     fill_missing: bool
-    keep: CacheLookup | None = None
-    tries: int = MAX_RETRIES
-    kept: CachedBlocks | None = None
+    cache_lookup: CacheLookup | None = None
+    retries_left: int = MAX_RETRIES
+    cached: CachedBlocks | None = None
 
     def __post_init__(self) -> None:
         # The files of a store are all of one kind.
@@ -145,15 +150,16 @@ class ReadRequest:
         self.remote = any(self.located.open_file(row).remote for row in files.tolist())
         self.gap = config.remote_gap if self.remote else config.local_gap
         self.limit = config.remote_read if self.remote else config.local_read
-        self.cost = 0
-        self.codecs, self.kind = self._block_codecs()
+        self.decoded_nbytes = 0
+        self.block_codecs, self.codec_index = self._block_codecs()
         self._check_lengths()
         self._check_blocks()
 
     @property
-    def brief(self) -> bool:
-        """Whether less is decoded than files are opened for that."""
-        return self.located.read_small is not None and self.cost < SMALL_CHUNK * len(self.located)
+    def is_io_bound(self) -> bool:
+        """Whether opening files costs more than decoding what is in them."""
+        small = SMALL_CHUNK * len(self.located)
+        return self.located.read_small is not None and self.decoded_nbytes < small
 
     def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
         """Return the distinct (codec, block shape) pairs, and which one each chunk needs."""
@@ -163,34 +169,36 @@ class ReadRequest:
             return [(codec, grid.chunk_shape)], np.zeros(len(located), np.int64)
         rows = repeat(-1) if located.decoder is None else located.decoder.tolist()
         numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+        # With None at the end, where row -1, the array's own pipeline, finds it.
         stored = [decoder.shape for decoder in located.decoders] + [None]
-        kind: Any
+        codec_index: Any
         if located.decoder is not None and isinstance(grid, RegularGrid):
-            distinct, kind = np.unique(located.decoder, return_inverse=True)
+            distinct, codec_index = np.unique(located.decoder, return_inverse=True)
             for row in distinct.tolist():
                 numbers[row, stored[row] or grid.chunk_shape] = len(numbers)
         else:
             blocks = self.projection.block_shapes(located.cell)
-            kind = [numbers.setdefault((row, stored[row] or block), len(numbers))
-                    for row, block in zip(rows, blocks, strict=False)]  # fmt: skip
+            codec_index = [numbers.setdefault((row, stored[row] or block), len(numbers))
+                           for row, block in zip(rows, blocks, strict=False)]  # fmt: skip
         codecs = []
         for row, block in numbers:
             pipeline = self.metadata.pipeline if row < 0 else located.decoders[row].pipeline
             codecs.append((pipeline.for_block(block, self.metadata.dtype, fill), block))
-        return codecs, np.array(kind, dtype=np.int64)
+        return codecs, np.array(codec_index, dtype=np.int64)
 
     def _check_lengths(self) -> None:
         """Refuse absurd lengths before memory is taken for them."""
-        self.most = [_max_encoded_length(codec) for codec, _ in self.codecs]
-        alone = len(self.most) == 1
-        limits = self.most[0] if alone else np.array(self.most, dtype=np.int64)[self.kind]
+        self.max_lengths = [_max_encoded_length(codec) for codec, _ in self.block_codecs]
+        limits: Any = self.max_lengths[0]
+        if len(self.max_lengths) > 1:
+            limits = np.array(self.max_lengths, dtype=np.int64)[self.codec_index]
         absurd = self.located.length > limits
         if absurd.any():
             i = int(absurd.argmax())
             raise CodecError(
                 f"the reference claims {self.located.length[i]} bytes for a block of "
-                f"{self.codecs[self.kind[i]][0].nbytes}"
-            ).at(**self.whereabouts(i))
+                f"{self.block_codecs[self.codec_index[i]][0].nbytes}"
+            ).at(**self.chunk_context(i))
 
     def _check_blocks(self) -> None:
         """Refuse cells that reach out of their blocks: numpy would repeat what there is."""
@@ -199,7 +207,7 @@ class ReadRequest:
             return
         if not len(located) or not isinstance(grid, SeparableGrid):
             return
-        blocks = np.array([block for _, block in self.codecs], np.int64)[self.kind]
+        blocks = np.array([block for _, block in self.block_codecs], np.int64)[self.codec_index]
         ends = grid.cell_extents(self.projection.cells(located.cell))
         wrong = (ends > blocks).any(axis=1)
         if located.origin is not None:
@@ -208,215 +216,232 @@ class ReadRequest:
             i = int(np.argmax(wrong))
             raise BadReferenceError(
                 f"the cell reaches out of its block of shape {tuple(blocks[i].tolist())}"
-            ).at(**self.whereabouts(i))
+            ).at(**self.chunk_context(i))
 
-    def explain(self, i: int, error: Exception) -> None:
-        """Add to an error where it happened."""
+    def add_context(self, i: int, error: Exception) -> None:
+        """Add file, variable and chunk to an error."""
         if isinstance(error, VirtualZarrError):
-            error.at(**self.whereabouts(i))
+            error.at(**self.chunk_context(i))
         else:
             error.add_note("while reading {file}, variable {variable}, chunk {chunk}".format(
-                **self.whereabouts(i)))  # fmt: skip
+                **self.chunk_context(i)))  # fmt: skip
 
-    def whereabouts(self, i: int) -> dict[str, str]:
+    def chunk_context(self, i: int) -> dict[str, str]:
         """Return file, variable and chunk of a chunk, for errors."""
         cell = self.projection.cells(self.located.cell[i : i + 1])[0]
         uri = self.located.open_file(int(self.located.file[i])).uri
         return {"file": uri, "variable": self.variable, "chunk": _format_cell(cell)}
 
-    def tasks(self) -> list[Task]:
-        """Cut the request into pieces of work that can run side by side."""
+    def plan_tasks(self) -> list[Task]:
+        """Copy cached chunks into the output, and return tasks that read all others.
+
+        The cheapest way comes first, and each takes the chunks that it fits out of `remaining`.
+        """
         tasks: list[Task] = []
-        if self.keep is None or self._is_raw_and_tiny():
-            rest = np.arange(len(self.located))
+        if self.cache_lookup is None or self._is_faster_uncached():
+            remaining = np.arange(len(self.located))
         else:
-            rest = self._not_kept(self.keep)
-        if not len(rest):
+            remaining = self._copy_cached(self.cache_lookup)
+        if not len(remaining):
             return tasks
-        large = [codec.strided and codec.strided.nbytes > SPLIT_BYTES for codec, _ in self.codecs]
+        codecs = [codec for codec, _ in self.block_codecs]
+        large = [codec.strided and codec.strided.nbytes > SPLIT_BYTES for codec in codecs]
         if any(large):
             # Where the length is not known, only reading all of it tells whether it is right.
-            split = np.array(large, bool)[self.kind] & (self.located.length >= 0)
-            if self.kept is not None:
-                split &= ~self.kept.is_cacheable()
-            split = split[rest]
+            split = np.array(large, bool)[self.codec_index] & (self.located.length >= 0)
+            if self.cached is not None:
+                # A part of a block cannot be cached.
+                split &= ~self.cached.is_cacheable()
+            split = split[remaining]
             if self.located.origin is not None:
-                split &= ~np.isin(rest, self._wanted_whole(rest[split]))
-            for i in rest[split].tolist():
-                tasks += self._raw_tasks(i)
-            rest = rest[~split]
-        if self.kept is None:
-            together, rest = plan_strided_reads(self, rest)
-            tasks += together
-        if not len(rest):
-            return tasks
-        located = self.located
-        plan = plan_reads(located.file[rest], located.offset[rest], located.length[rest],
-                          gap=self.gap, limit=self.limit, kind=self.kind[rest])  # fmt: skip
-        again = self._same_as_next(rest[plan.order]) if plan.repeats else None
-        if len(plan) == 1:
-            return [*tasks, CoalescedReads(self, plan, rest, 0, 1, again)]
-        sizes = np.array([min(codec.max_nbytes, 2**40) for codec, _ in self.codecs])[
-            self.kind[rest]
-        ]
-        sizes = sizes[plan.order]
-        if again is not None:
-            sizes[again] = 0
-        self.cost += int(sizes.sum())
-        batches = [
-            CoalescedReads(self, plan, rest, first, last, again)
-            for first, last in self.batches(np.append(0, np.cumsum(sizes))[plan.first])
-        ]
-        unpack = self._unpacking() if located.read_small is not None and self.kept is None else None
-        if unpack is None:
-            return [*tasks, *batches]
-        return [*tasks, *plan_prefetch(self, [batch.files for batch in batches], unpack)]
+                split &= ~np.isin(remaining, self._find_shared_blocks(remaining[split]))
+            for i in remaining[split].tolist():
+                tasks += self._plan_partial_reads(i)
+            remaining = remaining[~split]
+        if self.cached is None:
+            strided, remaining = plan_strided_reads(self, remaining)
+            tasks += strided
+        return [*tasks, *self._plan_coalesced_reads(remaining)] if len(remaining) else tasks
 
-    def batches(self, bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
-        """Group reads for one task each, given what is decoded before each of them, and at last."""
+    def _plan_coalesced_reads(self, chunks: NDArray[np.int64]) -> list[Task]:
+        """Return tasks that fetch coalesced byte ranges and decode the chunks in them."""
+        located, codec_index = self.located, self.codec_index[chunks]
+        ranges = located.file[chunks], located.offset[chunks], located.length[chunks]
+        plan = plan_reads(*ranges, gap=self.gap, limit=self.limit, kind=codec_index)
+        shared = self._shares_block_with_next(chunks[plan.order]) if plan.repeats else None
+        if len(plan) == 1:
+            return [CoalescedReads(self, plan, chunks, 0, 1, shared)]
+        # Bounded, so that the sum of absurd sizes does not overflow.
+        max_nbytes = [min(codec.max_nbytes, 2**40) for codec, _ in self.block_codecs]
+        sizes = np.array(max_nbytes)[codec_index][plan.order]
+        if shared is not None:
+            sizes[shared] = 0
+        self.decoded_nbytes += int(sizes.sum())
+        batches = [
+            CoalescedReads(self, plan, chunks, first, last, shared)
+            for first, last in self.group_reads(np.append(0, np.cumsum(sizes))[plan.first])
+        ]
+        small_files = located.read_small is not None and self.cached is None
+        decode_batch = self._batch_decoder() if small_files else None
+        if decode_batch is None:
+            return [*batches]
+        return plan_prefetch(self, [batch.iter_files for batch in batches], decode_batch)
+
+    def group_reads(self, bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
+        """Group reads for one task each, given the bytes decoded before each read, and in all."""
         return _group_by_bytes(bounds, alone=self.remote)
 
-    def _is_raw_and_tiny(self) -> bool:
-        """Whether there are many chunks here that are read faster than they are looked up."""
-        return (
-            not self.remote
-            and len(self.located) >= MANY_CHUNKS
-            and all(codec.strided and codec.max_nbytes < TINY_CHUNK for codec, _ in self.codecs)
+    def _is_faster_uncached(self) -> bool:
+        """Whether there are many chunks that are read faster than they are looked up."""
+        if self.remote or len(self.located) < MANY_CHUNKS:
+            return False
+        return all(
+            codec.strided and codec.max_nbytes < TINY_CHUNK for codec, _ in self.block_codecs
         )
 
-    def _unpacking(self) -> BatchDecode | None:
-        """Return what undoes the last codec of many chunks; `codecs` then ends with the others."""
-        pipeline, (codec, shape) = self.metadata.pipeline, self.codecs[0]
+    def _batch_decoder(self) -> BatchDecode | None:
+        """Return what decodes the last codec of many chunks at once, or None if nothing does.
+
+        The last of `block_codecs` then decodes the other codecs.
+        """
+        pipeline, (codec, shape) = self.metadata.pipeline, self.block_codecs[0]
         decode = getattr(pipeline.codecs[-1], "decode_many", None)
-        several = len(self.codecs) > 1 or self.located.decoder is not None
+        several = len(self.block_codecs) > 1 or self.located.decoder is not None
         if decode is None or several or codec.nbytes >= SMALL_CHUNK:
             return None
         others = pipeline.without(-1).for_block(shape, codec.dtype, self.fill)
         if others.encoded_size is None:
             return None
-        self.codecs.append((others, shape))
+        self.block_codecs.append((others, shape))
         return partial(decode, size=others.encoded_size)
 
-    def _same_as_next(self, chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _shares_block_with_next(self, chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell for each of some chunks whether the next is a part of the same stored block."""
         located = self.located
-        columns = located.file, located.offset, located.length, self.kind
-        again = np.zeros(len(chunks), bool)
-        again[:-1] = np.logical_and.reduce([np.diff(column[chunks]) == 0 for column in columns])
-        return again
+        columns = located.file, located.offset, located.length, self.codec_index
+        shared = np.zeros(len(chunks), bool)
+        shared[:-1] = np.logical_and.reduce([np.diff(column[chunks]) == 0 for column in columns])
+        return shared
 
-    def _wanted_whole(self, chunks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of some chunks whose block serves several, which want most of it.
+    def _find_shared_blocks(self, chunks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return those of some chunks that share their block, of which they select at least half.
 
         Such a block is read once, and not piece by piece for each of them.
         """
         located = self.located
-        keys = self.kind[chunks], located.offset[chunks], located.file[chunks]
+        keys = self.codec_index[chunks], located.offset[chunks], located.file[chunks]
         chunks = chunks[np.lexsort(keys)]
-        again = self._same_as_next(chunks)
-        if not again.any():
+        shared = self._shares_block_with_next(chunks)
+        if not shared.any():
             return chunks[:0]
-        block = np.cumsum(np.append(False, ~again[:-1]))
+        # Sorted, chunks of one block follow one another: a new block begins where none is shared.
+        block = np.cumsum(np.append(False, ~shared[:-1]))
         parts = self.projection.parts(located.cell[chunks])
-        counts = (self.work[out_sel].size for _, out_sel, _ in parts)
-        wanted = np.bincount(block, np.fromiter(counts, float, len(chunks)))
-        sizes = np.array([math.prod(shape) for _, shape in self.codecs])[self.kind[chunks]]
-        return chunks[(np.bincount(block)[block] > 1) & (2 * wanted[block] >= sizes)]
+        counts = (self.output[out_sel].size for _, out_sel, _ in parts)
+        selected = np.bincount(block, np.fromiter(counts, float, len(chunks)))
+        shapes = [math.prod(shape) for _, shape in self.block_codecs]
+        sizes = np.array(shapes)[self.codec_index[chunks]]
+        return chunks[(np.bincount(block)[block] > 1) & (2 * selected[block] >= sizes)]
 
-    def _not_kept(self, keep: CacheLookup) -> NDArray[np.int64]:
-        """Put chunks that are in memory where they belong, and return all others."""
-        self.kept = keep(self.located, [codec for codec, _ in self.codecs], self.kind)
-        blocks = self.kept.get_all()
-        lost = [i for i, block in enumerate(blocks) if block is None]
-        if len(lost) == len(blocks):
-            return np.array(lost, np.int64)
+    def _copy_cached(self, cache_lookup: CacheLookup) -> NDArray[np.int64]:
+        """Copy chunks that are cached into the output, and return all others."""
+        codecs = [codec for codec, _ in self.block_codecs]
+        self.cached = cache_lookup(self.located, codecs, self.codec_index)
+        blocks = self.cached.get_all()
+        misses = [i for i, block in enumerate(blocks) if block is None]
+        if len(misses) == len(blocks):
+            return np.array(misses, np.int64)
         hits: Sequence[int] = range(len(blocks))
         cells = self.located.cell
-        if lost:
+        if misses:
             hits = [i for i, block in enumerate(blocks) if block is not None]
             cells = cells[hits]
         parts = self.projection.parts(cells)
         for i, (chunk_sel, out_sel, _) in zip(hits, parts, strict=True):
             if self.located.origin is not None:
                 chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
-            self.work[out_sel] = blocks[i][chunk_sel]  # type: ignore[index]
-        return np.array(lost, np.int64)
+            self.output[out_sel] = blocks[i][chunk_sel]  # type: ignore[index]
+        return np.array(misses, np.int64)
 
-    def decoded(self, i: int, kind: int, data: Buffer) -> NDArray[Any] | None:
-        """Return the block of a chunk, which serves others, too; None if there is little to do."""
-        codec = self.codecs[kind][0]
-        block = None if self.kept is None else self.kept.decode(i, codec, data)
+    def decode_shared_block(self, i: int, codec_index: int, data: Buffer) -> NDArray[Any] | None:
+        """Return the block that several chunks share; None if each decodes its part as cheaply."""
+        codec = self.block_codecs[codec_index][0]
+        block = None if self.cached is None else self.cached.decode(i, codec, data)
         return codec.decode(data) if block is None and codec.raw is None else block
 
-    def place(
-        self, i: int, kind: int, data: Buffer, part: Part, block: NDArray[Any] | None = None
+    def decode_into_output(
+        self, i: int, codec_index: int, data: Buffer, part: Part, block: NDArray[Any] | None = None
     ) -> None:
-        """Decode a chunk, unless that was done, and put what is wanted of it where it belongs."""
+        """Decode the selected part of a chunk into the output, or copy it from its `block`."""
         chunk_sel, out_sel, complete = part
-        codec, shape = self.codecs[kind]
+        codec, shape = self.block_codecs[codec_index]
         if self.located.origin is not None:
             chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
-        if block is None and self.kept is not None:
-            block = self.kept.decode(i, codec, data)
+        if block is None and self.cached is not None:
+            block = self.cached.decode(i, codec, data)
         if block is not None:
-            self.work[out_sel] = block[chunk_sel]
+            self.output[out_sel] = block[chunk_sel]
             return
+        # Index arrays give a copy of the output, into which decoding would be lost.
         if not _is_all_slices(out_sel):
-            self.work[out_sel] = codec.decode(data)[chunk_sel]
+            self.output[out_sel] = codec.decode(data)[chunk_sel]
             return
-        out = self.work[out_sel] if out_sel else self.work
-        whole = complete and out.shape == shape and _is_all_slices(chunk_sel)
-        codec.decode_into(data, out, None if whole else chunk_sel)
+        out = self.output[out_sel] if out_sel else self.output
+        is_full = complete and out.shape == shape and _is_all_slices(chunk_sel)
+        codec.decode_into(data, out, None if is_full else chunk_sel)
 
-    def place_file(self, i: int, part: Part, data: Buffer | None) -> None:
-        """Do the same for a chunk that is a file, and read it if it has not been read."""
-        kind = int(self.kind[i])
+    def read_file_into_output(self, i: int, part: Part, data: Buffer | None) -> None:
+        """Decode a chunk that is a file of its own, fetched first if `data` is None."""
+        codec_index = int(self.codec_index[i])
         try:
             if data is None:
                 row = int(self.located.file[i])
-                data = self.located.open_file(row).read(0, None, self.most[kind])
-            self.place(i, kind, data, part)
+                data = self.located.open_file(row).read(0, None, self.max_lengths[codec_index])
+            self.decode_into_output(i, codec_index, data, part)
         except SourceNotFoundError as error:
-            fill = partial(self.work.__setitem__, (*part[1], ...), self.fill)
+            fill = partial(self.output.__setitem__, (*part[1], ...), self.fill)
             fill_missing_chunk(self, i, error, fill)
         except Exception as error:
-            self.explain(i, error)
+            self.add_context(i, error)
             raise
 
-    def read_again(self, chunks: NDArray[np.int64], error: SourceChangedError) -> None:
-        """Read chunks whose file was replaced after they had been located."""
+    def retry_replaced(self, chunks: NDArray[np.int64], error: SourceChangedError) -> None:
+        """Locate and read chunks again whose file was replaced after they had been located."""
         located = self.located
-        if located.relocate is None or self.tries <= 0:
-            raise error.at(**self.whereabouts(int(chunks[0])))
+        if located.relocate is None or self.retries_left <= 0:
+            raise error.at(**self.chunk_context(int(chunks[0])))
         cells = located.cell[chunks]
-        fresh = replace(self, located=located.relocate(cells), tries=self.tries - 1)
+        retries_left = self.retries_left - 1
+        fresh = replace(
+            self, located=located.relocate(cells), retries_left=retries_left, cached=None
+        )
         gone = np.setdiff1d(cells, fresh.located.cell)
         if len(gone) and not self.fill_missing:
             raise ChunkNotFoundError("the chunk is missing").at(
                 variable=self.variable, chunk=_format_cell(self.projection.cells(gone[:1])[0])
             )
         for _, out_sel, _ in self.projection.parts(gone):
-            self.work[(*out_sel, ...)] = self.fill
+            self.output[(*out_sel, ...)] = self.fill
         if len(fresh.located):
-            for task in fresh.tasks():
+            for task in fresh.plan_tasks():
                 task()
 
-    def _raw_tasks(self, i: int) -> list[Task]:
-        """Cut the reading of one uncompressed block into pieces."""
-        codec, shape = self.codecs[self.kind[i]]
+    def _plan_partial_reads(self, i: int) -> list[Task]:
+        """Return tasks that read only the bytes needed of one uncompressed block."""
+        codec, shape = self.block_codecs[self.codec_index[i]]
         layout = codec.strided
         assert layout is not None
         length = int(self.located.length[i])
         if length != layout.nbytes:
             raise CodecError(f"the chunk has {length} bytes, the block needs {layout.nbytes}").at(
-                **self.whereabouts(i)
+                **self.chunk_context(i)
             )
         chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
         if self.located.origin is not None:
             chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
-        # Index arrays give no view of the output: such pieces go through a block of their own.
-        out = self.work[out_sel] if out_sel else self.work
-        finish = None if _is_all_slices(out_sel) else partial(self.work.__setitem__, out_sel, out)
+        # Index arrays give a copy of the output: pieces are read into that, which `finish` copies.
+        out = self.output[out_sel] if out_sel else self.output
+        finish = None if _is_all_slices(out_sel) else partial(self.output.__setitem__, out_sel, out)
         block = UncompressedBlock(layout.shape, layout.dtype)
         if isinstance(self.projection, PointProjection):
             points = [np.arange(*s.indices(n)) if isinstance(s, slice) else s
@@ -431,10 +456,10 @@ class ReadRequest:
             pieces = plan_box(block, flat, self.gap, self.limit)
             return [PartialReads(self, i, pieces, layout, out, finish)]
         bounds = tuple((s.start, s.stop, s.step) for s in select)
-        groups, cost = _plan_slices(block, bounds, self.gap, self.limit, self.remote)
-        self.cost += cost
+        groups, nbytes = _plan_slices(block, bounds, self.gap, self.limit, self.remote)
+        self.decoded_nbytes += nbytes
         if self.located.relocate is not None:
-            # All of it from one version of the file.
+            # One task opens the file once: all pieces are then of one version of it.
             groups = [list(chain.from_iterable(groups))]
         return [PartialReads(self, i, pieces, layout, out, None) for pieces in groups]
 
@@ -449,7 +474,7 @@ def _plan_slices(
 ) -> tuple[list[list[PartialRead]], int]:
     """Return the pieces of a selection by slices, in groups for one task each, and their bytes.
 
-    Most chunks that a request touches are cut alike.
+    Cached, since most chunks that a request touches are cut alike.
     """
     pieces = plan_box(block, [slice(*bound) for bound in bounds], gap, limit)
     sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
@@ -458,12 +483,13 @@ def _plan_slices(
 
 
 def _max_encoded_length(codec: BlockCodec) -> int:
-    """Return how many bytes a chunk of a block may have: codecs add little where they fail."""
+    """Return how many bytes an encoded block may have, generously."""
+    # Incompressible data grow by little: beyond this, the reference is wrong.
     return 2**62 if codec.dtype.hasobject else min(8 * codec.max_nbytes + 2**24, 2**62)
 
 
 def _shift_selection(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ...]:
-    """Move a selection within a cell to where the cell lies in its decoded block."""
+    """Shift a selection within a cell by the origin of the cell in its decoded block."""
     return tuple(
         slice(s.start + o, s.stop + o, s.step) if isinstance(s, slice) else s + o
         for s, o in zip(chunk_sel, origin.tolist(), strict=True)
@@ -471,7 +497,7 @@ def _shift_selection(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tup
 
 
 def _is_all_slices(selection: tuple[Any, ...]) -> bool:
-    """Tell whether a selection is all slices: then it gives a view, in order, without repeats."""
+    """Tell whether a selection is all slices: it gives a view, in order, without repeats."""
     for item in selection:  # noqa: SIM110 - it is faster, and run for each chunk
         if type(item) is not slice:
             return False

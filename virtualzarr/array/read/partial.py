@@ -1,4 +1,4 @@
-"""Reading parts of uncompressed blocks: only the bytes needed, in bounded pieces."""
+"""Partial reads of uncompressed blocks: only the bytes needed, in reads of bounded size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Index = slice | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class UncompressedBlock:
-    """Elements that lie in a file as they are, in C order of `shape`.
+    """Block of elements that are stored in memory layout, in C order of `shape`.
 
     Attributes
     ----------
@@ -42,15 +42,15 @@ class UncompressedBlock:
 
 @dataclass(frozen=True, slots=True)
 class PartialRead:
-    """One read: bytes ``start:stop`` of the block hold the elements that go to ``out[target]``.
+    """One read: bytes ``start:stop`` of the block hold the elements of ``out[target]``.
 
-    `lattice` gives shape and strides of the elements in the bytes; or `gather` their positions.
+    `strided` gives shape and strides of the elements in the bytes; or `gather` their positions.
     """
 
     start: int
     stop: int
     target: Any
-    lattice: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    strided: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     gather: NDArray[np.int64] | None = None
 
     def run(
@@ -61,9 +61,9 @@ class PartialRead:
         out: NDArray[Any],
         undo: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
     ) -> None:
-        """Read bytes of a block that begins at `offset`, and place what `undo` makes of them."""
+        """Read bytes of a block that begins at `offset`, and copy their elements, after `undo`."""
         start, stop = offset + self.start, offset + self.stop
-        if self.lattice is None:
+        if self.strided is None:
             data = file.read(start, stop)
             elements = np.frombuffer(data, dtype)[self.gather]
             out[self.target] = elements if undo is None else undo(elements)
@@ -71,10 +71,10 @@ class PartialRead:
         view = out[self.target] if self.target else out
         verbatim = undo is None and view.dtype == dtype
         if verbatim and view.flags.c_contiguous and view.nbytes == stop - start:
-            # As many bytes as elements: they lie in the file as they do in memory.
+            # No gaps and the output's layout: one system call, without a copy of our own.
             file.read_into(start, view.reshape(-1).view(np.uint8).data)
             return
-        shape, strides = self.lattice
+        shape, strides = self.strided
         data = file.read(start, stop)
         elements = np.ndarray(shape, dtype, buffer=data, strides=strides)
         view[...] = elements if undo is None else undo(elements)
@@ -83,7 +83,7 @@ class PartialRead:
 def plan_box(
     block: UncompressedBlock, select: Sequence[Index], gap: int, limit: int
 ) -> list[PartialRead]:
-    """Cut an orthogonal selection of a block into pieces.
+    """Plan the reads of an orthogonal selection of a block.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def plan_box(
     gap : int
         Unneeded runs of at most this many bytes are read along.
     limit : int
-        No piece is longer than about twice as many bytes.
+        No read is longer than about twice as many bytes.
     """
     indices = [
         np.arange(s.start, s.stop, s.step or 1) if isinstance(s, slice) else s for s in select
@@ -117,37 +117,41 @@ def plan_box(
             indices[axis], strides[axis], _span(block, indices, axis + 1), gap, limit
         )
     corners = _byte_offsets(lead, strides[:axis]).reshape(-1)
-    places = [
-        tuple(slice(i, i + 1) for i in place)
-        for place in np.ndindex(*(len(index) for index in lead))
+    leading = [
+        tuple(slice(i, i + 1) for i in position)
+        for position in np.ndindex(*(len(index) for index in lead))
     ]
-    pieces = []
+    reads = []
     for run in runs:
         parts = [indices[axis][run], *inner] if axis < len(indices) else []
         low = [int(part.min()) for part in parts]
         first = _dot(low, strides[axis:])
         last = _dot([int(part.max()) for part in parts], strides[axis:]) + size
-        rest = (run, *(slice(0, len(part)) for part in inner)) if parts else ()
+        inner_target = (run, *(slice(0, len(part)) for part in inner)) if parts else ()
         if plain:
             shape = (1,) * len(lead) + tuple(len(part) for part in parts)
             steps = [int(part[1] - part[0]) if len(part) > 1 else 1 for part in parts]
             by = [step * stride for step, stride in zip(steps, strides[axis:], strict=True)]
-            lattice = (shape, (size,) * len(lead) + tuple(by))
-            pieces += [
-                PartialRead(corner + first, corner + last, place + rest, lattice)
-                for corner, place in zip(corners.tolist(), places, strict=True)
+            strided = (shape, (size,) * len(lead) + tuple(by))
+            reads += [
+                PartialRead(corner + first, corner + last, target + inner_target, strided)
+                for corner, target in zip(corners.tolist(), leading, strict=True)
             ]
         else:
             offsets = [part - least for part, least in zip(parts, low, strict=True)]
             gather = _byte_offsets(offsets, strides[axis:]) // size
             gather = gather.reshape((1,) * len(lead) + gather.shape)
-            pieces += [
+            reads += [
                 PartialRead(
-                    corner + first, corner + last, _open_mesh(place + rest, indices), None, gather
+                    corner + first,
+                    corner + last,
+                    _open_mesh(target + inner_target, indices),
+                    None,
+                    gather,
                 )
-                for corner, place in zip(corners.tolist(), places, strict=True)
+                for corner, target in zip(corners.tolist(), leading, strict=True)
             ]
-    return pieces
+    return reads
 
 
 def _split_runs(index: NDArray, stride: int, within: int, gap: int, limit: int) -> list[Any]:
@@ -190,17 +194,19 @@ def _has_gaps(block: UncompressedBlock, indices: list[NDArray], axis: int, gap: 
 def plan_points(
     block: UncompressedBlock, points: Sequence[NDArray], gap: int, limit: int
 ) -> list[PartialRead]:
-    """Cut a coordinate selection of a block (one index array for each stored axis) into pieces."""
+    """Plan the reads of a coordinate selection: one index array for each stored axis."""
     size = block.dtype.itemsize
-    where = np.asarray(_dot(points, block.strides)).reshape(-1)
-    plan = plan_reads(np.zeros_like(where), where, np.full_like(where, size), gap=gap, limit=limit)
-    pieces = []
+    offsets = np.asarray(_dot(points, block.strides)).reshape(-1)
+    plan = plan_reads(
+        np.zeros_like(offsets), offsets, np.full_like(offsets, size), gap=gap, limit=limit
+    )
+    reads = []
     for i in range(len(plan)):
         chosen = plan.order[plan.first[i] : plan.first[i + 1]]
         start, stop = int(plan.start[i]), int(plan.stop[i])
-        gather = (where[chosen] - start) // size
-        pieces.append(PartialRead(start, stop, chosen, None, gather))
-    return pieces
+        gather = (offsets[chosen] - start) // size
+        reads.append(PartialRead(start, stop, chosen, None, gather))
+    return reads
 
 
 def _dot(numbers: Sequence[Any], strides: Sequence[int]) -> Any:

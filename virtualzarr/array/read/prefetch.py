@@ -1,4 +1,4 @@
-"""Many small files: they are read by one thread while another decodes those read before.
+"""Prefetching of many small files: one thread reads while another decodes those read before.
 
 Two threads that both read and decode would mostly wait for each other, as either takes little more
 than a system call. Decoding many chunks in one go needs nothing of Python meanwhile.
@@ -17,26 +17,28 @@ from virtualzarr.array.thread_pools import Task, submit
 from virtualzarr.stores.files import Buffer
 
 BATCHES_PER_TASK = 64
-"""After so many batches it is asked anew whether reading takes waiting."""
+"""After so many batches, `run_tasks` measures again whether reading has to wait for the disk."""
 
 FileChunk = tuple[int, Part, bytes | None]
 BatchDecode = Callable[[list[bytes]], Sequence[Buffer] | None]
 
 
 class BlockPlacer(Protocol):
-    """What puts chunks where they belong."""
+    """Decodes chunks into the output of a read."""
 
-    def place_file(self, i: int, part: Part, data: Buffer | None) -> None:
-        """Place a chunk that is a file, and read it if it has not been read."""
+    def read_file_into_output(self, i: int, part: Part, data: Buffer | None) -> None:
+        """Decode a chunk that is a file of its own, fetched first if `data` is None."""
         ...
 
-    def place(self, i: int, kind: int, data: Buffer, part: Part) -> None:
-        """Place a chunk, decoded by the codec of a number."""
+    def decode_into_output(self, i: int, codec_index: int, data: Buffer, part: Part) -> None:
+        """Decode a chunk by the codec of an index."""
         ...
 
 
 def plan_prefetch(
-    request: BlockPlacer, batches: Sequence[Callable[[], Iterable[FileChunk]]], unpack: BatchDecode
+    request: BlockPlacer,
+    batches: Sequence[Callable[[], Iterable[FileChunk]]],
+    decode_batch: BatchDecode,
 ) -> list[Task]:
     """Return tasks that read batches of small files.
 
@@ -44,45 +46,45 @@ def plan_prefetch(
     ----------
     batches : sequence of callables
         Each gives the chunks of a batch with what is in their files.
-    unpack : callable
-        Undoes the last codec of all chunks of a batch at once; what it gives is placed with the
-        last of the request's codecs. It gives None where the chunks have to be decoded one by one.
+    decode_batch : callable
+        Decodes the last codec of all chunks of a batch at once; the last of the request's codecs
+        decodes the others. It returns None where chunks have to be decoded one by one.
     """
     bounds = [0, *range(1, len(batches), BATCHES_PER_TASK), len(batches)]
-    return [_PrefetchTask(request, batches[i:j], unpack) for i, j in pairwise(bounds)]
+    return [_PrefetchTask(request, batches[i:j], decode_batch) for i, j in pairwise(bounds)]
 
 
 @dataclass
 class _PrefetchTask:
-    """Some batches, one after the other."""
+    """Reads batches one after the other, each while the one before is decoded."""
 
     request: BlockPlacer
     batches: Sequence[Callable[[], Iterable[FileChunk]]]
-    unpack: BatchDecode
+    decode_batch: BatchDecode
 
     def __call__(self) -> None:
-        place: Task | None = None
+        finish: Task | None = None
         for batch in self.batches:
             files = []
             for i, part, data in batch():
                 if data is None:
-                    self.request.place_file(i, part, None)
+                    self.request.read_file_into_output(i, part, None)
                 else:
                     files.append((i, part, data))
-            unpacked = submit(partial(self.unpack, [data for _, _, data in files]))
-            if place is not None:
-                place()
-            place = partial(self._place, files, unpacked)
-        if place is not None:
-            place()
+            decoded = submit(partial(self.decode_batch, [data for _, _, data in files]))
+            if finish is not None:
+                finish()
+            finish = partial(self._finish, files, decoded)
+        if finish is not None:
+            finish()
 
-    def _place(
-        self, files: list[tuple[int, Part, bytes]], unpacked: Callable[[], Sequence[Buffer] | None]
+    def _finish(
+        self, files: list[tuple[int, Part, bytes]], decoded: Callable[[], Sequence[Buffer] | None]
     ) -> None:
-        blocks = unpacked()
+        blocks = decoded()
         if blocks is None:
             for i, part, data in files:
-                self.request.place_file(i, part, data)
+                self.request.read_file_into_output(i, part, data)
         else:
             for k, (i, part, _) in enumerate(files):
-                self.request.place(i, -1, blocks[k], part)
+                self.request.decode_into_output(i, -1, blocks[k], part)

@@ -1,4 +1,4 @@
-"""What threads do of one read: fetch the bytes of some chunks, and have them put in place."""
+"""Read tasks: each fetches the bytes of some chunks, which are decoded into the output."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
 @dataclass
 class PartialReads:
-    """Some pieces of an uncompressed block."""
+    """Partial reads of one uncompressed block."""
 
     request: ReadRequest
     i: int
-    pieces: list[PartialRead]
+    reads: list[PartialRead]
     layout: StridedLayout
     out: NDArray[Any]
     finish: Task | None
 
     def __call__(self) -> None:
-        """Read and place the pieces."""
+        """Read the selected bytes and copy them into the output."""
         located = self.request.located
         offset = int(located.offset[self.i])
         undo = self.layout.decode if self.layout.undo else None
         try:
             with located.open_file(int(located.file[self.i])).open() as file:
-                for piece in self.pieces:
-                    piece.run(file, offset, self.layout.dtype, self.out, undo)
+                for read in self.reads:
+                    read.run(file, offset, self.layout.dtype, self.out, undo)
         except SourceNotFoundError as error:
             fill_missing_chunk(
                 self.request, self.i, error, lambda: self.out.fill(self.request.fill)
             )
         except SourceChangedError as error:
-            self.request.read_again(np.array([self.i]), error)
+            self.request.retry_replaced(np.array([self.i]), error)
             return
         except Exception as error:
-            self.request.explain(self.i, error)
+            self.request.add_context(self.i, error)
             raise
         if self.finish is not None:
             self.finish()
@@ -58,89 +58,91 @@ class PartialReads:
 
 @dataclass
 class CoalescedReads:
-    """Some merged reads and the chunks in them."""
+    """Coalesced reads ``first:last`` of a plan, and the chunks in them."""
 
     request: ReadRequest
     plan: Any
-    rest: NDArray[np.int64]
+    chunks: NDArray[np.int64]
     first: int
     last: int
-    again: NDArray[np.bool_] | None = None
+    shared: NDArray[np.bool_] | None = None  # in the plan's order, whether the next has its block
 
     def __call__(self) -> None:
-        """Read and place the chunks."""
+        """Fetch the chunks and decode them into the output."""
         located, plan = self.request.located, self.plan
         if located.read_small is not None:
-            for i, part, data in self.files():
-                self.request.place_file(i, part, data)
+            for i, part, data in self.iter_files():
+                self.request.read_file_into_output(i, part, data)
             return
         chunks, parts = self._chunks()
         bounds = plan.first[self.first : self.last + 1]
         bounds = (bounds - bounds[0]).tolist()
         for read, (first, last) in enumerate(pairwise(bounds), self.first):
-            mine: Iterable[Part] = islice(parts, last - first)
+            parts_of_read: Iterable[Part] = islice(parts, last - first)
             if located.may_be_missing:
-                mine = [*mine]
-            self._read(read, chunks[first:last], mine)
+                # An error in the middle may need them again.
+                parts_of_read = [*parts_of_read]
+            self._read(read, chunks[first:last], parts_of_read)
 
     def _chunks(self) -> tuple[NDArray[np.int64], Iterator[Part]]:
         bounds = self.plan.first[self.first], self.plan.first[self.last]
-        chunks = self.rest[self.plan.order[slice(*bounds)]]
+        chunks = self.chunks[self.plan.order[slice(*bounds)]]
         return chunks, self.request.projection.parts(self.request.located.cell[chunks])
 
-    def files(self) -> Iterator[tuple[int, Part, bytes | None]]:
-        """Yield chunks that are a file each, with what is in those files that are small."""
+    def iter_files(self) -> Iterator[tuple[int, Part, bytes | None]]:
+        """Yield chunks that are a file each, with the bytes of the file if it is small."""
         located = self.request.located
         chunks, parts = self._chunks()
-        every: Iterable[bytes | None] = repeat(None, len(chunks))
-        if located.read_small is not None and self.request.codecs[0][0].nbytes < SMALL_FILE_BYTES:
-            every = located.read_small(located.file[chunks])
-        return zip(chunks.tolist(), parts, every, strict=True)
+        contents: Iterable[bytes | None] = repeat(None, len(chunks))
+        nbytes = self.request.block_codecs[0][0].nbytes
+        if located.read_small is not None and nbytes < SMALL_FILE_BYTES:
+            contents = located.read_small(located.file[chunks])
+        return zip(chunks.tolist(), parts, contents, strict=True)
 
     def _read(self, read: int, chunks: NDArray[np.int64], parts: Iterable[Part]) -> None:
-        """Read some chunks that lie close to each other in a file."""
+        """Fetch one coalesced range and decode the chunks in it."""
         request, located = self.request, self.request.located
         start, stop = int(self.plan.start[read]), int(self.plan.stop[read])
         file = located.open_file(int(self.plan.file[read]))
         begins = (located.offset[chunks] - start).tolist()
         ends = [b + n if n >= 0 else None
                 for b, n in zip(begins, located.length[chunks].tolist(), strict=True)]  # fmt: skip
-        numbers, kinds = chunks.tolist(), request.kind[chunks].tolist()
-        again: Iterable[bool] = repeat(False, len(chunks))
-        if self.again is not None:
-            again = self.again[self.plan.first[read] :][: len(chunks)].tolist()
-        block: NDArray[Any] | None = None  # it is kept while it is also that of the next chunk
+        numbers, codecs = chunks.tolist(), request.codec_index[chunks].tolist()
+        shared: Iterable[bool] = repeat(False, len(chunks))
+        if self.shared is not None:
+            shared = self.shared[self.plan.first[read] :][: len(chunks)].tolist()
+        block: NDArray[Any] | None = None  # kept while the next chunk is a part of it, too
         done = 0
         try:
             if stop < 0:
-                data = memoryview(file.read(start, None, request.most[kinds[0]]))
+                data = memoryview(file.read(start, None, request.max_lengths[codecs[0]]))
             else:
                 data = memoryview(file.read(start, stop))
-            for i, begin, end, kind, part, more in zip(
-                numbers, begins, ends, kinds, parts, again, strict=True
+            for i, begin, end, codec, part, is_shared in zip(
+                numbers, begins, ends, codecs, parts, shared, strict=True
             ):
-                if more and block is None:
-                    block = request.decoded(i, kind, data[begin:end])
-                request.place(i, kind, data[begin:end], part, block)
-                block = block if more else None
+                if is_shared and block is None:
+                    block = request.decode_shared_block(i, codec, data[begin:end])
+                request.decode_into_output(i, codec, data[begin:end], part, block)
+                block = block if is_shared else None
                 done += 1
         except SourceNotFoundError as error:
             for i, (_, out_sel, _) in zip(numbers, parts, strict=True):
-                fill = partial(request.work.__setitem__, (*out_sel, ...), request.fill)
+                fill = partial(request.output.__setitem__, (*out_sel, ...), request.fill)
                 fill_missing_chunk(request, i, error, fill)
         except SourceChangedError as error:
-            request.read_again(chunks, error)
+            request.retry_replaced(chunks, error)
         except Exception as error:
-            request.explain(numbers[done], error)
+            request.add_context(numbers[done], error)
             raise
 
 
 def fill_missing_chunk(
     request: ReadRequest, i: int, error: SourceNotFoundError, fill: Task
 ) -> None:
-    """Fill the place of a chunk whose file is not there, if that means it was never written."""
+    """Fill in a chunk whose file does not exist, if that means it was never written."""
     if not request.located.may_be_missing:
-        raise error.at(**request.whereabouts(i))
+        raise error.at(**request.chunk_context(i))
     if not request.fill_missing:
-        raise ChunkNotFoundError("the chunk is missing").at(**request.whereabouts(i)) from error
+        raise ChunkNotFoundError("the chunk is missing").at(**request.chunk_context(i)) from error
     fill()
