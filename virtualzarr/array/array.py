@@ -38,6 +38,7 @@ from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.storage_transformers import transformer
 from virtualzarr.nodes.array_document import Known, change, load
+from virtualzarr.nodes.publishable import Publishable
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from virtualzarr.virtual.lazy import Lazy
 
 
-class Array(ArrayProperties):
+class Array(ArrayProperties, Publishable):
     """An n-dimensional array cut into chunks, read only when it is indexed.
 
     Parameters

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from virtualzarr.references.registry import FORMS
+
 Options = argparse._ActionsContainer
 """A parser, or a group of options in one."""
-
-FORMS = ("json", "parquet", "icechunk", "native")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,7 +106,7 @@ def placing_options() -> argparse.ArgumentParser:
     """Return where references are written, and in which form."""
     parser = _parser()
     parser.add_argument(
-        "--form", dest="reference_format", choices=FORMS,
+        "--form", dest="reference_format", choices=tuple(FORMS),
         help="of the references (default: by the name)",
     )  # fmt: skip
     parser.add_argument(

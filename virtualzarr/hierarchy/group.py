@@ -25,10 +25,10 @@ from virtualzarr.nodes.documents import (
     write_hierarchy,
     write_node,
 )
+from virtualzarr.nodes.publishable import Publishable
 
 if TYPE_CHECKING:
     from virtualzarr.models.node import NodeSpec
-    from virtualzarr.references.report import PublishReport
     from virtualzarr.stores import Store
 
 CACHING = {"cache", "recheck_cached_metadata", "recheck_cached_data"}
@@ -37,7 +37,7 @@ Node = "Array | Group"
 T = TypeVar("T", bound="Array | Group")
 
 
-class Group(Mapping[str, "Array | Group"]):
+class Group(Mapping[str, "Array | Group"], Publishable):
     """Named arrays and groups.
 
     Parameters
@@ -479,12 +479,6 @@ class Group(Mapping[str, "Array | Group"]):
     def info(self) -> str:
         """What there is to know of the group, a line each."""
         return group_text.info(self)
-
-    def publish(self, path: Any, *, copy: bool = False, **options: Any) -> PublishReport:
-        """Write a reference file that other tools open; see `virtualzarr.references.publish`."""
-        from virtualzarr.references.publish import publish
-
-        return publish(self, path, copy=copy, **options)
 
     def _repr_html_(self) -> str:
         from virtualzarr.display.html import group_html

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from virtualzarr.combine.options import JoinOptions
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_files
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.references.form import AppendRequest, find_form, resolve_target
+from virtualzarr.references.form import AppendRequest
 from virtualzarr.references.preview import Preview
+from virtualzarr.references.recognize import find_form, resolve_target
 from virtualzarr.references.report import PublishReport
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.references.form import match_form, resolve_target
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.publish import preview, publish
+from virtualzarr.references.recognize import match_form, resolve_target
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores.files import is_url
 

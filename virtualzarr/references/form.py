@@ -1,42 +1,24 @@
-"""Reference forms: the protocol of every form of published references, and their registry.
+"""Reference form: the protocol that every form of published references implements.
 
 A form is one object in a room of its own, beside its reader and its writer. `publish`, `preview`,
-`append`, `rename_paths` and `convert_references` find it here and ask it; none of them knows any
-form by name.
+`append`, `rename_paths` and `convert_references` ask it; none of them knows any form by name.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from virtualzarr.errors import UnsupportedError
-from virtualzarr.ingest.detect import detect
 from virtualzarr.references.new_names import NewNames
-from virtualzarr.stores.files import resolve_uri
 
 if TYPE_CHECKING:
     from virtualzarr.array import Array
     from virtualzarr.hierarchy.group import Group
     from virtualzarr.references.preview import Preview
+    from virtualzarr.references.registry import ReferenceFormat
     from virtualzarr.references.report import PublishReport
-
-ReferenceFormat = Literal["json", "parquet", "icechunk", "native"]
-"""The forms of references by name."""
-
-FORMS: dict[ReferenceFormat, str] = {
-    "json": "virtualzarr.references.kerchunk.json_form",
-    "parquet": "virtualzarr.references.kerchunk.parquet_form",
-    "icechunk": "virtualzarr.references.icechunk.form",
-    "native": "virtualzarr.references.native.form",
-}
-"""The modules of the forms, which have them as `FORM`: imported when a form is first asked for."""
-
-DEFAULT: ReferenceFormat = "json"
-"""The form of references whose path has the suffix of none."""
 
 
 @dataclass(frozen=True)
@@ -208,61 +190,3 @@ class ReferenceForm(ABC):
         storage_options: Mapping[str, Any] | None,
     ) -> dict[str, str]:
         """Rename source files; return new names by old ones."""
-
-
-def get_form(name: str) -> ReferenceForm:
-    """Return the form of a name.
-
-    Raises
-    ------
-    ValueError
-        There is none.
-    """
-    modules: Mapping[Any, str] = FORMS
-    if name not in modules:
-        names = ", ".join(map(repr, FORMS))
-        raise ValueError(f"reference_format is one of {names}, not {name!r}")
-    form: ReferenceForm = import_module(modules[name]).FORM
-    return form
-
-
-def all_forms() -> Iterator[ReferenceForm]:
-    """Yield all forms."""
-    return map(get_form, FORMS)
-
-
-def choose_form(uri: str, reference_format: str | None) -> ReferenceForm:
-    """Return the form to write: that of a name, or the one that a path suggests by its suffix."""
-    if reference_format is None:
-        by_suffix = (f.name for f in all_forms() if f.suffixes and uri.endswith(f.suffixes))
-        reference_format = next(by_suffix, DEFAULT)
-    return get_form(reference_format)
-
-
-def match_form(
-    target: Any, storage_options: Mapping[str, Any] | None = None
-) -> tuple[ReferenceForm | None, str]:
-    """Return the form of what lies somewhere, None for any other file; and its file format."""
-    uri = resolve_uri(target)
-    file_format = detect(uri, storage_options)
-    forms = (form for form in all_forms() if form.recognizes(uri, file_format))
-    return next(forms, None), file_format
-
-
-def find_form(uri: str, storage_options: Mapping[str, Any] | None = None) -> ReferenceForm:
-    """Return the form of published references.
-
-    Raises
-    ------
-    UnsupportedError
-        There are no references.
-    """
-    form, file_format = match_form(uri, storage_options)
-    if form is None:
-        raise UnsupportedError(f"there are no references, but {file_format}", file=uri)
-    return form
-
-
-def resolve_target(target: Any) -> str:
-    """Return the absolute path or URL of references."""
-    return resolve_uri(target).rstrip("/")

@@ -8,13 +8,10 @@ from typing import Any, Literal
 from virtualzarr.array import Array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.references.form import (
-    PublishOptions,
-    ReferenceFormat,
-    choose_form,
-    resolve_target,
-)
+from virtualzarr.references.form import PublishOptions
 from virtualzarr.references.preview import Preview
+from virtualzarr.references.recognize import resolve_target
+from virtualzarr.references.registry import ReferenceFormat, choose_form
 from virtualzarr.references.report import PublishReport
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.references.form import find_form, resolve_target
 from virtualzarr.references.new_names import NewNames
+from virtualzarr.references.recognize import find_form, resolve_target
 
 
 @strict_keywords()

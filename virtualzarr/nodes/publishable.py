@@ -1,0 +1,25 @@
+"""The methods `publish` and `preview` of arrays and groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from virtualzarr.references.preview import Preview
+    from virtualzarr.references.report import PublishReport
+
+
+class Publishable:
+    """What references can be written to: base of `Array` and `Group`."""
+
+    def publish(self: Any, path: Any, *, copy: bool = False, **options: Any) -> PublishReport:
+        """Write references that other tools open; see `virtualzarr.publish`."""
+        from virtualzarr.references.publish import publish
+
+        return publish(self, path, copy=copy, **options)
+
+    def preview(self: Any, path: Any, **options: Any) -> Preview:
+        """Count what `publish` would do, without writing; see `virtualzarr.preview`."""
+        from virtualzarr.references.publish import preview
+
+        return preview(self, path, **options)
