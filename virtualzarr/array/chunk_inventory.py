@@ -1,4 +1,4 @@
-"""What there is of an array: which chunks exist, how large each is, and one after the other."""
+"""Chunk inventory: which chunks are stored, their sizes, and iteration over them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Int64 = NDArray[np.int64]
 
 MAX_CELLS = 1 << 31
-"""Grids with more cells get no array with an entry for each."""
+"""The most cells of a grid for which an array with an entry for each is made."""
 
 
 def find_stored_chunks(array: ArrayProperties) -> NDArray[np.bool_]:
@@ -46,10 +46,10 @@ def measure_chunks(array: ArrayProperties) -> Int64:
 
 def _scatter(array: ArrayProperties, cells: Int64, values: Any) -> NDArray[Any]:
     """Return an array over the grid that has values in some cells, and zero elsewhere."""
-    spread = np.zeros(array.grid.grid_shape, values.dtype)
+    scattered = np.zeros(array.grid.grid_shape, values.dtype)
     if len(cells):
-        spread[(*cells.T, ...)] = values
-    return spread
+        scattered[(*cells.T, ...)] = values
+    return scattered
 
 
 def count_objects(array: ArrayProperties) -> int:
@@ -90,17 +90,9 @@ def iter_chunks(array: Array) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]
     grid = metadata.grid
     for cell in _iter_cells(grid.grid_shape):
         corner, extent = grid.cell_origin(cell), grid.cell_extent(cell)
-        place = tuple(slice(i, i + n) for i, n in zip(corner, extent, strict=True))
-        yield (
-            place,
-            read(
-                metadata,
-                chunks,
-                grid.project(place),
-                variable=array.path,
-                fill_missing=array.fill_missing,
-            ),
-        )
+        box = tuple(slice(i, i + n) for i, n in zip(corner, extent, strict=True))
+        options: Any = {"variable": array.path, "fill_missing": array.fill_missing}
+        yield box, read(metadata, chunks, grid.project(box), **options)
 
 
 def _iter_cells(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -109,8 +101,8 @@ def _iter_cells(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield ()
         return
     for i in range(shape[0]):
-        for rest in _iter_cells(shape[1:]):
-            yield (i, *rest)
+        for inner in _iter_cells(shape[1:]):
+            yield (i, *inner)
 
 
 def _list_stored(array: ArrayProperties) -> tuple[Int64, Int64]:
@@ -123,20 +115,21 @@ def _list_stored(array: ArrayProperties) -> tuple[Int64, Int64]:
 
 
 def _chunk_lengths(manifest: Manifest) -> Int64:
-    """Return the bytes of each chunk; a chunk may be all the rest of its source."""
+    """Return the bytes of each chunk; some reach to the end of their source."""
     length = np.where(manifest.source < 0, 0, np.asarray(manifest.length))
     flat = length.reshape(-1)
-    whole = np.flatnonzero(flat < 0)
-    if len(whole):
-        rows, which = np.unique(manifest.source.reshape(-1)[whole], return_inverse=True)
+    to_end = np.flatnonzero(flat < 0)
+    if len(to_end):
+        # Each source is asked for its size once, however many chunks end with it.
+        rows, inverse = np.unique(manifest.source.reshape(-1)[to_end], return_inverse=True)
         sizes = np.array([_source_size(manifest, row) for row in rows.tolist()], np.int64)
-        offset = np.asarray(manifest.offset).reshape(-1)[whole]
-        flat[whole] = np.maximum(sizes[which] - offset, 0)
+        offset = np.asarray(manifest.offset).reshape(-1)[to_end]
+        flat[to_end] = np.maximum(sizes[inverse] - offset, 0)
     return length
 
 
 def _source_size(manifest: Manifest, row: int) -> int:
-    """Return the bytes of a source, asked for where its fingerprint does not have them."""
+    """Return the bytes of a source, queried where its fingerprint does not have them."""
     source = manifest.sources[row]
     size = source.size if source.data is None else len(source.data)
     if size is None:

@@ -1,4 +1,4 @@
-"""One field of a structured array, seen as an array of its own."""
+"""Fields of a structured array, each as an array to read and write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FieldSelection:
-    """What is written of each element: a field, or several, or a part of a field with a shape.
+    """Selection within each element: a field, or several, or a part of a field with a shape.
 
     Attributes
     ----------
@@ -30,21 +30,21 @@ class FieldSelection:
     names: tuple[str | list[str], ...]
     inner: tuple[Any, ...] = ()
 
-    def of(self, elements: NDArray[Any]) -> NDArray[Any]:
-        """Return a view of what is written of some elements, with the field's axes behind."""
+    def view(self, elements: NDArray[Any]) -> NDArray[Any]:
+        """Return a view of the selection in some elements, with the field's axes last."""
         axes = (slice(None),) * elements.ndim
         for name in self.names:
             elements = elements[name]
         return elements[(*axes, *self.inner, ...)]
 
-    def records(self, value: NDArray[Any], part: NDArray[Any]) -> NDArray[Any]:
+    def to_records(self, value: NDArray[Any], part: NDArray[Any]) -> NDArray[Any]:
         """Return values, one record for each element, with the part as the only field.
 
         Parameters
         ----------
         value : array
         part : array
-            What is written of one element, as an example.
+            The selection in one element, as an example.
         """
         elements = value.shape[: max(0, value.ndim - part.ndim)]
         records = np.empty(elements, np.dtype([("part", part.dtype, part.shape)]))
@@ -74,22 +74,22 @@ class FieldView:
             raise ValueError("name a field")
         self._array, self._names = array, names
         dtype = array.dtype
-        own: tuple[int, ...] = ()
+        inner_shape: tuple[int, ...] = ()
         for name in names:
             if dtype.names is None or name not in dtype.names:
-                known = ", ".join(map(repr, dtype.names or ())) or "none"
-                raise KeyError(f"there is no field {name!r}; the fields are: {known}")
+                existing = ", ".join(map(repr, dtype.names or ())) or "none"
+                raise KeyError(f"there is no field {name!r}; the fields are: {existing}")
             dtype = dtype[name]
             if dtype.subdtype is not None:
                 dtype, lengths = dtype.subdtype
-                own += lengths
+                inner_shape += lengths
         self.dtype: np.dtype[Any] = dtype if dtype.names else dtype.newbyteorder("=")
-        self._own = own
+        self._inner_shape = inner_shape
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Elements along each axis."""
-        return self._array.shape + self._own
+        return self._array.shape + self._inner_shape
 
     @property
     def ndim(self) -> int:
@@ -99,23 +99,23 @@ class FieldView:
     @property
     def dims(self) -> tuple[str | None, ...]:
         """Name of each axis."""
-        return self._array.dims + (None,) * len(self._own)
+        return self._array.dims + (None,) * len(self._inner_shape)
 
     @property
     def fill_value(self) -> Any:
         """What missing chunks read as; None where the metadata leave it open."""
         fill = self._array.fill_value
-        return None if fill is None else self._of(np.asarray(fill))
+        return None if fill is None else self._extract(np.asarray(fill))
 
     def __getitem__(self, selection: Any) -> Any:
         """Read a selection by integers, slices, an ellipsis and new axes, as numpy would."""
-        outer, inner = self._split(selection)
-        part = self._of(np.asarray(self._array[outer]))
+        outer, inner = self._split_axes(selection)
+        part = self._extract(np.asarray(self._array[outer]))
         return part[(Ellipsis, *inner)] if inner else part
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         """Write a value, which broadcasts, to this field of the selected elements."""
-        outer, inner = self._split(selection)
+        outer, inner = self._split_axes(selection)
         self._array._write(outer, "basic", value, FieldSelection(self._names, inner))
 
     @property
@@ -147,7 +147,7 @@ class FieldView:
         names = ".".join(self._names)
         return f"<Field {names} {self.shape} {self.dtype} of {self._array!r}>"
 
-    def _of(self, elements: NDArray[Any]) -> Any:
+    def _extract(self, elements: NDArray[Any]) -> Any:
         """Return the field of elements that were read."""
         for name in self._names:
             elements = elements[name]
@@ -155,15 +155,16 @@ class FieldView:
         part = elements.astype(self.dtype, order="C")
         return part[()] if part.ndim == 0 else part
 
-    def _split(self, selection: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def _split_axes(self, selection: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Split a selection into that of the array's axes and that of the field's."""
         items = selection if isinstance(selection, tuple) else (selection,)
-        if not self._own:
+        if not self._inner_shape:
             return items, ()
         for item in items:
             if not (item is None or item is Ellipsis or isinstance(item, int | slice | np.integer)):
                 raise UnsupportedError(
-                    f"a field of shape {self._own} is selected by integers and slices, not {item!r}"
+                    f"a field of shape {self._inner_shape} is selected by integers and slices, "
+                    f"not {item!r}"
                 )
         used = sum(item is not None and item is not Ellipsis for item in items)
         if used > self.ndim:
@@ -171,9 +172,9 @@ class FieldView:
         dots = [i for i, item in enumerate(items) if item is Ellipsis]
         if len(dots) > 1:
             raise IndexError("an index can only have a single ellipsis ('...')")
-        place = dots[0] if dots else len(items)
-        whole = (slice(None),) * (self.ndim - used)
-        items = (*items[:place], *whole, *items[place + 1 :])
+        # The ellipsis stands for whole axes, so that each item has its axis.
+        dot = dots[0] if dots else len(items)
+        items = (*items[:dot], *(slice(None),) * (self.ndim - used), *items[dot + 1 :])
         axes = 0
         for i, item in enumerate(items):
             if axes == self._array.ndim and item is not None:
@@ -192,7 +193,7 @@ class FieldIndexer:
 
     def __getitem__(self, selection: Any) -> Any:
         field = self._field
-        return field._of(np.asarray(field._array._read_element(selection, self._mode)))
+        return field._extract(np.asarray(field._array._read_element(selection, self._mode)))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         field = self._field
@@ -213,13 +214,13 @@ def split_fields(selection: Any) -> tuple[list[str] | str | None, Any]:
         return selection, Ellipsis
     if not isinstance(selection, tuple):
         return None, selection
-    found = [item for item in selection if _is_field(item)]
-    if not found:
+    fields = [item for item in selection if _is_field(item)]
+    if not fields:
         return None, selection
-    if len(found) > 1:
-        raise IndexError(f"name one field, or a list of them, not {found}")
-    rest = tuple(item for item in selection if not _is_field(item))
-    return found[0], rest or Ellipsis
+    if len(fields) > 1:
+        raise IndexError(f"name one field, or a list of them, not {fields}")
+    others = tuple(item for item in selection if not _is_field(item))
+    return fields[0], others or Ellipsis
 
 
 def _is_field(item: Any) -> bool:

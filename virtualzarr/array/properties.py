@@ -1,4 +1,4 @@
-"""Properties of arrays: their shape, data type and names, and which chunks are stored."""
+"""Properties of arrays: shape, data type, names, and which chunks are stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from grids import ChunkGrid
 from virtualzarr.array import chunk_inventory
 from virtualzarr.array.chunk_source import ChunkSource, ManifestChunks
-from virtualzarr.array.unusual import unusual_chunks
 from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import MissingPropertyError
 from virtualzarr.manifest import Manifest
@@ -23,7 +22,7 @@ from virtualzarr.stores import Store
 
 
 class ArrayProperties:
-    """What an array says of itself without reading it.
+    """Properties of an array that need no chunk to be read.
 
     Attributes
     ----------
@@ -95,14 +94,14 @@ class ArrayProperties:
         Of a sharded array, those of the chunks within its shards.
         """
         codec = find_sharding(self.metadata.pipeline)
-        return self._lengths() if codec is None else codec.chunk_shape
+        return self._grid_lengths() if codec is None else codec.chunk_shape
 
     @property
     def shards(self) -> tuple[Any, ...] | None:
         """Shard lengths, like `chunks`; None for an array that is not sharded."""
-        return None if find_sharding(self.metadata.pipeline) is None else self._lengths()
+        return None if find_sharding(self.metadata.pipeline) is None else self._grid_lengths()
 
-    def _lengths(self) -> tuple[Any, ...]:
+    def _grid_lengths(self) -> tuple[Any, ...]:
         grid: Any = self.grid
         return tuple(grid.chunk_shape if hasattr(grid, "chunk_shape") else grid.chunks)
 
@@ -220,9 +219,11 @@ class ArrayProperties:
             copied = sum(len(source.data or b"") for source in self.manifest.sources)
             if copied:
                 rows["Copied"] = f"{copied:,} bytes, kept with the references"
-            odd = unusual_chunks(self.metadata, self.manifest)
-            if odd:
-                rows["Unusual"] = "; ".join(f"{count:,} {reason}" for reason, count in odd.items())
+            unusual = _count_unusual(self.metadata, self.manifest)
+            if unusual:
+                rows["Unusual"] = "; ".join(
+                    f"{count:,} {reason}" for reason, count in unusual.items()
+                )
         return "\n".join(f"{name:<11}: {value}" for name, value in rows.items())
 
     def __repr__(self) -> str:
@@ -230,3 +231,24 @@ class ArrayProperties:
         kind = ", virtual" if self.is_virtual else ""
         name = f" {self.path}" if self.path else ""
         return f"<Array{name} {self.shape} {self.dtype}, {self.nchunks} chunk{plural}{kind}>"
+
+
+def _count_unusual(metadata: ArrayMetadata, manifest: Manifest) -> dict[str, int]:
+    """Count the chunks that other readers of the array's metadata would read wrong, by reason."""
+    if manifest.decoder is None:
+        return {}
+    rows = manifest.decoder[manifest.source >= 0]
+    counts = np.bincount(rows + 1, minlength=len(manifest.decoders) + 1)[1:].tolist()
+    reasons: dict[str, int] = {}
+    declared = metadata.pipeline.decoding_key(metadata.dtype)
+    for decoder, count in zip(manifest.decoders, counts, strict=True):
+        parts = []
+        if decoder.pipeline.decoding_key(metadata.dtype) != declared:
+            names = " → ".join(codec.name for codec in decoder.pipeline.codecs)
+            parts.append(f"decoded by {names}")
+        if decoder.shape is not None:
+            parts.append("parts of larger blocks")
+        if count and parts:
+            reason = ", ".join(parts)
+            reasons[reason] = reasons.get(reason, 0) + count
+    return reasons

@@ -1,4 +1,4 @@
-"""Arrays that grow and shrink: chunks that fall out are removed, and stay out of sight.
+"""Resizing and appending: chunks past the new shape are removed, and never come back.
 
 An array that shrinks changes its metadata first, and then loses its chunks; one that grows first
 clears what is about to come into sight again, and then changes its metadata. So no reader sees
@@ -34,12 +34,12 @@ Int64 = NDArray[np.int64]
 
 
 def lock_resizing(store: Store, path: str) -> AbstractContextManager[Any]:
-    """Keep others from appending to an array or resizing it, as far as its store can do that."""
+    """Lock out other appends and resizes of an array, as far as its store can do that."""
     return lock_key(store, f"{path}/.resizing" if path else ".resizing")
 
 
 def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
-    """Give a stored array another shape; elements in both keep their values."""
+    """Resize a stored array; elements within both shapes keep their values."""
     old = array.metadata
     smaller = tuple(min(pair) for pair in zip(old.shape, shape, strict=True))
     if smaller != old.shape:
@@ -58,10 +58,10 @@ def check_direction(
 ) -> None:
     """Refuse a shape in which an axis is shorter or longer than it may become."""
     for axis, (old, new) in enumerate(zip(array.shape, shape, strict=True)):
-        asked = "expand_only" if expand_only and new < old else "shrink_only"
+        option = "expand_only" if expand_only and new < old else "shrink_only"
         if (expand_only and new < old) or (shrink_only and new > old):
             raise MismatchError(
-                f"{asked}: axis {axis} would change from {old} to {new}",
+                f"{option}: axis {axis} would change from {old} to {new}",
                 variable=array.path or "/",
             )
 
@@ -72,8 +72,8 @@ def _clear_outside(
     """Remove all that is stored past the extents of a grid, which then grows along some axes."""
     metadata = array.metadata
     cells, _ = chunks.list_cells(grid.ndim)
-    if len(more := chunks.find_unlisted_cells(grid, grown)):
-        cells = np.unique(np.concatenate([cells, more]), axis=0)
+    if len(unlisted := chunks.find_unlisted_cells(grid, grown)):
+        cells = np.unique(np.concatenate([cells, unlisted]), axis=0)
     outside = (cells >= np.array(grid.grid_shape, np.int64)).any(axis=1)
     inside = cells[~outside]
     shapes, extents = _cell_shapes(grid, inside)
@@ -117,11 +117,12 @@ def _clear_chunk(
             return None
         block = codec.decode(old)
         cleared = full_block(shape, value, metadata.dtype)
-        kept = tuple(slice(0, n) for n in extent)
-        cleared[kept] = block[kept]
+        inside = tuple(slice(0, n) for n in extent)
+        cleared[inside] = block[inside]
         if fill is not None and not array.write_empty_chunks and is_filled(cleared, fill):
             return None
-        past = [(*kept[:i], slice(n, None)) for i, n in enumerate(extent)]
+        # One slab for each axis: together they are all elements past the extents.
+        past = [(*inside[:i], slice(n, None)) for i, n in enumerate(extent)]
         if all(is_filled(block[part], value) for part in past):
             return old
         return codec.encode(cleared)
@@ -152,11 +153,12 @@ def append(array: Array, chunks: StoreChunks, data: Any, axis: int) -> tuple[int
     shape = tuple(before + length if i == axis else n for i, n in enumerate(metadata.shape))
     grid = _append_grid(metadata, axis, length, shape)
     new = metadata.replace(shape=shape, grid=grid)
-    place = tuple(slice(before if i == axis else 0, n) for i, n in enumerate(shape))
+    box = tuple(slice(before if i == axis else 0, n) for i, n in enumerate(shape))
+    # Chunks first: until the metadata change, readers see nothing of them.
     write(
         new,
         chunks,
-        writing_grid(new).project(place),
+        writing_grid(new).project(box),
         data,
         variable=array.path,
         write_empty_chunks=array.write_empty_chunks,
@@ -182,12 +184,12 @@ def _round_up_to_shards(metadata: ArrayMetadata, grid: ChunkGrid) -> ChunkGrid:
         return grid
     axes = list(grid.axes)
     for i, (axis, edge) in enumerate(zip(grid.axes, codec.chunk_shape, strict=True)):
-        rest = -axis.end % edge
-        if axis.regular or not rest:
+        excess = -axis.end % edge
+        if axis.regular or not excess:
             continue
         counts = axis.counts.copy()
         counts[-1] -= 1
         runs = counts > 0
-        edges = np.append(axis.edges[runs], axis.edges[-1] + rest)
+        edges = np.append(axis.edges[runs], axis.edges[-1] + excess)
         axes[i] = Axis(axis.extent, edges, np.append(counts[runs], 1))
     return grid.with_axes(axes)

@@ -1,4 +1,4 @@
-"""The threads that read, decode and encode."""
+"""Thread pools that read, decode and encode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Task = Callable[[], None]
 T = TypeVar("T")
 
 IO_BOUND_RATIO = 3
-"""A thread that takes so many times as long as it is busy waits for disks or servers."""
+"""A task whose wall time is more than so many times its processor time waits for I/O."""
 
 _pools: dict[bool, ThreadPoolExecutor] = {}
 
@@ -24,10 +24,10 @@ _pools: dict[bool, ThreadPoolExecutor] = {}
 def get_pool(remote: bool) -> ThreadPoolExecutor:
     """Return the threads for remote requests, or those for local files and decoding."""
     size = config.requests if remote else config.threads
-    found = _pools.get(remote)
-    if found is None or found._max_workers != size:
-        found = _pools[remote] = ThreadPoolExecutor(size, thread_name_prefix="virtualzarr")
-    return found
+    pool = _pools.get(remote)
+    if pool is None or pool._max_workers != size:
+        pool = _pools[remote] = ThreadPoolExecutor(size, thread_name_prefix="virtualzarr")
+    return pool
 
 
 if hasattr(os, "register_at_fork"):
@@ -42,8 +42,8 @@ def run_tasks(tasks: list[Task], remote: bool, large: bool, *, io_bound: bool = 
     large : bool
         Whether there is enough to do for several threads.
     io_bound : bool
-        Whether the tasks are made of system calls and little else. Threads only hinder each other
-        in that, and help only once such calls have to wait for something.
+        Whether the tasks are system calls and little else. Threads slow each other down in these
+        (they take turns for the interpreter), and help only once such calls have to wait.
     """
     if len(tasks) == 1 or (not remote and (config.threads == 1 or not large)):
         for task in tasks:
@@ -60,7 +60,7 @@ def run_tasks(tasks: list[Task], remote: bool, large: bool, *, io_bound: bool = 
 
 
 def submit(work: Callable[[], T]) -> Callable[[], T]:
-    """Begin something in another thread, if one is idle, and return what waits for its result.
+    """Start work in another thread, if one is idle, and return a function that awaits its result.
 
     Like `run_shared`, it may be called by a task: what has not been begun is done when its result
     is waited for.
@@ -80,19 +80,19 @@ def run_shared(tasks: list[Task], remote: bool = False) -> None:
     It may be called by a task, and while a lock is held: it waits for nothing but tasks that have
     been begun. Of several that fail, the error of the first is raised.
     """
-    left = deque(enumerate(tasks))
+    pending = deque(enumerate(tasks))
     errors: list[tuple[int, BaseException]] = []
 
     def work() -> None:
-        while left:
+        while pending:
             try:
-                number, task = left.popleft()
+                number, task = pending.popleft()
             except IndexError:
                 return
             try:
                 task()
             except BaseException as error:
-                left.clear()
+                pending.clear()
                 errors.append((number, error))
 
     helpers = []
@@ -105,7 +105,7 @@ def run_shared(tasks: list[Task], remote: bool = False) -> None:
         work()
     finally:
         # Nothing may go on writing to the output afterwards.
-        left.clear()
+        pending.clear()
         wait([helper for helper in helpers if not helper.cancel()])
     if errors:
         raise min(errors, key=itemgetter(0))[1]

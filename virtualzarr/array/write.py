@@ -1,4 +1,4 @@
-"""The one write path: cut values into chunks, merge them with what is stored, encode, store.
+"""Write path: cut values into chunks, merge them with what is stored, encode, store.
 
 A chunk that is covered whole is encoded and set; any other is read, changed and encoded again
 within one `update` of the store, which is what keeps writers of other parts of it from losing
@@ -9,7 +9,7 @@ keep their encoded bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, repeat
@@ -32,13 +32,13 @@ from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.stores.files import Buffer
 
 BATCH_BYTES = 1024 * 1024
-"""A thread is given about this many decoded bytes at once."""
+"""Decoded bytes of a task."""
 
 SMALL_CHUNK = 16 * 1024
-"""Of chunks that are smaller than this, and a file each, it is the files that cost."""
+"""Below this chunk size, opening one file per chunk dominates."""
 
 CELLS_PER_SLAB = 1 << 16
-"""Cells that are prepared at a time."""
+"""Cells that are planned at a time, as a bound on memory."""
 
 NUMBER_KINDS = frozenset("biufc")
 Part = tuple[Any, Any, bool]
@@ -87,39 +87,39 @@ def write(
     if fields is None:
         values = _as_values(value, metadata.dtype, ndim)
     else:
-        part = fields.of(np.empty((), metadata.dtype))
-        values = fields.records(_as_values(value, part.dtype, ndim + part.ndim), part)
-    work = projection.spread(values)
+        part = fields.view(np.empty((), metadata.dtype))
+        values = fields.to_records(_as_values(value, part.dtype, ndim + part.ndim), part)
+    values = projection.spread(values)
     if not len(projection):
         return
     fill = metadata.fill_value
-    writing = _WriteRequest(
+    request = _WriteRequest(
         metadata,
         chunks,
         projection,
-        work,
+        values,
         fill=zero_of(metadata.dtype) if fill is None else fill,
         elide=fill is not None and not write_empty_chunks,
-        same=max(map(abs, work.strides), default=0) == 0,
+        is_constant=max(map(abs, values.strides), default=0) == 0,
         fields=fields,
         variable=variable,
     )
     codec = find_sharding(metadata.pipeline)
     if codec is not None and isinstance(metadata.grid, SeparableGrid):
-        _write_shards(writing, metadata.grid, codec)
+        _write_shards(request, metadata.grid, codec)
     else:
-        _write_cells(writing)
+        _write_cells(request)
 
 
 def _as_values(value: Any, dtype: np.dtype[Any], ndim: int) -> NDArray[Any]:
-    """Return a value as an array that can be cast chunk by chunk, as numpy would assign it."""
+    """Return a value as an array that casts chunk by chunk as numpy would assign it."""
     if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
         values = np.asarray(value)
     else:
         # Python's numbers are checked against the dtype: 300 is no uint8.
         values = np.asarray(value, dtype=dtype)
     if values.dtype != dtype and not {values.dtype.kind, dtype.kind} <= NUMBER_KINDS:
-        # What may fail must do so before any chunk is written.
+        # A cast that may fail must do so before any chunk is written.
         cast = np.empty(values.shape, dtype)
         cast[...] = values
         values = cast
@@ -130,27 +130,27 @@ def _as_values(value: Any, dtype: np.dtype[Any], ndim: int) -> NDArray[Any]:
 
 @dataclass
 class _WriteRequest:
-    """One write under way.
+    """Encodes chunks of the values that are written.
 
     Attributes
     ----------
     fill : scalar
-        What elements are that were never written.
+        What elements never written read as.
     elide : bool
         Whether chunks with nothing but the fill value are left out.
-    same : bool
-        Whether all elements to be written are the same: such chunks are encoded once.
+    is_constant : bool
+        Whether all elements to be written are equal: chunks of a shape are then encoded once.
     fields : Fields, optional
-        What of each element is written.
+        Which fields of each element are written.
     """
 
     metadata: ArrayMetadata
     chunks: StoreChunks
     projection: Projection
-    work: NDArray[Any]
+    values: NDArray[Any]
     fill: Any
     elide: bool
-    same: bool
+    is_constant: bool
     fields: FieldSelection | None
     variable: str
     encoded: dict[Any, bytes | None] = field(default_factory=dict)
@@ -159,17 +159,18 @@ class _WriteRequest:
         """Return the codec of chunks of a shape."""
         return self.metadata.pipeline.for_block(shape, self.metadata.dtype, self.fill)
 
-    def covers(self, part: Part) -> bool:
-        """Tell whether nothing of a chunk need be kept."""
+    def is_replaced(self, part: Part) -> bool:
+        """Tell whether nothing of the stored chunk is needed."""
         return part[2] and self.fields is None
 
-    def whole(self, codec: BlockCodec, part: Part) -> bytes | None:
-        """Encode a chunk all of which is written; None where there is nothing to store."""
-        inside, where, _ = part
-        data = self.work[where] if where else self.work
-        plain = all(type(s) is slice for s in inside)
+    def encode_full(self, codec: BlockCodec, part: Part) -> bytes | None:
+        """Encode a chunk that is replaced; None where there is nothing to store."""
+        chunk_sel, value_sel, _ = part
+        data = self.values[value_sel] if value_sel else self.values
+        # Without index arrays, which may put elements in another order.
+        plain = all(type(s) is slice for s in chunk_sel)
         key = (codec, data.shape)
-        if self.same and plain and key in self.encoded:
+        if self.is_constant and plain and key in self.encoded:
             return self.encoded[key]
         if data.dtype != self.metadata.dtype:
             data = data.astype(self.metadata.dtype)
@@ -179,43 +180,44 @@ class _WriteRequest:
             result = codec.encode(data)
         else:
             block = full_block(codec.shape, self.fill, self.metadata.dtype)
-            block[inside] = data
+            block[chunk_sel] = data
             result = codec.encode(block)
-        if self.same and plain:
+        if self.is_constant and plain:
             self.encoded[key] = result
         return result
 
-    def merged(self, codec: BlockCodec, part: Part, old: Buffer | None) -> bytes | None:
-        """Encode a chunk a part of which is written; None where there is nothing to store."""
-        inside, where, _ = part
+    def encode_merged(self, codec: BlockCodec, part: Part, old: Buffer | None) -> bytes | None:
+        """Encode a stored chunk with a part written; None where there is nothing to store."""
+        chunk_sel, value_sel, _ = part
         if old is None:
             block = full_block(codec.shape, self.fill, self.metadata.dtype)
         else:
             block = codec.decode(old)
-        data = self.work[where] if where else self.work
+        data = self.values[value_sel] if value_sel else self.values
         if self.fields is None:
-            block[inside] = data
+            block[chunk_sel] = data
         else:
-            self.fields.of(block)[inside] = data["part"]
+            self.fields.view(block)[chunk_sel] = data["part"]
         if self.elide and is_filled(block, self.fill):
             return None
         return codec.encode(block)
 
-    def failed(self, error: VirtualZarrError, key: str, cell: NDArray[np.int64]) -> None:
-        """Raise an error again, with the place where it happened."""
+    def raise_at(self, error: VirtualZarrError, key: str, cell: NDArray[np.int64]) -> None:
+        """Raise an error again, with file, variable and chunk."""
         name = ".".join(map(str, cell.tolist())) or "0"
         uri = f"{self.chunks.store.uri}/{key}"
         raise error.at(file=uri, variable=self.variable, chunk=name) from error.__cause__
 
-    def run(self, works: Iterator[tuple[Callable[[], None], int]]) -> None:
-        """Run pieces of work, given with the bytes each is about, some of them as one task."""
+    def run(self, writes: Iterator[tuple[Task, int]]) -> None:
+        """Run writes of chunks, given with the decoded bytes of each, in batches."""
         remote = bool(getattr(self.chunks.store, "remote", False))
         tasks: list[Task] = []
-        batch: list[Callable[[], None]] = []
+        batch: list[Task] = []
         size = total = chunks = 0
-        for work, nbytes in works:
-            batch.append(work)
+        for write_chunk, nbytes in writes:
+            batch.append(write_chunk)
             size, total, chunks = size + nbytes, total + nbytes, chunks + 1
+            # Requests are worth a thread each: they wait for the server.
             if remote or size >= BATCH_BYTES:
                 tasks.append(partial(_run_all, batch))
                 batch, size = [], 0
@@ -224,75 +226,74 @@ class _WriteRequest:
         run_tasks(tasks, remote, total > BATCH_BYTES, io_bound=total < SMALL_CHUNK * chunks)
 
 
-def _run_all(works: list[Callable[[], None]]) -> None:
-    for work in works:
-        work()
+def _run_all(batch: list[Task]) -> None:
+    for write_chunk in batch:
+        write_chunk()
 
 
-def _write_cells(writing: _WriteRequest) -> None:
+def _write_cells(request: _WriteRequest) -> None:
     """Write the cells of an array without shards."""
-    projection, total = writing.projection, len(writing.projection)
-    grid, itemsize = writing.metadata.grid, writing.metadata.itemsize
+    projection, total = request.projection, len(request.projection)
+    grid, itemsize = request.metadata.grid, request.metadata.itemsize
     for first in range(0, total, CELLS_PER_SLAB):
-        chosen = (
-            None
-            if total <= CELLS_PER_SLAB
-            else np.arange(first, min(first + CELLS_PER_SLAB, total))
-        )
-        cells = projection.cells(chosen)
-        keys = writing.chunks.keys(cells)
+        slab: NDArray[np.int64] | None = None
+        if total > CELLS_PER_SLAB:
+            slab = np.arange(first, min(first + CELLS_PER_SLAB, total))
+        cells = projection.cells(slab)
+        keys = request.chunks.keys(cells)
         shapes: Iterator[tuple[int, ...]]
         if isinstance(grid, RegularGrid):
             shapes = repeat(grid.chunk_shape, len(keys))
         else:
-            shapes = projection.block_shapes(chosen)
-        entries = zip(keys, cells, shapes, projection.parts(chosen), strict=True)
-        writing.run(
-            (partial(_write_cell, writing, *entry), math.prod(entry[2]) * itemsize)
+            shapes = projection.block_shapes(slab)
+        entries = zip(keys, cells, shapes, projection.parts(slab), strict=True)
+        request.run(
+            (partial(_write_cell, request, *entry), math.prod(entry[2]) * itemsize)
             for entry in entries
         )
 
 
 def _write_cell(
-    writing: _WriteRequest, key: str, cell: NDArray[np.int64], shape: tuple[int, ...], part: Part
+    request: _WriteRequest, key: str, cell: NDArray[np.int64], shape: tuple[int, ...], part: Part
 ) -> None:
-    store = writing.chunks.store
+    store = request.chunks.store
     try:
-        codec = writing.codec(shape)
-        if not writing.covers(part):
-            store.update(key, partial(writing.merged, codec, part))
-        elif (data := writing.whole(codec, part)) is None:
+        codec = request.codec(shape)
+        if not request.is_replaced(part):
+            store.update(key, partial(request.encode_merged, codec, part))
+        elif (data := request.encode_full(codec, part)) is None:
             store.delete(key)
         else:
             store.set(key, data)
     except VirtualZarrError as error:
-        writing.failed(error, key, cell)
+        request.raise_at(error, key, cell)
 
 
-def _write_shards(writing: _WriteRequest, grid: SeparableGrid, codec: Sharding) -> None:
+def _write_shards(request: _WriteRequest, grid: SeparableGrid, codec: Sharding) -> None:
     """Write an array of shards, of which each is stored once."""
-    shards = ShardedChunks(writing.chunks, grid, codec)
-    projection, itemsize = writing.projection, writing.metadata.itemsize
+    shards = ShardedChunks(request.chunks, grid, codec)
+    projection, itemsize = request.projection, request.metadata.itemsize
     smallest = np.array(innermost_sharding(codec).chunk_shape, np.int64)
     starts = projection.cells() * smallest
     within, starts = np.divmod(starts, np.array(codec.chunk_shape, np.int64))
     cells, entry, order, bounds = shards.touched(within)
-    keys = writing.chunks.keys(cells)
+    keys = request.chunks.keys(cells)
     shapes = grid.cell_shapes(cells).tolist()
+    # Sub-chunks wholly past the array's end are not counted: nothing of them need be kept.
     inside = (-(-grid.cell_extents(cells) // smallest)).prod(axis=1, dtype=np.int64).tolist()
     limits = bounds.tolist()
 
-    def works() -> Iterator[tuple[Callable[[], None], int]]:
+    def plan_writes() -> Iterator[tuple[Task, int]]:
         for i, key in enumerate(keys):
             members = order[limits[i] : limits[i + 1]]
-            found = codec.shard(tuple(shapes[i]))
-            places = _SubchunkPositions(members, entry[members], starts[members])
-            work = _ShardWrite(writing, key, cells[i], found, places, inside[i])
-            yield work, len(members) * math.prod(smallest.tolist()) * itemsize
+            shard = codec.shard(tuple(shapes[i]))
+            positions = _SubchunkPositions(members, entry[members], starts[members])
+            shard_write = _ShardWrite(request, key, cells[i], shard, positions, inside[i])
+            yield shard_write, len(members) * math.prod(smallest.tolist()) * itemsize
 
-    every = works()
-    while some := list(islice(every, CELLS_PER_SLAB)):
-        writing.run(iter(some))
+    writes = plan_writes()
+    while slab := list(islice(writes, CELLS_PER_SLAB)):
+        request.run(iter(slab))
 
 
 class _SubchunkPositions(NamedTuple):
@@ -303,7 +304,7 @@ class _SubchunkPositions(NamedTuple):
     part : int64 array
         Which of the parts each is.
     entry : int64 array
-        The place in the index of the sub-chunk that it is, or that it lies in.
+        Index entry of the sub-chunk that it is, or that it lies in.
     start : int64 array, shape (chunks, ndim)
         Where it starts in a sub-chunk that is a shard itself.
     """
@@ -317,43 +318,43 @@ class _SubchunkPositions(NamedTuple):
 class _ShardWrite:
     """Sub-chunks of one shard to be written."""
 
-    writing: _WriteRequest
+    request: _WriteRequest
     key: str
     cell: NDArray[np.int64]
     shard: Shard
-    places: _SubchunkPositions
+    positions: _SubchunkPositions
     inside: int  # of the smallest chunks, those that hold elements of the array
 
     def __call__(self) -> None:
-        store = self.writing.chunks.store
-        parts = list(self.writing.projection.parts(self.places.part))
-        places = self.places._replace(part=np.arange(len(parts)))
-        change = partial(_update_shard, self.writing, self.shard, parts, places)
+        store = self.request.chunks.store
+        parts = list(self.request.projection.parts(self.positions.part))
+        positions = self.positions._replace(part=np.arange(len(parts)))
+        change = partial(_update_shard, self.request, self.shard, parts, positions)
         try:
-            if len(parts) < self.inside or not all(map(self.writing.covers, parts)):
+            if len(parts) < self.inside or not all(map(self.request.is_replaced, parts)):
                 store.update(self.key, change)
             elif (data := change(None)) is None:
                 store.delete(self.key)
             else:
                 store.set(self.key, data)
         except VirtualZarrError as error:
-            self.writing.failed(error, self.key, self.cell)
+            self.request.raise_at(error, self.key, self.cell)
 
 
 def _update_shard(
-    writing: _WriteRequest,
+    request: _WriteRequest,
     shard: Shard,
     parts: list[Part],
-    places: _SubchunkPositions,
+    positions: _SubchunkPositions,
     old: Buffer | None,
 ) -> bytes | None:
-    """Return a shard with some parts written; what is not touched keeps its encoded bytes."""
+    """Return a shard with some parts written; other sub-chunks keep their encoded bytes."""
     stored = {} if old is None else shard.split(old)
     inner = find_sharding(shard.codec.pipeline)
     if inner is None:
-        changed = _encode_chunks(writing, shard.codec, parts, places, stored)
+        changed = _encode_chunks(request, shard.codec, parts, positions, stored)
     else:
-        changed = _encode_inner_shards(writing, shard.codec, inner, parts, places, stored)
+        changed = _encode_inner_shards(request, shard.codec, inner, parts, positions, stored)
     for entry, data in changed:
         if data is None:
             stored.pop(entry, None)
@@ -363,55 +364,62 @@ def _update_shard(
 
 
 def _encode_chunks(
-    writing: _WriteRequest,
+    request: _WriteRequest,
     outer: Sharding,
     parts: list[Part],
-    places: _SubchunkPositions,
+    positions: _SubchunkPositions,
     stored: Mapping[int, Buffer],
 ) -> Iterator[tuple[int, bytes | None]]:
     """Return the new bytes of sub-chunks by their entries."""
-    codec = outer.pipeline.for_block(outer.chunk_shape, writing.metadata.dtype, writing.fill)
-    mine = [parts[i] for i in places.part.tolist()]
-    entries = places.entry.tolist()
-    changed: list[bytes | None] = [None] * len(mine)
+    codec = outer.pipeline.for_block(outer.chunk_shape, request.metadata.dtype, request.fill)
+    chunk_parts = [parts[i] for i in positions.part.tolist()]
+    entries = positions.entry.tolist()
+    changed: list[bytes | None] = [None] * len(chunk_parts)
 
     def encode(first: int, last: int) -> None:
         for i in range(first, last):
-            if writing.covers(mine[i]):
-                changed[i] = writing.whole(codec, mine[i])
+            if request.is_replaced(chunk_parts[i]):
+                changed[i] = request.encode_full(codec, chunk_parts[i])
             else:
-                changed[i] = writing.merged(codec, mine[i], stored.get(entries[i]))
+                changed[i] = request.encode_merged(codec, chunk_parts[i], stored.get(entries[i]))
 
     step = max(1, BATCH_BYTES // max(1, codec.nbytes))
-    run_shared([partial(encode, i, min(i + step, len(mine))) for i in range(0, len(mine), step)])
+    run_shared(
+        [
+            partial(encode, i, min(i + step, len(chunk_parts)))
+            for i in range(0, len(chunk_parts), step)
+        ]
+    )
     return zip(entries, changed, strict=True)
 
 
 def _encode_inner_shards(
-    writing: _WriteRequest,
+    request: _WriteRequest,
     outer: Sharding,
     inner: Sharding,
     parts: list[Part],
-    places: _SubchunkPositions,
+    positions: _SubchunkPositions,
     stored: Mapping[int, Buffer],
 ) -> Iterator[tuple[int, bytes | None]]:
     """Return the new bytes of sub-chunks that are shards themselves, by their entries."""
     shard = inner.shard(outer.chunk_shape)
-    cells, starts = np.divmod(places.start, np.array(inner.chunk_shape, np.int64))
+    cells, starts = np.divmod(positions.start, np.array(inner.chunk_shape, np.int64))
     entry = np.zeros(len(cells), np.int64)
-    for axis, count in zip(inner.order, shard.counts, strict=True):
-        entry = entry * count + cells[:, axis]
-    order, bounds, entries = group_keys(places.entry)
-    whole = math.prod(outer.chunk_shape) // math.prod(innermost_sharding(inner).chunk_shape)
+    for axis, length in zip(inner.order, shard.counts, strict=True):
+        entry = entry * length + cells[:, axis]
+    order, bounds, entries = group_keys(positions.entry)
+    count = math.prod(outer.chunk_shape) // math.prod(innermost_sharding(inner).chunk_shape)
     changed: list[bytes | None] = [None] * len(entries)
 
     def change(i: int) -> None:
-        some = order[bounds[i] : bounds[i + 1]]
-        within = _SubchunkPositions(places.part[some], entry[some], starts[some])
+        members = order[bounds[i] : bounds[i + 1]]
+        within = _SubchunkPositions(positions.part[members], entry[members], starts[members])
         old = stored.get(int(entries[i]))
-        if len(some) == whole and all(writing.covers(parts[k]) for k in within.part.tolist()):
+        if len(members) == count and all(
+            request.is_replaced(parts[k]) for k in within.part.tolist()
+        ):
             old = None
-        changed[i] = _update_shard(writing, shard, parts, within, old)
+        changed[i] = _update_shard(request, shard, parts, within, old)
 
     run_shared([partial(change, i) for i in range(len(entries))])
     return zip(entries.tolist(), changed, strict=True)

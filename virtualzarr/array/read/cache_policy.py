@@ -1,4 +1,4 @@
-"""How old what is kept in memory may be before the store is asked whether it still holds."""
+"""Cache policy: when cached metadata and chunks are revalidated."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Recheck = bool | float | Literal["always", "open", "never"]
 """True or "always", False or "never", "open", or seconds."""
 
 EPOCH = 1e9
-"""Numbers from here on are times, seconds since the beginning of 1970, and no ages."""
+"""Bounds from here on are times, in seconds since the beginning of 1970; smaller ones are ages."""
 
 
 def check_recheck(bound: Recheck | None, name: str) -> Recheck | None:
-    """Return a bound, if it is one.
+    """Return a bound as it is, if it is valid.
 
     Raises
     ------
     ValueError
-        It is none; `name` is that of the argument.
+        It is not; `name` is that of the argument.
     """
     if bound is None or bound in ("always", "open", "never"):
         return bound
@@ -38,7 +38,7 @@ def check_recheck(bound: Recheck | None, name: str) -> Recheck | None:
 
 
 def resolve_recheck(bound: Recheck, opened: float) -> float:
-    """Return since when, by `time.monotonic`, something must be known to be used unchecked.
+    """Return since when, by `time.monotonic`, cached data must have been checked to be used.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ def resolve_recheck(bound: Recheck, opened: float) -> float:
 
 @dataclass(frozen=True)
 class CachePolicy:
-    """What an array may keep in memory, and how it is checked.
+    """Where an array caches decoded chunks, and when cached data are revalidated.
 
     Attributes
     ----------
     cache : ChunkCache, optional
-        Where decoded chunks are kept; None is the one of `config.chunk_cache_bytes`.
+        Cache of decoded chunks; None is the one of `config.chunk_cache_bytes`.
     metadata, data : bool, "always", "open", "never" or float, optional
         Bounds for metadata, and for chunks and indexes of shards; None are those of `config`.
     opened : float
@@ -85,47 +85,47 @@ class CachePolicy:
         check_recheck(self.data, "recheck_cached_data")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Opened when it is unpickled: the clock of another machine says nothing here.
+        # `opened` starts anew: monotonic clocks of different machines cannot be compared.
         return CachePolicy, (self.cache, self.metadata, self.data)
 
     def metadata_valid_since(self) -> float:
-        """Return since when metadata must be known to be used unchecked."""
+        """Return since when metadata must have been read."""
         bound = config.recheck_cached_metadata if self.metadata is None else self.metadata
-        # Opening an array is what reads them.
+        # Opening the array has read them.
         return -math.inf if bound == "open" else resolve_recheck(bound, self.opened)
 
     def data_valid_since(self) -> float:
-        """Return since when data must be known to be used unchecked."""
+        """Return since when chunks and shard indexes must have been checked."""
         bound = config.recheck_cached_data if self.data is None else self.data
         return resolve_recheck(bound, self.opened)
 
 
-def combine_policies(every: Sequence[CachePolicy]) -> CachePolicy:
-    """Return how an array that is made of several is cached.
+def combine_policies(policies: Sequence[CachePolicy]) -> CachePolicy:
+    """Return the cache policy of an array that is joined from several.
 
-    That is as all are, where they agree. Otherwise, chunks go to the first cache that was given,
-    and bounds that differ become "always", the strictest.
+    Where they differ, the first cache is used, and bounds become "always", the strictest.
 
     Examples
     --------
     >>> common_caching([Caching(data="open"), Caching(data=60.0, metadata="never")]).data
     'always'
     """
-    first = every[0]
-    if all(one is first for one in every):
+    first = policies[0]
+    if all(policy is first for policy in policies):
         return first
 
-    def agreed(bounds: Sequence[Recheck | None]) -> Recheck | None:
+    def combine(bounds: Sequence[Recheck | None]) -> Recheck | None:
+        # By type, too: True equals 1, which is a number of seconds.
         alike = all(type(bound) is type(bounds[0]) and bound == bounds[0] for bound in bounds)
         return bounds[0] if alike else "always"
 
     return CachePolicy(
-        next((one.cache for one in every if one.cache is not None), None),
-        agreed([one.metadata for one in every]),
-        agreed([one.data for one in every]),
-        max(one.opened for one in every),
+        next((policy.cache for policy in policies if policy.cache is not None), None),
+        combine([policy.metadata for policy in policies]),
+        combine([policy.data for policy in policies]),
+        max(policy.opened for policy in policies),
     )
 
 
 ALWAYS_REVALIDATE = CachePolicy(data=True)
-"""Nothing that is kept is used unchecked."""
+"""Nothing cached is used without a check."""
