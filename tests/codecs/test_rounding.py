@@ -56,11 +56,11 @@ def expected(value, dtype, rounding, beyond):
     while abs(exact) >= quantum * 2**form.precision:
         quantum *= 2
     result = whole(exact / quantum, rounding) * quantum
-    if form.least <= result <= form.greatest:
+    if form.lowest <= result <= form.greatest:
         return float(result)
     edge = math.inf if number.infinity else form.greatest
-    least = form.least if form.least > 0 else -edge
-    return None if beyond is None else least if result < form.least else edge
+    least = form.lowest if form.lowest > 0 else -edge
+    return None if beyond is None else least if result < form.lowest else edge
 
 
 def check(values, dtype, rounding, beyond):

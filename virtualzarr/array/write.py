@@ -26,7 +26,7 @@ from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
-from virtualzarr.codecs.sharding import Shard, Sharding, find_sharding, innermost_sharding
+from virtualzarr.codecs.sharding import Shard, Sharding, find_innermost_sharding, find_sharding
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, zero_of
 from virtualzarr.stores.files import Buffer
@@ -50,7 +50,7 @@ def writing_grid(metadata: ArrayMetadata) -> ChunkGrid:
     codec = find_sharding(metadata.pipeline)
     if codec is None or not isinstance(metadata.grid, SeparableGrid):
         return metadata.grid
-    return RegularGrid(metadata.shape, innermost_sharding(codec).chunk_shape)
+    return RegularGrid(metadata.shape, find_innermost_sharding(codec).chunk_shape)
 
 
 def write(
@@ -273,7 +273,7 @@ def _write_shards(request: _WriteRequest, grid: SeparableGrid, codec: Sharding) 
     """Write an array of shards, of which each is stored once."""
     shards = ShardedChunks(request.chunks, grid, codec)
     projection, itemsize = request.projection, request.metadata.itemsize
-    smallest = np.array(innermost_sharding(codec).chunk_shape, np.int64)
+    smallest = np.array(find_innermost_sharding(codec).chunk_shape, np.int64)
     starts = projection.cells() * smallest
     within, starts = np.divmod(starts, np.array(codec.chunk_shape, np.int64))
     cells, entry, order, bounds = shards.touched(within)
@@ -408,7 +408,7 @@ def _encode_inner_shards(
     for axis, length in zip(inner.order, shard.counts, strict=True):
         entry = entry * length + cells[:, axis]
     order, bounds, entries = group_keys(positions.entry)
-    count = math.prod(outer.chunk_shape) // math.prod(innermost_sharding(inner).chunk_shape)
+    count = math.prod(outer.chunk_shape) // math.prod(find_innermost_sharding(inner).chunk_shape)
     changed: list[bytes | None] = [None] * len(entries)
 
     def change(i: int) -> None:

@@ -36,8 +36,8 @@ class BitRound(ArrayArray):
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check the dtype."""
         dtype, number = spec.dtype, number_format(spec.dtype)
-        known = dtype.kind in "mM" or (number is not None and number.kind != "b")
-        if not known or (is_narrow(dtype) and dtype.name not in _NARROW):
+        supported = dtype.kind in "mM" or (number is not None and number.kind != "b")
+        if not supported or (is_narrow(dtype) and dtype.name not in _NARROW):
             raise self.invalid(f"is not defined for {dtype}")
         return self
 
@@ -78,11 +78,11 @@ def _floats(values: Block, keepbits: int) -> Block:
     words = values.view(unsigned)
     drop = mantissa - keepbits
     half = np.array((1 << drop - 1) - 1, unsigned)
-    kept = np.array(((1 << 8 * unsigned.itemsize) - 1) >> drop << drop, unsigned)
+    keep_mask = np.array(((1 << 8 * unsigned.itemsize) - 1) >> drop << drop, unsigned)
     exponent = _exponent_bits(unsigned.itemsize, mantissa)
     odd = (words >> np.array(drop, unsigned)) & np.array(1, unsigned)
-    rounded = (words + odd + half) & kept
-    rounded = np.where((rounded & exponent) == exponent, words & kept, rounded)
+    rounded = (words + odd + half) & keep_mask
+    rounded = np.where((rounded & exponent) == exponent, words & keep_mask, rounded)
     return np.where((words & exponent) == exponent, words, rounded).view(values.dtype)
 
 

@@ -38,12 +38,10 @@ class Blosc(BytesBytes):
         fields = self.configuration
         if fields.get("cname", "lz4") not in _NAMES:
             raise self.invalid(f"cname must be one of {', '.join(_NAMES)}, not {fields['cname']!r}")
-        for name, (least, most) in _RANGES.items():
+        for name, (low, high) in _RANGES.items():
             value = fields.get(name)
-            if value is not None and not (_is_integer(value) and least <= value <= most):
-                raise self.invalid(
-                    f"{name} must be an integer from {least} to {most}, not {value!r}"
-                )
+            if value is not None and not (_is_integer(value) and low <= value <= high):
+                raise self.invalid(f"{name} must be an integer from {low} to {high}, not {value!r}")
         shuffle = fields.get("shuffle", 1)
         if not isinstance(shuffle, str | int):
             raise self.invalid(f"shuffle must be a name or a number, not {shuffle!r}")

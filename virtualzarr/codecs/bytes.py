@@ -69,7 +69,7 @@ class Bytes(ArrayBytes):
         mask = used_bits(spec.dtype)
         if mask is not None and flat.size:
             flat = (flat.reshape(-1, mask.size) & mask).reshape(-1)
-        if self._halved(stored):
+        if self._swaps_halves(stored):
             half = component(spec.dtype)
             return flat.view(component(stored)).astype(half).view(spec.dtype).reshape(spec.shape)
         return flat.view(stored).reshape(spec.shape)
@@ -79,7 +79,7 @@ class Bytes(ArrayBytes):
         dtype = self.encode_dtype(spec.dtype)
         if not spec.size:
             return b""
-        if self._halved(dtype):
+        if self._swaps_halves(dtype):
             flat = np.ascontiguousarray(block, spec.dtype).reshape(-1).view(component(spec.dtype))
             return flat.astype(component(dtype)).view("u1")
         flat = np.ascontiguousarray(block, dtype).reshape(-1).view("u1")
@@ -91,9 +91,9 @@ class Bytes(ArrayBytes):
 
         Of integers and floats of less than 8 bits the upper bits of the byte mean nothing.
         """
-        return used_bits(dtype) is None and not self._halved(self.encode_dtype(dtype))
+        return used_bits(dtype) is None and not self._swaps_halves(self.encode_dtype(dtype))
 
-    def _halved(self, stored: np.dtype[Any]) -> bool:
+    def _swaps_halves(self, stored: np.dtype[Any]) -> bool:
         """Whether numpy would swap the bytes of whole complex numbers instead of their halves."""
         if not has_narrow_complex(stored) or stored == stored.newbyteorder("="):
             return False

@@ -116,18 +116,18 @@ class CastValue(ArrayArray):
         beyond = self.configuration.get("out_of_range")
         if number is not None and number.kind == "f" and beyond == "wrap":
             beyond = None
-        found = []
+        matches = []
         for key, value in pairs[::-1]:  # the first of several pairs is to win
             same = np.isnan(block) if key != key else block == key
-            found.append((same, value))
-        if found:
-            mapped = np.logical_or.reduce([same for same, _ in found])
+            matches.append((same, value))
+        if matches:
+            mapped = np.logical_or.reduce([same for same, _ in matches])
             block = np.where(mapped, np.ones((), block.dtype), block)
         try:
             result = cast(block, dtype, self._rounding, beyond)
         except CodecError as error:
             raise self.error(error.message) from error
-        for same, value in found:
+        for same, value in matches:
             result = np.where(same, value, result)
         return result
 

@@ -83,7 +83,7 @@ class Unpack(ArrayArray):
 
 def equal_scalars(numbers: Iterable[float], dtype: np.dtype[Any]) -> list[Any]:
     """Return those numbers that a dtype of numbers represents, as scalars of it."""
-    found = []
+    scalars = []
     for number in numbers:
         with np.errstate(all="ignore"):
             try:
@@ -91,5 +91,5 @@ def equal_scalars(numbers: Iterable[float], dtype: np.dtype[Any]) -> list[Any]:
             except (OverflowError, ValueError):  # an integer out of range, or NaN as one
                 continue
         if scalar == number:
-            found.append(scalar)
-    return found
+            scalars.append(scalar)
+    return scalars

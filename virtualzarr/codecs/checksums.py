@@ -64,8 +64,8 @@ class Checksum(BytesBytes):
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
         """Return the kind of checksum and where it is."""
-        rest = {key: value for key, value in self.configuration.items() if key != "location"}
-        return (self.v2_id, self.at_start, tuple(sorted(rest.items())))
+        members = {key: value for key, value in self.configuration.items() if key != "location"}
+        return (self.v2_id, self.at_start, tuple(sorted(members.items())))
 
 
 class Crc32(Checksum):

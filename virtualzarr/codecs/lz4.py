@@ -21,14 +21,14 @@ class Lz4(BytesBytes):
     def _fast(self) -> Callable[..., Any] | None:
         return find_imagecodecs("lz4_decode", "LZ4")
 
-    def _announced(self, data: Buffer) -> int:
+    def _read_size(self, data: Buffer) -> int:
         if nbytes_of(data) < 4:
             raise self.error(f"{nbytes_of(data)} bytes are too few for the header")
         return int.from_bytes(as_view(data)[:4], "little")
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decompress what the header announces, if it is allowed."""
-        announced = self._announced(data)
+        announced = self._read_size(data)
         if announced > (limit if size is None else size):
             raise self.size_error(announced, limit if size is None else size)
         out = allocate((announced,), "u1")
@@ -37,7 +37,7 @@ class Lz4(BytesBytes):
 
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Decompress straight into `out`."""
-        announced = self._announced(data)
+        announced = self._read_size(data)
         if announced != out.size:
             raise self.size_error(announced, out.size)
         try:

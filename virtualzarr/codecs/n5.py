@@ -33,9 +33,9 @@ class N5Default(ArrayBytes):
         """Build the chain; it reverses the axes, and is big-endian."""
         if set(self.configuration) != {"codecs"}:
             raise self.invalid(f"expects the one member 'codecs', not {sorted(self.configuration)}")
-        given = self.configuration["codecs"]
+        codecs = self.configuration["codecs"]
         try:
-            chain = given if isinstance(given, Pipeline) else Pipeline.from_v3(given)
+            chain = codecs if isinstance(codecs, Pipeline) else Pipeline.from_v3(codecs)
         except VirtualZarrError as error:
             raise type(error)(f"codec {self.name}: codecs: {error.message}") from error
         turn, serializer, *after = chain.codecs if len(chain.codecs) > 1 else (None, None)

@@ -81,9 +81,9 @@ class PackBits(ArrayBytes):
         if raw.size != size + extra:
             raise self.size_error(raw.size, size + extra)
         if extra:
-            found = raw[0 if self._padding == "first_byte" else -1]
-            if found != padding:
-                raise self.error(f"counts {found} bits of padding, the block needs {padding}")
+            stored = raw[0 if self._padding == "first_byte" else -1]
+            if stored != padding:
+                raise self.error(f"counts {stored} bits of padding, the block needs {padding}")
             raw = raw[1:] if self._padding == "first_byte" else raw[:-1]
         part = component(spec.dtype)
         words = np.zeros(spec.nbytes // part.itemsize, f"<u{part.itemsize}")

@@ -50,9 +50,9 @@ class Reshape(Rearrangement):
                 lengths.append(math.prod(shape[axis] for axis in part))
         size = math.prod(shape)
         if -1 in lengths:
-            known = math.prod(length for length in lengths if length != -1)
-            if known and size % known == 0:
-                lengths[lengths.index(-1)] = size // known
+            product = math.prod(length for length in lengths if length != -1)
+            if product and size % product == 0:
+                lengths[lengths.index(-1)] = size // product
         if -1 in lengths or math.prod(lengths) != size:
             raise self.invalid(f"blocks of shape {shape} have no shape {parts}")
         for i, part in enumerate(parts):

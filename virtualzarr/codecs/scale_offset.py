@@ -60,14 +60,14 @@ class ScaleOffset(ArrayArray):
 
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return ``block / scale + offset``."""
-        return self._applied(block, spec.dtype, (("scale", "/"), ("offset", "+")))
+        return self._apply(block, spec.dtype, (("scale", "/"), ("offset", "+")))
 
     def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return ``(block - offset) * scale``."""
         block = np.asarray(block, spec.dtype)
-        return self._applied(block, spec.dtype, (("offset", "-"), ("scale", "*")))
+        return self._apply(block, spec.dtype, (("offset", "-"), ("scale", "*")))
 
-    def _applied(
+    def _apply(
         self, block: Block, dtype: np.dtype[Any], steps: tuple[tuple[str, str], ...]
     ) -> Block:
         offset, scale = self._parameters(dtype)
@@ -81,12 +81,12 @@ class ScaleOffset(ArrayArray):
                 continue
             value = offset if name == "offset" else scale
             if integral:
-                block = self._integral(block, operation, value, limits(number), dtype)
+                block = self._apply_integer(block, operation, value, limits(number), dtype)
             else:
-                block = self._floating(block, operation, value, dtype)
+                block = self._apply_float(block, operation, value, dtype)
         return cast(block, dtype) if integral else block
 
-    def _integral(
+    def _apply_integer(
         self, block: Block, operation: str, value: int, bounds: tuple[int, int], dtype: Any
     ) -> Block:
         """Calculate with integers: if the extremes fit, so does everything between."""
@@ -105,14 +105,14 @@ class ScaleOffset(ArrayArray):
             raise self.error(f"{culprit} {operation} {value} is not in the range of {dtype.name}")
         return _calculate(block, operation, np.array(value, block.dtype))
 
-    def _floating(self, block: Block, operation: str, value: Any, dtype: np.dtype[Any]) -> Block:
+    def _apply_float(self, block: Block, operation: str, value: Any, dtype: np.dtype[Any]) -> Block:
         wide = is_narrow(dtype)  # float64 holds more than twice their bits: rounded but once
         with np.errstate(all="ignore"):
-            given = block.astype("f8") if wide else block
-            result = _calculate(given, operation, given.dtype.type(value))
-        lost = ~np.isfinite(result) & np.isfinite(given)
-        if lost.any():
-            culprit = given[lost].reshape(-1)[0]
+            operand = block.astype("f8") if wide else block
+            result = _calculate(operand, operation, operand.dtype.type(value))
+        overflow = ~np.isfinite(result) & np.isfinite(operand)
+        if overflow.any():
+            culprit = operand[overflow].reshape(-1)[0]
             raise self.error(f"{culprit} {operation} {value} is not in the range of {dtype.name}")
         if not wide:
             return result

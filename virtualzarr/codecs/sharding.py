@@ -80,12 +80,12 @@ class Sharding(ArrayBytes):
 
     def validate(self) -> None:
         """Build the two pipelines; check that the index has a fixed size."""
-        given = self.configuration
-        check_members(self, given)
-        self.chunk_shape = as_chunk_shape(self, given.get("chunk_shape"))
-        self.pipeline = self._chain("codecs", given.get("codecs"))
-        self.index_pipeline = self._chain("index_codecs", given.get("index_codecs", INDEX_CODECS))
-        location = given.get("index_location", "end")
+        fields = self.configuration
+        check_members(self, fields)
+        self.chunk_shape = as_chunk_shape(self, fields.get("chunk_shape"))
+        self.pipeline = self._chain("codecs", fields.get("codecs"))
+        self.index_pipeline = self._chain("index_codecs", fields.get("index_codecs", INDEX_CODECS))
+        location = fields.get("index_location", "end")
         self.at_start = location == "start"
         ndim = len(self.chunk_shape)
         try:
@@ -158,18 +158,18 @@ class Sharding(ArrayBytes):
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block of a whole shard."""
         shard, view = self.shard(spec.shape), as_view(data)
-        index = shard.read_index(shard.cut_index(view), len(view))
+        index = shard.read_index(shard.slice_index(view), len(view))
         inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
-        found = np.flatnonzero(index.offset >= 0)
-        if len(found) < shard.entries:
+        stored = np.flatnonzero(index.offset >= 0)
+        if len(stored) < shard.entries:
             block = full_block(spec.shape, default_fill(spec), spec.dtype)
         else:
             block = allocate(spec.shape, spec.dtype)
-        starts = index.offset[found].tolist()
-        stops = (index.offset + index.length)[found].tolist()
-        for i, start, stop in zip(found.tolist(), starts, stops, strict=True):
+        starts = index.offset[stored].tolist()
+        stops = (index.offset + index.length)[stored].tolist()
+        for i, start, stop in zip(stored.tolist(), starts, stops, strict=True):
             try:
-                inner.decode_into(view[start:stop], block[shard.place(i)])
+                inner.decode_into(view[start:stop], block[shard.sub_chunk_slices(i)])
             except CodecError as error:
                 raise self.error(f"sub-chunk {shard.coordinates(i)}: {error.message}") from error
         return block
@@ -181,17 +181,17 @@ class Sharding(ArrayBytes):
         fill = default_fill(spec)
         parts: dict[int, Buffer] = {}
         for i in range(shard.entries):
-            part = block[shard.place(i)]
+            part = block[shard.sub_chunk_slices(i)]
             if not is_filled(part, fill):
                 parts[i] = inner.encode(part)
         return shard.join(parts)
 
 
-def check_members(codec: Codec, given: Mapping[str, Any]) -> None:
+def check_members(codec: Codec, configuration: Mapping[str, Any]) -> None:
     """Refuse members of a sharding configuration that have no meaning."""
-    if unknown := set(given) - set(_MEMBERS):
+    if unknown := set(configuration) - set(_MEMBERS):
         raise codec.invalid(f"unknown members {sorted(unknown)}")
-    location = given.get("index_location", "end")
+    location = configuration.get("index_location", "end")
     if location not in ("start", "end"):
         raise codec.invalid(f"index_location must be 'start' or 'end', not {location!r}")
 
@@ -257,25 +257,25 @@ class Shard:
 
     def coordinates(self, i: int) -> tuple[int, ...]:
         """Return which sub-chunk an entry of the index is of."""
-        found = np.unravel_index(i, self.counts) if self.counts else ()
-        return tuple(int(found[axis]) for axis in inverse(tuple(self.codec.order)))
+        position = np.unravel_index(i, self.counts) if self.counts else ()
+        return tuple(int(position[axis]) for axis in inverse(tuple(self.codec.order)))
 
-    def place(self, i: int) -> tuple[Any, ...]:
+    def sub_chunk_slices(self, i: int) -> tuple[Any, ...]:
         """Return where in the block of the shard the sub-chunk of an entry lies: a view of it."""
         chosen = zip(self.coordinates(i), self.codec.chunk_shape, strict=True)
         return (*(slice(k * n, k * n + n) for k, n in chosen), ...)
 
-    def too_short(self, size: int) -> CodecError:
+    def too_short_error(self, size: int) -> CodecError:
         """Return the error for a shard that has no room for its index."""
         return self.codec.error(
             f"the shard has {size} bytes, its index alone would have {self.index_size}"
         )
 
-    def cut_index(self, view: memoryview) -> memoryview:
+    def slice_index(self, view: memoryview) -> memoryview:
         """Return the part of a whole shard that is the index."""
         size = self.index_size
         if len(view) < size:
-            raise self.too_short(len(view))
+            raise self.too_short_error(len(view))
         return view[:size] if self.codec.at_start else view[len(view) - size :]
 
     def read_index(self, data: Buffer, size: int | None) -> Index:
@@ -331,12 +331,12 @@ class Shard:
     def split(self, data: Buffer) -> dict[int, Buffer]:
         """Return the encoded sub-chunks of a whole shard, by their entries in the index."""
         view = as_view(data)
-        index = self.read_index(self.cut_index(view), len(view))
-        found = np.flatnonzero(index.offset >= 0)
-        bounds = zip(index.offset[found].tolist(), index.length[found].tolist(), strict=True)
+        index = self.read_index(self.slice_index(view), len(view))
+        stored = np.flatnonzero(index.offset >= 0)
+        bounds = zip(index.offset[stored].tolist(), index.length[stored].tolist(), strict=True)
         return {
             i: view[start : start + length]
-            for i, (start, length) in zip(found.tolist(), bounds, strict=True)
+            for i, (start, length) in zip(stored.tolist(), bounds, strict=True)
         }
 
 
@@ -370,7 +370,7 @@ def _transpose_sharding(pipeline: Pipeline) -> Sharding | None:
     return _TransposedSharding(codec, order)
 
 
-def innermost_sharding(codec: Sharding) -> Sharding:
+def find_innermost_sharding(codec: Sharding) -> Sharding:
     """Return the sharding codec of the smallest sub-chunks, where shards are nested."""
     while (inner := find_sharding(codec.pipeline)) is not None:
         codec = inner

@@ -96,9 +96,9 @@ class Shuffle(BytesBytes):
 
     def _move(self, source: Block, out: Block, *, unshuffle: bool) -> None:
         width = self.elementsize
-        whole = source.size - source.size % width
-        target = out[:whole].reshape((-1, width) if unshuffle else (width, -1))
-        planes = source[:whole].reshape((width, -1) if unshuffle else (-1, width))
+        end = source.size - source.size % width
+        target = out[:end].reshape((-1, width) if unshuffle else (width, -1))
+        planes = source[:end].reshape((width, -1) if unshuffle else (-1, width))
         if width > _LOOPED:
             target[...] = planes.T
         elif unshuffle:
@@ -107,7 +107,7 @@ class Shuffle(BytesBytes):
         else:
             for k in range(width):
                 target[k] = planes[:, k]
-        out[whole:] = source[whole:]
+        out[end:] = source[end:]
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return the element size, None where nothing is shuffled."""

@@ -69,9 +69,9 @@ class TimeUnits(ArrayArray):
             absent |= block == mask
         for fill in self._no_times:
             absent |= block == fill
-        there = ~absent
+        present = ~absent
         result = np.full(block.shape, NAT, np.int64)
-        result[there] = self._converted(block[there])
+        result[present] = self._convert(block[present])
         return result
 
     @property
@@ -85,15 +85,15 @@ class TimeUnits(ArrayArray):
 
         Blocks hold them where nothing was ever written, also past the ends of arrays.
         """
-        dtype, found = self.get_dtype("data_type"), []
+        dtype, fills = self.get_dtype("data_type"), []
         for fill in equal_scalars((self.configuration.get("fill", 0), *_NETCDF_FILL), dtype):
             try:
-                self._converted(np.array([fill]))
+                self._convert(np.array([fill]))
             except CodecError:
-                found.append(fill)
-        return found
+                fills.append(fill)
+        return fills
 
-    def _converted(self, values: Block) -> Block:
+    def _convert(self, values: Block) -> Block:
         if not values.size:
             return values.astype(np.int64)
         factor, shift = self.configuration["factor"], self.configuration["shift"]
@@ -109,8 +109,8 @@ class TimeUnits(ArrayArray):
         words = values.astype(np.int64).view(np.uint64)
         words = words * np.uint64(factor % 2**64) + np.uint64(shift % 2**64)
         result = words.view(np.int64)
-        least = self.configuration.get("least")
-        if least is not None and (result < least).any():
+        earliest = self.configuration.get("least")
+        if earliest is not None and (result < earliest).any():
             raise self.error("a time before 1582-10-15, where the calendars differ")
         return result
 

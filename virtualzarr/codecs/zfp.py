@@ -51,9 +51,9 @@ class Zfp(ArrayBytes):
         if set(fields) != {"mode", *names}:
             raise self.invalid(f"mode {mode} has the members {list(names)}, not {sorted(fields)}")
         for name in names:
-            whole = name not in ("rate", "tolerance")
+            integral = name not in ("rate", "tolerance")
             value = fields[name]
-            number = isinstance(value, int if whole else int | float) and value is not True
+            number = isinstance(value, int if integral else int | float) and value is not True
             if not number or not (abs(value) < 2**31) or (value < 0 and name != "minexp"):
                 raise self.invalid(f"{name} must be a number that ZFP has, not {value!r}")
 
@@ -99,17 +99,17 @@ class Zfp(ArrayBytes):
         if self.configuration["mode"] == "expert":
             raise UnsupportedError(f"codec {self.name}: encoding in expert mode is not supported")
         shape = self._shape(spec)
-        numbers = self._promoted(np.ascontiguousarray(block).reshape(shape), spec.dtype)
+        numbers = self._promote(np.ascontiguousarray(block).reshape(shape), spec.dtype)
         mode = self.configuration["mode"]
         level = self.configuration.get(_MODES[mode])
         stream = encode_stream(self, numbers, MODE_NUMBERS[mode], level)
         header = read_header(stream)
         assert header is not None
-        rest = int.from_bytes(stream, "little") >> header.length
+        body = int.from_bytes(stream, "little") >> header.length
         words = -(-(8 * len(stream) - header.length) // 64)  # the library writes whole ones
-        return rest.to_bytes(8 * words, "little")
+        return body.to_bytes(8 * words, "little")
 
-    def _promoted(self, block: Block, dtype: np.dtype[Any]) -> Block:
+    def _promote(self, block: Block, dtype: np.dtype[Any]) -> Block:
         """Return the numbers as ones of a type that ZFP has."""
         native = np.dtype(_NATIVE[f"{dtype.kind}{dtype.itemsize}"])
         bits = 8 * dtype.itemsize

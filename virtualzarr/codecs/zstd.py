@@ -33,11 +33,11 @@ class _Local(threading.local):
 
     def compressor(self, level: int, checksum: bool) -> Any:
         """Return the one for some settings: it costs more to make than to use on a few kB."""
-        found = self.compressors.get((level, checksum))
-        if found is None:
-            found = _library().ZstdCompressor(level=level, write_checksum=checksum)
-            self.compressors[level, checksum] = found
-        return found
+        compressor = self.compressors.get((level, checksum))
+        if compressor is None:
+            compressor = _library().ZstdCompressor(level=level, write_checksum=checksum)
+            self.compressors[level, checksum] = compressor
+        return compressor
 
 
 @lru_cache(maxsize=1)
@@ -99,13 +99,13 @@ class Zstd(BytesBytes):
             raise MissingDependencyError(
                 "zstd data of unknown size need the package zstandard: install it"
             )
-        return self._frames(data, limit)
+        return self._decode_frames(data, limit)
 
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Decompress into `out`: large blocks without an intermediate copy."""
         library = _library()
         if library is None:
-            self._by_imagecodecs(data, out)
+            self._decode_by_imagecodecs(data, out)
             return
         if out.size >= _LARGE and self._in_place is not None:
             try:
@@ -122,7 +122,7 @@ class Zstd(BytesBytes):
                     return
         except library.ZstdError:
             pass  # more than one frame, or corrupt: frame by frame it will show
-        result = self._frames(data, out.size)
+        result = self._decode_frames(data, out.size)
         if len(result) != out.size:
             raise self.size_error(len(result), out.size)
         as_view(out)[:] = result
@@ -142,7 +142,7 @@ class Zstd(BytesBytes):
             return None
         return many
 
-    def _by_imagecodecs(self, data: Buffer, out: Block) -> None:
+    def _decode_by_imagecodecs(self, data: Buffer, out: Block) -> None:
         """Decompress into `out` with imagecodecs; numcodecs does not tell how much it wrote."""
         if self._in_place is None:
             raise MissingDependencyError("zstd data need the package zstandard: install it")
@@ -153,44 +153,44 @@ class Zstd(BytesBytes):
         if got != out.size:
             raise self.size_error(got, out.size)
 
-    def _frames(self, data: Buffer, limit: int) -> bytes:
+    def _decode_frames(self, data: Buffer, limit: int) -> bytes:
         """Decompress frame after frame, never more than `limit` bytes."""
         library = _library()
-        rest = as_view(data)
+        remaining = as_view(data)
         parts: list[bytes] = []
         total = 0
         try:
-            while len(rest):
-                length = self._frame_length(rest)
-                if not _is_skippable(rest):
-                    part = self._frame(rest[:length], limit - total)
+            while len(remaining):
+                length = self._frame_length(remaining)
+                if not _is_skippable(remaining):
+                    part = self._decode_frame(remaining[:length], limit - total)
                     parts.append(part)
                     total += len(part)
-                rest = rest[length:]
+                remaining = remaining[length:]
         except library.ZstdError as error:
             raise self.error(f"the stream is corrupt or truncated ({error})") from error
         if not parts:
             raise self.error("the stream is empty")
         return b"".join(parts)
 
-    def _frame(self, frame: memoryview, room: int) -> bytes:
-        """Decompress one whole frame to at most `room` bytes."""
+    def _decode_frame(self, frame: memoryview, capacity: int) -> bytes:
+        """Decompress one whole frame to at most `capacity` bytes."""
         size = _library().frame_content_size(frame)
-        if size > room:
-            raise self.error(f"a frame holds {size} bytes, the block has room for {room}")
+        if size > capacity:
+            raise self.error(f"a frame holds {size} bytes, the block has room for {capacity}")
         if size == _UNKNOWN:
-            return self._bounded(frame, room)
+            return self._read_stream(frame, capacity)
         return _local().context.decompress(frame, allow_extra_data=False)
 
-    def _bounded(self, frame: memoryview, room: int) -> bytes:
+    def _read_stream(self, frame: memoryview, limit: int) -> bytes:
         """Decompress a frame that does not state its size, piece by piece."""
         reader = _local().context.stream_reader(frame)
         parts = []
-        while piece := reader.read(min(room + 1, 1 << 20)):
+        while piece := reader.read(min(limit + 1, 1 << 20)):
             parts.append(piece)
-            room -= len(piece)
-            if room < 0:
-                raise self.error(f"decodes to {-room} bytes or more than the block has room for")
+            limit -= len(piece)
+            if limit < 0:
+                raise self.error(f"decodes to {-limit} bytes or more than the block has room for")
         return b"".join(parts)
 
     def _frame_length(self, data: memoryview) -> int:

@@ -344,7 +344,7 @@ def _read_index(
         return cached
     size = _bytes_after(file, offset) if length < 0 else length
     if size is not None and size < shard.index_size:
-        raise shard.too_short(size)
+        raise shard.too_short_error(size)
     if shard.codec.at_start:
         data = file.read(offset, offset + shard.index_size)
     elif size is not None:
@@ -409,7 +409,7 @@ def _read_tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
     tail = None if offset else getattr(file, "tail", None)
     data = as_view(tail(shard.index_size) if tail else file.read(offset, None))
     if len(data) < shard.index_size:
-        raise shard.too_short(len(data))
+        raise shard.too_short_error(len(data))
     return data[len(data) - shard.index_size :]
 
 

@@ -187,7 +187,7 @@ class _Bridged(Codec):
             need = "" if out is None else f"; the block needs {out.nbytes} bytes"
             raise self.error(f"{str(error) or type(error).__name__}{need}") from error
 
-    def picked(self, keys: str) -> dict[str, Any]:
+    def pick_options(self, keys: str) -> dict[str, Any]:
         """Return the named members of the configuration that are given."""
         return {key: self.settings[key] for key in keys.split() if key in self.settings}
 
@@ -228,8 +228,8 @@ class ImageBytes(_Bridged, BytesBytes):
 
     def _with_defaults(self, keys: str) -> dict[str, Any]:
         defaults = BYTES_DEFAULTS.get(self.short, {})
-        wanted = {key: defaults[key] for key in keys.split() if key in defaults}
-        return {**wanted, **self.picked(keys)}
+        options = {key: defaults[key] for key in keys.split() if key in defaults}
+        return {**options, **self.pick_options(keys)}
 
     def is_portable(self, zarr_format: int) -> bool:
         """Whether the decoder can do without the decoded size, which others do not give it."""
@@ -248,11 +248,11 @@ class ImageBytes(_Bridged, BytesBytes):
         """Decode at most the bytes allowed."""
         if self._standard is not None:
             return self._standard.decode(data, size, limit)
-        room = limit if size is None else size
-        spare = allocate((room + (self.short in _TRUNCATING),), U1)
+        allowed = limit if size is None else size
+        spare = allocate((allowed + (self.short in _TRUNCATING),), U1)
         got = as_u1(self.call(self._decode, data, out=spare, **self._options))
-        if got.size > room:
-            raise self.error(f"decodes to more than the {room} bytes the block allows")
+        if got.size > allowed:
+            raise self.error(f"decodes to more than the {allowed} bytes the block allows")
         if size is not None and got.size != size:
             raise self.size_error(got.size, size)
         return got
@@ -323,7 +323,7 @@ class Image(_Bridged, ArrayBytes):
 
     @cached_property
     def _options(self) -> dict[str, Any]:
-        options = self.picked(self.takes[self.short][0])
+        options = self.pick_options(self.takes[self.short][0])
         if self.short == "jpeg":
             options["colorspace"] = self.settings.get("colorspace_jpeg")
             options["outcolorspace"] = self.settings.get("colorspace_data")
@@ -347,7 +347,7 @@ class Image(_Bridged, ArrayBytes):
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Encode as an image of at least two dimensions."""
-        options = self.picked(self.takes[self.short][1])
+        options = self.pick_options(self.takes[self.short][1])
         if self.short == "jpeg":
             options["colorspace"] = self.settings.get("colorspace_data")
             options["outcolorspace"] = self.settings.get("colorspace_jpeg")
@@ -385,13 +385,13 @@ class ArrayFilter(_Bridged, ArrayArray):
 
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the decoded array."""
-        options = self.picked(self.takes[self.short][0])
+        options = self.pick_options(self.takes[self.short][0])
         result = self.call(self.function("decode"), self._place(block), **options)
         return np.asarray(result).view(spec.dtype).reshape(spec.shape)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the encoded array."""
-        options = self.picked(self.takes[self.short][1])
+        options = self.pick_options(self.takes[self.short][1])
         result = self.call(self.function("encode"), self._place(block), **options)
         return np.asarray(result).view(spec.dtype).reshape(spec.shape)
 
@@ -422,7 +422,7 @@ class Rounded(_Bridged, ArrayArray):
 
     def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the rounded block."""
-        options = {"mode": "bitgroom", "nsd": 8, **self.picked("mode nsd")}
+        options = {"mode": "bitgroom", "nsd": 8, **self.pick_options("mode nsd")}
         return self.call(self.function("encode"), np.ascontiguousarray(block), **options)
 
     def is_identity(self, spec: ChunkSpec) -> bool:

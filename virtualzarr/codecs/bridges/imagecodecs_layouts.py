@@ -42,7 +42,7 @@ class _Layout(_Bridged, ArrayBytes):
         "zfp": ("", "level mode execution chunksize header"),
     }
 
-    def checked(self, result: Any, spec: ChunkSpec) -> Block:
+    def as_block(self, result: Any, spec: ChunkSpec) -> Block:
         """Return a result as the block, or say how it differs."""
         block = np.asarray(result)
         if block.nbytes != spec.nbytes:
@@ -53,13 +53,13 @@ class _Layout(_Bridged, ArrayBytes):
 
     def options(self, encode: bool) -> dict[str, Any]:
         """Return the members for decoding or encoding."""
-        return self.picked(self.takes[self.short][encode])
+        return self.pick_options(self.takes[self.short][encode])
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
         out = allocate(spec.shape, spec.dtype)
         result = self.call(self.function("decode"), data, out=out, **self.options(False))
-        return self.checked(result, spec)
+        return self.as_block(result, spec)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the encoded bytes."""
@@ -110,9 +110,9 @@ class SameSize(_Layout):
         if self.short == "bitshuffle":
             options = {"itemsize": spec.dtype.itemsize, **self.options(False)}
             result = self.call(self.function("decode"), source.tobytes(), **options)
-            return self.checked(as_u1(result), spec)
+            return self.as_block(as_u1(result), spec)
         array = source.view(spec.dtype).reshape(self._shape(spec))
-        return self.checked(self.call(self.function("decode"), array, **self.options(False)), spec)
+        return self.as_block(self.call(self.function("decode"), array, **self.options(False)), spec)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the bytes in the other order."""
@@ -175,7 +175,7 @@ class PackInts(_Layout):
             bytes(as_u1(data)),
             spec.dtype,
             bits,
-            **self.picked("bitorder runlen"),
+            **self.pick_options("bitorder runlen"),
         )
         block = np.asarray(result)
         if block.size < spec.size or block.dtype != spec.dtype:
@@ -186,7 +186,7 @@ class PackInts(_Layout):
         """Return the packed bytes."""
         bits = int(self.configuration.get("bitspersample", 8))
         block = np.ascontiguousarray(block)
-        options = self.picked("bitorder runlen")
+        options = self.pick_options("bitorder runlen")
         return as_u1(self.call(self.function("encode"), block, bits, **options))
 
 
@@ -200,7 +200,7 @@ class Fax(_Layout):
         height, width = spec.shape[-2:]
         out = allocate((height, width), spec.dtype)
         options = {"height": height, "width": width, **self.options(False)}
-        return self.checked(self.call(self.function("decode"), data, out=out, **options), spec)
+        return self.as_block(self.call(self.function("decode"), data, out=out, **options), spec)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Refuse: imagecodecs has no encoder of fax codes."""
@@ -212,25 +212,25 @@ class Shaped(_Layout):
 
     def options(self, encode: bool) -> dict[str, Any]:
         """Return the members for decoding or encoding."""
-        found = super().options(encode)
-        if self.short == "zfp" and isinstance(mode := found.get("mode"), str):
-            found["mode"] = zfp_stream.MODE_NUMBERS.get(mode, mode)
-        return found
+        options = super().options(encode)
+        if self.short == "zfp" and isinstance(mode := options.get("mode"), str):
+            options["mode"] = zfp_stream.MODE_NUMBERS.get(mode, mode)
+        return options
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
         out = allocate(spec.shape, spec.dtype)
         arguments: dict[str, Any] = {"out": out, **self.options(False)}
         if self.short == "zfp":
-            data = self._padded(data, spec)
+            data = self._pad(data, spec)
         args: tuple[Any, ...] = (data,)
         if self.short == "eer":
             args = (data, tuple(self.configuration.get("shape") or spec.shape[-2:]))
         elif self.short != "zfp" or self.configuration.get("header") is False:
             arguments |= {"shape": spec.shape, "dtype": spec.dtype}
-        return self.checked(self.call(self.function("decode"), *args, **arguments), spec)
+        return self.as_block(self.call(self.function("decode"), *args, **arguments), spec)
 
-    def _padded(self, data: Buffer, spec: ChunkSpec) -> bytes:
+    def _pad(self, data: Buffer, spec: ChunkSpec) -> bytes:
         """Return a ZFP stream that can be decoded; without header it still begins with a mode."""
         raw = bytes(as_u1(data)[:19])
         if self.configuration.get("header") is False:

@@ -203,8 +203,8 @@ class Categorize(ArrayArray):
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the labels."""
         labels = np.array(["", *self.configuration["labels"]], spec.dtype)
-        known = (block >= 0) & (block < len(labels))
-        return labels[np.where(known, block, 0)]
+        is_label = (block >= 0) & (block < len(labels))
+        return labels[np.where(is_label, block, 0)]
 
     def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the numbers; of labels that are the same the last, as numcodecs does."""

@@ -129,9 +129,9 @@ class Pcodec(_Numeric):
         except (RuntimeError, ValueError, TypeError) as error:
             raise self.error(f"{nbytes_of(data)} bytes do not decode ({error})") from error
         if got != spec.size:
-            more = "more than " if got > spec.size else ""
+            prefix = "more than " if got > spec.size else ""
             count = min(got, spec.size)
-            raise self.error(f"decoded {more}{count} elements, the block needs {spec.size}")
+            raise self.error(f"decoded {prefix}{count} elements, the block needs {spec.size}")
         return out[: spec.size].reshape(spec.shape).view(spec.dtype)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:

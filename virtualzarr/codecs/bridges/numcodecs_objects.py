@@ -63,15 +63,15 @@ class _NestedList(ArrayBytes):
         """Return the name of the form."""
         return type(self).__name__
 
-    def _loaded(self, raw: bytes) -> Any:
+    def _load(self, raw: bytes) -> Any:
         raise NotImplementedError
 
-    def _dumped(self, items: list[Any]) -> bytes:
+    def _dump(self, items: list[Any]) -> bytes:
         raise NotImplementedError
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return an array of the elements, of the array's own dtype."""
-        items = self._loaded(bytes(as_u1(data)))
+        items = self._load(bytes(as_u1(data)))
         if not isinstance(items, list) or len(items) < 2 or not isinstance(items[-1], list):
             raise self.error("the data are no list that ends with a dtype and a shape")
         shape = list(spec.shape) or [1]  # of arrays without axes, one of one element is written
@@ -95,7 +95,7 @@ class _NestedList(ArrayBytes):
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the elements, the dtype and the shape."""
         block = np.atleast_1d(np.asarray(block))
-        return self._dumped([*_to_lists(block), block.dtype.str, list(block.shape)])
+        return self._dump([*_to_lists(block), block.dtype.str, list(block.shape)])
 
 
 def _to_lists(block: Block) -> list[Any]:
@@ -122,13 +122,13 @@ class Json(_NestedList):
         """Return the text encoding."""
         return ("Json", self._encoding)
 
-    def _loaded(self, raw: bytes) -> Any:
+    def _load(self, raw: bytes) -> Any:
         try:
             return json.loads(raw.decode(self._encoding))
         except (ValueError, RecursionError) as error:
             raise self.error(f"the data are not JSON ({error})") from error
 
-    def _dumped(self, items: list[Any]) -> bytes:
+    def _dump(self, items: list[Any]) -> bytes:
         names = ("skipkeys", "ensure_ascii", "check_circular", "allow_nan", "sort_keys", "indent")
         options = {key: self.configuration[key] for key in names if key in self.configuration}
         separators = tuple(self.configuration.get("separators") or (",", ":"))
@@ -162,7 +162,7 @@ class MsgPack(_NestedList):
         """Return whether text is left as bytes."""
         return ("MsgPack", bool(self.configuration.get("raw")))
 
-    def _loaded(self, raw: bytes) -> Any:
+    def _load(self, raw: bytes) -> Any:
         package = self._package()
         as_bytes = bool(self.configuration.get("raw"))
         try:
@@ -171,7 +171,7 @@ class MsgPack(_NestedList):
             raise self.error(f"the data are not MessagePack ({error})") from error
         return items
 
-    def _dumped(self, items: list[Any]) -> bytes:
+    def _dump(self, items: list[Any]) -> bytes:
         fields = self.configuration
         try:
             packed: bytes = self._package().packb(

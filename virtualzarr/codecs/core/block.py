@@ -84,7 +84,7 @@ class BlockCodec:
             elif isinstance(codec, BytesBytes):
                 self._bytes.append(codec)
         if self._serializer.needs_fill:
-            spec = spec._replace(fill=self._encoded_fill(fill))
+            spec = spec._replace(fill=self._encode_fill(fill))
         self._serializer.check_edges([[length] for length in spec.shape])
         self._inner = spec
         self.max_nbytes = max(self.nbytes, spec.nbytes)
@@ -98,13 +98,13 @@ class BlockCodec:
         if self._plain or self.strided is not None or self._undo[-1][0] is not self._filters[0][0]:
             codecs = [codec, *(other for other, _ in self._filters[1:]), self._serializer]
             return BlockCodec([*codecs, *self._bytes], spec.shape, spec.dtype)
-        made = object.__new__(BlockCodec)
-        made.__dict__.update(self.__dict__)
-        made._filters = [(codec, spec), *self._filters[1:]]
-        made._undo = [*self._undo[:-1], (codec, spec)]
-        return made
+        copy = object.__new__(BlockCodec)
+        copy.__dict__.update(self.__dict__)
+        copy._filters = [(codec, spec), *self._filters[1:]]
+        copy._undo = [*self._undo[:-1], (codec, spec)]
+        return copy
 
-    def _encoded_fill(self, fill: Any) -> Any:
+    def _encode_fill(self, fill: Any) -> Any:
         """Return what the codecs of arrays make of the fill value."""
         for codec, spec in self._filters:
             if fill is not None and spec.size and not isinstance(codec, Transpose):
@@ -135,7 +135,7 @@ class BlockCodec:
         self._planes: tuple[int, ...] | None = None
         self._head: Block | None = None
         if not self._plain:
-            self._outer = [self._step(codec, size) for codec, size in reversed(chain)]
+            self._steps = [self._step(codec, size) for codec, size in reversed(chain)]
             if isinstance(self._serializer, Bytes):
                 self._serializer.encode_dtype(
                     self._inner.dtype
@@ -145,12 +145,12 @@ class BlockCodec:
         self._stored = self._serializer.encode_dtype(self._inner.dtype)
         self._order = self._axes(steps)
         self._inverse = inverse(self._order)
-        self._ordered = self._order == tuple(range(len(self._order)))
+        self._is_c_order = self._order == tuple(range(len(self._order)))
         self._stored_shape = tuple(self.shape[axis] for axis in self._order)
-        self._direct = self._stored == self.dtype
+        self._is_native = self._stored == self.dtype
         if not chain:
             self.raw = (self._stored, self._order)
-        elif self._fusible(chain[0][0]):
+        elif self._is_fusible(chain[0][0]):
             self._planes = byte_positions(self._stored, self.dtype)
             if _FAST[0] <= self.nbytes <= _FAST[1] and unshuffler() is not None:
                 self._head = blosc_head(self.nbytes, self._stored.itemsize)
@@ -159,9 +159,9 @@ class BlockCodec:
         if chain and chain[0][1] == self.nbytes:
             self._last = chain[0][0].decode_into
             del chain[0]
-        self._outer = [self._step(codec, size) for codec, size in reversed(chain)]
+        self._steps = [self._step(codec, size) for codec, size in reversed(chain)]
 
-    def _fusible(self, codec: BytesBytes) -> bool:
+    def _is_fusible(self, codec: BytesBytes) -> bool:
         width = self._stored.itemsize
         return isinstance(codec, Shuffle) and codec.elementsize == width and width <= _STRIDED
 
@@ -209,9 +209,9 @@ class BlockCodec:
             The bytes do not decode to exactly this block.
         """
         if not self._plain:
-            block = self._general(data)
+            block = self._decode_by_arrays(data)
             return block if block.flags.writeable else block.copy()
-        if self._ordered:
+        if self._is_c_order:
             out = allocate(self.shape, self.dtype)
         else:
             out = allocate(self._stored_shape, self.dtype).transpose(self._inverse)
@@ -240,22 +240,22 @@ class BlockCodec:
         if type(data) is not bytes:
             data = as_view(data)
         if not self._plain:
-            block = self._general(data)
+            block = self._decode_by_arrays(data)
             if out.ndim:
                 out[...] = block if select is None else block[select]
             else:
                 out[()] = _element(block, () if select is None else select, out.dtype)
             return
-        for step in self._outer:
+        for step in self._steps:
             data = step(data)
         if self._planes is not None:
-            self._place_planes(data, out, select)
+            self._copy_planes(data, out, select)
         elif self._last is None:
-            self._place_data(data, out, select)
+            self._copy_elements(data, out, select)
         else:
-            self._place_decoded(self._last, data, out, select)
+            self._decode_last(self._last, data, out, select)
 
-    def _place_unshuffled(self, last: Into, data: Buffer, out: Block, select: Any) -> None:
+    def _decode_unshuffled(self, last: Into, data: Buffer, out: Block, select: Any) -> None:
         """Undo a shuffle of all elements, in `out` itself where its memory allows."""
         unshuffle = unshuffler()
         assert unshuffle is not None
@@ -264,13 +264,13 @@ class BlockCodec:
         memory = scratch(start + self.nbytes)
         memory[:HEAD] = self._head
         last(data, memory[HEAD:end])
-        self._place_decoded(unshuffle, memory[:end], out, select, memory[start:])
+        self._decode_last(unshuffle, memory[:end], out, select, memory[start:])
 
-    def _place_planes(self, data: Buffer, out: Block, select: Any) -> None:
+    def _copy_planes(self, data: Buffer, out: Block, select: Any) -> None:
         """Undo a shuffle, bring bytes into native order, and write the selected part, in one go."""
         assert self._planes is not None
         if self._last is not None and self._head is not None and 2 * out.size > self._size:
-            self._place_unshuffled(self._last, data, out, select)
+            self._decode_unshuffled(self._last, data, out, select)
             return
         if self._last is not None:
             flat, planes = scratch_views(self, self.nbytes, self._split)
@@ -294,25 +294,25 @@ class BlockCodec:
 
     def _split(self, flat: Block) -> tuple[Block, list[Block]]:
         planes = list(flat.reshape((self._stored.itemsize, *self._stored_shape)))
-        if not self._ordered:
+        if not self._is_c_order:
             planes = [plane.transpose(self._inverse) for plane in planes]
         elif not self.shape:
             planes = [np.ndarray((), U1, flat, k) for k in range(self._stored.itemsize)]
         return flat, planes
 
-    def _place_data(self, data: Buffer, out: Block, select: Any) -> None:
+    def _copy_elements(self, data: Buffer, out: Block, select: Any) -> None:
         """Write the selected part of elements that lie in `data`."""
         if nbytes_of(data) != self.nbytes:
             raise self._wrong_size(data)
         block = self._view(as_u1(data))
         out[...] = block if select is None else block[select]
 
-    def _place_decoded(
+    def _decode_last(
         self, last: Into, data: Buffer, out: Block, select: Any, memory: Block | None = None
     ) -> None:
         """Decode into `out` itself where its memory allows, else into scratch memory first."""
-        if select is None and self._direct and out.dtype == self.dtype:
-            target = out if self._ordered else out.transpose(self._order)
+        if select is None and self._is_native and out.dtype == self.dtype:
+            target = out if self._is_c_order else out.transpose(self._order)
             if target.flags.c_contiguous:
                 last(data, target.reshape(-1).view(U1))
                 return
@@ -323,15 +323,15 @@ class BlockCodec:
 
     def _view(self, flat: Block) -> Block:
         block = flat.view(self._stored).reshape(self._stored_shape)
-        return block if self._ordered else block.transpose(self._inverse)
+        return block if self._is_c_order else block.transpose(self._inverse)
 
-    def _general(self, data: Buffer) -> Block:
+    def _decode_by_arrays(self, data: Buffer) -> Block:
         """Decode through arrays at every step; what is returned may be read-only."""
         if not self._size:
             return np.empty(self.shape, self.dtype)
         if type(data) is not bytes:
             data = as_view(data)
-        for step in self._outer:
+        for step in self._steps:
             data = step(data)
         block = self._serializer.decode(data, self._inner)
         if block.dtype != self._inner.dtype:

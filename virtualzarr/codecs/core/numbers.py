@@ -101,9 +101,9 @@ def narrow_dtype(name: str) -> np.dtype[Any]:
 
         return np.dtype(getattr(ml_dtypes, name))
     except (ImportError, AttributeError) as error:
-        least = "0.6" if "complex" in name else "0.5"
+        version = "0.6" if "complex" in name else "0.5"
         raise MissingDependencyError(
-            f"the data type {name} needs ml_dtypes {least} or newer; install virtualzarr[dtypes]"
+            f"the data type {name} needs ml_dtypes {version} or newer; install virtualzarr[dtypes]"
         ) from error
 
 

@@ -161,12 +161,12 @@ def make(name: str, /, **configuration: Any) -> Codec:
 
 def _builtin(name: str) -> Factory | None:
     """Return the class that implements a name, imported now."""
-    place = _BUILTIN.get(name)
-    if place is None and name.startswith("imagecodecs_"):
-        place = _image_codec_path(name.removeprefix("imagecodecs_"))
-    if place is None:
+    import_path = _BUILTIN.get(name)
+    if import_path is None and name.startswith("imagecodecs_"):
+        import_path = _image_codec_path(name.removeprefix("imagecodecs_"))
+    if import_path is None:
         return None
-    module, _, attribute = place.partition(":")
+    module, _, attribute = import_path.partition(":")
     factory: Factory = getattr(import_module(f"virtualzarr.codecs.{module}"), attribute)
     return factory
 

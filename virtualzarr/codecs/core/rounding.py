@@ -27,7 +27,7 @@ class FloatFormat(NamedTuple):
     precision: int  # bits of the significand, with the leading one
     quantum: int  # exponent of the least bit of the smallest numbers
     greatest: float
-    least: float  # the least there is: minus the greatest, or the smallest positive number
+    lowest: float  # minus the greatest, or the smallest positive number
 
 
 @lru_cache(maxsize=64)
@@ -41,8 +41,8 @@ def float_format(dtype: np.dtype[Any]) -> FloatFormat:
     else:
         info = np.finfo(dtype)
     smallest, greatest = float(info.smallest_subnormal), float(info.max)
-    least = smallest if dtype.name == "float8_e8m0fnu" else -greatest
-    return FloatFormat(int(info.nmant) + 1, int(np.frexp(smallest)[1]) - 1, greatest, least)
+    lowest = smallest if dtype.name == "float8_e8m0fnu" else -greatest
+    return FloatFormat(int(info.nmant) + 1, int(np.frexp(smallest)[1]) - 1, greatest, lowest)
 
 
 def cast(
@@ -113,8 +113,8 @@ def _integers(
 def _to_integers(
     values: Block, dtype: np.dtype[Any], target: NumberFormat, rounding: str, beyond: str | None
 ) -> Block:
-    lost = ~np.isfinite(values)
-    _check_range(lost, values, dtype, None)
+    not_finite = ~np.isfinite(values)
+    _check_range(not_finite, values, dtype, None)
     values = _round(values, None, rounding)
     low, high = limits(target)
     # The bounds as floats are exact: 2^n, one more than the greatest integer.
@@ -159,7 +159,7 @@ def _as_floats(values: Block, source: NumberFormat) -> tuple[Block, Block | None
 
 def _floats(
     values: Block,
-    rest: Block | None,
+    residue: Block | None,
     dtype: np.dtype[Any],
     target: NumberFormat,
     rounding: str,
@@ -171,19 +171,19 @@ def _floats(
     _check_range(infinite, values, dtype, "keep" if target.infinity else None)
     finite = np.where(nan | infinite, 1.0, values)
     mantissa, exponent = np.frexp(finite)
-    if rest is not None:  # just below a power of two, the steps are half as large
-        exponent = exponent - ((np.abs(mantissa) == 0.5) & (mantissa * rest < 0))
+    if residue is not None:  # just below a power of two, the steps are half as large
+        exponent = exponent - ((np.abs(mantissa) == 0.5) & (mantissa * residue < 0))
     exponent = np.maximum(exponent - form.precision, form.quantum)
     scaled = np.ldexp(finite, -exponent)
-    if rest is not None:
-        rest = np.ldexp(rest, -exponent)
+    if residue is not None:
+        residue = np.ldexp(residue, -exponent)
     with np.errstate(over="ignore"):
-        result = np.ldexp(_round(scaled, rest, rounding), exponent)
-    under, over = result < form.least, result > form.greatest
+        result = np.ldexp(_round(scaled, residue, rounding), exponent)
+    under, over = result < form.lowest, result > form.greatest
     _check_range(under | over, values, dtype, beyond)
     edge = np.inf if target.infinity else form.greatest
-    least = -edge if form.least < 0 else form.least
-    result = np.where(under, least, np.where(over, edge, result))
+    lowest = -edge if form.lowest < 0 else form.lowest
+    result = np.where(under, lowest, np.where(over, edge, result))
     result = np.where(infinite, values, result).astype(dtype)
     if nan.any():
         bits = np.array(target.nan, f"u{dtype.itemsize}").view(dtype)
@@ -191,10 +191,10 @@ def _floats(
     return result
 
 
-def _round(values: Block, rest: Block | None, rounding: str) -> Block:
-    """Return `values`, to which `rest` is to be added, rounded to integers."""
-    if rest is not None:
-        return _round_sum(values, rest, rounding)
+def _round(values: Block, residue: Block | None, rounding: str) -> Block:
+    """Return `values`, to which `residue` is to be added, rounded to integers."""
+    if residue is not None:
+        return _round_sum(values, residue, rounding)
     if rounding == "nearest-even":
         return np.rint(values)
     if rounding == "towards-zero":
@@ -203,23 +203,23 @@ def _round(values: Block, rest: Block | None, rounding: str) -> Block:
         return np.ceil(values)
     if rounding == "towards-negative":
         return np.floor(values)
-    whole = np.trunc(values)
-    return whole + np.copysign(np.abs(values - whole) >= 0.5, values)
+    truncated = np.trunc(values)
+    return truncated + np.copysign(np.abs(values - truncated) >= 0.5, values)
 
 
-def _round_sum(values: Block, rest: Block, rounding: str) -> Block:
+def _round_sum(values: Block, residue: Block, rounding: str) -> Block:
     """Round the exact sum of two floats, the second at most half a unit in the first's last."""
     floor = np.floor(values)
-    whole = floor == values
-    low = floor - (whole & (rest < 0))
-    inexact = ~(whole & (rest == 0))
+    is_integer = floor == values
+    low = floor - (is_integer & (residue < 0))
+    inexact = ~(is_integer & (residue == 0))
     if rounding == "towards-negative":
         return low
     if rounding == "towards-positive":
         return low + inexact
     if rounding == "towards-zero":
         return low + (inexact & (low < 0))
-    side = (values - low - 0.5) + rest
+    side = (values - low - 0.5) + residue
     up = np.fmod(low, 2.0) != 0 if rounding == "nearest-even" else low >= 0
     return low + ((side > 0) | ((side == 0) & up))
 

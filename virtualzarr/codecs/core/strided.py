@@ -57,13 +57,13 @@ class StridedLayout:
 
     def arrange_output(self, out: Block, select: Sequence[Index]) -> Block:
         """Return a view of the output for a selection, with the axes of what is stored."""
-        kept = [axis for axis, _, _ in self.axes if axis is not None]
-        view = out.transpose(kept)
-        for place, (axis, _, step) in enumerate(self.axes):
+        axes = [axis for axis, _, _ in self.axes if axis is not None]
+        view = out.transpose(axes)
+        for stored_axis, (axis, _, step) in enumerate(self.axes):
             if axis is None:
-                view = np.expand_dims(view, place)
+                view = np.expand_dims(view, stored_axis)
             elif step < 0 and isinstance(select[axis], slice):
-                view = np.flip(view, place)
+                view = np.flip(view, stored_axis)
         return view
 
     def take(self, elements: Block, select: Sequence[slice]) -> Block:
@@ -72,8 +72,8 @@ class StridedLayout:
         forward, backward = slice(None), slice(None, None, -1)
         along = (0 if axis is None else backward if step < 0 else forward
                  for axis, _, step in self.axes)  # fmt: skip
-        kept = [axis for axis, _, _ in self.axes if axis is not None]
-        return part[(forward, *along)].transpose(0, *(1 + kept.index(i) for i in range(len(kept))))
+        axes = [axis for axis, _, _ in self.axes if axis is not None]
+        return part[(forward, *along)].transpose(0, *(1 + axes.index(i) for i in range(len(axes))))
 
     def decode(self, elements: Block) -> Block:
         """Return elements as those of the block, which may have any shape."""
@@ -118,12 +118,12 @@ def find_strided_layout(
         if isinstance(codec, Transpose):
             axes = [axes[axis] for axis in codec.axes(len(spec.shape))]
         elif isinstance(codec, Pick):
-            place, index = codec.configuration["axis"], codec.configuration["index"]
+            picked_axis, index = codec.configuration["axis"], codec.configuration["index"]
             if codec.step is None:
-                axes.insert(place, (None, index, 1))
+                axes.insert(picked_axis, (None, index, 1))
             else:
-                axis, start, step = axes[place]
-                axes[place] = (axis, index + codec.step * start, codec.step * step)
+                axis, start, step = axes[picked_axis]
+                axes[picked_axis] = (axis, index + codec.step * start, codec.step * step)
         elif codec.elementwise:
             undo.append((codec, spec.dtype))
         else:

@@ -125,10 +125,10 @@ def _simplify(codec: Codec, shape: Sequence[int] | None, itemsize: int) -> Codec
     if not codec.name.startswith("imagecodecs_"):
         return codec
     fields = {key: value for key, value in codec.configuration.items() if key != "squeeze"}
-    own = fields.get("shape")
-    if own is not None and shape is not None and codec.name != "imagecodecs_eer":
-        kept = len(shape) - len(own)
-        same = kept >= 0 and tuple(shape[kept:]) == tuple(own) and math.prod(shape[:kept]) == 1
+    declared = fields.get("shape")
+    if declared is not None and shape is not None and codec.name != "imagecodecs_eer":
+        lead = len(shape) - len(declared)
+        same = lead >= 0 and tuple(shape[lead:]) == tuple(declared) and math.prod(shape[:lead]) == 1
         if same and fields.get("axis", -1) < 0:
             del fields["shape"]
     fields.pop("dtype", None)

@@ -57,18 +57,21 @@ def widen_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
     """
     ordered = [codec.name for codec in pipeline.codecs if _is_ordered(codec)]
     chain: list[Codec] = []
-    place = axis  # where the new axis is at this step of the chain
+    index = axis  # where the new axis is at this step of the chain
     for codec in pipeline.codecs:
         if isinstance(codec, Transpose):
-            order, place = _widen_order(codec.axes(ndim), place, first=bool(ordered))
+            order, index = _widen_order(codec.axes(ndim), index, first=bool(ordered))
             chain.append(make("transpose", order=order))
         elif _is_ordered(codec):
-            if place:
+            if index:
                 # In front of all others, the new axis is not in the codec's way.
                 chain.append(
-                    make("transpose", order=[place, *range(place), *range(place + 1, ndim + 1)])
+                    make(
+                        "transpose",
+                        order=[index, *range(index), *range(index + 1, ndim + 1)],
+                    )
                 )
-                place = 0
+                index = 0
             chain.append(_shift_axis(codec))
         elif codec.kind == "bytes_bytes" or codec.name in _FLAT:
             chain.append(codec)
@@ -102,14 +105,14 @@ def narrow_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline | None
     Pipeline([bytes(endian='little')])
     """
     chain: list[Codec] = []
-    place = axis
+    position = axis
     for codec in pipeline.codecs:
         if isinstance(codec, Transpose):
             order = codec.axes(ndim)
-            kept = [old - (old > place) for old in order if old != place]
-            if kept != sorted(kept):
-                chain.append(make("transpose", order=kept))
-            place = order.index(place)
+            narrow = [old - (old > position) for old in order if old != position]
+            if narrow != sorted(narrow):
+                chain.append(make("transpose", order=narrow))
+            position = order.index(position)
         elif codec.kind == "bytes_bytes" or codec.name in _FLAT:
             chain.append(codec)
         else:
@@ -132,16 +135,16 @@ def _shift_axis(codec: Codec) -> Codec:
     return make(codec.name, **{**codec.configuration, "axis": axis + 1})
 
 
-def _widen_order(order: Sequence[int], place: int, *, first: bool) -> tuple[list[int], int]:
-    """Return the order with axis `place` put in, and where that is among the encoded axes.
+def _widen_order(order: Sequence[int], position: int, *, first: bool) -> tuple[list[int], int]:
+    """Return the order with axis `position` put in, and where that is among the encoded axes.
 
     The order that reverses all axes goes on reversing them all: Zarr v2 has a word for that.
     """
     ndim = len(order)
-    target = place
+    target = position
     if first:
         target = 0
     elif ndim > 1 and list(order) == list(reversed(range(ndim))):
-        target = ndim - place
-    wide = [axis + (axis >= place) for axis in order]
-    return [*wide[:target], place, *wide[target:]], target
+        target = ndim - position
+    wide = [axis + (axis >= position) for axis in order]
+    return [*wide[:target], position, *wide[target:]], target

@@ -88,39 +88,39 @@ def pad_stream(codec: Codec, data: Buffer, header: Header) -> bytes:
             f"{nbytes_of(data)} bytes, cut off: {blocks} blocks of {header.minbits} bits or more"
         )
     block = 4 ** len(header.shape) * header.dtype.itemsize
-    rest = blocks * max(_EMPTY_BLOCK, header.minbits // 8 + 1)
-    return b"".join((data, bytes(rest + 2 * block + 1024)))
+    padding = blocks * max(_EMPTY_BLOCK, header.minbits // 8 + 1)
+    return b"".join((data, bytes(padding + 2 * block + 1024)))
 
 
 def decode_without_header(
-    codec: Codec, data: Buffer, header: int, room: int | None = None
+    codec: Codec, data: Buffer, header: int, max_nbytes: int | None = None
 ) -> Block:
     """Return the array of a stream that lacks its header, which is given as a number.
 
     Parameters
     ----------
-    room : int, optional
+    max_nbytes : int, optional
         The bytes that the array may have.
     """
-    said = read_header(header.to_bytes(19, "little"))
-    assert said is not None
-    need = math.prod(said.shape) * said.dtype.itemsize
-    if room is not None and need > room:
-        raise codec.size_error(need, room)
-    if said.length % 8 == 0:
-        stream = header.to_bytes(said.length // 8, "little") + bytes(as_u1(data))
+    fields = read_header(header.to_bytes(19, "little"))
+    assert fields is not None
+    need = math.prod(fields.shape) * fields.dtype.itemsize
+    if max_nbytes is not None and need > max_nbytes:
+        raise codec.size_error(need, max_nbytes)
+    if fields.length % 8 == 0:
+        stream = header.to_bytes(fields.length // 8, "little") + bytes(as_u1(data))
     else:  # the stream goes on at the next bit, not byte
-        number = header | int.from_bytes(as_u1(data), "little") << said.length
+        number = header | int.from_bytes(as_u1(data), "little") << fields.length
         stream = number.to_bytes(nbytes_of(data) + 19, "little")
-    return decode_stream(codec, stream, said)
+    return decode_stream(codec, stream, fields)
 
 
 def decode_stream(codec: Codec, stream: Buffer, header: Header) -> Block:
     """Return the array of a stream with its header."""
-    room = pad_stream(codec, stream, header)
+    padded = pad_stream(codec, stream, header)
     out = allocate(header.shape, header.dtype)
     try:
-        require_imagecodecs(codec.name).zfp_decode(room, out=out)
+        require_imagecodecs(codec.name).zfp_decode(padded, out=out)
     except (RuntimeError, ValueError, TypeError) as error:
         raise codec.error(error) from error
     return out

@@ -30,17 +30,17 @@ class HCompress(ReadOnlyCodec):
         decompress, failure = _hdecompress()
         rows, columns = self._edges(spec)
         raw = bytes(as_u1(data))
-        scale = self._checked(raw, rows, columns)
+        scale = self._read_scale(raw, rows, columns)
         # It does not know where the data end: zeros follow, more than it can ask for.
         planes = max(raw[22:25])
         padded = raw + bytes((planes + 4) * (rows + 16) * (columns + 16) // 2)
         smooth = int(self.configuration["smooth"])
         try:
             with _lock:
-                found = decompress(padded, rows, columns, scale, smooth, 8)
+                decoded = decompress(padded, rows, columns, scale, smooth, 8)
         except (ValueError, failure) as error:
             raise self.error(f"cfitsio cannot decode: {error}") from error
-        return self._fitting(np.frombuffer(found, "i4"), spec)
+        return self._as_block(np.frombuffer(decoded, "i4"), spec)
 
     def _edges(self, spec: ChunkSpec) -> tuple[int, int]:
         edges = [length for length in spec.shape if length != 1]
@@ -48,7 +48,7 @@ class HCompress(ReadOnlyCodec):
             raise self.error(f"HCOMPRESS_1 has images, not blocks of shape {spec.shape}")
         return edges[0], edges[1]
 
-    def _checked(self, raw: bytes, rows: int, columns: int) -> int:
+    def _read_scale(self, raw: bytes, rows: int, columns: int) -> int:
         """Check what the stream says of itself; return the scale."""
         if len(raw) < 25 or raw[:2] != b"\xdd\x99":
             raise self.error("it does not begin as a stream of HCOMPRESS does")

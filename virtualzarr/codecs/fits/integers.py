@@ -20,11 +20,11 @@ class Integers(ReadOnlyCodec):
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the integers."""
         flat = as_u1(data)
-        width, rest = divmod(flat.size, spec.size)
-        if rest or width not in (1, 2, 4, 8):
+        width, remainder = divmod(flat.size, spec.size)
+        if remainder or width not in (1, 2, 4, 8):
             raise self.size_error(flat.size, spec.nbytes)
         if width == 1:
-            return self._fitting(flat, spec)
+            return self._as_block(flat, spec)
         if self.configuration["shuffled"]:
             flat = np.ascontiguousarray(flat.reshape(width, -1).T).reshape(-1)
-        return self._fitting(flat.view(f">i{width}"), spec)
+        return self._as_block(flat.view(f">i{width}"), spec)

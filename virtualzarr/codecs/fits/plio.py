@@ -34,7 +34,7 @@ class Plio(ReadOnlyCodec):
                 "the line list has unknown instructions, or goes on beyond "
                 f"the {spec.size} elements of the block"
             )
-        return self._fitting(values, spec)
+        return self._as_block(values, spec)
 
 
 # What the instructions of a line list do, by their code. The value is 1 at first.

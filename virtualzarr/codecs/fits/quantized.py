@@ -82,9 +82,9 @@ def _random_numbers() -> NDArray[np.float64]:
     """Return the random numbers of FITS standard 4.0, appendix I: they have single precision."""
     numbers = np.empty(_RANDOM, np.float64)
     seed = 1
-    for place in range(_RANDOM):
+    for i in range(_RANDOM):
         seed = 16807 * seed % 2147483647
-        numbers[place] = seed
+        numbers[i] = seed
     return (numbers / 2147483647.0).astype(np.float32).astype(np.float64)
 
 

@@ -18,7 +18,7 @@ class ReadOnlyCodec(ArrayBytes):
         if set(self.configuration) != self.members:
             raise self.invalid(f"the members are {sorted(self.members)}")
 
-    def _fitting(self, values: Block, spec: ChunkSpec) -> Block:
+    def _as_block(self, values: Block, spec: ChunkSpec) -> Block:
         """Return integers in the type of the block, which must hold them."""
         if values.size != spec.size:
             raise self.error(f"decoded {values.size} elements, the block needs {spec.size}")

@@ -46,18 +46,18 @@ class Text(ReadOnlyCodec):
         if flat.size != spec.size * width:
             raise self.error(f"{flat.size} bytes for {spec.size} rows of {width}")
         rows = flat.reshape(spec.size, width)
-        made = np.zeros(spec.size, spec.dtype)
+        table = np.zeros(spec.size, spec.dtype)
         for name, first, form, null in self.configuration["fields"]:
             kind, size, decimals = self._parts(form)
             texts = np.ascontiguousarray(rows[:, first : first + size]).view(f"S{size}")[:, 0]
             if kind == "A":
-                made[name] = texts
+                table[name] = texts
                 continue
             try:
-                made[name] = _numbers(texts, kind, decimals, null)
+                table[name] = _numbers(texts, kind, decimals, null)
             except (ValueError, OverflowError) as error:
                 raise CodecError(f"{self.name}: the column {name!r}: {error}") from error
-        return made.reshape(spec.shape)
+        return table.reshape(spec.shape)
 
     @staticmethod
     def _parts(form: str) -> tuple[str, int, int]:

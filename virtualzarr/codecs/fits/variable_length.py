@@ -33,14 +33,14 @@ class Cell(ReadOnlyCodec):
         flat = as_u1(data)
         if spec.size != 1 or flat.size % self._dtype.itemsize:
             raise self.error(f"{flat.size} bytes are no array of {self._dtype} of one cell")
-        made = np.empty(1, object)
+        cell = np.empty(1, object)
         if self.configuration.get("text"):
-            made[0] = flat.tobytes().split(b"\0")[0].rstrip(b" ").decode("latin-1")
+            cell[0] = flat.tobytes().split(b"\0")[0].rstrip(b" ").decode("latin-1")
         else:
-            made[0] = self._meant(flat.view(self._dtype))
-        return made.reshape(spec.shape)
+            cell[0] = self._apply_scale(flat.view(self._dtype))
+        return cell.reshape(spec.shape)
 
-    def _meant(self, stored: Block) -> Block:
+    def _apply_scale(self, stored: Block) -> Block:
         fields = self.configuration
         values = stored.astype(stored.dtype.newbyteorder("="))
         scale, zero = fields.get("scale", 1), fields.get("zero", 0)

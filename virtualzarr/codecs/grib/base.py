@@ -58,7 +58,7 @@ class _Grib(ArrayBytes):
         except (binascii.Error, TypeError, ValueError) as error:
             raise self.invalid("before must be base64") from error
 
-    def _finished(self, values: Block, spec: ChunkSpec) -> Block:
+    def _as_block(self, values: Block, spec: ChunkSpec) -> Block:
         """Return values in rows, as the array has them."""
         if values.size != spec.size:
             raise self.error(f"decoded {values.size} points, the block needs {spec.size}")

@@ -51,13 +51,15 @@ def check_packing(sections: Sections, size: int) -> bool:
         raise CodecError(f"GRIB: {count} values for {size} points")
     if template in _SPECTRAL:
         _SPECTRAL[template](head, values, count)
-    known = _PACKINGS.get(template)
-    if known is None:
+    packing = _PACKINGS.get(template)
+    if packing is None:
         return False
     _check_bitmap(sections[6], size, count)
-    least, check = known
-    if len(head) < least:
-        raise CodecError(f"GRIB: section 5 has {len(head)} bytes, packing {template} needs {least}")
+    length, check = packing
+    if len(head) < length:
+        raise CodecError(
+            f"GRIB: section 5 has {len(head)} bytes, packing {template} needs {length}"
+        )
     check(head, values, count)
     return True
 
@@ -127,13 +129,13 @@ def _check_bitmap(section: bytes, size: int, count: int) -> None:
         raise CodecError(f"GRIB: the bitmap is one that is only known by its number, {section[5]}")
     if 8 * (len(section) - 6) < size:
         raise CodecError(f"GRIB: the bitmap has fewer than {size} bits")
-    there = int(np.unpackbits(np.frombuffer(section, U1, offset=6), count=size).sum())
-    if there > count:
-        raise CodecError(f"GRIB: {count} values for {there} points of the bitmap")
+    present = int(np.unpackbits(np.frombuffer(section, U1, offset=6), count=size).sum())
+    if present > count:
+        raise CodecError(f"GRIB: {count} values for {present} points of the bitmap")
 
 
-def _check_bits(bits: int, most: int = _MOST_BITS) -> None:
-    if bits > most:
+def _check_bits(bits: int, limit: int = _MOST_BITS) -> None:
+    if bits > limit:
         raise CodecError(f"GRIB: values of {bits} bits")
 
 
@@ -198,9 +200,9 @@ def _check_png(head: bytes, values: memoryview, count: int) -> None:
 
 def _read_png_chunks(values: memoryview) -> dict[bytes, bytes]:
     """Return the chunks of a PNG image by type, those of one type joined."""
-    found: dict[bytes, list[bytes]] = {}
+    chunks: dict[bytes, list[bytes]] = {}
     at = 8
-    while b"IEND" not in found:
+    while b"IEND" not in chunks:
         if at + 12 > len(values):
             raise CodecError("GRIB: a PNG image that is cut off")
         length, kind = struct.unpack_from(">I4s", values, at)
@@ -211,9 +213,9 @@ def _read_png_chunks(values: memoryview) -> dict[bytes, bytes]:
             values[at + 8 + length : at + 12 + length], "big"
         ):
             raise CodecError(f"GRIB: a damaged PNG image: chunk {kind!r}")
-        found.setdefault(kind, []).append(data)
+        chunks.setdefault(kind, []).append(data)
         at += 12 + length
-    return {kind: b"".join(data) for kind, data in found.items()}
+    return {kind: b"".join(data) for kind, data in chunks.items()}
 
 
 def _check_ccsds(head: bytes, values: memoryview, count: int) -> None:
@@ -268,7 +270,7 @@ def _check_groups(head: bytes, values: memoryview, count: int, at: int) -> None:
     bits, missing = head[19], head[22]
     (number,) = struct.unpack_from(">I", head, 31)
     least_width, width_bits = head[35], head[36]
-    least, step, last, length_bits = struct.unpack_from(">IBIB", head, 37)
+    reference, step, last, length_bits = struct.unpack_from(">IBIB", head, 37)
     for width in (bits, width_bits, length_bits):
         _check_bits(width)
     if number > count or missing > 2:
@@ -285,7 +287,7 @@ def _check_groups(head: bytes, values: memoryview, count: int, at: int) -> None:
         parts.append(part)
         at += nbytes
     widths = _unpack(parts[1], number, width_bits) + least_width
-    lengths = _unpack(parts[2], number, length_bits) * step + least
+    lengths = _unpack(parts[2], number, length_bits) * step + reference
     lengths[-1] = last
     if int(widths.max()) > _MOST_BITS:
         raise CodecError(f"GRIB: a group has values of {int(widths.max())} bits")

@@ -74,9 +74,9 @@ def read_values(message: Buffer, size: int) -> NDArray[np.float64]:
     with open_message(message) as handle:
         # No value is equal to it: what is missing cannot be mistaken, nor what is not.
         eccodes.codes_set_double(handle, "missingValue", float("nan"))
-        found = eccodes.codes_get_size(handle, "values")
-        if found != size:
-            raise CodecError(f"the message has {found} points, the block needs {size}")
+        points = eccodes.codes_get_size(handle, "values")
+        if points != size:
+            raise CodecError(f"the message has {points} points, the block needs {size}")
         return eccodes.codes_get_values(handle)
 
 

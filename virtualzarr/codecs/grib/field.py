@@ -40,4 +40,4 @@ class Field(_Grib):
             )
         except CodecError as error:
             raise self.error(error.message) from error
-        return self._finished(values, spec)
+        return self._as_block(values, spec)

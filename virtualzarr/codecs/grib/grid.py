@@ -38,7 +38,7 @@ class Grid(_Grib):
             values = compute_coordinates(bytes(data), self.configuration["key"], spec.size)
         except CodecError as error:
             raise self.error(error.message) from error
-        return self._finished(values, spec)
+        return self._as_block(values, spec)
 
 
 def compute_coordinates(data: bytes, key: str, size: int) -> NDArray[np.float64]:

@@ -38,16 +38,16 @@ def walk(data: Buffer, start: int) -> list[Section]:
     CodecError
         They do not follow one another up to there.
     """
-    found = []
+    sections = []
     while start < len(data) and data[start : start + 4] != END:
         if start + 5 > len(data):
             raise CodecError(f"GRIB: the bytes end within the head of a section at {start}")
         length, number = struct.unpack_from(">IB", data, start)
         if length < 5 or start + length > len(data):
             raise CodecError(f"GRIB: section {number} at {start} has {length} bytes")
-        found.append(Section(number, start, start + length))
+        sections.append(Section(number, start, start + length))
         start += length
-    return found
+    return sections
 
 
 def field_sections(data: Buffer, before: bytes = b"") -> tuple[int, Sections]:
@@ -66,36 +66,36 @@ def field_sections(data: Buffer, before: bytes = b"") -> tuple[int, Sections]:
     CodecError
     """
     discipline = before[0] if before else 0
-    whole = memoryview(data)
-    if bytes(whole[:4]) == b"GRIB":
-        discipline, whole = whole[6], whole[16:]
+    view = memoryview(data)
+    if bytes(view[:4]) == b"GRIB":
+        discipline, view = view[6], view[16:]
     if before:
-        whole = memoryview(before[1:] + bytes(whole))
-    sections = walk(whole, 0)
+        view = memoryview(before[1:] + bytes(view))
+    sections = walk(view, 0)
     last = max((i for i, each in enumerate(sections) if each.number == 7), default=None)
     if last is None:
         raise CodecError("GRIB: there is no section 7 (data)")
-    found: Sections = {}
+    field: Sections = {}
     bitmap = None
     for number, start, stop in sections[: last + 1]:
         # Values are many, and not copied.
-        found[number] = whole[start:stop] if number == 7 else bytes(whole[start:stop])
-        if number == 6 and stop - start > 5 and whole[start + 5] != SAME_BITMAP:
-            bitmap = found[number]
-    missing = {1, 3, 4, 5, 6} - set(found)
+        field[number] = view[start:stop] if number == 7 else bytes(view[start:stop])
+        if number == 6 and stop - start > 5 and view[start + 5] != SAME_BITMAP:
+            bitmap = field[number]
+    missing = {1, 3, 4, 5, 6} - set(field)
     if missing:
         raise CodecError(f"GRIB: there is no section {min(missing)}")
-    if len(found[6]) > 5 and found[6][5] == SAME_BITMAP:
+    if len(field[6]) > 5 and field[6][5] == SAME_BITMAP:
         if bitmap is None:
             raise CodecError("GRIB: a bitmap that was defined before is missing")
-        found[6] = bitmap
-    return discipline, found
+        field[6] = bitmap
+    return discipline, field
 
 
 def is_single(data: Buffer) -> bool:
     """Whether some bytes that `field_sections` takes are a whole message of one field."""
-    whole = len(data) >= 16 and int.from_bytes(data[8:16], "big") == len(data)
-    numbers = [each.number for each in walk(data, 16)] if whole and data[:4] == b"GRIB" else []
+    complete = len(data) >= 16 and int.from_bytes(data[8:16], "big") == len(data)
+    numbers = [each.number for each in walk(data, 16)] if complete and data[:4] == b"GRIB" else []
     return numbers.count(7) == 1
 
 
@@ -129,19 +129,19 @@ def sections1(data: Buffer) -> Sections:
     """
     if len(data) < 8 + 28 + 4 or data[:4] != b"GRIB" or data[7] != 1:
         raise CodecError("GRIB: the bytes are no message of edition 1")
-    found: Sections = {}
+    sections: Sections = {}
     start, end = 8, len(data) - len(END)
     flags = data[15]
-    for number, there in ((1, True), (2, flags & 128), (3, flags & 64), (4, True)):
-        if not there:
+    for number, present in ((1, True), (2, flags & 128), (3, flags & 64), (4, True)):
+        if not present:
             continue
         length = int.from_bytes(data[start : start + 3], "big")
         stop = end if number == 4 else start + length
         if length < MIN_LENGTH1[number] or stop > end or stop - start < MIN_LENGTH1[number]:
             raise CodecError(f"GRIB: section {number} at {start} has {length} bytes")
-        found[number] = data[start:stop] if number == 4 else bytes(data[start:stop])
+        sections[number] = data[start:stop] if number == 4 else bytes(data[start:stop])
         start = stop
-    return found
+    return sections
 
 
 MIN_LENGTH1 = {1: 28, 2: 6, 3: 6, 4: 11}
@@ -199,7 +199,7 @@ def without_values1(product: bytes, grid: bytes | None) -> bytes:
     flags = product[7] & 128 if grid is None else 128
     product = product[:7] + bytes((flags,)) + product[8:]
     spectral = grid is not None and grid[5] in _SPECTRAL1
-    found = {1: product, 4: _NO_COEFFICIENTS if spectral else _NO_VALUES}
+    sections = {1: product, 4: _NO_COEFFICIENTS if spectral else _NO_VALUES}
     if flags:
-        found[2] = _POINT1 if grid is None else grid
-    return message1(found)
+        sections[2] = _POINT1 if grid is None else grid
+    return message1(sections)

@@ -21,13 +21,13 @@ _MEMORY = 16 << 30
 worker = Worker(__name__)
 
 
-def ask_worker(message: Buffer, what: str, size: int) -> NDArray[np.float64]:
+def ask_worker(message: Buffer, quantity: str, size: int) -> NDArray[np.float64]:
     """Return numbers that ecCodes calculates of a message, in a process of its own.
 
     Parameters
     ----------
     message : bytes
-    what : str
+    quantity : str
         "values", "latitudes" or "longitudes".
     size : int
         How many there must be.
@@ -37,7 +37,7 @@ def ask_worker(message: Buffer, what: str, size: int) -> NDArray[np.float64]:
     CodecError
         ecCodes finds something wrong with it, or crashes, or does not end.
     """
-    request = _HEAD.pack(QUANTITIES.index(what), size) + bytes(message)
+    request = _HEAD.pack(QUANTITIES.index(quantity), size) + bytes(message)
     try:
         return np.frombuffer(worker.ask(request), "<f8").astype(np.float64)
     except WorkerRefusalError as error:

@@ -39,8 +39,8 @@ class Bitshuffle(Filter):
             return self._blocks(raw, itemsize, limit if size is None else size)
         values = self.configuration["parameters"]
         count = values[3] if len(values) > 3 else 0
-        whole = len(raw) - len(raw) % itemsize
-        return self._unshuffle(raw[:whole], itemsize, count) + raw[whole:]
+        end = len(raw) - len(raw) % itemsize
+        return self._unshuffle(raw[:end], itemsize, count) + raw[end:]
 
     def _blocks(self, raw: bytes, itemsize: int, limit: int) -> bytes:
         total, step = int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:12], "big")
@@ -49,18 +49,18 @@ class Bitshuffle(Filter):
         if step % (8 * itemsize) or (not step and total >= 8 * itemsize):
             raise self.error(f"blocks of {step} bytes")
         parts: list[bytes] = []
-        place, left = 12, total
-        while left >= 8 * itemsize:
-            count = min(step, left - left % (8 * itemsize))
-            stop = place + 4 + int.from_bytes(raw[place : place + 4], "big")
+        start, remaining = 12, total
+        while remaining >= 8 * itemsize:
+            count = min(step, remaining - remaining % (8 * itemsize))
+            stop = start + 4 + int.from_bytes(raw[start : start + 4], "big")
             if stop > len(raw):
                 raise self.error("the data are truncated")
-            block = self._decompress(raw[place + 4 : stop], count)
+            block = self._decompress(raw[start + 4 : stop], count)
             parts.append(self._unshuffle(block, itemsize, count // itemsize))
-            place, left = stop, left - count
-        if place + left > len(raw):
+            start, remaining = stop, remaining - count
+        if start + remaining > len(raw):
             raise self.error("the data are truncated")
-        parts.append(raw[place : place + left])
+        parts.append(raw[start : start + remaining])
         return b"".join(parts)
 
     def _decompress(self, block: bytes, size: int) -> bytes:

@@ -36,15 +36,15 @@ class Blosc2(Filter):
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the elements' bytes."""
         raw = as_u1(data)
-        found = None if size is None else self._direct(raw, size)
-        return self._library.decode(raw, size, limit) if found is None else found
+        decoded = None if size is None else self._direct(raw, size)
+        return self._library.decode(raw, size, limit) if decoded is None else decoded
 
     @cached_property
     def _library(self) -> Filters:
         entry = (_NUMBER, "blosc2", self.configuration["parameters"])
-        made: Codec = Filters("virtualzarr.hdf5_chunk", {"filters": filters_message([entry])})
-        assert isinstance(made, Filters)
-        return made
+        codec: Codec = Filters("virtualzarr.hdf5_chunk", {"filters": filters_message([entry])})
+        assert isinstance(codec, Filters)
+        return codec
 
     def _direct(self, raw: Block, size: int) -> Block | None:
         """Decode a frame; None for one that is not as expected."""
@@ -54,8 +54,8 @@ class Blosc2(Filter):
             grid = _read_shapes(bytes(raw[:start]))
         except (struct.error, IndexError, ValueError):
             return None
-        whole = magic == _MAGIC and length == raw.size and inner == nbytes
-        if not whole or stored < 16 or start + stored > length:
+        complete = magic == _MAGIC and length == raw.size and inner == nbytes
+        if not complete or stored < 16 or start + stored > length:
             return None
         shape, blocks = grid or ([nbytes], [nbytes])
         unit = typesize if grid else 1
@@ -87,12 +87,12 @@ def _read_shapes(head: bytes) -> tuple[list[int], list[int]] | None:
     for _ in range(count):
         length = head[at] & 31
         name = head[at + 1 : at + 1 + length]
-        marker, place = struct.unpack_from(">Bi", head, at + 1 + length)
+        marker, offset = struct.unpack_from(">Bi", head, at + 1 + length)
         at += length + 6
         if head[at - length - 6] >> 5 != 5 or marker != 0xD2:
             raise ValueError("no layer")
         if name == b"b2nd":
-            return _read_b2nd_layer(head, place)
+            return _read_b2nd_layer(head, offset)
     return None
 
 
@@ -121,5 +121,5 @@ def _order_blocks(
     parts = data.reshape(*counts, *blocks, unit)
     order = [axis + half for axis in range(ndim) for half in (0, ndim)]
     padded = [count * edge for count, edge in zip(counts, blocks, strict=True)]
-    whole = parts.transpose(*order, 2 * ndim).reshape(*padded, unit)
-    return np.ascontiguousarray(whole[tuple(map(slice, shape))]).reshape(-1)
+    ordered = parts.transpose(*order, 2 * ndim).reshape(*padded, unit)
+    return np.ascontiguousarray(ordered[tuple(map(slice, shape))]).reshape(-1)

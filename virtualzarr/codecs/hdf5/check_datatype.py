@@ -38,7 +38,7 @@ def find_type_end(message: bytes, at: int, depth: int) -> int:
     """Return where the datatype at byte `at` ends, having looked at all of it."""
     if depth > _MAX_DEPTH:
         raise SourceError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
-    found, version = message[at] & 15, message[at] >> 4
+    kind, version = message[at] & 15, message[at] >> 4
     if version not in (1, 2, 3, 4, 5):
         raise UnsupportedError(f"datatype message version {version}")
     count = message[at + 1] | message[at + 2] << 8
@@ -46,32 +46,32 @@ def find_type_end(message: bytes, at: int, depth: int) -> int:
     if not length:
         raise SourceError("a datatype has elements of no bytes")
     at += 8
-    if found in _PROPERTIES:
-        end = _within(message, at + _PROPERTIES[found])
-        if found in (INTEGER, FLOAT, BITFIELD):
+    if kind in _PROPERTIES:
+        end = _check_end(message, at + _PROPERTIES[kind])
+        if kind in (INTEGER, FLOAT, BITFIELD):
             _check_bits(message, at, 8 * length)
         return end
-    if found == OPAQUE:
-        return _within(message, at + -(-(count & 255) // 8) * 8)
-    if found == COMPOUND:
-        return _compound(message, at, version, count, length, depth)
-    if found == ENUM:
+    if kind == OPAQUE:
+        return _check_end(message, at + -(-(count & 255) // 8) * 8)
+    if kind == COMPOUND:
+        return _find_compound_end(message, at, version, count, length, depth)
+    if kind == ENUM:
         width = int.from_bytes(message[at + 4 : at + 8], "little")
         if width != length:
             raise SourceError("an enumeration and its numbers have different sizes")
         at = find_type_end(message, at, depth + 1)
         for _ in range(count):
             at = find_name_end(message, at, version)
-        return _within(message, at + count * width)
-    if found in (SEQUENCE, COMPLEX):
+        return _check_end(message, at + count * width)
+    if kind in (SEQUENCE, COMPLEX):
         return find_type_end(message, at, depth + 1)
-    if found == ARRAY:
+    if kind == ARRAY:
         inner = at + count_array_head(message, at, version)
         lengths = struct.unpack_from(f"<{message[at]}I", message, at + (4 if version < 3 else 1))
         if math.prod(lengths) * int.from_bytes(message[inner + 4 : inner + 8], "little") != length:
             raise SourceError("an array datatype has another size than its elements have together")
         return find_type_end(message, inner, depth + 1)
-    raise UnsupportedError(f"datatype class {found}")
+    raise UnsupportedError(f"datatype class {kind}")
 
 
 def _check_bits(message: bytes, at: int, bits: int) -> None:
@@ -90,7 +90,7 @@ def _check_bits(message: bytes, at: int, bits: int) -> None:
         raise SourceError("the datatype has bits outside its elements")
 
 
-def _within(message: bytes, at: int) -> int:
+def _check_end(message: bytes, at: int) -> int:
     if at > len(message):
         raise SourceError("the datatype message ends early")
     return at
@@ -108,7 +108,9 @@ def count_array_head(message: bytes, at: int, version: int) -> int:
     return 4 + 8 * rank if version < 3 else 1 + 4 * rank
 
 
-def _compound(message: bytes, at: int, version: int, count: int, length: int, depth: int) -> int:
+def _find_compound_end(
+    message: bytes, at: int, version: int, count: int, length: int, depth: int
+) -> int:
     if not count:
         raise SourceError("a compound datatype has no members")
     wide = max(-(-length.bit_length() // 8), 1)

@@ -30,9 +30,9 @@ class JpegLs(Filter):
         """Return the samples' bytes."""
         raw = bytes(as_u1(data))
         frame = self._frame(raw)
-        need, room = frame.nbytes, limit if size is None else size
-        if need > room:
-            raise self.size_error(need, room)
+        need, allowed = frame.nbytes, limit if size is None else size
+        if need > allowed:
+            raise self.size_error(need, allowed)
         try:
             out = require_imagecodecs(self.name).jpegls_decode(raw)
         except (RuntimeError, ValueError, TypeError) as error:

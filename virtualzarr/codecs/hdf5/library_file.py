@@ -49,8 +49,8 @@ def _frame(
     )
     before += _pack_message(0x0B, filters)
     length_at = dataset_at + 16 + len(before) + 8 + len(layout)
-    rest = len(_pack_message(0x08, layout + bytes(20)))
-    chunk_at = dataset_at + 16 + len(before) + rest
+    layout_length = len(_pack_message(0x08, layout + bytes(20)))
+    chunk_at = dataset_at + 16 + len(before) + layout_length
     messages = before + _pack_message(0x08, layout + struct.pack("<QIQ", 0, 0, chunk_at))
     superblock = b"\x89HDF\r\n\x1a\n" + struct.pack("<8BHHI", 0, 0, 0, 0, 0, 8, 8, 0, 4, 16, 0)
     end_at = len(superblock) + 16
@@ -104,7 +104,7 @@ class _FilterClass(ctypes.Structure):
     )
 
 
-def _pass_if_whole(flags: int, count: int, values: Any, nbytes: int, room: Any, data: Any) -> int:
+def _pass_if_whole(flags: int, count: int, values: Any, nbytes: int, size: Any, data: Any) -> int:
     """Pass on what was decoded if it is long enough."""
     return nbytes if nbytes >= values[0] | values[1] << 32 else 0
 
@@ -132,9 +132,9 @@ def _register_size_check() -> int:
         if not _registered:
             # Numbers of this range are for private use; the first free one will do.
             number = next(n for n in range(511, 255, -1) if not _is_number_used(n))
-            made = _FilterClass(1, number, 0, 1, b"size check", None, None, _PASS_CALLBACK)
-            h5z.register_filter(ctypes.addressof(made))
-            _registered.append(made)
+            filter_class = _FilterClass(1, number, 0, 1, b"size check", None, None, _PASS_CALLBACK)
+            h5z.register_filter(ctypes.addressof(filter_class))
+            _registered.append(filter_class)
         return int(_registered[0].id)
 
 

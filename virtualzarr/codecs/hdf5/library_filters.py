@@ -155,13 +155,13 @@ def is_available(number: int) -> bool:
     from h5py import h5z
 
     try:
-        found = h5z.filter_avail(number)
-        if not found and number in PLUGINS and find_spec("hdf5plugin"):
+        available = h5z.filter_avail(number)
+        if not available and number in PLUGINS and find_spec("hdf5plugin"):
             import hdf5plugin  # noqa: F401
 
-            found = h5z.filter_avail(number)
+            available = h5z.filter_avail(number)
     except _H5PY_ERRORS:  # HDF5_PLUGIN_PATH names no folder
         return False
-    if found:
+    if available:
         _AVAILABLE.add(number)
-    return bool(found)
+    return bool(available)

@@ -70,13 +70,13 @@ class Type(ArrayBytes):
         from h5py import h5t
 
         key = self.configuration["datatype"], id(dtype)
-        found = _conversions.get(key)
-        if found is None:
+        entry = _conversions.get(key)
+        if entry is None:
             if len(_conversions) >= _MOST_CONVERSIONS:
                 _conversions.clear()
             types = _datatype(_message(self, "datatype")), h5t.py_create(dtype)
-            found = _conversions[key] = dtype, *types
-        return found[1:]
+            entry = _conversions[key] = dtype, *types
+        return entry[1:]
 
 
 # The dtype is kept so that no other gets its address.

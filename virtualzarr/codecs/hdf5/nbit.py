@@ -40,25 +40,25 @@ class NBit(Filter):
 
     def check(self, values: list[int]) -> None:
         """Check that the type is one HDF5 packs."""
-        size, parts = self._parsed()
+        size, parts = self._parse_type()
         if any(not 0 <= p.at <= p.at + p.size <= size for p in parts):
             raise self.invalid("a part does not lie inside its element")
         if values[2] * max(size, 1) > 1 << 32:
             raise self.invalid("the parameters contradict each other")
 
-    def _parsed(self) -> tuple[int, list[_Part]]:
+    def _parse_type(self) -> tuple[int, list[_Part]]:
         """Return the bytes of an element and what is packed of it."""
         values = self.configuration["parameters"]
         parts: list[_Part] = []
         try:
-            self._parse(values, 3, 0, parts, 0)
+            self._add_part(values, 3, 0, parts, 0)
         except CodecError:
             raise
         except (IndexError, ValueError) as error:
             raise self.invalid("the parameters end early") from error
         return values[4], parts
 
-    def _parse(self, values: list[int], k: int, at: int, parts: list[_Part], depth: int) -> int:
+    def _add_part(self, values: list[int], k: int, at: int, parts: list[_Part], depth: int) -> int:
         """Add the parts of the type at parameter `k`; return where the next begins."""
         kind, size = values[k], values[k + 1]
         if len(parts) >= _MOST_PARTS or depth > 16:
@@ -79,22 +79,22 @@ class NBit(Filter):
             if not width or size % width:
                 raise self.invalid(f"an array of {size} bytes, its elements of {width}")
             for start in range(0, size, width):
-                after = self._parse(values, k + 2, at + start, parts, depth + 1)
+                after = self._add_part(values, k + 2, at + start, parts, depth + 1)
             return after if size else k + 4
         if kind != _COMPOUND:
             raise self.invalid(f"class {kind} is not known")
         after = k + 3
         for _ in range(values[k + 2]):
-            after = self._parse(values, after + 1, at + values[after], parts, depth + 1)
+            after = self._add_part(values, after + 1, at + values[after], parts, depth + 1)
         return after
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the elements' bytes; bits that were not kept are 0."""
         count = self.configuration["parameters"][2]
-        width, parts = self._parsed()
-        room = limit if size is None else size
-        if count * width > room:
-            raise self.size_error(count * width, room)
+        width, parts = self._parse_type()
+        allowed = limit if size is None else size
+        if count * width > allowed:
+            raise self.size_error(count * width, allowed)
         bits = sum(part.precision for part in parts)
         raw = as_u1(data)
         if raw.size < -(-count * bits // 8):

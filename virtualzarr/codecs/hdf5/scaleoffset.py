@@ -40,11 +40,11 @@ class ScaleOffset(Filter):
         values = self.configuration["parameters"]
         _, digits, count, is_float, width, signed, big, has_fill = values[:8]
         raw = as_u1(data)
-        room = limit if size is None else size
-        if nbytes_of(data) < self._header or count * width > room:
-            raise self.size_error(count * width, room)
+        allowed = limit if size is None else size
+        if nbytes_of(data) < self._header or count * width > allowed:
+            raise self.size_error(count * width, allowed)
         bits = int.from_bytes(raw[:4].tobytes(), "little")
-        least = raw[5 : 5 + min(int(raw[4]), 8)].tobytes().ljust(8, b"\0")[:width]
+        minimum = raw[5 : 5 + min(int(raw[4]), 8)].tobytes().ljust(8, b"\0")[:width]
         stored = np.dtype(f"{'>' if big else '<'}{'f' if is_float else 'iu'[not signed]}{width}")
         body = raw[self._header :]
         if bits == 8 * width:  # not packed at all
@@ -56,9 +56,9 @@ class ScaleOffset(Filter):
             raise self.error(f"{count} numbers of {bits} bits do not fit {body.size} bytes")
         offsets = _unpack(body, count, bits, width)
         if is_float:
-            numbers = _floats(offsets, least, digits)
+            numbers = _floats(offsets, minimum, digits)
         else:
-            numbers = offsets + np.frombuffer(least, offsets.dtype)
+            numbers = offsets + np.frombuffer(minimum, offsets.dtype)
         if has_fill:
             fill = np.array(values[8:], "<u4").tobytes()[:width]
             numbers = numbers.view(offsets.dtype)
@@ -79,11 +79,11 @@ def _unpack(body: Block, count: int, bits: int, width: int) -> Block:
     return numbers
 
 
-def _floats(offsets: Block, least: bytes, digits: int) -> Block:
+def _floats(offsets: Block, minimum: bytes, digits: int) -> Block:
     """Return floats that were kept as whole numbers of a power of ten above the least."""
     width = offsets.dtype.itemsize
     kind = np.dtype(f"<f{width}").type
     digits = digits - (1 << 32) if digits >> 31 else digits
     with np.errstate(all="ignore"):
         scaled = offsets.view(f"<i{width}").astype(kind) / kind(np.float64(10) ** digits)
-        return scaled + np.frombuffer(least, kind)
+        return scaled + np.frombuffer(minimum, kind)

@@ -123,13 +123,13 @@ class TiffSegment(ArrayBytes):
 
     def _decoder(self, size: int) -> Decode:
         """Return what decodes segments of some number of elements."""
-        found = self._decoders.get(size)
-        if found is None:
+        decode = self._decoders.get(size)
+        if decode is None:
             with _lock:  # tifffile's pages are not made for several threads at first
                 if len(self._decoders) >= _MAX_DECODERS:
                     self._decoders.clear()
-                found = self._decoders[size] = self._make(size)
-        return found
+                decode = self._decoders[size] = self._make(size)
+        return decode
 
     def _make(self, size: int) -> Decode:
         require_decoder(self._compression)
@@ -138,14 +138,14 @@ class TiffSegment(ArrayBytes):
         if self._compression in JPEG:
             options = {"jpegtables": self._tables, "jpegheader": self._header}
         decode = page.decode
-        places = (0, *self._edge_tiles(size))  # where images may be cut off
+        indices = (0, *self._edge_tiles(size))  # where images may be cut off
         from tifffile import TiffFileError  # no ValueError in old versions
 
         def decode_one(data: bytes) -> Any:
             problems: list[Exception] = []
-            for place in places:
+            for index in indices:
                 try:
-                    return decode(data, place, **options)[0]
+                    return decode(data, index, **options)[0]
                 except (ValueError, TiffFileError) as error:
                     problems.append(error)
             raise ValueError(str(problems[0])) from problems[0]
@@ -172,8 +172,8 @@ class TiffSegment(ArrayBytes):
             tags = {WIDTH: edges[2], LENGTH: edges[1], 32997: depth, **tags}
             where = (324, 325)
         else:
-            rows, rest = divmod(size, self._number(WIDTH) * samples)
-            if rest:
+            rows, remainder = divmod(size, self._number(WIDTH) * samples)
+            if remainder:
                 raise self.invalid(
                     f"rows of {self._number(WIDTH)} pixels do not fill a block of {size}"
                 )
@@ -212,26 +212,26 @@ class TiffSegment(ArrayBytes):
             self._check_jpeg(data, spec)
         decode = self._decoders.get(spec.size)
         try:
-            found = (decode or self._decoder(spec.size))(data)
+            image = (decode or self._decoder(spec.size))(data)
         except (CodecError, MissingDependencyError, UnsupportedError):
             raise
         except _ERRORS as error:
             raise self.error(f"tifffile cannot decode: {error or type(error).__name__}") from error
-        if found.size != spec.size:
-            found = self._padded(found, spec)
-        if found.dtype != spec.dtype:
-            found = found.astype(spec.dtype)
-        return found.reshape(spec.shape)
+        if image.size != spec.size:
+            image = self._pad_tile(image, spec)
+        if image.dtype != spec.dtype:
+            image = image.astype(spec.dtype)
+        return image.reshape(spec.shape)
 
-    def _padded(self, found: Block, spec: ChunkSpec) -> Block:
+    def _pad_tile(self, tile: Block, spec: ChunkSpec) -> Block:
         """Return a tile of which only what lies in the image was stored."""
-        if found.ndim != 4 or TILE_WIDTH not in self._tags:
-            raise self.size_error(found.size * spec.dtype.itemsize, spec.nbytes)
+        if tile.ndim != 4 or TILE_WIDTH not in self._tags:
+            raise self.size_error(tile.size * spec.dtype.itemsize, spec.nbytes)
         edges = tuple(self._number(code) for code in (TILE_DEPTH, TILE_LENGTH, TILE_WIDTH))
-        out = np.zeros((*edges, found.shape[3]), spec.dtype)
-        if out.size != spec.size or any(a > b for a, b in zip(found.shape, out.shape, strict=True)):
-            raise self.size_error(found.size * spec.dtype.itemsize, spec.nbytes)
-        out[tuple(slice(n) for n in found.shape)] = found
+        out = np.zeros((*edges, tile.shape[3]), spec.dtype)
+        if out.size != spec.size or any(a > b for a, b in zip(tile.shape, out.shape, strict=True)):
+            raise self.size_error(tile.size * spec.dtype.itemsize, spec.nbytes)
+        out[tuple(slice(n) for n in tile.shape)] = tile
         return out
 
     def _check_jpeg(self, data: bytes, spec: ChunkSpec) -> None:
@@ -247,11 +247,11 @@ _lock = threading.Lock()
 def _tag_value(value: Any) -> Any:
     """Return a tag's value as it is written: a number, a tuple of them, or text."""
     if isinstance(value, (list, tuple)):
-        return tuple(_unsigned(item) for item in value)
-    return value if isinstance(value, str) else _unsigned(value)
+        return tuple(_as_u4(item) for item in value)
+    return value if isinstance(value, str) else _as_u4(value)
 
 
-def _unsigned(value: Any) -> int:
+def _as_u4(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
         raise ValueError(f"{value!r} is no unsigned number of 32 bits")
     return value
@@ -287,8 +287,8 @@ def _write_tiff(
         else:
             kind, count, raw = 4, len(values), struct.pack(f"{byteorder}{len(values)}I", *values)
         if len(raw) > 8:
-            place = struct.pack(f"{byteorder}Q", far_at + len(far))
-            far, raw = far + raw, place
+            pointer = struct.pack(f"{byteorder}Q", far_at + len(far))
+            far, raw = far + raw, pointer
         table += struct.pack(f"{byteorder}HHQ", code, kind, count) + raw.ljust(8, b"\0")
     head = b"II" if byteorder == "<" else b"MM"
     head += struct.pack(f"{byteorder}HHHQQ", 43, 8, 0, 16, len(entries))
