@@ -456,7 +456,7 @@ class TestConsolidated:
     def test_needs_a_group(self, zarr_format):
         store = {}
         vz.create_array(store, shape=1, dtype="i1", zarr_format=zarr_format)
-        from virtualzarr.nodes.documents import consolidate
+        from virtualzarr.nodes.consolidated import consolidate
 
         with pytest.raises(NodeNotFoundError, match="no Zarr group"):
             consolidate(MemoryStore(store))

@@ -37,7 +37,7 @@ from virtualzarr.limits import out_of_memory
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.storage_transformers import transformer
-from virtualzarr.nodes.array_document import Known, change, load
+from virtualzarr.nodes.array_document import ParsedDocument, change_metadata, load_metadata
 from virtualzarr.nodes.publishable import Publishable
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
@@ -102,7 +102,7 @@ class Array(ArrayProperties, Publishable):
         self.file_layout: FileLayout | None = None
         self._metadata_read_at = time.monotonic()
         self._resolved: tuple[ArrayMetadata, CachePolicy, ArrayMetadata, ChunkSource] | None = None
-        self._document: Known | None = None
+        self._document: ParsedDocument | None = None
 
     @classmethod
     def from_manifest(
@@ -439,10 +439,10 @@ class Array(ArrayProperties, Publishable):
         store = self._writable_store()
         native = bool(self.metadata.storage_transformers)
         with hierarchy_lock(store, self.path) if native else nullcontext():
-            document = change(store, self.path, self.metadata, changes, self._document)
+            document = change_metadata(store, self.path, self.metadata, changes, self._document)
         self._adopt(document)
 
-    def _adopt(self, document: Known) -> None:
+    def _adopt(self, document: ParsedDocument) -> None:
         """Use what was read of the stored metadata from now on."""
         self._document, self.metadata = document, document[1]
         if isinstance(self.chunk_source, StoreChunks):
@@ -456,7 +456,7 @@ class Array(ArrayProperties, Publishable):
         """Read the stored metadata again: others may have resized the array."""
         if (store := self._store) is not None:
             read_at = time.monotonic()
-            document = load(store, self.path, self.metadata.zarr_format, self._document)
+            document = load_metadata(store, self.path, self.metadata.zarr_format, self._document)
             if document is not self._document:
                 self._adopt(document)
             self._metadata_read_at = read_at

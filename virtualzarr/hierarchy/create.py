@@ -15,7 +15,8 @@ from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.create import ArrayParams, differences, new_array
 from virtualzarr.metadata.node_documents import array_from_json
-from virtualzarr.nodes.documents import node_at, read_node, validate_path, write_node
+from virtualzarr.nodes.documents import find_node, read_node, validate_path
+from virtualzarr.nodes.write_nodes import write_node
 from virtualzarr.stores import Store
 from virtualzarr.stores.read_only import AssumedStore
 from virtualzarr.stores.renamed_document import RenamedDocument
@@ -149,7 +150,7 @@ def create_array(
 
 def _check_shared(store: Store, path: str) -> None:
     """Refuse a second array in a folder, whose chunks would have the keys of the first."""
-    if isinstance(store, RenamedDocument) and node_at(store.store, path) is not None:
+    if isinstance(store, RenamedDocument) and find_node(store.store, path) is not None:
         raise NodeExistsError(
             "there is a node whose metadata have the usual name; overwrite=True replaces it",
             file=store.uri,

@@ -16,16 +16,16 @@ from virtualzarr.metadata import GroupMetadata, normalize_path
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.metadata.create.group import new_group
 from virtualzarr.nodes.attributes import Attributes
-from virtualzarr.nodes.documents import (
-    consolidate,
+from virtualzarr.nodes.consolidated import consolidate
+from virtualzarr.nodes.documents import validate_path
+from virtualzarr.nodes.publishable import Publishable
+from virtualzarr.nodes.write_nodes import (
     copy_node,
     delete_node,
     move_node,
-    validate_path,
     write_hierarchy,
     write_node,
 )
-from virtualzarr.nodes.publishable import Publishable
 
 if TYPE_CHECKING:
     from virtualzarr.models.node import NodeSpec

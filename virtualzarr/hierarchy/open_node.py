@@ -12,8 +12,9 @@ from virtualzarr.hierarchy.resolve import Mode, resolve
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
 from virtualzarr.metadata.create.group import new_group
-from virtualzarr.nodes.documents import MARKERS, read_node, validate_path, write_node
+from virtualzarr.nodes.documents import MARKERS, read_node, validate_path
 from virtualzarr.nodes.replace_documents import PENDING, settle
+from virtualzarr.nodes.write_nodes import write_node
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
 

@@ -10,8 +10,9 @@ from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.metadata import loads_json
 from virtualzarr.models.classes import spec_classes
 from virtualzarr.models.node import NodeSpec
-from virtualzarr.nodes.documents import consolidate as write_consolidated
-from virtualzarr.nodes.documents import validate_path, write_hierarchy
+from virtualzarr.nodes import consolidated
+from virtualzarr.nodes.documents import validate_path
+from virtualzarr.nodes.write_nodes import write_hierarchy
 from virtualzarr.stores import open_store
 
 
@@ -106,5 +107,5 @@ def create(
     nodes = {name: node.metadata for name, node in model.to_flat().items()}
     write_hierarchy(target, root, nodes, overwrite=overwrite)
     if consolidate and model.node_type == "group":
-        write_consolidated(target, root)
+        consolidated.consolidate(target, root)
     return open_hierarchy(target, root, zarr_format=model.zarr_format)

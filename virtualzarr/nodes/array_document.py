@@ -1,4 +1,4 @@
-"""The metadata document of a stored array, read anew and changed without losing what others say."""
+"""Metadata document of a stored array: read again when it changed, and changed atomically."""
 
 from __future__ import annotations
 
@@ -10,36 +10,44 @@ from virtualzarr.errors import MismatchError, NodeNotFoundError, VirtualZarrErro
 from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
 from virtualzarr.metadata.node_documents import parse_array, to_documents
 from virtualzarr.metadata.storage_transformers import fitted
-from virtualzarr.nodes.documents import join, refresh_consolidated
+from virtualzarr.nodes.consolidated import refresh_consolidated
+from virtualzarr.nodes.documents import join
 from virtualzarr.stores import Store
 from virtualzarr.stores.renamed_document import DOCUMENTS
 
-Known = tuple[bytes, ArrayMetadata]
-"""A document and what it says: who appends often need not read the same text again and again."""
+ParsedDocument = tuple[bytes, ArrayMetadata]
+"""A document as stored, and the metadata it was parsed into: equal bytes are not parsed again."""
 
 LONG = 64
-"""Grids with more runs of edges than this are written without a line for each."""
+"""Grids with more runs of chunk lengths than this are written without a line for each."""
 
 
-def load(store: Store, path: str, zarr_format: int, known: Known | None) -> Known:
+def load_metadata(
+    store: Store, path: str, zarr_format: int, cached: ParsedDocument | None
+) -> ParsedDocument:
     """Read the metadata of an array.
+
+    Parameters
+    ----------
+    cached : bytes and ArrayMetadata, or None
+        What was read before: returned if the stored bytes are the same.
 
     Raises
     ------
     NodeNotFoundError
-        There is none any more.
+        There is no such array any more.
     """
     data = store.get(join(path, DOCUMENTS[zarr_format]))
-    return _parsed(store, path, zarr_format, data, known)
+    return _parse(store, path, zarr_format, data, cached)
 
 
-def change(
+def change_metadata(
     store: Store,
     path: str,
     expected: ArrayMetadata,
     changes: Callable[[ArrayMetadata], dict[str, Any]],
-    known: Known | None,
-) -> Known:
+    cached: ParsedDocument | None,
+) -> ParsedDocument:
     """Change some members of a stored array's document, as one atomic step.
 
     Parameters
@@ -49,11 +57,13 @@ def change(
     changes : callable
         Returns members of `ArrayMetadata`, but neither attributes nor dimension names, from what
         is stored.
+    cached : bytes and ArrayMetadata, or None
+        As for `load_metadata`.
 
     Returns
     -------
     bytes, ArrayMetadata
-        What is stored now: whatever else others changed meanwhile is kept.
+        What is stored now: whatever else others changed meanwhile stays.
 
     Raises
     ------
@@ -61,44 +71,46 @@ def change(
         The shape is to be changed, but somebody else has changed it since it was read.
     """
     version = expected.zarr_format
-    key = join(path, DOCUMENTS[version])
-    result: Known = b"", expected
+    name = DOCUMENTS[version]
+    result: ParsedDocument = b"", expected
     document: dict[str, Any] = {}
 
     def rewrite(old: bytes | None) -> bytes:
         nonlocal result, document
-        found = _parsed(store, path, version, old, known)[1]
-        wanted = changes(found)
-        if "shape" in wanted and (found.shape, found.grid) != (expected.shape, expected.grid):
+        # A store may call this again when another writer was quicker: all of it starts from what
+        # is stored at that moment, never from `expected`.
+        stored = _parse(store, path, version, old, cached)[1]
+        members = changes(stored)
+        if "shape" in members and (stored.shape, stored.grid) != (expected.shape, expected.grid):
             raise MismatchError(
-                f"the array was resized from {expected.shape} to {found.shape} in the meantime; "
+                f"the array was resized from {expected.shape} to {stored.shape} in the meantime; "
                 "open it again",
                 file=store.uri,
                 variable=path,
             )
-        new = fitted(found.replace(**wanted))
-        document = to_documents(new)[DOCUMENTS[version]]
-        data = dumps_json(document, indent=None if _is_long(new) else 2)
+        new = fitted(stored.replace(**members))
+        document = to_documents(new)[name]
+        data = dumps_json(document, indent=None if _has_long_grid(new) else 2)
         result = data, new
         return data
 
-    store.update(key, rewrite)
-    refresh_consolidated(store, path, {DOCUMENTS[version]: document}, version, subtree=False)
+    store.update(join(path, name), rewrite)
+    refresh_consolidated(store, path, {name: document}, version, subtree=False)
     return result
 
 
-def _is_long(metadata: ArrayMetadata) -> bool:
+def _has_long_grid(metadata: ArrayMetadata) -> bool:
     grid = metadata.grid
     return isinstance(grid, RectilinearGrid) and sum(len(a.edges) for a in grid.axes) > LONG
 
 
-def _parsed(
-    store: Store, path: str, zarr_format: int, data: bytes | None, known: Known | None
-) -> Known:
+def _parse(
+    store: Store, path: str, zarr_format: int, data: bytes | None, cached: ParsedDocument | None
+) -> ParsedDocument:
     if data is None:
         raise NodeNotFoundError("the array is not there any more", file=store.uri, variable=path)
-    if known is not None and known[0] == data:
-        return known
+    if cached is not None and cached[0] == data:
+        return cached
     try:
         documents = {DOCUMENTS[zarr_format]: loads_json(data)}
         if zarr_format == 2 and (zattrs := store.get(join(path, ".zattrs"))) is not None:

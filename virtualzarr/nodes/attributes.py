@@ -1,11 +1,19 @@
-"""Attributes of stored nodes: what is set is written at once."""
+"""Attributes of stored nodes: a mapping that writes each change through to the store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
-from virtualzarr.nodes.documents import update_attributes
+from virtualzarr.errors import NodeNotFoundError
+from virtualzarr.metadata import dumps_json
+from virtualzarr.metadata.create import plain_json
+from virtualzarr.metadata.json_documents import same_json
+from virtualzarr.metadata.storage_transformers import change_attributes
+from virtualzarr.metadata.v2 import DIMENSIONS
+from virtualzarr.nodes.consolidated import refresh_consolidated
+from virtualzarr.nodes.documents import Document, check_writable, join, load_document
 from virtualzarr.stores import Store
 
 Change = Callable[[dict[str, Any]], Mapping[str, Any]]
@@ -75,3 +83,52 @@ class Attributes(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(self._values)
+
+
+def update_attributes(
+    store: Store,
+    path: str,
+    zarr_format: int,
+    change: Change,
+) -> dict[str, Any]:
+    """Replace the attributes of a node by what `change` returns for those that are stored.
+
+    Nothing comes in between, as far as the store guarantees that; the rest of the document stays.
+
+    Returns
+    -------
+    dict
+        The attributes that are stored now.
+    """
+    check_writable(store)
+    result: dict[str, Any] = {}
+    documents: dict[str, Document] = {}
+    name = "zarr.json" if zarr_format == 3 else ".zattrs"
+
+    def rewrite(old: bytes | None) -> bytes:
+        document: Document = {} if old is None else load_document(old, store, path)
+        if zarr_format == 2:
+            # .zattrs also has the dimension names, which are no attributes but must survive.
+            names = {k: v for k, v in document.items() if k == DIMENSIONS}
+            stored = {k: v for k, v in document.items() if k != DIMENSIONS}
+            result.update(_apply_change(change, stored))
+            document = dict(result) if DIMENSIONS in result else result | names
+        elif old is None:
+            raise NodeNotFoundError(f"no Zarr array or group at {path!r} any more", file=store.uri)
+        else:
+            result.update(change_attributes(document, partial(_apply_change, change)))
+        documents[name] = document
+        return dumps_json(document)
+
+    store.update(join(path, name), rewrite)
+    refresh_consolidated(store, path, documents, zarr_format, subtree=False)
+    return result
+
+
+def _apply_change(change: Change, stored: dict[str, Any]) -> dict[str, Any]:
+    """Return new attributes; only stored ones may have NaN and others JSON has no token for."""
+    new: dict[str, Any] = plain_json(change(dict(stored)))
+    old = {name: stored[name] for name in new if name in stored}
+    changed = {k: value for k, value in new.items() if not same_json(old.get(k, {}), value)}
+    dumps_json({"attributes": changed}, allow_nan=False)
+    return new

@@ -13,7 +13,8 @@ from virtualzarr.errors import MismatchError, NodeNotFoundError
 from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
 from virtualzarr.metadata.json_documents import same_json
 from virtualzarr.metadata.node_documents import to_documents
-from virtualzarr.nodes.documents import ancestors, join, refresh_consolidated
+from virtualzarr.nodes.consolidated import refresh_consolidated
+from virtualzarr.nodes.documents import ancestors, join
 from virtualzarr.stores import LocalStore, Store
 from virtualzarr.stores.locks import local_folder, topmost_folder
 
@@ -25,16 +26,16 @@ are older than what it, or the consolidated metadata, say of them."""
 
 Document = dict[str, Any]
 
-_GROWING = ("shape", "chunk_grid", "storage_transformers")
+_CHANGING = ("shape", "chunk_grid", "storage_transformers")
 
 
-def topmost(store: Store, path: str) -> tuple[Store, str, str]:
+def find_topmost(store: Store, path: str) -> tuple[Store, str, str]:
     """Return the store and path of the topmost group above a node, and the node's path from there.
 
     A store over a directory may have groups above it: what they say of the node must not be stale.
     """
-    above = (each for each in ancestors(path) if store.get(join(each, "zarr.json")) is not None)
-    root = next(above, path)
+    parents = (each for each in ancestors(path) if store.get(join(each, "zarr.json")) is not None)
+    root = next(parents, path)
     inner = path[len(root) :].strip("/")
     folder = local_folder(store, root)
     if folder is None or (top := topmost_folder(folder)) == folder:
@@ -45,7 +46,7 @@ def topmost(store: Store, path: str) -> tuple[Store, str, str]:
 def commit(
     store: Store, root: str, changes: Mapping[str, tuple[ArrayMetadata, ArrayMetadata]]
 ) -> None:
-    """Put new documents of arrays in the places of old ones, all at once.
+    """Replace the documents of several arrays, all at once.
 
     The document of the group at `root` says first what all of them are from now on. Where it has
     consolidated metadata, those are replaced by that one step, too: who reads through them sees all
@@ -57,10 +58,11 @@ def commit(
     MismatchError
         Somebody else has changed one of the arrays meanwhile.
     """
-    documents = {path: _growing(new) for path, (_, new) in changes.items()}
-    before = {path: _growing(old) for path, (old, _) in changes.items()}
-    for path in changes:  # All of them, before anything is changed.
-        _check_same(store, root, path, _loaded(store, join(root, path, "zarr.json")), before[path])
+    documents = {path: _changing_members(new) for path, (_, new) in changes.items()}
+    before = {path: _changing_members(old) for path, (old, _) in changes.items()}
+    # All are checked before anything is written: a commit that cannot succeed leaves no trace.
+    for path in changes:
+        _check_same(store, root, path, _load(store, join(root, path, "zarr.json")), before[path])
     token = secrets.token_hex(8)
     announced = _announce(store, root, documents, before, token)
     for path in changes:
@@ -69,20 +71,20 @@ def commit(
         store.update(join(root, "zarr.json"), partial(_without_pending, token=token))
 
 
-def _growing(metadata: ArrayMetadata) -> Document:
+def _changing_members(metadata: ArrayMetadata) -> Document:
     """Return the members of a document that an append changes."""
     document = to_documents(metadata)["zarr.json"]
-    return {name: document[name] for name in _GROWING if name in document}
+    return {name: document[name] for name in _CHANGING if name in document}
 
 
-def _same(document: Any, growing: Document) -> bool:
+def _is_same(document: Any, members: Document) -> bool:
     return isinstance(document, dict) and all(
-        same_json(document.get(name), value) for name, value in growing.items()
+        same_json(document.get(name), value) for name, value in members.items()
     )
 
 
 def _check_same(store: Store, root: str, path: str, document: Any, before: Document) -> None:
-    if _same(document, before):
+    if _is_same(document, before):
         return
     raise MismatchError(
         "somebody else changed the array meanwhile, or its own document and the consolidated "
@@ -93,7 +95,7 @@ def _check_same(store: Store, root: str, path: str, document: Any, before: Docum
     )
 
 
-def _loaded(store: Store, key: str) -> Any:
+def _load(store: Store, key: str) -> Any:
     data = store.get(key)
     return None if data is None else loads_json(data)
 
@@ -111,16 +113,16 @@ def _announce(
     def write(old: bytes | None) -> bytes | None:
         nonlocal announced
         group = None if old is None else loads_json(old)
-        nodes = _nodes(group)
+        nodes = _consolidated_nodes(group)
         if "" in documents or group is None or (nodes is None and len(documents) == 1):
             return old  # One document is replaced by one step.
         pending: Document = {"must_understand": False, "id": token, "paths": [*documents]}
         if nodes is None:
             pending["documents"] = dict(documents)
         else:
-            for path, growing in documents.items():
+            for path, members in documents.items():
                 _check_same(store, root, path, nodes.get(path), before[path])
-                nodes[path] = {**nodes[path], **growing}
+                nodes[path] = {**nodes[path], **members}
         announced = True
         return dumps_json({**group, PENDING: pending})
 
@@ -129,17 +131,17 @@ def _announce(
 
 
 def _replace(
-    store: Store, root: str, path: str, growing: Document, before: Document, announced: bool
+    store: Store, root: str, path: str, members: Document, before: Document, announced: bool
 ) -> None:
     """Bring an array's own document up to date, and consolidated metadata above the root."""
     document: Document = {}
 
     def write(old: bytes | None) -> bytes:
-        found: Any = None if old is None else loads_json(old)
-        # What was announced holds, and others may have gone on with it.
-        if not announced or not _same(found, growing):
-            _check_unchanged(store, root, path, found, before, announced)
-        document.update({**(found or {}), **growing})
+        stored: Any = None if old is None else loads_json(old)
+        # After a crash another process may have settled the commit: its result is ours, too.
+        if not announced or not _is_same(stored, members):
+            _check_unchanged(store, root, path, stored, before, announced)
+        document.update({**(stored or {}), **members})
         return dumps_json(document)
 
     store.update(join(root, path, "zarr.json"), write)
@@ -152,7 +154,7 @@ def _check_unchanged(
 ) -> None:
     if not announced:
         _check_same(store, root, path, document, before)
-    elif not _same(document, before):
+    elif not _is_same(document, before):
         raise MismatchError(
             "somebody else, who does not keep to the hierarchy's lock, changed the array while "
             "this was committed: what the group says of it holds, and whatever else was written "
@@ -162,7 +164,7 @@ def _check_unchanged(
         )
 
 
-def _nodes(document: Any) -> dict[str, Any] | None:
+def _consolidated_nodes(document: Any) -> dict[str, Any] | None:
     """Return the documents that are consolidated in a group's document."""
     holder = document.get("consolidated_metadata") if isinstance(document, dict) else None
     nodes = holder.get("metadata") if isinstance(holder, dict) else None
@@ -195,16 +197,16 @@ def settle(store: Store, root: str = "") -> None:
     if not isinstance(pending, dict):
         return
     _log.info("%s: going on with a commit that was cut short", store.uri)
-    agreed: Any = pending.get("documents", _nodes(group))
+    agreed: Any = pending.get("documents", _consolidated_nodes(group))
     for path in pending.get("paths", []) if isinstance(agreed, dict) else []:
-        found = agreed.get(path) if isinstance(path, str) else None
-        if isinstance(found, dict):
-            growing = {name: found[name] for name in _GROWING if name in found}
-            store.update(join(root, path, "zarr.json"), partial(_with, growing=growing))
+        document = agreed.get(path) if isinstance(path, str) else None
+        if isinstance(document, dict):
+            members = {name: document[name] for name in _CHANGING if name in document}
+            store.update(join(root, path, "zarr.json"), partial(_with_members, members=members))
     store.update(join(root, "zarr.json"), partial(_without_pending, token=pending.get("id")))
 
 
-def _with(old: bytes | None, growing: Document) -> bytes | None:
+def _with_members(old: bytes | None, members: Document) -> bytes | None:
     """Return an array's own document with what was agreed on; what else it says stays."""
     document: Any = None if old is None else loads_json(old)
-    return dumps_json({**document, **growing}) if isinstance(document, dict) else old
+    return dumps_json({**document, **members}) if isinstance(document, dict) else old

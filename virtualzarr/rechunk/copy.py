@@ -15,7 +15,8 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata
 from virtualzarr.metadata.ome import ome_changes
-from virtualzarr.nodes.documents import consolidate, join, validate_path
+from virtualzarr.nodes.consolidated import consolidate
+from virtualzarr.nodes.documents import join, validate_path
 from virtualzarr.rechunk.destination import (
     check_disjoint,
     finish_destination,

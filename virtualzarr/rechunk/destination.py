@@ -19,15 +19,14 @@ from virtualzarr.errors import MetadataError, NodeExistsError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
+from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
 from virtualzarr.nodes.documents import (
-    all_documents,
     ancestors,
     check_writable,
-    delete_node,
+    find_node,
     join,
-    node_at,
-    refresh_consolidated,
 )
+from virtualzarr.nodes.write_nodes import delete_node
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.atomic_files import replace_atomically
 from virtualzarr.stores.files import is_url, resolve_uri
@@ -118,7 +117,7 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
         The store can only be read.
     """
     check_writable(store)
-    node, note = node_at(store, path), join(path, INCOMPLETE_KEY)
+    node, note = find_node(store, path), join(path, INCOMPLETE_KEY)
     interrupted = store.get(note) is not None
     if node is not None or interrupted:
         existing = f"the {node[1]}" if node else "what is left of a copy that was interrupted"
@@ -148,7 +147,7 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
 def finish_destination(store: Store, path: str, zarr_format: int) -> None:
     """Tell what lies above of a copy that is complete, and take its note away."""
     if path:
-        documents = dict(all_documents(store, path, zarr_format))
+        documents = dict(iter_documents(store, path, zarr_format))
         refresh_consolidated(store, path, documents, zarr_format)
     store.delete(join(path, INCOMPLETE_KEY))
 

@@ -18,7 +18,7 @@ from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.nodes.array_document import Known
+from virtualzarr.nodes.array_document import ParsedDocument
 
 NAME = "bytes"
 """What the field is called that takes the place of the data type."""
@@ -67,7 +67,7 @@ class _ByteArray(Array):
     def _change_metadata(self, changes: Callable[[ArrayMetadata], dict[str, Any]]) -> None:
         raise UnsupportedError("the bytes of elements have no metadata of their own to change")
 
-    def _adopt(self, document: Known) -> None:
+    def _adopt(self, document: ParsedDocument) -> None:
         metadata = _to_byte_metadata(document[1])
         if metadata.dtype != self.metadata.dtype:
             raise UnsupportedError(

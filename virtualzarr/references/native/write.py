@@ -41,8 +41,10 @@ from virtualzarr.metadata import (
 from virtualzarr.metadata.fill import same_fill
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.metadata.portable import in_v3, strict_attributes, with_typed_mask
-from virtualzarr.nodes.documents import check_writable, consolidate, delete_node, join, node_at
-from virtualzarr.nodes.replace_documents import commit, settle, topmost
+from virtualzarr.nodes.consolidated import consolidate
+from virtualzarr.nodes.documents import check_writable, find_node, join
+from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
+from virtualzarr.nodes.write_nodes import delete_node
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.native.append import described_anew, grown, native_chunks, saved, tail
@@ -108,7 +110,7 @@ def save(
     store = open_store(target, storage_options)
     check_writable(store)
     with hierarchy_lock(store, create=True):
-        if node_at(store, "") is not None:
+        if find_node(store, "") is not None:
             if not overwrite:
                 raise NodeExistsError(
                     "there is something already; overwrite=True replaces it", file=store.uri
@@ -290,7 +292,7 @@ def append(
     check_writable(store)
     location = store_location(store, allowed, storage_options)
     with hierarchy_lock(store, path):
-        top, root, inner = topmost(store, path)
+        top, root, inner = find_topmost(store, path)
         settle(top, root)
         node = open_hierarchy(store, path, location=location)
         found = dict(_growing(node, dim, axis))
@@ -352,7 +354,7 @@ def rename_paths(
         return _rename(store, names, relative, storage_options, write=False)
     check_writable(store)
     with hierarchy_lock(store):
-        settle(*topmost(store, "")[:2])
+        settle(*find_topmost(store, "")[:2])
         return _rename(store, names, relative, storage_options, write=True)
 
 
@@ -379,7 +381,7 @@ def _rename(
     new = resolve_names(names, known, store.uri)
     if write and (new or relative is not None):
         change = partial(rename_sources, name=lambda old: new.get(old, old))
-        top, root, inner = topmost(store, "")
+        top, root, inner = find_topmost(store, "")
         changes = {
             join(inner, path): (array.metadata, described_anew(array, change, relative=relative))
             for path, array in arrays.items()

@@ -1,0 +1,152 @@
+"""Consolidated metadata: the documents of a hierarchy in one, written and kept up to date.
+
+Whoever changes a node brings those above it up to date, so that nobody reads stale ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from virtualzarr.errors import NodeNotFoundError
+from virtualzarr.metadata import dumps_json
+from virtualzarr.nodes.documents import (
+    DOCUMENT_NAMES,
+    NODE_DOCUMENTS,
+    Document,
+    ancestors,
+    check_writable,
+    find_node,
+    join,
+    load_document,
+)
+from virtualzarr.stores import Store
+
+
+def iter_documents(store: Store, path: str, zarr_format: int) -> Iterator[tuple[str, Document]]:
+    """Yield the documents of a node and of all below it, by keys relative to it."""
+    documents = {}
+    for name in NODE_DOCUMENTS[zarr_format]:
+        if (data := store.get(join(path, name))) is not None:
+            documents[name] = load_document(data, store, path)
+    if not documents:
+        return
+    if zarr_format == 2:
+        documents.setdefault(".zattrs", {})  # told to be empty, so that no reader asks for it
+    yield from documents.items()
+    if ".zarray" in documents or documents.get("zarr.json", {}).get("node_type") == "array":
+        return
+    for name in store.list_dir(path):
+        if name not in DOCUMENT_NAMES:
+            for key, document in iter_documents(store, join(path, name), zarr_format):
+                yield f"{name}/{key}", document
+
+
+def consolidate(store: Store, path: str = "") -> None:
+    """Write the documents of all nodes of a group into one: `.zmetadata`, or in its `zarr.json`.
+
+    Raises
+    ------
+    NodeNotFoundError
+        There is no group at the path.
+    """
+    check_writable(store)
+    node = find_node(store, path)
+    if node is None or node.node_type != "group":
+        raise NodeNotFoundError(f"no Zarr group at {path!r}", file=store.uri)
+    documents = dict(iter_documents(store, path, node.zarr_format))
+    if node.zarr_format == 2:
+        zmetadata = {"metadata": documents, "zarr_consolidated_format": 1}
+        store.set(join(path, ".zmetadata"), dumps_json(zmetadata))
+        return
+    members = {key: document for key, document in documents.items() if key != "zarr.json"}
+
+    def change(old: bytes | None) -> bytes:
+        group = load_document(old or b"{}", store, path)
+        group["consolidated_metadata"] = _inline_metadata(_by_path(members))
+        return dumps_json(group)
+
+    store.update(join(path, "zarr.json"), change)
+
+
+def _inline_metadata(nodes: Mapping[str, Document]) -> Document:
+    return {"kind": "inline", "must_understand": False, "metadata": dict(nodes)}
+
+
+def _by_path(documents: Mapping[str, Document]) -> dict[str, Document]:
+    """Return v3 documents by path; groups say that theirs are in the one above."""
+    nodes = {}
+    for key, document in documents.items():
+        if document.get("node_type") == "group":
+            document = {**document, "consolidated_metadata": _inline_metadata({})}
+        nodes[key.removesuffix("zarr.json").rstrip("/")] = document
+    return nodes
+
+
+def refresh_consolidated(
+    store: Store,
+    path: str,
+    documents: Mapping[str, Document],
+    zarr_format: int,
+    *,
+    subtree: bool = True,
+) -> None:
+    """Bring consolidated metadata above a node up to date, wherever there are any.
+
+    Parameters
+    ----------
+    documents : mapping
+        Those of the node, and of the nodes below it, by keys relative to it; none if it is gone.
+    subtree : bool
+        Whether these are all that there is below the node.
+    """
+    if getattr(store, "metadata_key", None) is not None:
+        return  # readers of consolidated metadata look for the usual documents
+    parents = ancestors(path)
+    if zarr_format == 2 and not subtree:
+        parents.append(path)  # .zmetadata of a group has the group's own documents, too
+    for parent in parents:
+        key = join(parent, "zarr.json" if zarr_format == 3 else ".zmetadata")
+        data = store.get(key)
+        # A search for the text is far cheaper than parsing: most groups are not consolidated.
+        if data is None or (zarr_format == 3 and b'"consolidated_metadata"' not in data):
+            continue
+        relative = path[len(parent) :].strip("/")
+        new = {join(relative, name): document for name, document in documents.items()}
+        stale = relative if subtree else None
+        change = partial(_replace_members, store=store, path=parent, stale=stale,
+                         new=_by_path(new) if zarr_format == 3 else new,
+                         zarr_format=zarr_format)  # fmt: skip
+        store.update(key, change)
+
+
+def _replace_members(
+    old: bytes | None,
+    *,
+    store: Store,
+    path: str,
+    stale: str | None,
+    new: Mapping[str, Document],
+    zarr_format: int,
+) -> bytes | None:
+    """Return a document with members of its consolidated metadata replaced.
+
+    Parameters
+    ----------
+    stale : str or None
+        The path of a node of which everything that is not in `new` is dropped.
+    """
+    if old is None:
+        return None
+    document: Any = load_document(old, store, path)
+    holder = document if zarr_format == 2 else document.get("consolidated_metadata")
+    if not isinstance(holder, dict) or not isinstance(holder.get("metadata"), dict):
+        return old
+    valid = {
+        name: member
+        for name, member in holder["metadata"].items()
+        if stale is None or not f"{name}/".startswith(f"{stale}/")
+    }
+    holder["metadata"] = {**valid, **new}
+    return dumps_json(document)

@@ -1,0 +1,181 @@
+"""Creation, deletion, copies and moves of stored nodes, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from virtualzarr.errors import MetadataError, NodeExistsError, NodeNotFoundError
+from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
+from virtualzarr.metadata.node_documents import to_documents
+from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
+from virtualzarr.nodes.documents import (
+    DOCUMENT_NAMES,
+    NodeKind,
+    ancestors,
+    check_writable,
+    find_node,
+    join,
+    node_exists_error,
+)
+from virtualzarr.stores import Store
+
+
+def write_node(
+    store: Store,
+    path: str,
+    metadata: ArrayMetadata | GroupMetadata,
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Create a node from its metadata, and groups above it where there are none.
+
+    Source: Zarr v2 specification, hierarchies; Zarr v3 core specification, hierarchy.
+
+    Parameters
+    ----------
+    path : str
+        As `validate_path` returns it.
+    overwrite : bool
+        Whether an existing node is deleted first, with everything in it.
+
+    Raises
+    ------
+    NodeExistsError
+        There is a node already, or another process was quicker.
+    MetadataError
+        A node above is an array, or of the other Zarr format.
+    """
+    check_writable(store)
+    documents = to_documents(metadata)
+    # All documents are encoded before anything is written or deleted.
+    encoded = {name: dumps_json(doc, allow_nan=False) for name, doc in documents.items()}
+    for parent in ancestors(path):
+        _ensure_group(store, parent, path, metadata.zarr_format)
+    if overwrite:
+        delete_node(store, path, missing_ok=True)
+    elif (node := find_node(store, path)) is not None:
+        raise node_exists_error(store, path, node.node_type)
+    for i, (name, data) in enumerate(encoded.items()):
+        # The first document decides which of several processes creates the node.
+        change = _require_new(data, store, path) if i == 0 else _overwrite(data)
+        store.update(join(path, name), change)
+    refresh_consolidated(store, path, documents, metadata.zarr_format)
+
+
+def write_hierarchy(
+    store: Store,
+    root: str,
+    nodes: Mapping[str, ArrayMetadata | GroupMetadata],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Create nodes by their paths from a root, groups before what is in them; see `write_node`."""
+    for name, metadata in nodes.items():
+        path = join(root, name)
+        try:
+            # The root is deleted with everything in it, so that nothing else needs to be.
+            write_node(store, path, metadata, overwrite=overwrite and not name)
+        except (MetadataError, NodeExistsError) as error:
+            raise error.at(file=store.uri, variable=path or "/") from error.__cause__
+
+
+def _require_new(data: bytes, store: Store, path: str) -> Callable[[bytes | None], bytes]:
+    def change(old: bytes | None) -> bytes:
+        if old is not None:
+            raise node_exists_error(store, path, "node")
+        return data
+
+    return change
+
+
+def _overwrite(data: bytes) -> Callable[[bytes | None], bytes]:
+    return lambda old: data
+
+
+def _ensure_group(store: Store, path: str, below: str, zarr_format: int) -> None:
+    node = find_node(store, path, zarr_format) or find_node(store, path)
+    if node is None:
+        documents = to_documents(GroupMetadata(zarr_format=zarr_format))
+        ((name, document),) = documents.items()
+        data = dumps_json(document)
+        store.update(join(path, name), lambda old: data if old is None else old)
+        refresh_consolidated(store, path, documents, zarr_format)
+    elif node.node_type == "array":
+        raise MetadataError(
+            f"{below!r} cannot be made: there is an array above it, {path or '/'!r}", file=store.uri
+        )
+    elif node.zarr_format != zarr_format:
+        raise MetadataError(
+            f"{below!r} cannot be of Zarr v{zarr_format}: the group {path or '/'!r} above it is of "
+            f"v{node.zarr_format}",
+            file=store.uri,
+        )
+
+
+def delete_node(store: Store, path: str, *, missing_ok: bool = False) -> None:
+    """Delete a node and everything in it; its documents first, so that it is gone at once."""
+    check_writable(store)
+    node = find_node(store, path)
+    if node is None and not missing_ok:
+        raise NodeNotFoundError(f"no Zarr array or group at {path!r}", file=store.uri)
+    if node is None and not path:
+        return  # a directory that is not a hierarchy may be anything
+    for name in DOCUMENT_NAMES:
+        store.delete(join(path, name))
+    store.delete_dir(path)
+    for zarr_format in (2, 3):
+        refresh_consolidated(store, path, {}, zarr_format)
+
+
+def copy_node(store: Store, source: str, target: str) -> None:
+    """Copy a node with everything in it to a path where there is none, documents last."""
+    node = _prepare_target(store, source, target)
+    _copy_keys(store, source, target)
+    _refresh_subtree(store, target, node.zarr_format)
+
+
+def move_node(store: Store, source: str, target: str) -> None:
+    """Move a node with everything in it to a path where there is none.
+
+    Stores with a method `rename` may do it as one step; else everything is copied, then deleted.
+    """
+    node = _prepare_target(store, source, target)
+    rename: Callable[[str, str], bool] | None = getattr(store, "rename", None)
+    if rename is None or not rename(source, target):
+        _copy_keys(store, source, target)
+        _refresh_subtree(store, target, node.zarr_format)
+        delete_node(store, source)
+        return
+    _refresh_subtree(store, target, node.zarr_format)
+    refresh_consolidated(store, source, {}, node.zarr_format)
+
+
+def _prepare_target(store: Store, source: str, target: str) -> NodeKind:
+    """Check that a node can go to a path, create groups above that, and return what it is."""
+    check_writable(store)
+    node = find_node(store, source)
+    if node is None:
+        raise NodeNotFoundError(f"no Zarr array or group at {source!r}", file=store.uri)
+    if (existing := find_node(store, target)) is not None:
+        raise node_exists_error(store, target, existing.node_type)
+    if not source or f"{target}/".startswith(f"{source}/"):
+        raise MetadataError(f"{source or '/'!r} cannot go into itself, to {target!r}")
+    for parent in ancestors(target):
+        _ensure_group(store, parent, target, node.zarr_format)
+    return node
+
+
+def _copy_keys(store: Store, source: str, target: str) -> None:
+    keys = [key for key, _ in store.list(source)]
+    # Documents after chunks, those of the node itself last: until then nobody takes what is half
+    # copied for a node.
+    keys.sort(key=lambda key: (key.rsplit("/", 1)[-1] in DOCUMENT_NAMES, -key.count("/")))
+    for key in keys:
+        data = store.get(key)
+        if data is not None:
+            store.set(target + key[len(source) :], data)
+
+
+def _refresh_subtree(store: Store, path: str, zarr_format: int) -> None:
+    documents = dict(iter_documents(store, path, zarr_format))
+    refresh_consolidated(store, path, documents, zarr_format)
