@@ -170,7 +170,7 @@ def virtual_of(stored, folder):
     shape = stored.grid.grid_shape
     rows = np.arange(len(paths)).reshape(shape)
     length = np.array([path.stat().st_size for path in paths]).reshape(shape)
-    sources = Sources([Source.of_file(path) for path in paths])
+    sources = Sources([Source.from_file(path) for path in paths])
     return vz.Array.from_manifest(stored.metadata, Manifest(shape, sources, rows, 0 * rows, length))
 
 
@@ -206,7 +206,7 @@ def test_parts_of_one_file_are_told_apart(data, tmp_path_factory):
     arrays = []
     for dtype in ("<i4", "<f4"):
         like = vz.create_array({}, shape=(32,), chunks=(4,), dtype=dtype, compressors=None)
-        manifest = Manifest((8,), Sources([Source.of_file(path)]), 0, offsets, 16)
+        manifest = Manifest((8,), Sources([Source.from_file(path)]), 0, offsets, 16)
         array = vz.Array.from_manifest(like.metadata, manifest)
         array.cache_policy = CachePolicy(
             cache, data=data.draw(st.sampled_from([True, False, "open"]))

@@ -49,7 +49,7 @@ def write_chunks(data, grid, pipeline, rng, tmp_path=None):
     else:
         path = tmp_path / "chunks.bin"
         path.write_bytes(heap)
-        origin = Source.of_file(path)
+        origin = Source.from_file(path)
     return Manifest(grid.grid_shape, Sources([origin]), source, offset, length), expected
 
 
@@ -179,14 +179,14 @@ def simple(manifest, **changes):
 def test_errors_name_file_variable_and_chunk(tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(b"garbage that is not zlib")
-    array = simple(Manifest((2,), Sources([Source.of_file(path)]), [-1, 0], 3, 10))
+    array = simple(Manifest((2,), Sources([Source.from_file(path)]), [-1, 0], 3, 10))
     assert array[:10].tolist() == [0] * 10
     with pytest.raises(CodecError, match=rf"file {path}, variable group/x, chunk 1"):
         array[:]
-    beyond = simple(Manifest((2,), Sources([Source.of_file(path)]), [-1, 0], 20, 10))
+    beyond = simple(Manifest((2,), Sources([Source.from_file(path)]), [-1, 0], 20, 10))
     with pytest.raises(SourceError, match=r"20 to 30 .* 24 .*chunk 1"):
         beyond[:]
-    absurd = simple(Manifest((2,), Sources([Source.of_file(path)]), 0, 0, 2**60))
+    absurd = simple(Manifest((2,), Sources([Source.from_file(path)]), 0, 0, 2**60))
     with pytest.raises(CodecError, match="claims"):
         absurd[:]
     path.write_bytes(b"something else of another length")

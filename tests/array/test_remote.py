@@ -13,7 +13,7 @@ from virtualzarr.metadata import ArrayMetadata
 
 
 def array_at(url, offsets, length, **facts):
-    source = Source(url, **facts) if facts else Source.of_file(url)
+    source = Source(url, **facts) if facts else Source.from_file(url)
     shape = (4 * len(offsets),)
     metadata = ArrayMetadata(
         shape,

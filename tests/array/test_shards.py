@@ -308,7 +308,7 @@ def test_virtual_shards_within_a_file(tmp_path):
     path = tmp_path / "all.bin"
     path.write_bytes(b"head" + parts["c/0"] + b"gap" + parts["c/1"] + b"end")
     offset = [4, 4 + len(parts["c/0"]) + 3]
-    sources = Sources([Source.of_file(path)])
+    sources = Sources([Source.from_file(path)])
     length = [len(parts["c/0"]), len(parts["c/1"])]
     manifest = Manifest((2,), sources, 0, offset, length)
     array = Array.from_manifest(metadata, manifest, "v")
@@ -517,7 +517,7 @@ def test_a_virtual_shard_that_changed_is_an_error(tmp_path):
     values = np.arange(32, dtype="i4")
     array = stored(tmp_path, values)
     path = tmp_path / "c" / "0"
-    manifest = Manifest((1,), Sources([Source.of_file(path)]), 0, [0], [path.stat().st_size])
+    manifest = Manifest((1,), Sources([Source.from_file(path)]), 0, [0], [path.stat().st_size])
     virtual = Array.from_manifest(array.metadata, manifest)
     np.testing.assert_array_equal(virtual[...], values)
     store_shards(tmp_path, array.metadata, values, age=5)

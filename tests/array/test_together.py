@@ -124,7 +124,7 @@ def records(path, count=500, gap=8):
     grid = grids.RegularGrid((count, 3), (1, 3))
     metadata = ArrayMetadata((count, 3), np.dtype("f4"), grid, BIG, np.float32(0))
     offset = Affine((count, 1), 4, (12 + gap, 0))
-    manifest = Manifest((count, 1), Sources([Source.of_file(path)]), 0, offset, 12)
+    manifest = Manifest((count, 1), Sources([Source.from_file(path)]), 0, offset, 12)
     return vz.Array.from_manifest(metadata, manifest, "air"), values
 
 

@@ -65,7 +65,7 @@ def virtual_array(
     if file is not None:
         with open(file, "wb") as out:
             out.write(heap)
-        where_from = Source.of_file(file)
+        where_from = Source.from_file(file)
     metadata = ArrayMetadata(
         values.shape,
         values.dtype,

@@ -12,7 +12,7 @@ from tests.combine.helpers import numbers, virtual_array
 from virtualzarr.errors import MismatchError
 from virtualzarr.ingest.detect import scan
 from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
-from virtualzarr.metadata.dimension_names import differing_names, joined_names
+from virtualzarr.metadata.dimension_names import find_differing_names, join_names
 
 
 def named(*dims, start=1):
@@ -143,7 +143,7 @@ def test_names_by_brute_force():
             twice = merged[0] and merged[0] == merged[1]
             own = any(pair[0] and pair[0] == pair[1] for pair in real)
             wrong = bool(clash or (twice and not own))
-            assert (differing_names([first, second]) is not None) == wrong
+            assert (find_differing_names([first, second]) is not None) == wrong
             if not clash:
-                joined = joined_names([first, second])
+                joined = join_names([first, second])
                 assert all(r is None or j == r for j, r in zip(joined, merged, strict=True))

@@ -12,7 +12,7 @@ import tifffile
 import virtualzarr as vz
 from virtualzarr import Group
 from virtualzarr.errors import SkippedVariableWarning
-from virtualzarr.metadata.ome_axes import joined_attributes
+from virtualzarr.metadata.ome_axes import join_ome_attributes
 
 DATA = np.arange(2 * 64 * 96, dtype="u2").reshape(2, 64, 96)
 CHANNELS = {"Channel": {"Name": ["DAPI", "GFP"]}}
@@ -121,7 +121,7 @@ def image(**more):
 def test_version_5_and_translations():
     whole = [{"type": "scale", "scale": [0.5, 0.5]}, {"type": "identity"}]
     group = {"ome": {"version": "0.5", "multiscales": [image(coordinateTransformations=whole)]}}
-    attributes, left_out = joined_attributes({"a": 1, **group}, {"0": ("t", "y", "x")}, "t", 0)
+    attributes, left_out = join_ome_attributes({"a": 1, **group}, {"0": ("t", "y", "x")}, "t", 0)
     assert left_out == []
     assert attributes["a"] == 1
     (found,) = attributes["ome"]["multiscales"]
@@ -143,6 +143,6 @@ def test_version_5_and_translations():
 )
 def test_other_versions_and_other_axes_are_left_out(described):
     arrays = {"0": ("t", "y", "x")}
-    attributes, left_out = joined_attributes({"ome": {"multiscales": [described]}}, arrays, "t")
+    attributes, left_out = join_ome_attributes({"ome": {"multiscales": [described]}}, arrays, "t")
     assert attributes == {}
     assert len(left_out) == 1

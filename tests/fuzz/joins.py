@@ -34,7 +34,7 @@ from tests.fuzz.join_inputs import (
     write,
 )
 from virtualzarr.errors import PublishError, VirtualZarrError
-from virtualzarr.metadata.portable import OWN_FILL
+from virtualzarr.metadata.portable import PRIVATE_FILL
 
 LATER = ("rectilinear", "cast_value")
 """What not every zarr-python that is tested with reads of a reference file."""
@@ -456,7 +456,9 @@ def by_others(case: Case, target: Path, before: Any, notes: tuple[str, ...]) -> 
         return
     with xr.open_dataset(store, engine="zarr", chunks=None) as theirs:
         for name in before.variables:
-            if OWN_FILL in theirs[name].attrs:  # text that others cannot mask: it has to be said
+            if (
+                PRIVATE_FILL in theirs[name].attrs
+            ):  # text that others cannot mask: it has to be said
                 assert any(name in note and "_FillValue" in note for note in notes), notes
                 continue
             same(f"{name} published, as zarr-python reads it", theirs[name].values,

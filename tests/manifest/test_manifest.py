@@ -144,8 +144,8 @@ def test_bad_columns_are_refused(columns, word):
 def test_source_fingerprint(tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(b"12345")
-    source = Source.of_file(path)
+    source = Source.from_file(path)
     assert (source.uri, source.size) == (str(path), 5)
-    assert Source.of_file(f"file://{path}") == source
+    assert Source.from_file(f"file://{path}") == source
     with pytest.raises(SourceNotFoundError, match="nowhere"):
-        Source.of_file(tmp_path / "nowhere")
+        Source.from_file(tmp_path / "nowhere")

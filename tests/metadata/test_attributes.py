@@ -18,14 +18,14 @@ from virtualzarr.metadata import (
     json_attributes,
     loads_json,
 )
-from virtualzarr.metadata.json_documents import same_json
+from virtualzarr.metadata.json_documents import is_same_json
 
 
 def converted(value):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = json_attributes({"a": value})["a"]
-    assert same_json(loads_json(dumps_json(result)), result)
+    assert is_same_json(loads_json(dumps_json(result)), result)
     return result
 
 
@@ -66,7 +66,7 @@ def converted(value):
     ids=repr,
 )
 def test_values_become_json(value, expected):
-    assert same_json(converted(value), expected)
+    assert is_same_json(converted(value), expected)
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", ">u8", ">i4", "f2", ">f4", "f8", "g", "S3", "U2"])

@@ -48,8 +48,8 @@ DOCUMENT = {"name": "fixed_point", "configuration": {"digits": 2}}
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
     """Let tests register data types without a trace."""
-    monkeypatch.setattr(dtypes_plugins, "_known", {})
-    monkeypatch.setattr(dtypes_plugins, "_unloaded", True)
+    monkeypatch.setattr(dtypes_plugins, "_registered", {})
+    monkeypatch.setattr(dtypes_plugins, "_is_pending", True)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from virtualzarr.errors import MetadataError
 from virtualzarr.metadata import dumps_json, loads_json
-from virtualzarr.metadata.json_documents import same_json, short
+from virtualzarr.metadata.json_documents import is_same_json, short
 
 
 def test_bare_tokens_are_read_and_written_as_zarr_python_does():
@@ -75,10 +75,10 @@ def test_a_value_that_contains_itself():
 
 
 def test_same_json():
-    assert same_json({"a": [math.nan, {}]}, {"a": [math.nan, {}]})
-    assert same_json({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert is_same_json({"a": [math.nan, {}]}, {"a": [math.nan, {}]})
+    assert is_same_json({"a": 1, "b": 2}, {"b": 2, "a": 1})
     for a, b in [(1, 1.0), (1, True), ([1], [1, 2]), ({"a": 1}, {"b": 1}), ("a", None), ({}, [])]:
-        assert not same_json(a, b)
+        assert not is_same_json(a, b)
 
 
 def test_hostile_numbers_are_shown_short():

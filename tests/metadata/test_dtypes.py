@@ -14,7 +14,7 @@ from virtualzarr.metadata import (
     dtype_to_v2,
     dtype_to_v3,
 )
-from virtualzarr.metadata.dtypes import is_native, leaves, vlen_kind
+from virtualzarr.metadata.dtypes import is_native, list_leaves, vlen_kind
 
 PLAIN = [
     "?",
@@ -41,7 +41,7 @@ def test_v2_round_trip_keeps_dtype_and_byte_order(spec):
     document = dtype_to_v2(dtype)
     back = dtype_from_v2(document)
     assert back == dtype
-    assert [leaf.str for leaf in leaves(back)] == [leaf.str for leaf in leaves(dtype)]
+    assert [leaf.str for leaf in list_leaves(back)] == [leaf.str for leaf in list_leaves(dtype)]
     assert dtype_to_v2(back) == document
 
 

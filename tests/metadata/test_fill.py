@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata import BYTES, STRING, fill_from_json, fill_to_json, to_scalar, zero_of
-from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata import (
+    BYTES,
+    STRING,
+    default_fill,
+    fill_from_json,
+    fill_to_json,
+    to_scalar,
+)
+from virtualzarr.metadata.fill import is_same_fill
 
 FLOATS = [np.dtype(f"f{size}") for size in (2, 4, 8)]
 INTS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
@@ -69,7 +76,7 @@ def test_v2_finite_and_common_values_come_back_to_the_bit(data):
     for zarr_format in (2, 3):
         back = round_trip(value, dtype, zarr_format)
         assert back.dtype == dtype
-        assert same_fill(back, value)
+        assert is_same_fill(back, value)
 
 
 @pytest.mark.parametrize("dtype", INTS, ids=str)
@@ -157,7 +164,7 @@ def test_v2_values_found_in_stores(value, dtype, expected):
     found = fill_from_json(value, dtype, 2)
     if dtype.kind not in "SU":  # whose scalars are as long as their text
         assert found.dtype == dtype.newbyteorder("=")
-    assert same_fill(found, expected)
+    assert is_same_fill(found, expected)
 
 
 def test_v2_null_is_none():
@@ -301,7 +308,7 @@ def test_v3_has_no_null():
 )
 def test_scalars_from_python(value, dtype, expected):
     result = to_scalar(value, np.dtype(dtype))
-    assert same_fill(result, expected)
+    assert is_same_fill(result, expected)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +386,7 @@ def test_scalars_of_the_same_type_keep_their_bits(number):
 
 
 def test_zeros():
-    assert zero_of(STRING) == ""
-    assert zero_of(BYTES) == b""
-    assert zero_of(POINT).tobytes() == bytes(8)
-    assert fill_to_json(zero_of(np.dtype("M8[s]")), np.dtype("M8[s]"), 3) == -(2**63)
+    assert default_fill(STRING) == ""
+    assert default_fill(BYTES) == b""
+    assert default_fill(POINT).tobytes() == bytes(8)
+    assert fill_to_json(default_fill(np.dtype("M8[s]")), np.dtype("M8[s]"), 3) == -(2**63)

@@ -24,13 +24,13 @@ from virtualzarr.metadata import (
     parse_array_v3,
 )
 from virtualzarr.metadata.portable import (
-    OWN_FILL,
-    fill_is_mask,
-    in_v2,
-    in_v3,
+    PRIVATE_FILL,
+    as_strict_attributes,
+    get_mask,
+    is_fill_mask,
     is_named,
-    mask_of,
-    strict_attributes,
+    to_portable_v2,
+    to_portable_v3,
     with_typed_mask,
 )
 
@@ -67,26 +67,26 @@ def metadata(dtype, fill=None, zarr_format=3, shape=(2,), **attributes):
     ],
 )
 def test_masks_are_read_in_any_spelling(dtype, given, mask):
-    found = mask_of(metadata(dtype, _FillValue=given))
+    found = get_mask(metadata(dtype, _FillValue=given))
     assert found == mask
     assert type(found) is type(mask)
     typed = with_typed_mask(metadata(dtype, _FillValue=given))
-    assert mask_of(typed) == mask
+    assert get_mask(typed) == mask
     assert with_typed_mask(typed) == typed
 
 
 def test_the_fill_value_of_v2_is_the_mask():
-    assert mask_of(metadata("i4", 3, zarr_format=2, _FillValue=4)) == 3
-    assert mask_of(metadata("i4", None, zarr_format=2, _FillValue=4)) == 4
-    assert mask_of(metadata("i4", 3)) is None
+    assert get_mask(metadata("i4", 3, zarr_format=2, _FillValue=4)) == 3
+    assert get_mask(metadata("i4", None, zarr_format=2, _FillValue=4)) == 4
+    assert get_mask(metadata("i4", 3)) is None
     assert with_typed_mask(metadata("i4", 3, zarr_format=2)).attributes == {"_FillValue": 3}
 
 
 def test_fill_value_and_mask_are_compared_exactly():
-    assert fill_is_mask(metadata("f4", NAN, _FillValue=text(NAN)))
-    assert fill_is_mask(metadata("f4", 0.5, _FillValue=text(0.5)))
-    assert not fill_is_mask(metadata("f4", 0.1, _FillValue=0.1))
-    assert not fill_is_mask(metadata("f4", 0.0))
+    assert is_fill_mask(metadata("f4", NAN, _FillValue=text(NAN)))
+    assert is_fill_mask(metadata("f4", 0.5, _FillValue=text(0.5)))
+    assert not is_fill_mask(metadata("f4", 0.1, _FillValue=0.1))
+    assert not is_fill_mask(metadata("f4", 0.0))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_in_v2_the_fill_value_says_what_is_masked(
     dtype, fill, attribute, in_document, in_attributes
 ):
     given = {} if attribute is None else {"_FillValue": attribute}
-    made = in_v2(metadata(dtype, fill, **given), missing=False).metadata
+    made = to_portable_v2(metadata(dtype, fill, **given), missing=False).metadata
     zarray, zattrs = array_to_v2(made.as_format(2))
     json.dumps([zarray, zattrs], allow_nan=False)
     assert zarray["fill_value"] == in_document
@@ -113,38 +113,43 @@ def test_in_v2_the_fill_value_says_what_is_masked(
 
 
 def test_in_v3_the_attribute_does():
-    assert in_v3(metadata("f4", 0, _FillValue=NAN)).metadata.attributes == {"_FillValue": text(NAN)}
-    assert in_v3(metadata("i4", 3, zarr_format=2)).metadata.attributes == {"_FillValue": 3}
-    assert in_v3(metadata("i4", 3)).metadata.attributes == {}
+    assert to_portable_v3(metadata("f4", 0, _FillValue=NAN)).metadata.attributes == {
+        "_FillValue": text(NAN)
+    }
+    assert to_portable_v3(metadata("i4", 3, zarr_format=2)).metadata.attributes == {"_FillValue": 3}
+    assert to_portable_v3(metadata("i4", 3)).metadata.attributes == {}
     signed = metadata("u1", 0, _FillValue=255, _Unsigned="false")
-    written = in_v3(signed).metadata
+    written = to_portable_v3(signed).metadata
     assert written.attributes["_FillValue"] == -1  # xarray fails for 255
-    assert mask_of(written) == np.uint8(255)
+    assert get_mask(written) == np.uint8(255)
 
 
 @pytest.mark.parametrize("dtype", ["S3", "U2", [("a", "i1"), ("b", "<f4")]])
 def test_what_xarray_cannot_read_in_v3_is_kept_for_us(dtype):
     dtype = np.dtype(dtype)
     given = {"a": 1, "b": 2.5} if dtype.names else "é"
-    made = in_v3(metadata(dtype, _FillValue=given))
-    assert made.metadata.attributes.keys() == {OWN_FILL}
+    made = to_portable_v3(metadata(dtype, _FillValue=given))
+    assert made.metadata.attributes.keys() == {PRIVATE_FILL}
     assert "left out" in made.notes[0]
     if dtype.names is None:
         document = array_to_v3(made.metadata)
-        assert mask_of(parse_array_v3(document)) == mask_of(metadata(dtype, _FillValue=given))
+        assert get_mask(parse_array_v3(document)) == get_mask(metadata(dtype, _FillValue=given))
     assert with_typed_mask(made.metadata).attributes == {"_FillValue": given}
     for wrong in ("?", 3, "AAAAAAAAAAAAAAAA"):
         if dtype.kind != "S" or wrong != "AAAAAAAAAAAAAAAA":
-            with pytest.raises(MetadataError, match=OWN_FILL):
-                mask_of(metadata(dtype, **{OWN_FILL: wrong}))
+            with pytest.raises(MetadataError, match=PRIVATE_FILL):
+                get_mask(metadata(dtype, **{PRIVATE_FILL: wrong}))
 
 
 def test_scalars_say_that_they_have_no_dimensions():
     scalar = metadata("i4", shape=())
     assert not is_named(scalar.as_format(2))
-    assert is_named(in_v2(scalar, missing=False).metadata.as_format(2))
+    assert is_named(to_portable_v2(scalar, missing=False).metadata.as_format(2))
     assert is_named(scalar)
-    assert in_v3(scalar.as_format(2).replace(dimension_names=())).metadata.dimension_names is None
+    assert (
+        to_portable_v3(scalar.as_format(2).replace(dimension_names=())).metadata.dimension_names
+        is None
+    )
 
 
 def test_attributes_are_strict():
@@ -154,16 +159,18 @@ def test_attributes_are_strict():
         "inner": {"a": NAN},
         "missing_value": NAN,
     }
-    made, notes = strict_attributes(given)
+    made, notes = as_strict_attributes(given)
     assert made == {
         "units": "K", "range": [1.0, "Infinity", ["-Infinity"]], "inner": {"a": "NaN"}
     }  # fmt: skip
     assert len(notes) == 2
-    assert strict_attributes({"missing_value": [NAN, 3.0]})[0] == {"missing_value": 3.0}
-    assert strict_attributes({"missing_value": [NAN, 3.0, 4.0]})[0] == {"missing_value": [3.0, 4.0]}
+    assert as_strict_attributes({"missing_value": [NAN, 3.0]})[0] == {"missing_value": 3.0}
+    assert as_strict_attributes({"missing_value": [NAN, 3.0, 4.0]})[0] == {
+        "missing_value": [3.0, 4.0]
+    }
     for name in ("scale_factor", "add_offset", "missing_value"):
         with pytest.raises(UnsupportedError, match=f"{name}: JSON has no token for inf"):
-            strict_attributes({name: math.inf})
+            as_strict_attributes({name: math.inf})
 
 
 def test_numbers_remember_their_data_types():

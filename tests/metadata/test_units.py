@@ -9,7 +9,7 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr.errors import MetadataError, MismatchError
-from virtualzarr.metadata.dimension_units import unit_text
+from virtualzarr.metadata.dimension_units import format_unit
 
 UNITS = ["nm", "4nm", [4, "nm"], " 4  nm", "1e3nm", "0.5", "", [1, ""], "-2 s", [0.1, "nm/px"], 3]
 UNITS += [None, [1e30, "m"], [1000000.0, "m"], [np.float32(0.5), "m"]]
@@ -30,8 +30,8 @@ def test_units_are_written_as_tensorstore_does(unit: Any, tmp_path: Any) -> None
 
 
 def test_long_numbers_are_not_cut() -> None:
-    assert unit_text((0.123456789, "nm")) == "0.123456789 nm"
-    assert float((unit_text((0.1 + 0.2, "m")) or "").split()[0]) == 0.1 + 0.2
+    assert format_unit((0.123456789, "nm")) == "0.123456789 nm"
+    assert float((format_unit((0.1 + 0.2, "m")) or "").split()[0]) == 0.1 + 0.2
 
 
 @pytest.mark.parametrize("unit", [True, [1, 2], {}, ["a", "b"], ["4", "nm"]])

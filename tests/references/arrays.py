@@ -57,7 +57,7 @@ def virtual(
             source[cell] = -1
             continue
         offset[cell], length[cell] = append(file, encoded(meta, pipeline, values, cell))
-    manifest = Manifest(shape, Sources([Source.of_file(file)]), source, offset, length)
+    manifest = Manifest(shape, Sources([Source.from_file(file)]), source, offset, length)
     return Array.from_manifest(meta, manifest, path)
 
 
@@ -75,7 +75,7 @@ def encoded(meta: ArrayMetadata, pipeline: Pipeline, values: Any, cell: tuple[in
         getattr(meta.grid, name)(cell) for name in ("cell_origin", "cell_extent", "cell_shape")
     )
     block = (
-        np.full(edges, fill.zero_of(meta.dtype))
+        np.full(edges, fill.default_fill(meta.dtype))
         if meta.dtype.hasobject
         else np.ones(edges, meta.dtype)
     )
@@ -101,7 +101,7 @@ def with_decoder(array: Array, cells: Any, decoder: Decoder, refs: list[tuple[in
         for name in ("source", "offset", "length")
     }
     which = np.full(manifest.shape, -1, np.int32)
-    size = Source.of_file(manifest.sources[0].uri)
+    size = Source.from_file(manifest.sources[0].uri)
     for cell, (offset, length) in zip(cells, refs, strict=True):
         columns["source"][cell], columns["offset"][cell], columns["length"][cell] = (
             0,

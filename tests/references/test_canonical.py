@@ -137,7 +137,7 @@ def test_numcodecs_shuffles_whole_elements_only(codecs, elementsize, known):
 def test_open_ends_get_a_length(tmp_path):
     (tmp_path / "f").write_bytes(bytes(10))
     meta = ArrayMetadata((3,), "i4", RegularGrid((3,), (1,)), PLAIN, 0)
-    for source in (Source(str(tmp_path / "f")), Source.of_file(tmp_path / "f")):
+    for source in (Source(str(tmp_path / "f")), Source.from_file(tmp_path / "f")):
         manifest = Manifest((3,), Sources([source]), [0, 0, -1], [6, 0, 3], [-1, -1, -1])
         made = make_canonical(meta, manifest).manifest
         assert made.length.tolist() == [4, -1, -1]

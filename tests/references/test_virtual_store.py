@@ -29,7 +29,7 @@ def group(tmp_path):
     """An array of 7 elements whose last chunk is missing, a scalar, and an array called ``c``."""
     path = tmp_path / "data.bin"
     path.write_bytes(b"head" + np.arange(7, dtype="<i4").tobytes())
-    source = Source.of_file(path)
+    source = Source.from_file(path)
     lines = Array.from_manifest(
         metadata(RegularGrid((7,), (3,)), attributes={"units": "m"}),
         Manifest((3,), Sources([source]), [0, 0, -1], [4, 16, 0], 12),

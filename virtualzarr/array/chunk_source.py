@@ -16,7 +16,7 @@ from grids import ChunkGrid, Projection
 from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source
-from virtualzarr.manifest.decoders import picked
+from virtualzarr.manifest.decoders import select_decoders
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
 from virtualzarr.stores import Store
 from virtualzarr.stores.archive import ArchiveFile
@@ -100,7 +100,7 @@ class ManifestChunks:
         """Find the chunks of the cells that a projection touches; missing ones are left out."""
         refs = self.manifest.take(projection.grid_index)
         cell = np.flatnonzero(refs.source >= 0)
-        decoders, decoder = picked(self.manifest.decoders, refs.decoder)
+        decoders, decoder = select_decoders(self.manifest.decoders, refs.decoder)
         # Without missing chunks, the columns need not be copied.
         if len(cell) == len(refs.source):
             source = refs.source.astype(np.int64)

@@ -24,7 +24,7 @@ from virtualzarr.array.write import write, writing_grid
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import MismatchError, VirtualZarrError
-from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.stores.store import Store, lock_key
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _clear_chunk(
 ) -> None:
     """Set the elements of a chunk past the extents to the fill value, if they are not that."""
     fill = metadata.fill_value
-    value = zero_of(metadata.dtype) if fill is None else fill
+    value = default_fill(metadata.dtype) if fill is None else fill
     codec = metadata.pipeline.for_block(shape, metadata.dtype, value)
 
     def change(old: bytes | None) -> bytes | None:

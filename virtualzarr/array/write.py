@@ -28,7 +28,7 @@ from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.sharding import Shard, Sharding, find_innermost_sharding, find_sharding
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.stores.files import Buffer
 
 BATCH_BYTES = 1024 * 1024
@@ -98,7 +98,7 @@ def write(
         chunks,
         projection,
         values,
-        fill=zero_of(metadata.dtype) if fill is None else fill,
+        fill=default_fill(metadata.dtype) if fill is None else fill,
         elide=fill is not None and not write_empty_chunks,
         is_constant=max(map(abs, values.strides), default=0) == 0,
         fields=fields,

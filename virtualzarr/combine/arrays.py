@@ -38,8 +38,8 @@ from virtualzarr.combine.harmonize import harmonize
 from virtualzarr.combine.options import DEFAULT, ParsedOptions
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
-from virtualzarr.metadata import zero_of
-from virtualzarr.metadata.dimension_names import joined_names
+from virtualzarr.metadata import default_fill
+from virtualzarr.metadata.dimension_names import join_names
 from virtualzarr.metadata.dimension_units import axis_members
 from virtualzarr.virtual.cast import cast_array, resolve_dtype
 from virtualzarr.virtual.from_store import as_virtual, unshard
@@ -183,7 +183,7 @@ def _plan_join(
     attributes = combine_attributes([array.attrs for array in inputs], options.combine_attrs)
     fill, template = inputs[fill_input].fill_value, _find_commonest_encoding(inputs, baseline)
     pipeline = _pipeline_for_fill(fill, template)
-    names = joined_names([array.metadata.dimension_names for array in inputs])
+    names = join_names([array.metadata.dimension_names for array in inputs])
     if names != template.metadata.dimension_names:
         template = with_manifest(template, template.manifest, dimension_names=names)
     return _JoinPlan(inputs, template, pipeline, fill, attributes, zarr_format)
@@ -342,7 +342,7 @@ def _inline_missing_chunks(array: Array) -> Array:
     missing = manifest.source < 0
     if not missing.any():
         return array
-    value = zero_of(array.dtype) if array.fill_value is None else array.fill_value
+    value = default_fill(array.dtype) if array.fill_value is None else array.fill_value
     data = constant_bytes(value, array.dtype)
     rows = {decoder: row for row, decoder in enumerate(manifest.decoders)}
     row = rows.setdefault(Decoder(Pipeline([make("virtualzarr.constant")])), len(rows))

@@ -13,10 +13,10 @@ from virtualzarr.combine.attributes import PACKING_ATTRIBUTES, iter_meaning_diff
 from virtualzarr.combine.cf_time import TimeUnit
 from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.metadata import ArrayMetadata, zero_of
-from virtualzarr.metadata.dimension_names import differing_names, real_name
+from virtualzarr.metadata import ArrayMetadata, default_fill
+from virtualzarr.metadata.dimension_names import find_differing_names, real_name
 from virtualzarr.metadata.dtypes import vlen_kind
-from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata.fill import is_same_fill
 
 Difference = tuple[str, Any, Any]
 
@@ -104,7 +104,7 @@ def check_dimension_names(arrays: Sequence[Array], report: ErrorReport, variable
     first = arrays[0].metadata.dimension_names
     if all(array.metadata.dimension_names == first for array in arrays):
         return
-    pair = differing_names([array.metadata.dimension_names for array in arrays])
+    pair = find_differing_names([array.metadata.dimension_names for array in arrays])
     if pair is None:
         return
     expected, dims = (arrays[index].dims for index in pair)
@@ -195,9 +195,9 @@ def choose_fill_input(
 
 def is_same_fill_value(a: Any, b: Any, dtype: np.dtype[Any]) -> bool:
     """Tell whether missing chunks of two arrays of one data type read as the same."""
-    if a is b or same_fill(a, b):
+    if a is b or is_same_fill(a, b):
         return True
-    return same_fill(*(zero_of(dtype) if fill is None else fill for fill in (a, b)))
+    return is_same_fill(*(default_fill(dtype) if fill is None else fill for fill in (a, b)))
 
 
 def has_missing_chunks(array: Array) -> bool:

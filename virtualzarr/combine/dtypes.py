@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.metadata.dtypes import vlen_kind
-from virtualzarr.metadata.portable import mask_of
+from virtualzarr.metadata.portable import get_mask
 
 _MASKS = ("_FillValue", "missing_value")
 
@@ -61,7 +61,7 @@ def iter_inexact_masks(array: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str
     if dtype == array.dtype or array.dtype.kind not in "fc":
         return
     for name in _MASKS:
-        value = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
+        value = get_mask(array.metadata) if name == "_FillValue" else array.attrs.get(name)
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float | np.number):
                 with np.errstate(all="ignore"):

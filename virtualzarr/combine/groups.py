@@ -18,8 +18,8 @@ from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.combine.value_checks import check_equal, check_order, find_different_values
 from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.metadata.dimension_names import joined_names
-from virtualzarr.metadata.ome_axes import joined_attributes
+from virtualzarr.metadata.dimension_names import join_names
+from virtualzarr.metadata.ome_axes import join_ome_attributes
 from virtualzarr.metadata.portable import with_typed_mask
 
 REFERENCE_ATTRIBUTES = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
@@ -109,7 +109,7 @@ def _update_ome_metadata(group: Group, join: Join, path: str) -> Group:
     if not {"multiscales", "ome"} & set(group.attrs):
         return group
     dims = {name: node.dims for name, node in group.members(None) if isinstance(node, Array)}
-    attributes, left_out = joined_attributes(group.attrs, dims, join.dim, join.axis)
+    attributes, left_out = join_ome_attributes(group.attrs, dims, join.dim, join.axis)
     for why in left_out:
         message = f"{path or '/'}: the attribute {why}; it was left out"
         warnings.warn(message, SkippedVariableWarning, stacklevel=2)
@@ -261,7 +261,7 @@ def merge_equal(
             report.remedies |= mismatches.remedies
         return None
     attributes = combine_attributes([array.attrs for array in arrays], options.combine_attrs)
-    names = joined_names([array.metadata.dimension_names for array in arrays])
+    names = join_names([array.metadata.dimension_names for array in arrays])
     metadata = first.metadata.replace(attributes=attributes, dimension_names=names)
     return first.replace(
         metadata, cache_policy=combine_policies([array.cache_policy for array in arrays])

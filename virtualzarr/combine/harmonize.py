@@ -29,8 +29,8 @@ from virtualzarr.combine.cf_time import (
 from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Decoder
-from virtualzarr.metadata import TypedFloat, TypedInt, zero_of
-from virtualzarr.metadata.portable import mask_of
+from virtualzarr.metadata import TypedFloat, TypedInt, default_fill
+from virtualzarr.metadata.portable import get_mask
 
 MAX_TIMES_READ = 1 << 20
 """So many times are read; coordinates are hardly ever more."""
@@ -97,7 +97,7 @@ def _decode_fill_value(array: Array, codec: Codec, dtype: np.dtype[Any]) -> Any:
 
 
 def _fill_value_of(array: Array) -> Any:
-    return zero_of(array.dtype) if array.fill_value is None else array.fill_value
+    return default_fill(array.dtype) if array.fill_value is None else array.fill_value
 
 
 # -- masks, scale and offset ----------------------------------------------------------------------
@@ -208,7 +208,7 @@ def mask_values(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, .
     """Return the numbers of an array that mean a missing value, NaN apart."""
     masks: dict[Any, None] = {}
     for name in ("_FillValue", "missing_value"):
-        value = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
+        value = get_mask(array.metadata) if name == "_FillValue" else array.attrs.get(name)
         for number in value if isinstance(value, list) else [value]:
             scalar = _as_scalar(number)
             if scalar is None or scalar != scalar:
@@ -221,7 +221,7 @@ def mask_values(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, .
 
 def _has_mask(array: Array) -> bool:
     """Tell whether an array says what is missing, be it NaN."""
-    return mask_of(array.metadata) is not None or "missing_value" in array.attrs
+    return get_mask(array.metadata) is not None or "missing_value" in array.attrs
 
 
 def _as_compared(scalar: Any, number: Any, dtype: np.dtype[Any]) -> Any:
@@ -237,7 +237,7 @@ def is_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
     missing = values != values
     if values.dtype.kind in "iuf":
         for name in ("_FillValue", "missing_value"):
-            absent = mask_of(array.metadata) if name == "_FillValue" else array.attrs.get(name)
+            absent = get_mask(array.metadata) if name == "_FillValue" else array.attrs.get(name)
             marks = absent if isinstance(absent, list) else [absent]
             numbers: list[Any] = [n for n in marks if isinstance(n, int | float | np.number)]
             for mark in equal_scalars(numbers, values.dtype):

@@ -27,7 +27,7 @@ from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import json_attributes
-from virtualzarr.metadata.portable import mask_of, with_typed_mask
+from virtualzarr.metadata.portable import get_mask, with_typed_mask
 from virtualzarr.virtual.inline import inline_like
 
 Node = TypeVar("Node", Array, Group)
@@ -84,8 +84,8 @@ def _harmonize_array(
 
 def _with_stored_mask(stored: Array, new: Array) -> Array:
     """Return an array with the mark of missing values of the stored one, if it means the same."""
-    mask, dtype = mask_of(stored.metadata), stored.dtype
-    if stored.metadata.zarr_format != 2 or dtype != new.dtype or mask_of(new.metadata) is not None:
+    mask, dtype = get_mask(stored.metadata), stored.dtype
+    if stored.metadata.zarr_format != 2 or dtype != new.dtype or get_mask(new.metadata) is not None:
         return new
     # netCDF has none for bytes, which are often used in full.
     default = netcdf_fill(dtype) if dtype.str[1:] in NETCDF_FILL and dtype.itemsize > 1 else None

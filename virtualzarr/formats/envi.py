@@ -72,8 +72,8 @@ def _pair(path_or_url: Any, options: Mapping[str, Any] | None) -> tuple[Source, 
     if extension.lower() != ".hdr":
         beside = [f"{stem}{extension}.hdr{query}", f"{stem}.hdr{query}"]
         header = first_there(beside, "the ENVI header", options)
-        return header, Source.of_file(path_or_url, options)
-    header = Source.of_file(path_or_url, options)
+        return header, Source.from_file(path_or_url, options)
+    header = Source.from_file(path_or_url, options)
     cased = [*_EXTENSIONS, *(each.upper() for each in _EXTENSIONS[1:])]
     candidates = [f"{stem}{each}{query}" for each in cased]
     return header, first_there(candidates, "the image of the ENVI header", options)

@@ -75,7 +75,7 @@ def scan(
     `virtualzarr.virtualize`; there is only one array: if it cannot be virtualized, that is an
     error, whatever `on_error` says.
     """
-    source = Source.of_file(path_or_url, storage_options)
+    source = Source.from_file(path_or_url, storage_options)
     try:
         file = HeaderReader(source)
         packed = file.size >= len(_GZIP) and file.take(len(_GZIP)) == _GZIP

@@ -45,7 +45,7 @@ def scan(
     see `virtualzarr.virtualize`.
 
     """
-    source = Source.of_file(path_or_url, storage_options)
+    source = Source.from_file(path_or_url, storage_options)
     refusals = Refusals(source, on_error)
     try:
         if HeaderReader(source).take(4) == _ZIP:

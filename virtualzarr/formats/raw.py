@@ -71,7 +71,7 @@ def virtualize_raw(
     >>> group["data"][:].tolist()
     [[0, 3], [1, 4], [2, 5]]
     """
-    source = Source.of_file(path_or_url, storage_options)
+    source = Source.from_file(path_or_url, storage_options)
     dtype, lengths = np.dtype(dtype), [operator.index(length) for length in shape]
     check_dtype(dtype)
     if min(lengths, default=0) < -1 or lengths.count(-1) > 1 or offset < 0:

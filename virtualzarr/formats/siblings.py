@@ -40,7 +40,7 @@ def first_there(
     tried = []
     for candidate in candidates:
         try:
-            return Source.of_file(candidate, storage_options)
+            return Source.from_file(candidate, storage_options)
         except SourceNotFoundError:
             tried.append(candidate.rpartition("/")[2])
     raise SourceNotFoundError(f"{what} is missing; tried {', '.join(tried)} in the same folder")

@@ -375,9 +375,9 @@ def to_variable(
     """
     # As numpy scalars, which is how xarray's own engines have them: decoding depends on the dtype.
     raw_attributes = {
-        name: value for name, value in array.attrs.items() if name != portable.OWN_FILL
+        name: value for name, value in array.attrs.items() if name != portable.PRIVATE_FILL
     }
-    mask = portable.mask_of(array.metadata)
+    mask = portable.get_mask(array.metadata)
     if array.dtype.names is not None:
         raw_attributes.pop(portable.FILL, None)  # which xarray fails for
     elif mask is not None:

@@ -35,7 +35,7 @@ from virtualzarr.integrations.xarray_duck_array import VirtualDuckArray, as_bare
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Decoder
 from virtualzarr.metadata import json_attributes, portable
-from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.virtual.from_store import as_virtual
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def _find_stored_fill(codec: ArrayArray, fill: Any, dtype: np.dtype[Any]) -> Any
     candidates = [codec.configuration.get("fill", 0), *codec.configuration.get("masks", ())]
     for number in candidates:
         element = np.array([number], stored)
-        if same_fill(codec.decode(element, ChunkSpec((1,), dtype))[0], fill):
+        if is_same_fill(codec.decode(element, ChunkSpec((1,), dtype))[0], fill):
             return element[0]
     return None
 

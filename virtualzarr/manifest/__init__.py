@@ -1,4 +1,4 @@
-"""Where each chunk of a virtual array lies: sources, columns of references, decoders."""
+"""Chunk manifests of virtual arrays: sources, columns of references, decoders."""
 
 from virtualzarr.manifest.decoders import Decoder, DecoderTable
 from virtualzarr.manifest.manifest import Affine, Manifest, References

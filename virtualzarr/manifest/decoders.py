@@ -1,4 +1,4 @@
-"""How chunks decode that do not decode as their array declares."""
+"""Decoders of chunks whose codecs or shapes differ from those their array declares."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from virtualzarr.codecs import Pipeline
 
 @dataclass(frozen=True)
 class Decoder:
-    """How a chunk decodes when that is not as the array declares.
+    """Codecs and shape of a chunk that differ from those the array declares.
 
     Parameters
     ----------
     pipeline : Pipeline
         The codecs of this chunk.
     shape : tuple of int, optional
-        Shape of the stored block when it is not the cell's own. The cell is the part of the block
+        Shape of the stored block if it is not that of the cell. The cell is the part of the block
         that begins at the reference's origin, or at the block's first corner.
     """
 
@@ -32,15 +32,15 @@ class Decoder:
 class DecoderTable(Sequence[Decoder]):
     """Decoders that differ in numbers of their first codec only, kept as columns.
 
-    Each is made when it is asked for, so that thousands cost no more than their numbers.
+    Each is created on access, so that thousands cost no more than their numbers.
 
     Parameters
     ----------
     pipeline : Pipeline
-        What all have in common. Its first codec is from array to array.
+        The codecs that all share. The first is from array to array.
     columns : mapping of str to 1-d arrays
         Members of the first codec that differ, one number for each decoder. They are not checked.
-    more : iterable of Decoder, optional
+    others : iterable of Decoder, optional
         Others, behind those of the table.
 
     Examples
@@ -52,21 +52,21 @@ class DecoderTable(Sequence[Decoder]):
     (2, 4)
     """
 
-    __slots__ = ("_columns", "_more", "_pipeline", "_rows")
+    __slots__ = ("_columns", "_others", "_pipeline", "_rows")
 
     def __init__(
         self,
         pipeline: Pipeline,
         columns: Mapping[str, NDArray[Any]],
-        more: Iterable[Decoder] = (),
+        others: Iterable[Decoder] = (),
     ) -> None:
         self._pipeline = pipeline
         self._columns = {name: np.asarray(column) for name, column in columns.items()}
-        self._more = tuple(more)
+        self._others = tuple(others)
         self._rows = len(next(iter(self._columns.values())))
 
     def __len__(self) -> int:
-        return self._rows + len(self._more)
+        return self._rows + len(self._others)
 
     @overload
     def __getitem__(self, index: int) -> Decoder: ...
@@ -77,7 +77,7 @@ class DecoderTable(Sequence[Decoder]):
             return tuple(self[row] for row in range(*index.indices(len(self))))
         row = range(len(self))[index]
         if row >= self._rows:
-            return self._more[row - self._rows]
+            return self._others[row - self._rows]
         numbers = {name: column[row].item() for name, column in self._columns.items()}
         return Decoder(self._pipeline.with_first(**numbers))
 
@@ -85,32 +85,35 @@ class DecoderTable(Sequence[Decoder]):
         return (self[row] for row in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
+        # Column against column first: one by one, equal tables of thousands would be expanded.
         if isinstance(other, DecoderTable) and self._columns.keys() == other._columns.keys():
             pairs = ((column, other._columns[name]) for name, column in self._columns.items())
-            own = (self._pipeline, self._more) == (other._pipeline, other._more)
-            return own and all(np.array_equal(a, b) for a, b in pairs)
+            same_pipelines = (self._pipeline, self._others) == (other._pipeline, other._others)
+            return same_pipelines and all(np.array_equal(a, b) for a, b in pairs)
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
-        return hash((self._pipeline, self._more, len(self)))
+        return hash((self._pipeline, self._others, len(self)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DecoderTable, (self._pipeline, self._columns, self._more)
+        return DecoderTable, (self._pipeline, self._columns, self._others)
 
 
-def picked(
+def select_decoders(
     decoders: Sequence[Decoder], column: NDArray[np.int32] | None
 ) -> tuple[Sequence[Decoder], NDArray[np.int32] | None]:
-    """Return decoders, and a column that names some of them: of a table, no more than these.
+    """Return decoders and a column of their rows; of a table only the decoders in the column.
 
     Examples
     --------
-    >>> picked((Decoder(Pipeline(["bytes"])),), np.array([-1, 0], np.int32))[1]
+    >>> select_decoders((Decoder(Pipeline(["bytes"])),), np.array([-1, 0], np.int32))[1]
     array([-1,  0], dtype=int32)
     """
     if column is None or not isinstance(decoders, DecoderTable):
         return decoders, column
-    used, place = np.unique(column, return_inverse=True)
+    # A read touches few of a table's rows: only those become objects. -1, which sorts first, is no
+    # row and stays -1, as the new numbers are shifted by its presence.
+    used, rows = np.unique(column, return_inverse=True)
     absent = int((used < 0).sum())
-    made = tuple(decoders[row] for row in used[absent:].tolist())
-    return made, (place.reshape(-1) - absent).astype(np.int32)
+    selected = tuple(decoders[row] for row in used[absent:].tolist())
+    return selected, (rows.reshape(-1) - absent).astype(np.int32)

@@ -1,4 +1,4 @@
-"""The references of one array as columns: source, offset, length, and rarely decoder and origin."""
+"""Chunk manifest: the references of one array as columns (source, offset, length, ...)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from virtualzarr.manifest.sources import Source, Sources
 MISSING = -1
 """Source of a chunk that was never written."""
 
-WHOLE = -1
+TO_END = -1
 """Length of a reference to everything from its offset to the end of its source."""
 
 CANONICAL = -1
@@ -25,11 +25,11 @@ CANONICAL = -1
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 # Of a column so small, Python's numbers cost less than calls of numpy.
-_SMALL = 16
+_FEW = 16
 
 
 class Affine:
-    """A column of evenly spaced numbers: `base + sum(strides * cell)`. Costs no memory per cell.
+    """A column of evenly spaced numbers: `base + sum(strides * cell)`, without memory per cell.
 
     Examples
     --------
@@ -59,6 +59,7 @@ class Affine:
         index = index if isinstance(index, tuple) else (index,)
         # Next to a slice, lists of cells are along their own axes, as `np.ix_` has them.
         boxed = any(isinstance(part, slice) for part in index)
+        # One broadcast sum instead of a column per axis: only the requested cells take memory.
         total: Any = np.int64(self.base)
         for axis, (part, count, stride) in enumerate(
             zip(index, self.shape, self.strides, strict=True)
@@ -70,8 +71,8 @@ class Affine:
         return np.asarray(total, dtype=np.int64)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        whole = self[tuple(slice(None) for _ in self.shape)]
-        return whole if dtype is None else whole.astype(dtype)
+        values = self[tuple(slice(None) for _ in self.shape)]
+        return values if dtype is None else values.astype(dtype)
 
     def bounds(self) -> tuple[int, int]:
         """Lowest and highest number in the column."""
@@ -101,7 +102,7 @@ class References:
 
 
 class Manifest:
-    """Where each chunk of one array lies.
+    """The chunk references of one array.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ class Manifest:
     source : array_like of int
         Row in `sources` for each cell; -1 for a chunk that was never written.
     offset, length : array_like of int, or Affine
-        Bytes from the start of the source, and how many. A length of -1 means all the rest.
+        Bytes from the start of the source, and how many; a length of -1 is to the end of it.
     decoders : sequence of Decoder, optional
     decoder : array_like of int, optional
         Row in `decoders` for each cell; -1 where the array's own pipeline decodes the chunk to
@@ -157,12 +158,16 @@ class Manifest:
         self.decoders: Sequence[Decoder] = (
             decoders if isinstance(decoders, DecoderTable) else tuple(decoders)
         )
-        self.source = _column("source", source, self.shape, _INT32)
-        self.offset = _column("offset", offset, self.shape, _INT64)
-        self.length = _column("length", length, self.shape, _INT64)
-        self.decoder = None if decoder is None else _column("decoder", decoder, self.shape, _INT32)
+        self.source = _as_column("source", source, self.shape, _INT32)
+        self.offset = _as_column("offset", offset, self.shape, _INT64)
+        self.length = _as_column("length", length, self.shape, _INT64)
+        self.decoder = (
+            None if decoder is None else _as_column("decoder", decoder, self.shape, _INT32)
+        )
+        # Sources that are files are read at these numbers: out of range they would fail, or read
+        # another file, only long after the scan. Checked once here, no reader looks again.
         corner = (*self.shape, len(self.shape))
-        self.origin = None if origin is None else _column("origin", origin, corner, _INT32)
+        self.origin = None if origin is None else _as_column("origin", origin, corner, _INT32)
         _check_range("source", self.source, -1, len(sources) - 1)
         _check_range("offset", self.offset, 0, None)
         _check_range("length", self.length, -1, None)
@@ -201,17 +206,18 @@ class Manifest:
     @property
     def nrefs(self) -> int:
         """Number of cells that have a chunk."""
-        return int(np.count_nonzero(_small(self.source) >= 0)) * _repeats(self.source)
+        return int(np.count_nonzero(_drop_repeats(self.source) >= 0)) * _count_repeats(self.source)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory the columns take."""
-        return sum(_small(column).nbytes for column in self._columns() if column is not None)
+        return sum(_drop_repeats(column).nbytes for column in self._columns() if column is not None)
 
     @property
     def nbytes_stored(self) -> int:
         """Bytes of all chunks whose length is known, as they lie in their sources."""
-        source, length = _small(self.source), np.asarray(_small(self.length))
+        # Broadcast columns stand for many cells: summed once, and multiplied.
+        source, length = _drop_repeats(self.source), np.asarray(_drop_repeats(self.length))
         stored = np.where((source >= 0) & (length > 0), length, 0)
         return int(stored.sum()) * (self.ncells // max(stored.size, 1))
 
@@ -220,6 +226,8 @@ class Manifest:
         """True for each cell whose chunk the array's own pipeline decodes to exactly the cell."""
         if self.decoder is None and self.origin is None:
             return np.broadcast_to(np.True_, self.shape)
+        # An origin other than the first corner means that the stored block is larger than the cell.
+        # Where nothing is stored nothing deviates, whatever the other columns hold.
         canonical = np.ones(self.shape, bool) if self.decoder is None else self.decoder < 0
         if self.origin is not None:
             canonical = canonical & ~self.origin.any(axis=-1)
@@ -259,13 +267,13 @@ class Manifest:
         tables = (self.shape, self.sources, self.decoders)
         if tables != (other.shape, other.sources, other.decoders):
             return False
-        return all(map(_equal, self._columns(), other._columns()))
+        return all(map(_is_equal, self._columns(), other._columns()))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the repetitions of broadcast columns.
-        source, offset, length, decoder, origin = map(_small, self._columns())
+        # Workers are sent manifests: a column that broadcasts one number is pickled as one number.
+        source, offset, length, decoder, origin = map(_drop_repeats, self._columns())
         columns = (source, offset, length, self.decoders, decoder, origin)
         return Manifest, (self.shape, self.sources, *columns)
 
@@ -283,7 +291,8 @@ class Manifest:
         )
 
 
-def _column(name: str, values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _as_column(name: str, values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    # Scanners pass such columns, millions of references at a time: neither copied nor looked at.
     if type(values) is np.ndarray and values.dtype is dtype and values.shape == shape:
         return values
     if isinstance(values, Affine):
@@ -293,6 +302,7 @@ def _column(name: str, values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
         raise BadReferenceError(f"column {name} holds {array.dtype}, not integers")
+    # Before the cast, which would wrap an offset beyond the dtype around to a valid one.
     if array.dtype != dtype and array.size:
         limits = np.iinfo(dtype)
         if int(array.min()) < limits.min or int(array.max()) > limits.max:
@@ -309,19 +319,21 @@ def _column(name: str, values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 def _check_range(name: str, column: Column, low: int, high: int | None) -> None:
     if 0 in column.shape:
         return
-    if type(column) is np.ndarray and column.size <= _SMALL:
+    if type(column) is np.ndarray and column.size <= _FEW:
         numbers = column.reshape(-1).tolist()
         least, most = min(numbers), max(numbers)
     else:
-        least, most = _bounds(column)
+        least, most = _find_bounds(column)
     if least < low or (high is not None and most > high):
         raise BadReferenceError(
             f"column {name} holds numbers from {least} to {most}; allowed are {low} to {high}"
         )
 
 
-def _small(column: Any) -> Any:
+def _drop_repeats(column: Any) -> Any:
     """Return the part of a broadcast column that takes memory."""
+    # numpy marks a repeated axis by stride 0. Minimum, maximum and equality of the part are those
+    # of the column, at the cost of the numbers there really are.
     if column is None or isinstance(column, Affine):
         return column
     if 0 not in column.strides:
@@ -330,28 +342,28 @@ def _small(column: Any) -> Any:
                         for stride in column.strides)]  # fmt: skip
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _is_equal(a: Any, b: Any) -> bool:
     """Tell whether two columns of the same shape hold the same numbers."""
     if a is None or b is None or 0 in a.shape:
         return (a is None) == (b is None)
     if isinstance(a, Affine) and isinstance(b, Affine):
         return a.steps == b.steps
-    if _bounds(a) != _bounds(b):
+    if _find_bounds(a) != _find_bounds(b):
         return False
-    return bool((np.asarray(_small(a)) == np.asarray(_small(b))).all())
+    return bool((np.asarray(_drop_repeats(a)) == np.asarray(_drop_repeats(b))).all())
 
 
-def _bounds(column: Any) -> tuple[int, int]:
+def _find_bounds(column: Any) -> tuple[int, int]:
     if isinstance(column, Affine):
         return column.bounds()
-    small = _small(column)
-    if small.size <= _SMALL:
+    small = _drop_repeats(column)
+    if small.size <= _FEW:
         numbers = small.reshape(-1).tolist()
         return min(numbers), max(numbers)
     return int(small.min()), int(small.max())
 
 
-def _repeats(column: NDArray[Any]) -> int:
+def _count_repeats(column: NDArray[Any]) -> int:
     return math.prod(n for n, stride in zip(column.shape, column.strides, strict=True)
                      if stride == 0)  # fmt: skip
 
@@ -359,6 +371,8 @@ def _repeats(column: NDArray[Any]) -> int:
 def _join(
     manifests: Sequence[Manifest], join: Callable[[list[NDArray[Any]]], NDArray[Any]]
 ) -> Manifest:
+    # Rows of sources and decoders are renumbered by one fancy index per manifest. The tables have
+    # a -1 at their end, so that the -1 of missing chunks maps to itself without a mask.
     sources, remaps = Sources.merge([m.sources for m in manifests])
     source = join([remap[m.source] for m, remap in zip(manifests, remaps, strict=True)])
     decoders: dict[Decoder, int] = {}
@@ -383,7 +397,7 @@ def _join(
 
 
 def _renumber(manifest: Manifest, decoders: dict[Decoder, int]) -> NDArray[np.int32]:
-    """Return the decoder column in the numbering of a joint table, which grows by what is new."""
+    """Return the decoder column in the numbering of a shared table, to which new ones are added."""
     if manifest.decoder is None:
         return np.broadcast_to(np.int32(CANONICAL), manifest.shape)
     remap = [decoders.setdefault(decoder, len(decoders)) for decoder in manifest.decoders]
@@ -391,12 +405,13 @@ def _renumber(manifest: Manifest, decoders: dict[Decoder, int]) -> NDArray[np.in
 
 
 def _widen(manifest: Manifest, axis: int) -> Manifest:
-    """Return the manifest with an axis of one cell put in."""
+    """Return the manifest with an axis of one cell inserted."""
     shape = (*manifest.shape[:axis], 1, *manifest.shape[axis:])
 
     def widen(column: Any) -> Any:
         return None if column is None else np.expand_dims(np.asarray(column), axis)
 
+    # Origins have a number per axis, and decoders the shape of their blocks: both get one, too.
     origin = None
     if manifest.origin is not None:
         origin = np.insert(widen(manifest.origin), axis, 0, axis=-1)

@@ -1,4 +1,4 @@
-"""The foreign files that references point into, each with its fingerprint when it was scanned."""
+"""Sources of references: foreign files, each with its fingerprint when scanned, or inline bytes."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Source:
     size : int, optional
         Bytes in the file when it was scanned.
     mtime_ns : int, optional
-        Modification time of a file when it was scanned, in nanoseconds: of a file elsewhere only
+        Modification time of a file when it was scanned, in nanoseconds: of a remote file only
         where it has no strong entity tag.
     etag : str, optional
-        What a remote store called this version of the object.
+        Entity tag of this version of the object in a remote store.
     data : bytes, optional
         The bytes themselves: an inline heap, which is just another source.
     storage_options : mapping, optional
         How fsspec opens the URL. Never compared, published or shown.
     not_after_ns : int, optional
-        A date after which it must not have been modified, where nothing else is known.
+        A date after which it must not have been modified, where nothing else is recorded.
     digest : str, optional
-        Of samples of its bytes, where that was asked for.
-    checksums : Checksums, optional
-        Of the members of a local zip file, which are compared when they are read.
+        Digest of samples of its bytes, where requested.
+    checksums : MemberChecksums, optional
+        Checksums of the members of a local zip file, compared on reading.
     redirects : tuple of str, optional
         Prefixes that redirects of the server must lead below: see `Location`.
 
@@ -60,7 +60,9 @@ class Source:
     redirects: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of_file(cls, path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> Source:
+    def from_file(
+        cls, path_or_url: Any, storage_options: Mapping[str, Any] | None = None
+    ) -> Source:
         """Take the fingerprint of a file as it is now.
 
         Raises
@@ -84,7 +86,7 @@ class Source:
 
     @classmethod
     def inline(cls, data: bytes) -> Source:
-        """Make a heap of bytes that references can point into."""
+        """Return a heap of bytes that references can point into."""
         return cls("", size=len(data), data=bytes(data))
 
     def with_uri(self, uri: str) -> Source:
@@ -98,7 +100,7 @@ class Source:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What was noted of the file when it was scanned."""
+        """The fingerprint of the file when it was scanned."""
         return Fingerprint(self.size, self.mtime_ns, self.etag, self.not_after_ns)
 
     @property
@@ -142,8 +144,8 @@ class Sources(Sequence[Source]):
 
     def __repr__(self) -> str:
         names = [source.uri or f"{source.size} inline bytes" for source in self._rows[:3]]
-        more = ", ..." if len(self) > 3 else ""
-        return f"Sources({len(self)}: {', '.join(names)}{more})"
+        ellipsis = ", ..." if len(self) > 3 else ""
+        return f"Sources({len(self)}: {', '.join(names)}{ellipsis})"
 
     @staticmethod
     def merge(tables: Sequence[Sources]) -> tuple[Sources, list[NDArray[np.int32]]]:
@@ -156,6 +158,8 @@ class Sources(Sequence[Source]):
             For each table, the new row of each old row, followed by one -1, so that indexing
             with the -1 of a missing chunk gives -1 again.
         """
+        # Sources hash by uri and fingerprint: one file scanned in two versions stays two rows, as
+        # references of the old version must not be read from the new one.
         rows: dict[Source, int] = {}
         remaps = [
             np.array([rows.setdefault(row, len(rows)) for row in table] + [-1], dtype=np.int32)

@@ -15,7 +15,7 @@ from virtualzarr.metadata.dtypes import BYTES, STRING
 from virtualzarr.metadata.dtypes_plugins import DataType, register_data_type
 from virtualzarr.metadata.dtypes_v2 import dtype_from_v2, dtype_to_v2
 from virtualzarr.metadata.dtypes_v3 import dtype_from_v3, dtype_to_v3
-from virtualzarr.metadata.fill import fill_from_json, fill_to_json, to_scalar, zero_of
+from virtualzarr.metadata.fill import default_fill, fill_from_json, fill_to_json, to_scalar
 from virtualzarr.metadata.groups import (
     consolidated_to_v2,
     consolidated_to_v3,
@@ -52,6 +52,7 @@ __all__ = [
     "consolidated_to_v2",
     "consolidated_to_v3",
     "decode_fill_attribute",
+    "default_fill",
     "dtype_from_v2",
     "dtype_from_v3",
     "dtype_to_v2",
@@ -76,5 +77,4 @@ __all__ = [
     "register_data_type",
     "to_scalar",
     "with_dtypes",
-    "zero_of",
 ]

@@ -22,7 +22,7 @@ class TypedFloat(float):
 
     Examples
     --------
-    >>> scale = TypedFloat.of(np.float32(0.1))
+    >>> scale = TypedFloat.from_numpy(np.float32(0.1))
     >>> scale, scale.scalar, scale == float(np.float32(0.1))
     (0.10000000149011612, np.float32(0.1), True)
     """
@@ -31,7 +31,7 @@ class TypedFloat(float):
     dtype: ClassVar[np.dtype[Any]]
 
     @staticmethod
-    def of(value: np.floating[Any]) -> TypedFloat:
+    def from_numpy(value: np.floating[Any]) -> TypedFloat:
         """Return a numpy scalar of 2, 4 or 8 bytes as such a number."""
         return _TYPED[value.dtype.itemsize](value)
 
@@ -46,7 +46,7 @@ class TypedInt(int):
 
     Examples
     --------
-    >>> flag = TypedInt.of(np.uint8(200))
+    >>> flag = TypedInt.from_numpy(np.uint8(200))
     >>> flag, flag.scalar, flag == 200
     (200, np.uint8(200), True)
     """
@@ -54,7 +54,7 @@ class TypedInt(int):
     dtype: ClassVar[np.dtype[Any]]
 
     @staticmethod
-    def of(value: np.integer[Any]) -> TypedInt:
+    def from_numpy(value: np.integer[Any]) -> TypedInt:
         """Return a numpy scalar as such a number."""
         return _TYPED_INTS[value.dtype.newbyteorder("=")](value)
 
@@ -130,12 +130,12 @@ def attribute_dtypes(attributes: Mapping[str, Any]) -> dict[str, str]:
     >>> attribute_dtypes(json_attributes({"flags": np.array([1, 2], "u1"), "level": 2}))
     {'flags': 'uint8'}
     """
-    found = {}
+    dtypes = {}
     for name, value in attributes.items():
         kinds = set(map(type, value)) if isinstance(value, list) else {type(value)}
         if len(kinds) == 1 and issubclass(kind := kinds.pop(), TypedFloat | TypedInt):
-            found[name] = kind.dtype.name
-    return found
+            dtypes[name] = kind.dtype.name
+    return dtypes
 
 
 def with_dtypes(attributes: Mapping[str, Any], dtypes: Mapping[str, str]) -> dict[str, Any]:
@@ -261,16 +261,16 @@ def _number(value: np.generic) -> Any:
         return bool(value)
     # Not timedelta64, which numpy takes for an integer.
     if isinstance(value, np.integer) and value.dtype.kind in "iu":
-        return TypedInt.of(value)
+        return TypedInt.from_numpy(value)
     if isinstance(value, np.floating):
         number = float(value)
         if number == value or number != number:
-            return TypedFloat.of(value) if value.dtype.itemsize in _TYPED else number
+            return TypedFloat.from_numpy(value) if value.dtype.itemsize in _TYPED else number
         raise _NoJson(f"the {value.dtype} {value}, which float64 does not represent,")
     raise _NoJson(f"a value of type {value.dtype}")
 
 
-def _text(value: Any, what: str) -> str:
+def _text(value: Any, label: str) -> str:
     """Decode UTF-8, or with a warning Latin-1; text decoded with escapes is decoded again."""
     if isinstance(value, str):
         if value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value):
@@ -286,7 +286,7 @@ def _text(value: Any, what: str) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         warnings.warn(
-            f"{what} is not UTF-8 text and was read as Latin-1: {raw[:40]!r}",
+            f"{label} is not UTF-8 text and was read as Latin-1: {raw[:40]!r}",
             SkippedVariableWarning,
             stacklevel=2,
         )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from virtualzarr.errors import short
-from virtualzarr.metadata.json_documents import same_json
+from virtualzarr.metadata.json_documents import is_same_json
 
 Document = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def _compare_values(
     path: str, left: Document, right: Document, names: Collection[str] | None = None
 ) -> Iterator[str]:
     for name in names or _names(left, right):
-        if name in left and name in right and same_json(left[name], right[name]):
+        if name in left and name in right and is_same_json(left[name], right[name]):
             continue
         values = [short(side[name]) if name in side else "missing" for side in (left, right)]
         yield f"{path}: {name}: {values[0]} here, {values[1]} there"

@@ -27,7 +27,7 @@ def real_name(name: str | None) -> str | None:
     return None if name is None or _PHONY.fullmatch(name) else name
 
 
-def differing_names(every: Iterable[Names | None]) -> tuple[int, int] | None:
+def find_differing_names(every: Iterable[Names | None]) -> tuple[int, int] | None:
     """Return the first two of several arrays whose axes are called differently, by their numbers.
 
     An axis without a real name may be any. But no two axes may be called the same that way, unless
@@ -35,12 +35,12 @@ def differing_names(every: Iterable[Names | None]) -> tuple[int, int] | None:
 
     Examples
     --------
-    >>> differing_names([None, ("y", "x"), ("phony_dim_0", "x"), ("lat", "x")])
+    >>> find_differing_names([None, ("y", "x"), ("phony_dim_0", "x"), ("lat", "x")])
     (1, 3)
-    >>> differing_names([("y", None), (None, "y")])
+    >>> find_differing_names([("y", None), (None, "y")])
     (0, 1)
     """
-    known: dict[int, tuple[str, int]] = {}
+    assigned: dict[int, tuple[str, int]] = {}
     repeated: set[str] = set()
     for number, names in enumerate(every):
         real = [real_name(name) for name in names or ()]
@@ -48,21 +48,21 @@ def differing_names(every: Iterable[Names | None]) -> tuple[int, int] | None:
         for axis, name in enumerate(real):
             if name is None:
                 continue
-            if axis in known and known[axis][0] != name:
-                return known[axis][1], number
-            for other, (taken, owner) in known.items():
+            if axis in assigned and assigned[axis][0] != name:
+                return assigned[axis][1], number
+            for other, (taken, owner) in assigned.items():
                 if taken == name and other != axis and name not in repeated:
                     return owner, number
-            known.setdefault(axis, (name, number))
+            assigned.setdefault(axis, (name, number))
     return None
 
 
-def joined_names(every: Sequence[Names | None]) -> Names | None:
+def join_names(every: Sequence[Names | None]) -> Names | None:
     """Return the names of the axes of arrays that become one: real ones, as far as any has them.
 
     Examples
     --------
-    >>> joined_names([("phony_dim_4", None), None, ("y", None)])
+    >>> join_names([("phony_dim_4", None), None, ("y", None)])
     ('y', None)
     """
     named = [names for names in every if names is not None]
@@ -70,9 +70,9 @@ def joined_names(every: Sequence[Names | None]) -> Names | None:
         return named[0] if named else None
     joined: list[str | None] = []
     for names in zip(*named, strict=True):
-        given = [name for name in names if name is not None]
-        real = next((name for name in given if real_name(name)), None)
-        joined.append(real or next((name for name in given if name not in joined), None))
+        candidates = [name for name in names if name is not None]
+        real = next((name for name in candidates if real_name(name)), None)
+        joined.append(real or next((name for name in candidates if name not in joined), None))
     return tuple(joined)
 
 

@@ -19,7 +19,7 @@ UNITS = "dimension_units"
 _UNIT = re.compile(r"\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)?\s*(?P<base>.*?)\s*")
 
 
-def unit_text(unit: Any) -> str | None:
+def format_unit(unit: Any) -> str | None:
     """Return a unit as TensorStore writes it.
 
     Parameters
@@ -28,7 +28,7 @@ def unit_text(unit: Any) -> str | None:
 
     Examples
     --------
-    >>> [unit_text(unit) for unit in ("4nm", (2.5, "s"), "nm", "", 3, None)]
+    >>> [format_unit(unit) for unit in ("4nm", (2.5, "s"), "nm", "", 3, None)]
     ['4 nm', '2.5 s', 'nm', '1', '3', None]
     """
     if unit is None:

@@ -39,19 +39,19 @@ def vlen_kind(dtype: np.dtype) -> type | None:
 
 def is_native(dtype: np.dtype) -> bool:
     """Tell whether every multi-byte element of `dtype` has this machine's byte order."""
-    return all(leaf.isnative for leaf in leaves(dtype))
+    return all(leaf.isnative for leaf in list_leaves(dtype))
 
 
-def leaves(dtype: np.dtype) -> list[np.dtype]:
+def list_leaves(dtype: np.dtype) -> list[np.dtype]:
     """Return the plain dtypes that a possibly structured dtype is made of, in order."""
     if dtype.names is not None:
-        return [leaf for name in dtype.names for leaf in leaves(dtype[name])]
+        return [leaf for name in dtype.names for leaf in list_leaves(dtype[name])]
     if dtype.subdtype is not None:
-        return leaves(dtype.subdtype[0])
+        return list_leaves(dtype.subdtype[0])
     return [dtype]
 
 
-def time_dtype(kind: str, unit: str, order: str) -> np.dtype:
+def parse_time_dtype(kind: str, unit: str, order: str) -> np.dtype:
     """Return the dtype of times (M) or spans of time (m), in a unit such as ``"10s"``."""
     match = re.fullmatch(r"([1-9][0-9]*)?(\D+)", unit)
     if match is None or match[2] not in UNITS or int(match[1] or 1) >= 2**31:
@@ -70,7 +70,7 @@ def check_field_name(name: str, names: Container[str]) -> str:
     return name
 
 
-def struct_fields(dtype: np.dtype) -> list[tuple[str, np.dtype, int]]:
+def list_fields(dtype: np.dtype) -> list[tuple[str, np.dtype, int]]:
     """Return name, dtype and offset of the fields of a structured dtype, in memory order.
 
     Raises

@@ -48,8 +48,8 @@ class DataType:
     v2: bool = False
 
 
-_known: dict[str, DataType] = {}
-_unloaded = True
+_registered: dict[str, DataType] = {}
+_is_pending = True
 
 
 def register_data_type(data_type: DataType) -> None:
@@ -70,35 +70,38 @@ def register_data_type(data_type: DataType) -> None:
     >>> dtype_from_v3("cents"), dtype_to_v3(cents)
     (dtype('int64'), 'cents')
     """
-    _known[data_type.name] = data_type
+    _registered[data_type.name] = data_type
 
 
-def named(name: str) -> DataType | None:
+def find_by_name(name: str) -> DataType | None:
     """Return the plug-in for a name that this package does not know itself."""
-    if name not in _known:
+    if name not in _registered:
         from importlib.metadata import entry_points
 
         for entry in entry_points(group=ENTRY_POINTS, name=name):
             _load(entry)
-    return _known.get(name)
+    return _registered.get(name)
 
 
-def of(dtype: np.dtype, *, search: bool = False) -> DataType | None:
+def find_by_dtype(dtype: np.dtype, *, search: bool = False) -> DataType | None:
     """Return the plug-in for a dtype, among those in use or, if told to search, all installed."""
     if search:
         _load_all()
-    return next((known for known in _known.values() if known.describe(dtype) is not None), None)
+    return next(
+        (data_type for data_type in _registered.values() if data_type.describe(dtype) is not None),
+        None,
+    )
 
 
 def _load_all() -> None:
-    global _unloaded
-    if _unloaded:
+    global _is_pending
+    if _is_pending:
         from importlib.metadata import entry_points
 
         for entry in entry_points(group=ENTRY_POINTS):
-            if entry.name not in _known:
+            if entry.name not in _registered:
                 _load(entry)
-        _unloaded = False
+        _is_pending = False
 
 
 def _load(entry: Any) -> None:
@@ -112,4 +115,4 @@ def _load(entry: Any) -> None:
         raise MetadataError(
             f"the plug-in for data type {entry.name!r} is no DataType of that name: {data_type!r}"
         )
-    _known[entry.name] = data_type
+    _registered[entry.name] = data_type

@@ -11,17 +11,17 @@ from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.codecs.core.numbers import NARROW, is_narrow, narrow_dtype
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
-from virtualzarr.metadata import dtypes_plugins as plugins
 from virtualzarr.metadata.dtypes import (
     MAX_ITEMSIZE,
     NARROW_NAMES,
     check_field_name,
-    struct_fields,
-    time_dtype,
+    list_fields,
+    parse_time_dtype,
 )
+from virtualzarr.metadata.dtypes_plugins import find_by_dtype, find_by_name
 from virtualzarr.metadata.json_documents import as_lengths, as_list, member, short
 
-_LATER = re.compile(r"float[468]_\w+|complex_\w+|complex32")
+_V3_ONLY = re.compile(r"float[468]_\w+|complex_\w+|complex32")
 _V2_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
 _V2_STRING = re.compile(r"([<>|])([biufcmMSUV])([1-9][0-9]*)(?:\[([^\]]*)\])?")
 
@@ -55,9 +55,9 @@ def _plain_from_v2(value: str) -> np.dtype:
     if match is None:
         if value in NARROW_NAMES and value in NARROW:  # as TensorStore writes them: little-endian
             return narrow_dtype(value)
-        if _LATER.fullmatch(value):
+        if _V3_ONLY.fullmatch(value):
             raise UnsupportedError(f"the data type {value!r}")
-        plugin = plugins.named(value)
+        plugin = find_by_name(value)
         if plugin is not None and plugin.v2:
             return plugin.parse({}).newbyteorder("<")
         raise MetadataError(f"{short(value)} is no v2 data type, such as '<f4' or '|S12'")
@@ -68,7 +68,7 @@ def _plain_from_v2(value: str) -> np.dtype:
     if kind in "mM":
         if size != 8 or order == "|":
             raise MetadataError(f"{short(value)} is no v2 data type; times are 8 bytes, < or >")
-        return time_dtype(kind, unit or "generic", order)
+        return parse_time_dtype(kind, unit or "generic", order)
     if unit is not None or size not in _V2_SIZES.get(kind, (size,)):
         raise MetadataError(f"{short(value)} is no v2 data type")
     if order == "|" and ((kind in "iufc" and size > 1) or kind == "U"):
@@ -146,7 +146,7 @@ def dtype_to_v2(dtype: np.dtype) -> str | list[Any]:
         return "|O"
     if is_narrow(dtype):
         return _narrow_to_v2(dtype)
-    plugin = plugins.of(dtype, search=dtype.metadata is not None)
+    plugin = find_by_dtype(dtype, search=dtype.metadata is not None)
     if plugin is not None and plugin.v2:
         if plugin.describe(dtype):
             raise UnsupportedError(f"the data type {plugin.name} has no configuration in v2")
@@ -169,7 +169,7 @@ def _narrow_to_v2(dtype: np.dtype) -> str:
 def _struct_to_v2(dtype: np.dtype) -> list[Any]:
     fields: list[Any] = []
     end = 0
-    for name, field, offset in struct_fields(dtype):
+    for name, field, offset in list_fields(dtype):
         if offset > end:
             fields.append(["", f"|V{offset - end}"])
         base, shape = field.subdtype or (field, ())

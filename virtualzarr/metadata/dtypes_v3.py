@@ -11,7 +11,6 @@ import numpy as np
 from virtualzarr.codecs.core.numbers import is_narrow, narrow_dtype
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
-from virtualzarr.metadata import dtypes_plugins as plugins
 from virtualzarr.metadata.dtypes import (
     BYTES,
     MAX_ITEMSIZE,
@@ -19,10 +18,11 @@ from virtualzarr.metadata.dtypes import (
     STRING,
     UNITS,
     check_field_name,
-    struct_fields,
-    time_dtype,
+    list_fields,
+    parse_time_dtype,
     vlen_kind,
 )
+from virtualzarr.metadata.dtypes_plugins import find_by_dtype, find_by_name
 from virtualzarr.metadata.json_documents import as_list, as_object, member, short
 
 _CORE = (
@@ -53,20 +53,20 @@ def dtype_from_v3(value: Any) -> np.dtype:
     >>> dtype_from_v3({"name": "raw_bytes", "configuration": {"length_bytes": 5}})
     dtype('V5')
     """
-    name, configuration = _named(value)
+    name, configuration = _split_name(value)
     name = _ALIASES.get(name, name)
     if name in NARROW_NAMES:
-        _no_more(configuration)
+        _check_members(configuration)
         return narrow_dtype(NARROW_NAMES[name])
     if name in _CORE:
-        _no_more(configuration)
+        _check_members(configuration)
         return np.dtype(name)
     if name in _V3_PARSERS:
         return _V3_PARSERS[name](configuration)
     if re.fullmatch(r"r[0-9]+", name):
-        _no_more(configuration)
+        _check_members(configuration)
         return _raw_bits(name)
-    plugin = plugins.named(name)
+    plugin = find_by_name(name)
     if plugin is None:
         raise UnsupportedError(
             f"the data type {short(name)}; virtualzarr.metadata.register_data_type can add it"
@@ -74,7 +74,7 @@ def dtype_from_v3(value: Any) -> np.dtype:
     return plugin.parse(configuration)
 
 
-def _named(value: Any) -> tuple[str, dict[str, Any]]:
+def _split_name(value: Any) -> tuple[str, dict[str, Any]]:
     """Split an extension object, or a bare name, into name and configuration."""
     if isinstance(value, str):
         return value, {}
@@ -91,17 +91,17 @@ def _named(value: Any) -> tuple[str, dict[str, Any]]:
         return name, as_object(value.get("configuration", {}))
 
 
-def _no_more(configuration: Mapping[str, Any], *known: str) -> None:
-    """Check that `configuration` has exactly the members `known`."""
-    for name in known:
+def _check_members(configuration: Mapping[str, Any], *names: str) -> None:
+    """Check that `configuration` has exactly the members `names`."""
+    for name in names:
         if name not in configuration:
             raise MetadataError(f"configuration: {name}: this mandatory member is missing")
     for name in configuration:
-        if name not in known:
+        if name not in names:
             raise MetadataError(f"configuration: {name}: unknown member")
 
 
-def _positive(configuration: Mapping[str, Any], name: str, most: int = MAX_ITEMSIZE) -> int:
+def _get_positive(configuration: Mapping[str, Any], name: str, most: int = MAX_ITEMSIZE) -> int:
     number = configuration[name]
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
         raise MetadataError(
@@ -118,10 +118,10 @@ def _raw_bits(name: str) -> np.dtype:
     return np.dtype(f"V{bits // 8}", metadata={"v3": f"r{bits}"})
 
 
-def _sized(kind: str, unit: int = 1) -> Callable[[dict[str, Any]], np.dtype]:
+def _build_sized_parser(kind: str, unit: int = 1) -> Callable[[dict[str, Any]], np.dtype]:
     def parse(configuration: dict[str, Any]) -> np.dtype:
-        _no_more(configuration, "length_bytes")
-        size = _positive(configuration, "length_bytes")
+        _check_members(configuration, "length_bytes")
+        size = _get_positive(configuration, "length_bytes")
         if size % unit:
             raise MetadataError(
                 f"configuration: length_bytes: must be a multiple of {unit}, not {size}"
@@ -131,21 +131,21 @@ def _sized(kind: str, unit: int = 1) -> Callable[[dict[str, Any]], np.dtype]:
     return parse
 
 
-def _time(kind: str) -> Callable[[dict[str, Any]], np.dtype]:
+def _build_time_parser(kind: str) -> Callable[[dict[str, Any]], np.dtype]:
     def parse(configuration: dict[str, Any]) -> np.dtype:
-        _no_more(configuration, "unit", "scale_factor")
+        _check_members(configuration, "unit", "scale_factor")
         unit = configuration["unit"]
-        scale = _positive(configuration, "scale_factor")
+        scale = _get_positive(configuration, "scale_factor")
         if unit not in UNITS:
             raise MetadataError(f"configuration: unit: {short(unit)} is no unit of time")
-        return time_dtype(kind, f"{scale if scale > 1 else ''}{unit}", "=")
+        return parse_time_dtype(kind, f"{scale if scale > 1 else ''}{unit}", "=")
 
     return parse
 
 
-def _vlen(dtype: np.dtype) -> Callable[[dict[str, Any]], np.dtype]:
+def _build_vlen_parser(dtype: np.dtype) -> Callable[[dict[str, Any]], np.dtype]:
     def parse(configuration: dict[str, Any]) -> np.dtype:
-        _no_more(configuration)
+        _check_members(configuration)
         return dtype
 
     return parse
@@ -153,7 +153,7 @@ def _vlen(dtype: np.dtype) -> Callable[[dict[str, Any]], np.dtype]:
 
 def _struct_from_v3(configuration: dict[str, Any]) -> np.dtype:
     """Read `struct`, or `structured`, whose fields zarr-python up to 3.1 wrote as pairs."""
-    _no_more(configuration, "fields")
+    _check_members(configuration, "fields")
     fields: dict[str, np.dtype] = {}
     with member("configuration"), member("fields"):
         entries = as_list(configuration["fields"])
@@ -198,17 +198,17 @@ def _no_more_in_field(entry: Mapping[str, Any]) -> None:
 # To support another data type, add its name here and its numpy dtype in `dtype_to_v3`; those of
 # other packages: see `dtypes_plugins`.
 _V3_PARSERS: dict[str, Callable[[dict[str, Any]], np.dtype]] = {
-    "null_terminated_bytes": _sized("S"),
-    "raw_bytes": _sized("V"),
-    "fixed_length_utf32": _sized("U", 4),
-    "numpy.datetime64": _time("M"),
-    "numpy.timedelta64": _time("m"),
+    "null_terminated_bytes": _build_sized_parser("S"),
+    "raw_bytes": _build_sized_parser("V"),
+    "fixed_length_utf32": _build_sized_parser("U", 4),
+    "numpy.datetime64": _build_time_parser("M"),
+    "numpy.timedelta64": _build_time_parser("m"),
     "struct": _struct_from_v3,
     "structured": _struct_from_v3,
-    "string": _vlen(STRING),
-    "bytes": _vlen(BYTES),
-    "variable_length_bytes": _vlen(BYTES),
-    "binary": _vlen(BYTES),
+    "string": _build_vlen_parser(STRING),
+    "bytes": _build_vlen_parser(BYTES),
+    "variable_length_bytes": _build_vlen_parser(BYTES),
+    "binary": _build_vlen_parser(BYTES),
 }
 
 
@@ -256,7 +256,7 @@ def dtype_to_v3(dtype: np.dtype) -> str | dict[str, Any]:
 
 
 def _plugin_to_v3(dtype: np.dtype, *, search: bool) -> str | dict[str, Any] | None:
-    plugin = plugins.of(dtype, search=search)
+    plugin = find_by_dtype(dtype, search=search)
     if plugin is None:
         return None
     configuration = plugin.describe(dtype)
@@ -268,7 +268,7 @@ def _plugin_to_v3(dtype: np.dtype, *, search: bool) -> str | dict[str, Any] | No
 def _struct_to_v3(dtype: np.dtype) -> dict[str, Any]:
     fields: list[Any] = []
     end = 0
-    for name, field, offset in struct_fields(dtype):
+    for name, field, offset in list_fields(dtype):
         with member(f"field {name!r}"):
             if offset > end:
                 raise UnsupportedError("there is padding before it, which v3 has no form for")

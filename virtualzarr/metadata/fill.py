@@ -13,9 +13,9 @@ from virtualzarr.codecs.core.numbers import is_narrow, number_format
 from virtualzarr.codecs.core.scalars import native, number_from_json, number_to_json
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.limits import check_count
-from virtualzarr.metadata import dtypes_plugins as plugins
 from virtualzarr.metadata import repair
 from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.metadata.dtypes_plugins import find_by_dtype
 from virtualzarr.metadata.json_documents import member, short
 
 _NAT = -(2**63)
@@ -73,7 +73,7 @@ def fill_from_json(
         raise MetadataError(f"null is not permitted for the data type {dtype}")
     if dtype.names is not None:
         return _struct_from_json(value, dtype, zarr_format, endian)
-    plugin = plugins.of(dtype)
+    plugin = find_by_dtype(dtype)
     if plugin is not None and plugin.fill_from_json and (zarr_format == 3 or plugin.v2):
         return plugin.fill_from_json(value, dtype)
     if zarr_format == 2 and isinstance(value, str) and dtype.name in _V2_BASE64:
@@ -200,7 +200,7 @@ def fill_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
         if zarr_format == 2:
             return None
         raise UnsupportedError("v3 needs a fill value")
-    plugin = plugins.of(dtype)
+    plugin = find_by_dtype(dtype)
     if plugin is not None and plugin.fill_to_json and (zarr_format == 3 or plugin.v2):
         return plugin.fill_to_json(value, dtype)
     if dtype.names is None:
@@ -266,7 +266,7 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
     (np.float32(0.0), np.bytes_(b'ab'))
     """
     _check_size(dtype)
-    if value is None or (isinstance(value, np.generic) and _is_one(value, dtype)):
+    if value is None or (isinstance(value, np.generic) and _is_immutable_scalar(value, dtype)):
         return value
     if dtype.kind == "O":
         return _object_scalar(value, dtype)
@@ -276,7 +276,7 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
         array = np.asarray(value)
         if array.size == 1 and array.dtype.newbyteorder("=") == dtype.newbyteorder("="):
             return np.ascontiguousarray(array).reshape(-1).astype(dtype)[0]
-        result = _converted(array, value, dtype)
+        result = _convert(array, value, dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise MetadataError(
             f"the fill value {short(value)} does not fit the data type {dtype}"
@@ -291,7 +291,7 @@ def _check_size(dtype: np.dtype) -> None:
     check_count("element_bytes", dtype.itemsize, "bytes of an element")
 
 
-def _is_one(value: np.generic, dtype: np.dtype) -> bool:
+def _is_immutable_scalar(value: np.generic, dtype: np.dtype) -> bool:
     """Whether a scalar is of a dtype already, and nobody can change it."""
     return value.dtype == dtype and dtype.kind != "V"
 
@@ -309,18 +309,18 @@ def _object_scalar(value: Any, dtype: np.dtype) -> Any:
     return value
 
 
-def _converted(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
+def _convert(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
     """Return `value` converted, or None where that would change it."""
     if array.size != 1:
         return None
     item = array.reshape(-1)[0]
     if dtype.names is not None:
         # A record of another dtype field by field; any other value is that of all fields.
-        given = array.dtype.names
-        parts = [item] * len(dtype.names) if given is None else [item[name] for name in given]
+        names = array.dtype.names
+        parts = [item] * len(dtype.names) if names is None else [item[name] for name in names]
         return _struct_scalar(tuple(parts), dtype)
     if number_format(dtype) is not None:
-        return _converted_number(array, item, dtype)
+        return _convert_number(array, item, dtype)
     if dtype.kind in "SU":
         longest = dtype.itemsize // (4 if dtype.kind == "U" else 1)
         result = np.array(item, dtype)[()]
@@ -345,21 +345,21 @@ def _struct_scalar(parts: tuple[Any, ...], dtype: np.dtype) -> Any:
                 result[name] = to_scalar(part, base)
                 continue
             try:
-                given = part if isinstance(part, np.ndarray) else np.array(part, object)
-                given = np.broadcast_to(given, shape)
+                values = part if isinstance(part, np.ndarray) else np.array(part, object)
+                values = np.broadcast_to(values, shape)
             except ValueError as error:
                 raise MetadataError(
                     f"the fill value {short(part)} does not fit a shape of {shape}"
                 ) from error
-            for place in np.ndindex(shape):
-                result[name][place] = to_scalar(given[place], base)
+            for index in np.ndindex(shape):
+                result[name][index] = to_scalar(values[index], base)
     return result[()]
 
 
-def _converted_number(array: np.ndarray, item: Any, dtype: np.dtype) -> Any:
-    number, given = number_format(dtype), number_format(array.dtype)
+def _convert_number(array: np.ndarray, item: Any, dtype: np.dtype) -> Any:
+    number, source = number_format(dtype), number_format(array.dtype)
     assert number is not None
-    kind = given.kind if given is not None else array.dtype.kind
+    kind = source.kind if source is not None else array.dtype.kind
     if number.kind in "biu":
         # Through Python integers: no rounding, no wrapping around.
         exact = int(item) if kind in "biuf" else None
@@ -393,14 +393,14 @@ def _time_scalar(item: Any, dtype: np.dtype) -> Any:
     return result if same else None
 
 
-def zero_of(dtype: np.dtype) -> Any:
+def default_fill(dtype: np.dtype) -> Any:
     """Return what elements never written are where a document has no fill value.
 
     That is zero, or empty, or not a time: as zarr-python has it.
 
     Examples
     --------
-    >>> zero_of(np.dtype("i4")), zero_of(np.dtype("U3"))
+    >>> default_fill(np.dtype("i4")), default_fill(np.dtype("U3"))
     (np.int32(0), np.str_(''))
     """
     _check_size(dtype)
@@ -412,12 +412,13 @@ def zero_of(dtype: np.dtype) -> Any:
     return np.zeros((), dtype)[()]
 
 
-def same_fill(a: Any, b: Any) -> bool:
+def is_same_fill(a: Any, b: Any) -> bool:
     """Tell whether two fill values are the same to the bit.
 
     Examples
     --------
-    >>> same_fill(np.float32("nan"), np.float32("nan")), same_fill(np.float32(0), np.float32(-0.0))
+    >>> nan = np.float32("nan")
+    >>> is_same_fill(nan, nan), is_same_fill(np.float32(0), np.float32(-0.0))
     (True, False)
     """
     if not (isinstance(a, np.generic) and isinstance(b, np.generic)):

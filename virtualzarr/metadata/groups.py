@@ -28,8 +28,8 @@ def parse_group_v2(
         zgroup = as_object(zgroup)
         require_format(zgroup, 2)
     # zarr-python 3 leaves a consolidated_metadata here; `.zmetadata` is where v2 has it.
-    known = ("zarr_format", "consolidated_metadata")
-    extra = {name: zgroup[name] for name in zgroup if name not in known}
+    members = ("zarr_format", "consolidated_metadata")
+    extra = {name: zgroup[name] for name in zgroup if name not in members}
     return GroupMetadata(parse_attributes(zattrs), 2, extra)
 
 
@@ -49,8 +49,8 @@ def parse_consolidated_v2(document: Mapping[str, Any]) -> Consolidated:
     with member(".zmetadata"):
         document = as_object(document)
         if document.get("zarr_consolidated_format") != 1:
-            found = short(document.get("zarr_consolidated_format"))
-            raise MetadataError(f"zarr_consolidated_format: must be 1, not {found}")
+            stored = short(document.get("zarr_consolidated_format"))
+            raise MetadataError(f"zarr_consolidated_format: must be 1, not {stored}")
         with member("metadata"):
             return parse_documents_v2(as_object(document.get("metadata")))
 
@@ -63,22 +63,22 @@ def parse_documents_v2(documents: Mapping[str, Any]) -> Consolidated:
     >>> parse_documents_v2({"a/.zattrs": {"b": 1}, "a/.zgroup": {"zarr_format": 2}}).nodes["a"]
     GroupMetadata(attributes={'b': 1}, zarr_format=2, extra={}, consolidated=None)
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_path: dict[str, dict[str, Any]] = {}
     for key, value in documents.items():
         path, _, name = key.rpartition("/")
         if name not in _V2_NAMES:
             raise MetadataError(f"{key}: not the key of a metadata document")
-        found.setdefault(normalize_path(path), {})[name] = value
+        by_path.setdefault(normalize_path(path), {})[name] = value
     result = Consolidated()
-    for path, parts in found.items():
+    for path, parts in by_path.items():
         try:
-            result.nodes[path] = _node_v2(parts)
+            result.nodes[path] = _parse_node_v2(parts)
         except VirtualZarrError as error:
             result.skipped[path] = error.at(variable=path or "/")
     return result
 
 
-def _node_v2(parts: Mapping[str, Any]) -> ArrayMetadata | GroupMetadata:
+def _parse_node_v2(parts: Mapping[str, Any]) -> ArrayMetadata | GroupMetadata:
     if ".zarray" in parts:
         return parse_array_v2(parts[".zarray"], parts.get(".zattrs"))
     if ".zgroup" in parts:
@@ -88,7 +88,7 @@ def _node_v2(parts: Mapping[str, Any]) -> ArrayMetadata | GroupMetadata:
 
 def consolidated_to_v2(consolidated: Consolidated) -> dict[str, Any]:
     """Return the `.zmetadata` document of a hierarchy whose root has the path ""."""
-    _check_whole(consolidated)
+    _check_complete(consolidated)
     documents: dict[str, Any] = {}
     for path, node in consolidated.nodes.items():
         lead = f"{path}/" if path else ""
@@ -152,12 +152,12 @@ def parse_consolidated_v3(value: Mapping[str, Any]) -> Consolidated:
     for key, document in documents.items():
         path = normalize_path(key)
         try:
-            node = _node_v3(document)
+            node = _parse_node_v3(document)
         except VirtualZarrError as error:
             result.skipped[path] = error.at(variable=path)
             continue
         if isinstance(node, GroupMetadata) and node.consolidated is not None:
-            _take_inner(inner, path, node.consolidated)
+            _add_inner(inner, path, node.consolidated)
             node = node.replace(consolidated=None)
         result.nodes[path] = node
     outer = {*result.nodes, *result.skipped}
@@ -166,12 +166,12 @@ def parse_consolidated_v3(value: Mapping[str, Any]) -> Consolidated:
     return Consolidated(result.nodes | nodes, result.skipped | skipped)
 
 
-def _take_inner(inner: Consolidated, path: str, below: Consolidated) -> None:
+def _add_inner(inner: Consolidated, path: str, below: Consolidated) -> None:
     inner.nodes.update({f"{path}/{name}": node for name, node in below.nodes.items()})
     inner.skipped.update({f"{path}/{name}": error for name, error in below.skipped.items()})
 
 
-def _node_v3(document: Any) -> ArrayMetadata | GroupMetadata:
+def _parse_node_v3(document: Any) -> ArrayMetadata | GroupMetadata:
     node_type = as_object(document).get("node_type")
     if node_type == "group":
         return parse_group_v3(document)
@@ -180,7 +180,7 @@ def _node_v3(document: Any) -> ArrayMetadata | GroupMetadata:
 
 def consolidated_to_v3(consolidated: Consolidated) -> dict[str, Any]:
     """Return the member `consolidated_metadata` of the document of a v3 group."""
-    _check_whole(consolidated)
+    _check_complete(consolidated)
     documents: dict[str, Any] = {}
     for path, node in consolidated.nodes.items():
         with member(path or "/"):
@@ -190,7 +190,7 @@ def consolidated_to_v3(consolidated: Consolidated) -> dict[str, Any]:
     return {"kind": "inline", "must_understand": False, "metadata": documents}
 
 
-def _check_whole(consolidated: Consolidated) -> None:
+def _check_complete(consolidated: Consolidated) -> None:
     for path, error in consolidated.skipped.items():
         raise UnsupportedError(
             f"the consolidated metadata cannot be written again without {path!r}, whose metadata "

@@ -78,23 +78,26 @@ def dumps_json(value: Any, *, indent: int | None = 2, allow_nan: bool = True) ->
         raise MetadataError("nested too deeply to be written as JSON") from error
     except (TypeError, ValueError) as error:
         circular = "Circular" in str(error)
-        culprit = None if circular else _not_json(value, "", allow_nan)
+        culprit = None if circular else _describe_not_json(value, "", allow_nan)
         raise MetadataError(f"cannot be written as JSON: {culprit or error}") from error
 
 
-def _not_json(value: Any, path: str, allow_nan: bool) -> str | None:
+def _describe_not_json(value: Any, path: str, allow_nan: bool) -> str | None:
     """Describe the first value inside `value` that JSON cannot hold."""
     if isinstance(value, Mapping):
         odd = next((key for key in value if not isinstance(key, str)), None)
         if odd is not None:
             return f"{path or 'document'}: the member name {odd!r} is not a string"
-        found = (
-            _not_json(item, f"{path}.{key}".lstrip("."), allow_nan) for key, item in value.items()
+        descriptions = (
+            _describe_not_json(item, f"{path}.{key}".lstrip("."), allow_nan)
+            for key, item in value.items()
         )
-        return next(filter(None, found), None)
+        return next(filter(None, descriptions), None)
     if isinstance(value, list | tuple):
-        found = (_not_json(item, f"{path}[{i}]", allow_nan) for i, item in enumerate(value))
-        return next(filter(None, found), None)
+        descriptions = (
+            _describe_not_json(item, f"{path}[{i}]", allow_nan) for i, item in enumerate(value)
+        )
+        return next(filter(None, descriptions), None)
     if (
         isinstance(value, float)
         and not allow_nan
@@ -106,24 +109,24 @@ def _not_json(value: Any, path: str, allow_nan: bool) -> str | None:
     return f"{path} is a {type(value).__name__}"
 
 
-def same_json(a: Any, b: Any) -> bool:
+def is_same_json(a: Any, b: Any) -> bool:
     """Tell whether two JSON values are the same; NaN equals NaN, but 1 is neither 1.0 nor true.
 
     Examples
     --------
-    >>> same_json({"a": float("nan")}, {"a": float("nan")}), same_json([1], [True])
+    >>> is_same_json({"a": float("nan")}, {"a": float("nan")}), is_same_json([1], [True])
     (True, False)
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(same_json(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(is_same_json(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(same_json, a, b))
-    if type(a) is not type(b) and not any(_are(kind, a, b) for kind in (float, int)):
+        return len(a) == len(b) and all(map(is_same_json, a, b))
+    if type(a) is not type(b) and not any(_are_numbers(kind, a, b) for kind in (float, int)):
         return False
     return bool(a == b) or bool(a != a and b != b)
 
 
-def _are(kind: type, a: Any, b: Any) -> bool:
+def _are_numbers(kind: type, a: Any, b: Any) -> bool:
     """Tell whether both are numbers of a kind, whether or not they remember a dtype."""
     return all(isinstance(one, kind) and not isinstance(one, bool) for one in (a, b))
 
@@ -187,6 +190,6 @@ def require(document: Mapping[str, Any], *names: str) -> None:
 def require_format(document: Mapping[str, Any], zarr_format: int) -> None:
     """Raise a MetadataError unless the member `zarr_format` is exactly `zarr_format`."""
     require(document, "zarr_format")
-    found = document["zarr_format"]
-    if isinstance(found, bool) or not isinstance(found, int) or found != zarr_format:
-        raise MetadataError(f"zarr_format: must be {zarr_format}, not {short(found)}")
+    value = document["zarr_format"]
+    if isinstance(value, bool) or not isinstance(value, int) or value != zarr_format:
+        raise MetadataError(f"zarr_format: must be {zarr_format}, not {short(value)}")

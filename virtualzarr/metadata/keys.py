@@ -79,7 +79,7 @@ class KeyEncoding:
             lead = self.separator if axis else ""
             if axis == 0 and self.name == "default":
                 lead = f"c{self.separator}"
-            values, inverse = _distinct(cells[:, axis])
+            values, inverse = _find_distinct(cells[:, axis])
             words = np.array([f"{lead}{value}" for value in values], dtype=object)
             total = total + words[inverse]
         return total.tolist()
@@ -142,19 +142,19 @@ class KeyEncoding:
         value = as_object(value)
         if not isinstance(value.get("name"), str):
             raise MetadataError(f"name: must be a string, not {short(value.get('name'))}")
-        known = cls(value["name"])
+        default = cls(value["name"])
         with member("configuration"):
             configuration: Mapping[str, Any] = as_object(value.get("configuration", {}))
             for name in configuration:
                 if name != "separator":
                     raise MetadataError(f"{name}: unknown member")
-            separator = configuration.get("separator", known.separator)
+            separator = configuration.get("separator", default.separator)
             if separator not in ("/", "."):
                 raise MetadataError(f"separator: must be '/' or '.', not {short(separator)}")
-            return cls(known.name, separator)
+            return cls(default.name, separator)
 
 
-def _distinct(column: npt.NDArray[Any]) -> tuple[Iterable[int], npt.NDArray[Any]]:
+def _find_distinct(column: npt.NDArray[Any]) -> tuple[Iterable[int], npt.NDArray[Any]]:
     """Return coordinates, and for each one of `column` where it is among them.
 
     Few distinct coordinates make many keys, so each is written out only once.

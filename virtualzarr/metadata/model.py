@@ -15,7 +15,7 @@ from grids import ChunkGrid, SeparableGrid
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import fill
 from virtualzarr.metadata.dtypes import BYTES, STRING, vlen_kind
-from virtualzarr.metadata.json_documents import MAX_EXTENT, MAX_NDIM, member, same_json, short
+from virtualzarr.metadata.json_documents import MAX_EXTENT, MAX_NDIM, is_same_json, member, short
 from virtualzarr.metadata.keys import KeyEncoding
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class ArrayMetadata:
 
     def __post_init__(self) -> None:
         _set = object.__setattr__
-        _set(self, "shape", _lengths(self.shape))
-        _set(self, "dtype", _model_dtype(self.dtype, self.pipeline))
+        _set(self, "shape", _check_shape(self.shape))
+        _set(self, "dtype", _check_dtype(self.dtype, self.pipeline))
         if tuple(self.grid.shape) != self.shape:
             raise MetadataError(
                 f"the chunk grid is of an array of shape {tuple(self.grid.shape)}, "
@@ -91,7 +91,7 @@ class ArrayMetadata:
             _set(self, "fill_value", fill.to_scalar(self.fill_value, self.dtype))
             self.pipeline.check_fill(self.fill_value, self.dtype)
         if self.dimension_names is not None:
-            _set(self, "dimension_names", _names(self.dimension_names, len(self.shape)))
+            _set(self, "dimension_names", _check_names(self.dimension_names, len(self.shape)))
         if self.zarr_format not in (2, 3):
             raise UnsupportedError(f"zarr_format {short(self.zarr_format)}; known are 2 and 3")
         _set(self, "attributes", dict(self.attributes))
@@ -144,18 +144,18 @@ class ArrayMetadata:
         if not isinstance(other, ArrayMetadata):
             return NotImplemented
         return (
-            self._plain() == other._plain()
+            self._key() == other._key()
             and vlen_kind(self.dtype) == vlen_kind(other.dtype)
-            and fill.same_fill(self.fill_value, other.fill_value)
-            and same_json(self.attributes, other.attributes)
-            and same_json(self.extra, other.extra)
-            and same_json([*self.storage_transformers], [*other.storage_transformers])
+            and fill.is_same_fill(self.fill_value, other.fill_value)
+            and is_same_json(self.attributes, other.attributes)
+            and is_same_json(self.extra, other.extra)
+            and is_same_json([*self.storage_transformers], [*other.storage_transformers])
         )
 
     def __hash__(self) -> int:
-        return hash(self._plain())
+        return hash(self._key())
 
-    def _plain(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[Any, ...]:
         return (
             *(self.shape, self.dtype, self.grid, self.pipeline),
             *(self.dimension_names, self.zarr_format, self.key_encoding),
@@ -215,15 +215,15 @@ class GroupMetadata:
         return (
             self.zarr_format == other.zarr_format
             and self.consolidated == other.consolidated
-            and same_json(self.attributes, other.attributes)
-            and same_json(self.extra, other.extra)
+            and is_same_json(self.attributes, other.attributes)
+            and is_same_json(self.extra, other.extra)
         )
 
     def __hash__(self) -> int:
         return hash((self.zarr_format, tuple(sorted(self.attributes))))
 
 
-def _lengths(shape: Sequence[int]) -> tuple[int, ...]:
+def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
     try:
         lengths = tuple(operator.index(length) for length in shape)
     except TypeError as error:
@@ -235,13 +235,13 @@ def _lengths(shape: Sequence[int]) -> tuple[int, ...]:
     return lengths
 
 
-def _model_dtype(dtype: Any, pipeline: Pipeline) -> np.dtype:
+def _check_dtype(dtype: Any, pipeline: Pipeline) -> np.dtype:
     """Check a dtype; an object one is told apart as text or bytes by its codec."""
     dtype = np.dtype(dtype)
     if dtype.kind == "O" and vlen_kind(dtype) is None:
         return next((d for name, d in _VLEN_CODECS.items() if has_codec(pipeline, name)), dtype)
-    for name, made in _VLEN_CODECS.items() if dtype.kind == "O" else ():
-        if vlen_kind(made) is not vlen_kind(dtype) and has_codec(pipeline, name):
+    for name, expected in _VLEN_CODECS.items() if dtype.kind == "O" else ():
+        if vlen_kind(expected) is not vlen_kind(dtype) and has_codec(pipeline, name):
             raise MetadataError(f"codecs: {name} makes {_ELEMENTS[name]}")
     if dtype.names is None and not dtype.isnative:
         raise MetadataError(
@@ -254,22 +254,23 @@ def _model_dtype(dtype: Any, pipeline: Pipeline) -> np.dtype:
 def has_codec(pipeline: Pipeline, name: str) -> bool:
     """Tell whether a codec of that name is in the pipeline, or in its shards."""
     return any(
-        codec.name == name or _inside(codec.configuration, name) for codec in pipeline.codecs
+        codec.name == name or _has_inner_codec(codec.configuration, name)
+        for codec in pipeline.codecs
     )
 
 
-def _inside(configuration: Mapping[str, Any], name: str) -> bool:
+def _has_inner_codec(configuration: Mapping[str, Any], name: str) -> bool:
     """Tell whether a codec of that name is among those that a shard is configured with."""
     for codec in configuration.get("codecs", ()):
         if codec == name or (
             isinstance(codec, Mapping)
-            and (codec["name"] == name or _inside(codec.get("configuration", {}), name))
+            and (codec["name"] == name or _has_inner_codec(codec.get("configuration", {}), name))
         ):
             return True
     return False
 
 
-def _names(names: Sequence[str | None], ndim: int) -> tuple[str | None, ...]:
+def _check_names(names: Sequence[str | None], ndim: int) -> tuple[str | None, ...]:
     if isinstance(names, str) or not all(n is None or isinstance(n, str) for n in names):
         raise MetadataError(f"dimension_names: must be strings or null, not {short(names)}")
     if len(names) != ndim:

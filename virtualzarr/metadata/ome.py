@@ -16,7 +16,7 @@ Names = tuple[str, ...]
 Dims = tuple[str | None, ...]
 
 
-def ome_changes(
+def find_ome_changes(
     groups: Mapping[str, Attributes], arrays: Mapping[str, Dims], zarr_format: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Names]]:
     """Return what has to change for a hierarchy to be OME-Zarr in a Zarr format.
@@ -41,22 +41,26 @@ def ome_changes(
     --------
     >>> image = {"axes": [{"name": "y"}, {"name": "x"}], "datasets": [{"path": "0"}, {"path": "1"}]}
     >>> groups = {"": {"multiscales": [{**image, "version": "0.4"}]}}
-    >>> attributes, dims = ome_changes(groups, {"0": ("y", "x"), "1": ("y_1", "x_1")}, 3)
+    >>> attributes, dims = find_ome_changes(groups, {"0": ("y", "x"), "1": ("y_1", "x_1")}, 3)
     >>> attributes[""]["ome"]["version"], dims
     ('0.5', {'1': ('y', 'x')})
     """
     attributes: dict[str, dict[str, Any]] = {}
     dims: dict[str, Names] = {}
-    if any(_PLATES & {*group, *namespace_of(group)} for group in groups.values()):
+    if any(_PLATES & {*group, *get_namespace(group)} for group in groups.values()):
         return attributes, dims
     for path, group in groups.items():
-        if zarr_format == 2 and namespace_of(group).get("version") == "0.5":
+        if zarr_format == 2 and get_namespace(group).get("version") == "0.5":
             attributes[path] = _as_04(group)
         elif zarr_format == 3 and "ome" not in group:
             names = _level_names(group, path, arrays)
             if names is not None:
                 attributes[path] = _as_05(group)
-                dims |= {level: own for level, own in names.items() if arrays[level] != own}
+                dims |= {
+                    level: dimension_names
+                    for level, dimension_names in names.items()
+                    if arrays[level] != dimension_names
+                }
     return attributes, dims
 
 
@@ -68,19 +72,19 @@ def level_paths(group: Attributes) -> list[str]:
     >>> level_paths({"ome": {"multiscales": [{"datasets": [{"path": "0"}, {"path": "1"}]}]}})
     ['0', '1']
     """
-    images = namespace_of(group).get("multiscales", group.get("multiscales"))
-    found = [
+    images = get_namespace(group).get("multiscales", group.get("multiscales"))
+    paths = [
         each.get("path")
         for image in as_objects(images)
         for each in as_objects(image.get("datasets"))
     ]  # fmt: skip
-    return [path for path in found if isinstance(path, str)]
+    return [path for path in paths if isinstance(path, str)]
 
 
-def namespace_of(group: Attributes) -> Attributes:
+def get_namespace(group: Attributes) -> Attributes:
     """Return what a group has below ``ome``."""
-    found = group.get("ome")
-    return found if isinstance(found, Mapping) else {}
+    namespace = group.get("ome")
+    return namespace if isinstance(namespace, Mapping) else {}
 
 
 def as_objects(value: Any) -> list[Attributes]:
@@ -96,7 +100,7 @@ def _level_names(
     if "multiscales" not in group:
         return {} if group.get("bioformats2raw.layout") == 3 else None
     lead = f"{path}/" if path else ""
-    images, found = as_objects(group["multiscales"]), dict[str, Names]()
+    images, names = as_objects(group["multiscales"]), dict[str, Names]()
     for image in images:
         axes: tuple[Any, ...] = tuple(axis.get("name") for axis in as_objects(image.get("axes")))
         levels = [f"{lead}{name}" for name in level_paths({"multiscales": [image]})]
@@ -108,8 +112,8 @@ def _level_names(
             or any(f"{lead}{dim}" in arrays for level in levels for dim in arrays[level])
         ):
             return None
-        found |= dict.fromkeys(levels, axes)
-    return found or None
+        names |= dict.fromkeys(levels, axes)
+    return names or None
 
 
 def _as_05(group: Attributes) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from virtualzarr.metadata.ome import (
     Attributes,
     Dims,
     as_objects,
+    get_namespace,
     level_paths,
-    namespace_of,
     without,
 )  # fmt: skip
 
@@ -27,7 +27,7 @@ _NEUTRAL = {"scale": 1.0, "translation": 0.0}
 """What a transformation says of an axis that has no coordinates."""
 
 
-def joined_attributes(
+def join_ome_attributes(
     group: Attributes, arrays: Mapping[str, Dims], dim: str | None, axis: int | None = None
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the attributes of a group after its arrays were joined along a dimension.
@@ -59,34 +59,34 @@ def joined_attributes(
     ...         {"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [2.0, 3.0]}]}
     ...     ],
     ... }
-    >>> described, _ = joined_attributes({"multiscales": [image]}, {"0": ("t", "y", "x")}, "t")
+    >>> described, _ = join_ome_attributes({"multiscales": [image]}, {"0": ("t", "y", "x")}, "t")
     >>> [axis["name"] for axis in described["multiscales"][0]["axes"]]
     ['t', 'y', 'x']
     >>> described["multiscales"][0]["datasets"][0]["coordinateTransformations"][0]["scale"]
     [1.0, 2.0, 3.0]
     """
-    inner = namespace_of(group)
+    inner = get_namespace(group)
     described = inner if "multiscales" in inner else group
     if "multiscales" not in described:
         return dict(group), []
     images = as_objects(described["multiscales"])
-    joined = [_joined_image(image, arrays, dim) for image in images]
-    left_out = []
+    joined = [_join_image(image, arrays, dim) for image in images]
+    skipped = []
     if not images or None in joined:
         names: tuple[str, ...] = ("multiscales", "omero")
-        left_out.append(f"multiscales: OME-Zarr has no form for images with the axis {dim!r}")
+        skipped.append(f"multiscales: OME-Zarr has no form for images with the axis {dim!r}")
     else:
         names = ()
         described = {**described, "multiscales": joined}
         along = (_is_channel(image, dim, axis) for image in joined if image is not None)
         if "omero" in described and any(along):
             names = ("omero",)
-            left_out.append("omero: it describes the channels of one input")
+            skipped.append("omero: it describes the channels of one input")
     described = without(described, *names)
     if "multiscales" not in inner:
-        return described, left_out
+        return described, skipped
     empty = described.keys() <= {"version"}
-    return {**without(group, "ome"), **({} if empty else {"ome": described})}, left_out
+    return {**without(group, "ome"), **({} if empty else {"ome": described})}, skipped
 
 
 def _is_channel(image: Attributes, dim: str | None, axis: int | None) -> bool:
@@ -96,7 +96,7 @@ def _is_channel(image: Attributes, dim: str | None, axis: int | None) -> bool:
     return any(one.get("name") == dim and one.get("type") == "channel" for one in axes)
 
 
-def _joined_image(
+def _join_image(
     image: Attributes, arrays: Mapping[str, Dims], dim: str | None
 ) -> dict[str, Any] | None:
     """Return the description of an image, with the axis that is new; None if there can be none."""
@@ -104,18 +104,18 @@ def _joined_image(
     axes = as_objects(image.get("axes"))
     if all(len(names) == len(axes) for names in dims):
         return dict(image)
-    places = {names.index(dim) if dim in names else None for names in dims}
-    at = places.pop()
-    if dim is None or at is None or places or any(len(names) != len(axes) + 1 for names in dims):
+    positions = {names.index(dim) if dim in names else None for names in dims}
+    at = positions.pop()
+    if dim is None or at is None or positions or any(len(names) != len(axes) + 1 for names in dims):
         return None
     kind = _TYPES.get(dim.lower())
     new = {"name": dim, **({} if kind is None else {"type": kind})}
     axes = [*axes[:at], new, *axes[at:]]
     datasets = [_with_axis(each, at) for each in as_objects(image.get("datasets"))]
-    whole = _with_axis(image, at)
-    if not _are_allowed(axes) or whole is None or None in datasets:
+    extended = _with_axis(image, at)
+    if not _are_allowed(axes) or extended is None or None in datasets:
         return None
-    return {**whole, "axes": axes, "datasets": datasets}
+    return {**extended, "axes": axes, "datasets": datasets}
 
 
 def _are_allowed(axes: Sequence[Attributes]) -> bool:

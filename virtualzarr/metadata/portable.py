@@ -35,10 +35,10 @@ from virtualzarr.metadata.model import ArrayMetadata
 
 FILL = "_FillValue"
 
-OWN_FILL = "virtualzarr_FillValue"
+PRIVATE_FILL = "virtualzarr_FillValue"
 """Attribute for a `_FillValue` with which xarray could not open the array."""
 
-_CALCULATED = ("scale_factor", "add_offset")
+_PACKING = ("scale_factor", "add_offset")
 _SIGNED = {"i": ("true", "u"), "u": ("false", "i")}
 """By the kind of integers: which `_Unsigned` makes readers see the other kind, and that kind."""
 
@@ -61,7 +61,7 @@ class Portable:
 # ---------------------------------------------------------------------------- missing values
 
 
-def mask_of(metadata: ArrayMetadata) -> Any:
+def get_mask(metadata: ArrayMetadata) -> Any:
     """Return what readers mask in an array, or None: a scalar of its dtype, else as it was given.
 
     That is the fill value of v2 documents, or the attribute `_FillValue`, decoded.
@@ -72,15 +72,15 @@ def mask_of(metadata: ArrayMetadata) -> Any:
     >>> from grids import RegularGrid
     >>> grid, codecs = RegularGrid((2,), (2,)), Pipeline([make("bytes", endian="little")])
     >>> given = {"_FillValue": "AAAAAAAA+D8="}
-    >>> mask_of(ArrayMetadata((2,), np.dtype("f4"), grid, codecs, attributes=given))
+    >>> get_mask(ArrayMetadata((2,), np.dtype("f4"), grid, codecs, attributes=given))
     np.float32(1.5)
     """
     if metadata.zarr_format == 2 and metadata.fill_value is not None:
         return metadata.fill_value
-    if FILL not in metadata.attributes and OWN_FILL in metadata.attributes:
-        return _own_mask(metadata.attributes[OWN_FILL], metadata.dtype)
+    if FILL not in metadata.attributes and PRIVATE_FILL in metadata.attributes:
+        return _decode_private_mask(metadata.attributes[PRIVATE_FILL], metadata.dtype)
     value = decode_mask(metadata.attributes.get(FILL), metadata.dtype)
-    exact = exact_mask(value, metadata.dtype, metadata.attributes.get("_Unsigned"))
+    exact = as_exact_mask(value, metadata.dtype, metadata.attributes.get("_Unsigned"))
     return value if exact is None else exact
 
 
@@ -101,11 +101,11 @@ def decode_mask(value: Any, dtype: np.dtype) -> Any:
             return decode_fill_attribute(value, dtype)
     except MetadataError:
         if not text:
-            return _number(value) if dtype.kind == "f" else value
+            return _parse_number(value) if dtype.kind == "f" else value
     return value.encode("utf-8", "surrogateescape")
 
 
-def _number(text: str) -> Any:
+def _parse_number(text: str) -> Any:
     """Return the number that a text such as "NaN" or "-9999" means, or the text itself."""
     try:
         return float(text)
@@ -113,7 +113,7 @@ def _number(text: str) -> Any:
         return text
 
 
-def exact_mask(value: Any, dtype: np.dtype, unsigned: Any = None) -> Any:
+def as_exact_mask(value: Any, dtype: np.dtype, unsigned: Any = None) -> Any:
     """Return a scalar of `dtype` that is exactly `value`, or None if there is none.
 
     Parameters
@@ -126,9 +126,9 @@ def exact_mask(value: Any, dtype: np.dtype, unsigned: Any = None) -> Any:
     if isinstance(value, Mapping) and dtype.names is not None:
         value = tuple(value.values())
     if dtype.kind in _SIGNED and unsigned == _SIGNED[dtype.kind][0]:
-        seen = np.dtype(f"{_SIGNED[dtype.kind][1]}{dtype.itemsize}")
-        other = exact_mask(value, seen)
-        if other is not None and exact_mask(value, dtype) is None:
+        visible = np.dtype(f"{_SIGNED[dtype.kind][1]}{dtype.itemsize}")
+        other = as_exact_mask(value, visible)
+        if other is not None and as_exact_mask(value, dtype) is None:
             return other.view(dtype)
     try:
         scalar = to_scalar(value, dtype)
@@ -151,12 +151,12 @@ def is_named(metadata: ArrayMetadata) -> bool:
     return None not in names
 
 
-def fill_is_mask(metadata: ArrayMetadata) -> bool:
+def is_fill_mask(metadata: ArrayMetadata) -> bool:
     """Tell whether the fill value is exactly what readers mask, or NaN where they mask nothing."""
-    fill, mask = metadata.fill_value, mask_of(metadata)
+    fill, mask = metadata.fill_value, get_mask(metadata)
     if fill is None or mask is None:
         return fill is not None and metadata.dtype.kind == "f" and bool(fill != fill)
-    exact = exact_mask(mask, metadata.dtype)
+    exact = as_exact_mask(mask, metadata.dtype)
     if exact is None:
         return False
     return bool(np.all(exact == fill)) or bool(exact != exact and fill != fill)
@@ -167,7 +167,7 @@ def with_typed_mask(metadata: ArrayMetadata) -> ArrayMetadata:
 
     That is how arrays of all formats are compared and joined; documents spell it otherwise.
     """
-    if mask_of(metadata) is None:
+    if get_mask(metadata) is None:
         return metadata
     typed = metadata.with_attributes(metadata.attributes)
     type_mask(typed)
@@ -176,8 +176,8 @@ def with_typed_mask(metadata: ArrayMetadata) -> ArrayMetadata:
 
 def type_mask(metadata: ArrayMetadata) -> None:
     """Do what `with_typed_mask` does to metadata that nobody else has yet, without a copy."""
-    plain = _as_attribute(mask_of(metadata), metadata.dtype)
-    metadata.attributes.pop(OWN_FILL, None)
+    plain = _as_attribute(get_mask(metadata), metadata.dtype)
+    metadata.attributes.pop(PRIVATE_FILL, None)
     if plain is not None:
         metadata.attributes[FILL] = plain
 
@@ -209,23 +209,23 @@ def is_encodable(mask: Any, dtype: np.dtype) -> bool:
     return dtype.kind == "b" and mask in (0, 1)
 
 
-def _own_mask(value: Any, dtype: np.dtype) -> Any:
+def _decode_private_mask(value: Any, dtype: np.dtype) -> Any:
     try:
         raw = base64.b64decode(value, validate=True)
     except (TypeError, ValueError) as error:
-        raise MetadataError(f"{OWN_FILL}: {value!r} is not base64 text") from error
+        raise MetadataError(f"{PRIVATE_FILL}: {value!r} is not base64 text") from error
     if dtype.hasobject:
         return raw.decode("utf-8", "surrogateescape") if vlen_kind(dtype) is str else raw
     if dtype.kind == "S":
         return np.array(raw, dtype)[()]
     if len(raw) != dtype.itemsize:
-        raise MetadataError(f"{OWN_FILL}: {len(raw)} bytes, but elements have {dtype.itemsize}")
+        raise MetadataError(f"{PRIVATE_FILL}: {len(raw)} bytes, but elements have {dtype.itemsize}")
     return np.frombuffer(raw, dtype)[0]
 
 
-def _own_text(mask: Any, dtype: np.dtype) -> str | None:
-    """Return what `_own_mask` reads, or None for what masks nothing."""
-    exact = exact_mask(mask, dtype)
+def _encode_private_mask(mask: Any, dtype: np.dtype) -> str | None:
+    """Return what `_decode_private_mask` reads, or None for what masks nothing."""
+    exact = as_exact_mask(mask, dtype)
     if exact is None or (dtype.kind in "mM" and np.isnat(exact)):
         return None
     if isinstance(exact, str) and dtype.hasobject:
@@ -237,44 +237,44 @@ def _own_text(mask: Any, dtype: np.dtype) -> str | None:
 # ---------------------------------------------------------------------------- documents
 
 
-def in_v2(metadata: ArrayMetadata, missing: bool) -> Portable:
+def to_portable_v2(metadata: ArrayMetadata, missing: bool) -> Portable:
     """Return the metadata for v2 documents, from which xarray masks what it should and no more.
 
     Parameters
     ----------
     missing : bool
-        Whether cells have no chunk: then the fill value has to be what it is, see `fill_is_mask`.
+        Whether cells have no chunk: then the fill value has to be what it is, see `is_fill_mask`.
 
     Raises
     ------
     UnsupportedError
         An attribute has no form in JSON that would be read right.
     """
-    mask = mask_of(metadata)
+    mask = get_mask(metadata)
     # xarray fails for structured ones, and with them for all variables.
-    exact = None if metadata.dtype.names else exact_mask(mask, metadata.dtype)
+    exact = None if metadata.dtype.names else as_exact_mask(mask, metadata.dtype)
     fill = metadata.fill_value if missing else exact
-    attributes, notes = strict_attributes(
-        {k: v for k, v in metadata.attributes.items() if k not in (FILL, OWN_FILL)}
+    attributes, notes = as_strict_attributes(
+        {k: v for k, v in metadata.attributes.items() if k not in (FILL, PRIVATE_FILL)}
     )
-    given = metadata.attributes.get(FILL)
+    attribute = metadata.attributes.get(FILL)
     if mask is not None and fill is None and metadata.dtype.names is not None:
-        notes += (_left_out(mask, metadata.dtype),)
-        own = _own_text(mask, metadata.dtype)
-        attributes |= {} if own is None else {OWN_FILL: own}
-    elif mask is not None and given is not None:
+        notes += (_note_unreadable(mask, metadata.dtype),)
+        private = _encode_private_mask(mask, metadata.dtype)
+        attributes |= {} if private is None else {PRIVATE_FILL: private}
+    elif mask is not None and attribute is not None:
         plain = _as_attribute(mask, metadata.dtype)
         if plain is not None and not _has_no_token(plain):
             attributes[FILL] = plain
         elif exact is None:
-            notes += (_left_out(given, metadata.dtype),)
+            notes += (_note_unreadable(attribute, metadata.dtype),)
     names = () if metadata.ndim == 0 else metadata.dimension_names
     return Portable(
         metadata.replace(fill_value=fill, attributes=attributes, dimension_names=names), notes
     )
 
 
-def in_v3(metadata: ArrayMetadata) -> Portable:
+def to_portable_v3(metadata: ArrayMetadata) -> Portable:
     """Return the metadata for a v3 document, with `_FillValue` as xarray wants it there.
 
     Raises
@@ -282,9 +282,9 @@ def in_v3(metadata: ArrayMetadata) -> Portable:
     UnsupportedError
         An attribute has no form in JSON that would be read right.
     """
-    dtype, mask = metadata.dtype, mask_of(metadata)
-    attributes, notes = strict_attributes(
-        {k: v for k, v in metadata.attributes.items() if k not in (FILL, OWN_FILL)}
+    dtype, mask = metadata.dtype, get_mask(metadata)
+    attributes, notes = as_strict_attributes(
+        {k: v for k, v in metadata.attributes.items() if k not in (FILL, PRIVATE_FILL)}
     )
     if mask is not None and is_encodable(mask, dtype):
         if dtype.kind in _SIGNED and attributes.get("_Unsigned") == _SIGNED[dtype.kind][0]:
@@ -292,24 +292,24 @@ def in_v3(metadata: ArrayMetadata) -> Portable:
             mask = np.asarray(mask, dtype).view(f"i{dtype.itemsize}")[()]
         attributes[FILL] = encode_fill_attribute(mask, dtype)
     elif mask is not None:
-        notes += (_left_out(mask, dtype),)
-        own = _own_text(mask, dtype)
-        attributes |= {} if own is None else {OWN_FILL: own}
+        notes += (_note_unreadable(mask, dtype),)
+        private = _encode_private_mask(mask, dtype)
+        attributes |= {} if private is None else {PRIVATE_FILL: private}
     names = metadata.dimension_names
     if metadata.zarr_format == 2 and not names:
         names = None  # which only v2 has to be told of
     return Portable(metadata.replace(attributes=attributes, dimension_names=names), notes)
 
 
-def _left_out(mask: Any, dtype: np.dtype) -> str:
-    shown = mask.item() if isinstance(mask, np.generic) else mask
-    return f"xarray cannot read the {FILL} {shown!r} of an array of {dtype}; it was left out"
+def _note_unreadable(mask: Any, dtype: np.dtype) -> str:
+    value = mask.item() if isinstance(mask, np.generic) else mask
+    return f"xarray cannot read the {FILL} {value!r} of an array of {dtype}; it was left out"
 
 
 # ---------------------------------------------------------------------------- attributes
 
 
-def strict_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def as_strict_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return attributes without numbers that JSON has no token for, and notes of what was changed.
 
     NaN, which is missing anyway, is left out of `missing_value`. Other attributes have NaN and
@@ -322,24 +322,26 @@ def strict_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], tu
 
     Examples
     --------
-    >>> strict_attributes({"units": "K", "valid_max": float("inf")})[0]
+    >>> as_strict_attributes({"units": "K", "valid_max": float("inf")})[0]
     {'units': 'K', 'valid_max': 'Infinity'}
     """
-    odd = [name for name, value in attributes.items() if _has_no_token(value)]
-    if not odd:
+    not_finite = [name for name, value in attributes.items() if _has_no_token(value)]
+    if not not_finite:
         return dict(attributes), ()
     result, notes = dict(attributes), []
-    for name in odd:
+    for name in not_finite:
         value = result[name]
         if name == "missing_value":
             numbers = value if isinstance(value, list) else [value]
-            left = [number for number in numbers if number == number]
-            if not _has_no_token(left):
-                result[name] = left if len(left) > 1 else left[0] if left else None
-                if not left:
+            remaining = [number for number in numbers if number == number]
+            if not _has_no_token(remaining):
+                result[name] = (
+                    remaining if len(remaining) > 1 else remaining[0] if remaining else None
+                )
+                if not remaining:
                     del result[name]
                 continue
-        if name in _CALCULATED or name == "missing_value":
+        if name in _PACKING or name == "missing_value":
             raise UnsupportedError(f"attribute {name}: JSON has no token for {_short(value)}")
         result[name] = _as_text(value)
         notes.append(f"attribute {name}: JSON has no token for {_short(value)}; it became text")

@@ -77,8 +77,8 @@ def integral_float(value: Any, dtype: np.dtype) -> Any:
 
 def zero_for_text(value: Any, dtype: np.dtype) -> Any:
     """Read a v2 fill value 0, zarr-python 2's default for any data type, or "" as zero bytes."""
-    anything = dtype.kind == "O" and "vlen" not in (dtype.metadata or {})
-    if anything or dtype.kind not in "SUVO" or number_format(dtype) is not None:
+    is_any_object = dtype.kind == "O" and "vlen" not in (dtype.metadata or {})
+    if is_any_object or dtype.kind not in "SUVO" or number_format(dtype) is not None:
         return value
     zero = isinstance(value, int | float) and not isinstance(value, bool) and value == 0
     if dtype.kind == "V" and (zero or value == ""):
@@ -105,18 +105,18 @@ def _with_typesize(codec: Any, itemsize: int) -> Any:
     if name not in _CHANGED:
         return codec
     members = codec if isinstance(codec, Mapping) else {"name": codec}
-    given = members.get("configuration") or {}
-    if not isinstance(given, Mapping):
+    configuration = members.get("configuration") or {}
+    if not isinstance(configuration, Mapping):
         return codec
     if name in _WITH_CODECS:
-        if "codecs" not in given:
+        if "codecs" not in configuration:
             return codec
-        inside = missing_typesize(given["codecs"], itemsize)
-        return {**members, "configuration": {**given, "codecs": inside}}
-    if given.get("shuffle") == "noshuffle" or given.get("typesize") is not None:
+        inside = missing_typesize(configuration["codecs"], itemsize)
+        return {**members, "configuration": {**configuration, "codecs": inside}}
+    if configuration.get("shuffle") == "noshuffle" or configuration.get("typesize") is not None:
         return codec
     typesize = itemsize if 1 <= itemsize <= 255 else 1
-    return {**members, "configuration": {**given, "typesize": typesize}}
+    return {**members, "configuration": {**configuration, "typesize": typesize}}
 
 
 def lists_in_regular_grid(grid: Any) -> Any:

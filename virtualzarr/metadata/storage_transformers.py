@@ -47,18 +47,18 @@ def register_transformer(name: str, transformer: Transformer) -> None:
     _registered[name] = transformer
 
 
-def transformer(metadata: ArrayMetadata) -> Transformer:
+def get_transformer(metadata: ArrayMetadata) -> Transformer:
     """Return the storage transformer of an array that has one."""
-    return _known(metadata.storage_transformers[0]["name"])
+    return _find_transformer(metadata.storage_transformers[0]["name"])
 
 
-def _known(name: Any) -> Transformer:
-    found = _registered.get(name) if isinstance(name, str) else None
-    if found is None and isinstance(name, str) and name in _BUILTIN:
-        found = _registered[name] = import_module(_BUILTIN[name])
-    if found is None:
+def _find_transformer(name: Any) -> Transformer:
+    transformer = _registered.get(name) if isinstance(name, str) else None
+    if transformer is None and isinstance(name, str) and name in _BUILTIN:
+        transformer = _registered[name] = import_module(_BUILTIN[name])
+    if transformer is None:
         raise UnsupportedError(f"the storage transformer {short(name)}")
-    return found
+    return transformer
 
 
 def transformers_from_v3(value: Any) -> tuple[dict[str, Any], ...]:
@@ -72,33 +72,35 @@ def transformers_from_v3(value: Any) -> tuple[dict[str, Any], ...]:
     UnsupportedError
         A transformer is unknown, or there are several.
     """
-    found = []
+    transformers = []
     with member("storage_transformers"):
         for i, entry in enumerate(as_list(value)):
             with member(f"[{i}]"):
                 entry = dict(as_object({"name": entry} if isinstance(entry, str) else entry))
-                _known(entry.get("name"))
+                _find_transformer(entry.get("name"))
                 configuration = entry.get("configuration")
                 if not isinstance(configuration, Mapping | None):
                     as_object(configuration)
-                found.append({"name": entry["name"], "configuration": dict(configuration or {})})
-        if len(found) > 1:
+                transformers.append(
+                    {"name": entry["name"], "configuration": dict(configuration or {})}
+                )
+        if len(transformers) > 1:
             raise UnsupportedError("more than one storage transformer")
-    return tuple(found)
+    return tuple(transformers)
 
 
 def check_transformers(metadata: ArrayMetadata) -> None:
     """Raise for transformers whose configuration does not fit the array."""
     if metadata.storage_transformers:
         with member("storage_transformers"), member("[0]"), member("configuration"):
-            transformer(metadata).check(metadata)
+            get_transformer(metadata).check(metadata)
 
 
-def fitted(metadata: ArrayMetadata) -> ArrayMetadata:
+def fit_transformers(metadata: ArrayMetadata) -> ArrayMetadata:
     """Return the metadata of an array that was resized, with transformers that fit."""
     if not metadata.storage_transformers:
         return metadata
-    return metadata.replace(storage_transformers=(transformer(metadata).fit(metadata),))
+    return metadata.replace(storage_transformers=(get_transformer(metadata).fit(metadata),))
 
 
 def change_attributes(
@@ -111,7 +113,9 @@ def change_attributes(
         document["attributes"] = change(old)
         return document["attributes"]
     name, configuration = entries[0]["name"], entries[0]["configuration"]
-    configuration, attributes = _known(name).change_attributes(configuration, old, change)
+    configuration, attributes = _find_transformer(name).change_attributes(
+        configuration, old, change
+    )
     document["storage_transformers"] = [{"name": name, "configuration": configuration}]
     document["attributes"] = attributes
     return attributes

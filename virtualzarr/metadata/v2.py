@@ -57,8 +57,8 @@ def parse_array_v2(
             chunks = repair.zero_chunks(zarray["chunks"], shape)
             grid = grids.RegularGrid(shape, as_lengths(chunks))
         with member("dtype"):
-            stored = _vlen(dtype_from_v2(zarray["dtype"]), zarray["filters"])
-        pipeline = _pipeline(zarray, stored, grid.chunk_shape)
+            stored = _resolve_vlen(dtype_from_v2(zarray["dtype"]), zarray["filters"])
+        pipeline = _parse_pipeline(zarray, stored, grid.chunk_shape)
         with member("fill_value"):
             value = fill.fill_from_json(zarray["fill_value"], stored, 2)
     attributes, names = _split_names(parse_attributes(zattrs), len(shape))
@@ -71,7 +71,7 @@ def parse_array_v2(
         dimension_names=names,
         attributes=attributes,
         zarr_format=2,
-        key_encoding=_key_encoding(zarray),
+        key_encoding=_parse_key_encoding(zarray),
         extra={name: zarray[name] for name in zarray if name not in _MEMBERS},
     )
 
@@ -82,7 +82,7 @@ def parse_attributes(zattrs: Mapping[str, Any] | None) -> dict[str, Any]:
         return {} if zattrs is None else as_object(zattrs)
 
 
-def _vlen(dtype: np.dtype, filters: Any) -> np.dtype:
+def _resolve_vlen(dtype: np.dtype, filters: Any) -> np.dtype:
     """Tell text from byte strings by the filter that writes them."""
     if dtype.kind != "O":
         return dtype
@@ -93,7 +93,7 @@ def _vlen(dtype: np.dtype, filters: Any) -> np.dtype:
     return BYTES if "vlen-bytes" in ids else dtype
 
 
-def _pipeline(
+def _parse_pipeline(
     zarray: Mapping[str, Any], stored: np.dtype, chunk_shape: tuple[int, ...]
 ) -> Pipeline:
     order, compressor, filters = zarray["order"], zarray["compressor"], zarray["filters"]
@@ -109,8 +109,8 @@ def _pipeline(
                 _check_codec(codec)
     with member("filters and compressor"):
         pipeline = Pipeline.from_v2(filters, compressor, order, stored, shape=chunk_shape)
-    made_numbers = has_codec(pipeline, "numcodecs.categorize")
-    if stored.hasobject and has_codec(pipeline, "bytes") and not made_numbers:
+    is_categorical = has_codec(pipeline, "numcodecs.categorize")
+    if stored.hasobject and has_codec(pipeline, "bytes") and not is_categorical:
         raise MetadataError("filters: dtype '|O' needs an object codec here, such as vlen-utf8")
     return pipeline
 
@@ -120,7 +120,7 @@ def _check_codec(value: Any) -> None:
         raise MetadataError(f"id: must be a string, not {short(value.get('id'))}")
 
 
-def _key_encoding(zarray: Mapping[str, Any]) -> KeyEncoding:
+def _parse_key_encoding(zarray: Mapping[str, Any]) -> KeyEncoding:
     separator = zarray.get("dimension_separator", ".")
     if separator not in (".", "/"):
         raise MetadataError(
@@ -149,7 +149,7 @@ def array_to_v2(metadata: ArrayMetadata) -> tuple[dict[str, Any], dict[str, Any]
     UnsupportedError
         v2 has no form for the array; the message says why.
     """
-    chunk_shape = _chunk_shape(metadata.grid)
+    chunk_shape = _get_chunk_shape(metadata.grid)
     if metadata.key_encoding.name != "v2":
         raise UnsupportedError(
             "dimension_separator: the chunk keys are those of the v3 encoding 'default'; "
@@ -177,7 +177,7 @@ def array_to_v2(metadata: ArrayMetadata) -> tuple[dict[str, Any], dict[str, Any]
     return zarray, _attributes_v2(metadata)
 
 
-def _chunk_shape(grid: grids.ChunkGrid) -> tuple[int, ...]:
+def _get_chunk_shape(grid: grids.ChunkGrid) -> tuple[int, ...]:
     """Return the edges of a grid that is a regular one, whatever it is called."""
     if isinstance(grid, grids.RegularGrid):
         return grid.chunk_shape

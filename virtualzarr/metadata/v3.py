@@ -13,7 +13,7 @@ from virtualzarr.codecs.core.base import ArrayArray
 from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
-from virtualzarr.metadata.dtypes import leaves
+from virtualzarr.metadata.dtypes import list_leaves
 from virtualzarr.metadata.dtypes_v3 import dtype_from_v3, dtype_to_v3
 from virtualzarr.metadata.json_documents import (
     as_lengths,
@@ -49,25 +49,25 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
     with member("zarr.json"):
         document = repair.null_members(as_object(document))
         transformers = transformers_from_v3(document.get("storage_transformers", []))
-        known = (*_ARRAY_MEMBERS, *(transformer["name"] for transformer in transformers))
-        check_node(document, "array", known)
+        members = (*_ARRAY_MEMBERS, *(transformer["name"] for transformer in transformers))
+        check_node(document, "array", members)
         require(document, *_ARRAY_MEMBERS[2:8])
         with member("shape"):
             shape = as_lengths(document["shape"])
         with member("data_type"):
             dtype = dtype_from_v3(document["data_type"])
         with member("codecs"):
-            pipeline = _pipeline(repair.missing_typesize(document["codecs"], dtype.itemsize))
+            pipeline = _parse_pipeline(repair.missing_typesize(document["codecs"], dtype.itemsize))
             codecs = pipeline.to_v3(len(shape))
             _check_endian(codecs, document["data_type"], _stored_dtype(pipeline, dtype))
         with member("chunk_grid"):
-            grid = _grid(document["chunk_grid"], shape, codecs)
+            grid = _parse_grid(document["chunk_grid"], shape, codecs)
         with member("chunk_key_encoding"):
-            _understood(document["chunk_key_encoding"])
+            _check_understood(document["chunk_key_encoding"])
             key_encoding = KeyEncoding.from_json(document["chunk_key_encoding"])
         with member("fill_value"):
             value = repair.number_for_bool(document["fill_value"], dtype)
-            value = fill.fill_from_json(value, dtype, 3, endian=_endian(codecs))
+            value = fill.fill_from_json(value, dtype, 3, endian=_find_endian(codecs))
         with member("attributes"):
             attributes = as_object(document.get("attributes", {}))
         metadata = ArrayMetadata(
@@ -80,14 +80,14 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
             attributes=attributes,
             zarr_format=3,
             key_encoding=key_encoding,
-            extra={name: document[name] for name in document if name not in known},
+            extra={name: document[name] for name in document if name not in members},
             storage_transformers=transformers,
         )
         check_transformers(metadata)
         return metadata
 
 
-def check_node(document: Mapping[str, Any], node_type: str, known: tuple[str, ...]) -> None:
+def check_node(document: Mapping[str, Any], node_type: str, members: tuple[str, ...]) -> None:
     """Refuse a document of another kind of node, or with members that must be understood."""
     require_format(document, 3)
     require(document, "node_type")
@@ -95,33 +95,35 @@ def check_node(document: Mapping[str, Any], node_type: str, known: tuple[str, ..
         raise MetadataError(f"node_type: must be {node_type!r}, not {short(document['node_type'])}")
     for name, value in document.items():
         optional = isinstance(value, Mapping) and value.get("must_understand") is False
-        if name not in known and not optional:
+        if name not in members and not optional:
             raise UnsupportedError(
                 f"{name}: an unknown member that does not say must_understand: false"
             )
 
 
-def _understood(value: Any) -> None:
+def _check_understood(value: Any) -> None:
     """Refuse `must_understand: false` where the specification does not allow it."""
     if isinstance(value, Mapping) and value.get("must_understand", True) is not True:
         raise MetadataError("must_understand: must be true here")
 
 
-def _grid(value: Any, shape: tuple[int, ...], codecs: list[dict[str, Any]]) -> grids.ChunkGrid:
-    _understood(value)
+def _parse_grid(
+    value: Any, shape: tuple[int, ...], codecs: list[dict[str, Any]]
+) -> grids.ChunkGrid:
+    _check_understood(value)
     if isinstance(value, str):
         value = {"name": value}
     value = {k: v for k, v in as_object(value).items() if k != "must_understand"}
     configuration = value.get("configuration")
     if value.get("name") == "regular" and isinstance(configuration, Mapping):
         chunk_shape = configuration.get("chunk_shape")
-        chunk_shape = repair.zero_chunks(chunk_shape, shape, _inner_chunks(codecs))
+        chunk_shape = repair.zero_chunks(chunk_shape, shape, _find_inner_chunks(codecs))
         value["configuration"] = {**configuration, "chunk_shape": chunk_shape}
     value = repair.plain_edges(repair.lists_in_regular_grid(value))
     return grids.from_json(value, shape)
 
 
-def _pipeline(value: Any) -> Pipeline:
+def _parse_pipeline(value: Any) -> Pipeline:
     codecs = []
     for i, codec in enumerate(as_list(value)):
         with member(f"[{i}]"):
@@ -129,23 +131,23 @@ def _pipeline(value: Any) -> Pipeline:
     return Pipeline(tuple(codecs))
 
 
-def _configured(codecs: list[dict[str, Any]], name: str) -> Mapping[str, Any] | None:
+def _find_configuration(codecs: list[dict[str, Any]], name: str) -> Mapping[str, Any] | None:
     """Return the configuration of the first codec of that name, looking into shards."""
     for codec in codecs:
         configuration: Mapping[str, Any] = codec.get("configuration", {})
         if codec["name"] == name:
             return configuration
         if codec["name"] == "sharding_indexed":
-            return _configured(configuration["codecs"], name)
+            return _find_configuration(configuration["codecs"], name)
     return None
 
 
-def _endian(codecs: list[dict[str, Any]]) -> str | None:
-    return (_configured(codecs, "bytes") or {}).get("endian")
+def _find_endian(codecs: list[dict[str, Any]]) -> str | None:
+    return (_find_configuration(codecs, "bytes") or {}).get("endian")
 
 
-def _inner_chunks(codecs: list[dict[str, Any]]) -> list[int]:
-    return (_configured(codecs, "sharding_indexed") or {}).get("chunk_shape", [])
+def _find_inner_chunks(codecs: list[dict[str, Any]]) -> list[int]:
+    return (_find_configuration(codecs, "sharding_indexed") or {}).get("chunk_shape", [])
 
 
 def _stored_dtype(pipeline: Pipeline, dtype: np.dtype) -> np.dtype:
@@ -161,8 +163,8 @@ def _check_endian(codecs: list[dict[str, Any]], data_type: Any, dtype: np.dtype)
     name = data_type.get("name") if isinstance(data_type, Mapping) else data_type
     if name == "structured":  # zarr-python up to 3.1 left it out and meant little
         return
-    configuration = _configured(codecs, "bytes")
-    ordered = any(has_order(leaf) for leaf in leaves(dtype))
+    configuration = _find_configuration(codecs, "bytes")
+    ordered = any(has_order(leaf) for leaf in list_leaves(dtype))
     if configuration is not None and ordered and "endian" not in configuration:
         raise MetadataError(f"bytes: endian: missing, and elements of {short(name)} need it")
 
@@ -187,7 +189,7 @@ def array_to_v3(metadata: ArrayMetadata) -> dict[str, Any]:
     dtype, codecs = _struct_order(metadata)
     with member("data_type"):
         data_type = dtype_to_v3(dtype)
-    value = fill.zero_of(dtype) if metadata.fill_value is None else metadata.fill_value
+    value = fill.default_fill(dtype) if metadata.fill_value is None else metadata.fill_value
     with member("fill_value"):
         fill_value = fill.fill_to_json(value, dtype, 3)
     document: dict[str, Any] = {
@@ -217,10 +219,10 @@ def _struct_order(metadata: ArrayMetadata) -> tuple[np.dtype, list[dict[str, Any
     native = "little" if np.dtype("=i2").str[0] == "<" else "big"
     orders = {
         native if leaf.isnative else {"little": "big", "big": "little"}[native]
-        for leaf in leaves(dtype)
+        for leaf in list_leaves(dtype)
         if has_order(leaf)
     }
-    serializer = _configured(codecs, "bytes")
+    serializer = _find_configuration(codecs, "bytes")
     if serializer is None or serializer.get("endian") is not None or not orders:
         return dtype.newbyteorder("="), codecs
     if len(orders) > 1:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast, get_args, 
 
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata
 from virtualzarr.metadata.compare_documents import compare_documents
-from virtualzarr.metadata.json_documents import same_json
+from virtualzarr.metadata.json_documents import is_same_json
 from virtualzarr.metadata.node_documents import Documents, to_documents, to_json
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class NodeSpec(ABC, Generic[N]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NodeSpec):
             return NotImplemented
-        return same_json(self.to_json(), other.to_json())
+        return is_same_json(self.to_json(), other.to_json())
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.to_json(), sort_keys=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 from virtualzarr.errors import MismatchError, NodeNotFoundError
 from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
-from virtualzarr.metadata.json_documents import same_json
+from virtualzarr.metadata.json_documents import is_same_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.consolidated import refresh_consolidated
 from virtualzarr.nodes.documents import ancestors, join
@@ -79,7 +79,7 @@ def _changing_members(metadata: ArrayMetadata) -> Document:
 
 def _is_same(document: Any, members: Document) -> bool:
     return isinstance(document, dict) and all(
-        same_json(document.get(name), value) for name, value in members.items()
+        is_same_json(document.get(name), value) for name, value in members.items()
     )
 
 

@@ -14,7 +14,7 @@ from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata
-from virtualzarr.metadata.ome import ome_changes
+from virtualzarr.metadata.ome import find_ome_changes
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import join, validate_path
 from virtualzarr.rechunk.destination import (
@@ -291,7 +291,7 @@ def _convert_ome(plans: dict[str, ArrayPlan | GroupPlan], zarr_format: int) -> N
     groups = {p: plan.metadata.attributes for p, plan in group_plans.items()}
     array_plans = {p: plan for p, plan in plans.items() if isinstance(plan, ArrayPlan)}
     arrays = {path: plan.metadata.dimension_names or () for path, plan in array_plans.items()}
-    attributes, dims = ome_changes(groups, arrays, zarr_format)
+    attributes, dims = find_ome_changes(groups, arrays, zarr_format)
     for path, changed in attributes.items():
         metadata = GroupMetadata(changed, zarr_format)
         plans[path] = replace(group_plans[path], metadata=metadata)

@@ -17,8 +17,8 @@ from virtualzarr.metadata import (
     ArrayMetadata,
     GroupMetadata,
     KeyEncoding,
+    default_fill,
     to_scalar,
-    zero_of,
 )
 from virtualzarr.metadata.convert_format import convert_array, convert_group
 from virtualzarr.metadata.create.array import new_key_encoding, split_shards
@@ -31,16 +31,16 @@ from virtualzarr.metadata.create.codecs import (
 )
 from virtualzarr.metadata.create.grid import new_grid
 from virtualzarr.metadata.create.group import new_group
-from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.metadata.json_documents import member
 from virtualzarr.metadata.node_documents import as_written
 from virtualzarr.metadata.portable import (
     FILL,
-    fill_is_mask,
-    in_v2,
-    in_v3,
+    as_strict_attributes,
+    is_fill_mask,
     is_named,
-    strict_attributes,
+    to_portable_v2,
+    to_portable_v3,
 )
 from virtualzarr.references.materialize import plain_pipeline, reversible
 from virtualzarr.references.portable import are_misread, own_codecs
@@ -170,11 +170,11 @@ def _make_portable(
     if zarr_format == 3:
         # xarray opens no array of v2 without names, so that nothing is masked there.
         masks = base.zarr_format == 3 or is_named(base) or FILL in base.attributes
-        portable = in_v3(base if masks else base.replace(fill_value=None))
-        fill = zero_of(base.dtype) if base.fill_value is None else base.fill_value
+        portable = to_portable_v3(base if masks else base.replace(fill_value=None))
+        fill = default_fill(base.dtype) if base.fill_value is None else base.fill_value
     else:
-        keeps = explicit_fill or base.zarr_format == 2 or not is_named(base) or fill_is_mask(base)
-        portable = in_v2(base, missing=keeps)
+        keeps = explicit_fill or base.zarr_format == 2 or not is_named(base) or is_fill_mask(base)
+        portable = to_portable_v2(base, missing=keeps)
         fill = portable.metadata.fill_value
         if not keeps and base.grid.ncells > MAX_FILLED_CHUNKS:
             raise UnsupportedError(
@@ -190,7 +190,7 @@ def _make_portable(
 def plan_group(group: Any, zarr_format: int) -> GroupPlan:
     """Return what becomes of a group; its metadata are without any that are consolidated."""
     stored = getattr(group._members, "metadata", None)
-    attributes, notes = strict_attributes(group.attributes)
+    attributes, notes = as_strict_attributes(group.attributes)
     if stored is None:
         return GroupPlan(GroupMetadata(attributes, zarr_format), notes)
     metadata = new_group(attributes, stored.zarr_format, stored.extra)
@@ -243,8 +243,8 @@ def _can_copy_bytes(a: Pipeline, b: Pipeline, metadata: ArrayMetadata, keeps_cod
 
 def _reads_missing_alike(old: ArrayMetadata, new: ArrayMetadata) -> bool:
     """Tell whether elements that were never written read as the same."""
-    a, b = (zero_of(m.dtype) if m.fill_value is None else m.fill_value for m in (old, new))
-    return bool(same_fill(to_scalar(a, old.dtype), to_scalar(b, new.dtype)))
+    a, b = (default_fill(m.dtype) if m.fill_value is None else m.fill_value for m in (old, new))
+    return bool(is_same_fill(to_scalar(a, old.dtype), to_scalar(b, new.dtype)))
 
 
 def _resolve_layout(
@@ -354,7 +354,7 @@ def check_encodes(metadata: ArrayMetadata) -> None:
     if not isinstance(grid, SeparableGrid) or not metadata.size:
         return
     shape = tuple(int(axis.runs()[0].max()) for axis in grid.axes)
-    fill = zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
+    fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
     block = np.empty(shape, metadata.dtype)
     block.fill(fill)
     pipeline.for_block(shape, metadata.dtype, metadata.fill_value).encode(block)

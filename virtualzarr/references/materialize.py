@@ -15,7 +15,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import PublishError, VirtualZarrError
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.references.portable import TRUNCATE, own_codecs
 
@@ -113,7 +113,7 @@ def filled_block(metadata: ArrayMetadata, shape: tuple[int, ...]) -> npt.NDArray
     """A block of the array's fill value."""
     fill = metadata.fill_value
     whole = np.empty(shape, metadata.dtype)
-    whole[...] = zero_of(metadata.dtype) if fill is None else fill
+    whole[...] = default_fill(metadata.dtype) if fill is None else fill
     return whole
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from virtualzarr.array import Array
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.metadata.ome import ome_changes
+from virtualzarr.metadata.ome import find_ome_changes
 
 T = TypeVar("T", bound="Array | Group")
 
@@ -19,7 +19,7 @@ def in_zarr_format(node: T, zarr_format: int) -> T:
     nodes = {"": node, **dict(node.members(max_depth=None))}
     groups = {path: one.attributes for path, one in nodes.items() if isinstance(one, Group)}
     arrays = {path: one.dims for path, one in nodes.items() if isinstance(one, Array)}
-    attributes, dims = ome_changes(groups, arrays, zarr_format)
+    attributes, dims = find_ome_changes(groups, arrays, zarr_format)
     if not attributes:
         return node
     return _with(node, "", attributes, dims)

@@ -25,8 +25,8 @@ from virtualzarr.errors import (
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata, check_name
-from virtualzarr.metadata.ome import ome_changes
-from virtualzarr.metadata.portable import fill_is_mask
+from virtualzarr.metadata.ome import find_ome_changes
+from virtualzarr.metadata.portable import is_fill_mask
 from virtualzarr.references import portable as rules
 from virtualzarr.references.canonical import Canonical, make_canonical, truncating
 from virtualzarr.references.form import Capabilities
@@ -309,7 +309,7 @@ def _spell_ome(plan: Plan) -> None:
     """Give OME-Zarr metadata the version that goes with the format of the documents."""
     groups = {path: group.attributes for path, group in plan.groups.items()}
     arrays = {path: array.metadata.dimension_names or () for path, array in plan.arrays.items()}
-    attributes, dims = ome_changes(groups, arrays, plan.zarr_format)
+    attributes, dims = find_ome_changes(groups, arrays, plan.zarr_format)
     for path, own in attributes.items():
         plan.groups[path] = Group(own, path=path)
     for path, names in dims.items():
@@ -368,7 +368,7 @@ def _settle_skipped(plan: Plan, on_error: str) -> None:
 def _with_fill_chunks(plan: ArrayPlan, can: Capabilities, copy: bool) -> ArrayPlan:
     """Write out missing chunks that v2 documents, or readers of the form, cannot do without."""
     missing, metadata = plan.missing, plan.metadata
-    if not missing or (can.missing_chunks and fill_is_mask(metadata)):
+    if not missing or (can.missing_chunks and is_fill_mask(metadata)):
         return plan
     if rules.not_v2(metadata, missing=False) is not None:
         return plan

@@ -29,12 +29,12 @@ from virtualzarr.metadata import (
 )
 from virtualzarr.metadata.model import has_codec
 from virtualzarr.metadata.portable import (
-    exact_mask,
-    fill_is_mask,
-    in_v2,
-    in_v3,
-    mask_of,
-    strict_attributes,
+    as_exact_mask,
+    as_strict_attributes,
+    get_mask,
+    is_fill_mask,
+    to_portable_v2,
+    to_portable_v3,
 )
 
 OWN = "virtualzarr."
@@ -113,7 +113,7 @@ def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
     missing : bool
         Whether the array has cells without a chunk.
     """
-    if missing and not fill_is_mask(metadata):
+    if missing and not is_fill_mask(metadata):
         return (
             "chunks are missing, and their fill value is not its _FillValue: xarray would mask it"
         )
@@ -204,7 +204,7 @@ def swaps_mask(metadata: ArrayMetadata) -> bool:
     signed = metadata.dtype.kind == "i" and metadata.attributes.get("_Unsigned") == "true"
     if not signed or metadata.pipeline.serializer.configuration.get("endian") != "big":
         return False
-    mask = exact_mask(mask_of(metadata), metadata.dtype)
+    mask = as_exact_mask(get_mask(metadata), metadata.dtype)
     return mask is not None and bool(mask.byteswap() != mask)
 
 
@@ -216,7 +216,7 @@ def documents_v2(metadata: ArrayMetadata, missing: bool) -> Published:
     missing : bool
         Whether the array has cells without a chunk.
     """
-    portable = in_v2(metadata, missing)
+    portable = to_portable_v2(metadata, missing)
     extra = metadata.extra if metadata.zarr_format == 2 else {}
     plain = portable.metadata.replace(zarr_format=2, key_encoding=KEYS[2], extra=extra)
     zarray, zattrs = array_to_v2(plain)
@@ -226,7 +226,7 @@ def documents_v2(metadata: ArrayMetadata, missing: bool) -> Published:
 
 def documents_v3(metadata: ArrayMetadata) -> Published:
     """The document `zarr.json`."""
-    portable = in_v3(metadata)
+    portable = to_portable_v3(metadata)
     extra = metadata.extra if metadata.zarr_format == 3 else {}
     plain = format_of_array(portable.metadata).replace(
         zarr_format=3, key_encoding=KEYS[3], extra=extra, storage_transformers=()
@@ -247,7 +247,7 @@ def _check_again(metadata: ArrayMetadata, read: ArrayMetadata) -> None:
 
 def documents_of_group(attributes: dict[str, Any], zarr_format: int) -> Published:
     """The documents of a group."""
-    strict, notes = strict_attributes(attributes)
+    strict, notes = as_strict_attributes(attributes)
     if zarr_format == 3:
         return Published({"zarr.json": group_to_v3(GroupMetadata(strict, 3))}, notes)
     zgroup, zattrs = group_to_v2(GroupMetadata(strict, 2))

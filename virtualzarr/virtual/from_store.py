@@ -69,7 +69,7 @@ def build_manifest(array: Array) -> Manifest:
         columns[:, flat] = store.places(names)
         offset, length = columns.reshape(2, *shape)
         where = np.minimum(source, 0).reshape(shape)
-        archive = replace(Source.of_file(store.uri), checksums=store.checksums)
+        archive = replace(Source.from_file(store.uri), checksums=store.checksums)
         return Manifest(shape, Sources([archive]), where, offset, length)
     keys = zip(names, sizes.tolist(), strict=True)
     sources = Sources(_make_source(store, key, size) for key, size in keys)
@@ -82,7 +82,7 @@ def _make_source(store: Any, key: str, size: int) -> Source:
         return Source.inline(store.get(key) or b"")
     place = store.to_uri(key)
     if isinstance(store, LocalStore):
-        return Source.of_file(place)
+        return Source.from_file(place)
     return Source(
         place, size if size >= 0 else None, storage_options=getattr(store, "storage_options", None)
     )

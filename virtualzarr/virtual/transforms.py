@@ -23,7 +23,7 @@ from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL
-from virtualzarr.metadata import zero_of
+from virtualzarr.metadata import default_fill
 from virtualzarr.metadata.dimension_units import axis_members
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import (
@@ -393,7 +393,7 @@ def slice_with_fill(
             nowhere = nowhere | piece.nowhere.reshape((-1,) + (1,) * (array.ndim - axis - 1))
     if not nowhere.any():
         return made
-    own = zero_of(array.dtype) if array.fill_value is None else array.fill_value
+    own = default_fill(array.dtype) if array.fill_value is None else array.fill_value
     value = own if fill_value is None else _to_element(fill_value, array.dtype)
     same = _to_bits(value, array.dtype) == _to_bits(own, array.dtype)
     if same and array.fill_missing:

@@ -80,7 +80,7 @@ def _array(grid, rows, files, heaps, where, dims):
     for file, data in files.items():
         (where / file).write_bytes(data)
         numbers["file", file] = len(sources)
-        sources.append(Source.of_file(where / file))
+        sources.append(Source.from_file(where / file))
     for i, data in enumerate(heaps):
         numbers["heap", i] = len(sources)
         sources.append(Source.inline(data))
@@ -115,7 +115,7 @@ def contiguous(folder, name, rows, columns=4, chunk=3, dims=("t", "x"), first=0)
     Path(path).write_bytes(b"head" + whole.tobytes())
     size = chunk * columns * 4
     manifest = Manifest(
-        grid.grid_shape, Sources([Source.of_file(path)]), 0,
+        grid.grid_shape, Sources([Source.from_file(path)]), 0,
         Affine(grid.grid_shape, 4, (size, 0)), size,
     )  # fmt: skip
     metadata = ArrayMetadata(data.shape, "i4", grid, RAW, FILL, dims)

@@ -150,7 +150,7 @@ def test_relative_sources_move_with_the_hierarchy(tmp_path):
 
 def test_the_dtype_of_packing_attributes_is_kept(tmp_path):
     array, _ = contiguous(tmp_path, "a", 3)
-    attributes = {"scale_factor": TypedFloat.of(np.float32(0.1)), "add_offset": 1.5}
+    attributes = {"scale_factor": TypedFloat.from_numpy(np.float32(0.1)), "add_offset": 1.5}
     array = Array.from_manifest(array.metadata.replace(attributes=attributes), array.manifest)
     store = {}
     save(array, store)
@@ -220,7 +220,7 @@ def test_the_dtype_of_older_documents_and_other_writers(stored):
     configuration["floats"] = {"scale_factor": "float32", "add_offset": "float32", "no": "float16"}
     store["zarr.json"] = json.dumps(document).encode()
     found = vz.open(store, mode="r+").attrs
-    expected = {"scale_factor": TypedFloat.of(np.float32(2)), "add_offset": 0.1}
+    expected = {"scale_factor": TypedFloat.from_numpy(np.float32(2)), "add_offset": 0.1}
     assert_same_numbers(found, expected)
     found["title"] = "t"
     assert_same_numbers(vz.open(store).attrs, expected | {"title": "t"})

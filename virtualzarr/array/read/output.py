@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from grids import Projection
 from virtualzarr.errors import OutOfMemoryError
-from virtualzarr.metadata import ArrayMetadata, zero_of
+from virtualzarr.metadata import ArrayMetadata, default_fill
 
 
 def allocate(projection: Projection, dtype: np.dtype[Any], variable: str) -> NDArray[Any]:
@@ -41,7 +41,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 def resolve_fill(metadata: ArrayMetadata) -> Any:
     """Return what missing chunks read as; zero where the metadata leave it open."""
-    fill = zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
+    fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
     if not metadata.dtype.hasobject:
         return fill
     # Boxed: a list is one element, not several.

@@ -90,7 +90,7 @@ def scan(
     ----------
     OPeNDAP: DMR++, https://docs.opendap.org/index.php/DMR%2B%2B
     """
-    source = Source.of_file(path_or_url, storage_options)
+    source = Source.from_file(path_or_url, storage_options)
     try:
         if source.size is None or source.size > LONGEST:
             raise UnsupportedError(f"a DMR++ document of {source.size} bytes")
@@ -178,7 +178,7 @@ class _Scan:
     def _named(self, href: str) -> Source:
         if href == PLACEHOLDER:
             return self.sources([None])[0]
-        return Source.of_file(self.location.resolve(href))
+        return Source.from_file(self.location.resolve(href))
 
     def _beside(self) -> Source:
         """Return the file that a document is about."""
@@ -194,7 +194,7 @@ class _Scan:
                 continue
             location = self.location.resolve(name + mark + query)
             try:
-                return Source.of_file(location)
+                return Source.from_file(location)
             except SourceNotFoundError:
                 tried.append(name)
         href = member(self.root, "href")

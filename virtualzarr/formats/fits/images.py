@@ -156,7 +156,7 @@ def _scaling(cards: Cards, dtype: np.dtype[Any], blank: Any) -> dict[str, Any]:
     number = np.float32 if narrow else np.float64
     with np.errstate(over="ignore"):
         if scale != 1 or zero != 0:
-            found["scale_factor"] = TypedFloat.of(number(scale))
+            found["scale_factor"] = TypedFloat.from_numpy(number(scale))
         if zero != 0:
-            found["add_offset"] = TypedFloat.of(number(zero))
+            found["add_offset"] = TypedFloat.from_numpy(number(zero))
     return found

@@ -77,7 +77,7 @@ def scan(
         If a part is a compressed table, an image that is compressed in a way that is not known, or
         of a type of its own.
     """
-    source = Source.of_file(path_or_url, storage_options)
+    source = Source.from_file(path_or_url, storage_options)
     try:
         return _Scan(source, Refusals(source, on_error)).group()
     except VirtualZarrError as error:

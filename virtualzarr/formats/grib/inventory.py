@@ -33,7 +33,7 @@ def message_starts(source: Source) -> list[int]:
     stem = uri.rpartition(".")[0]
     for place, pattern in ((f"{uri}.idx", _LINE), (f"{stem}.index", _MEMBER)):
         try:
-            beside = Source.of_file(place, source.storage_options)
+            beside = Source.from_file(place, source.storage_options)
             length = beside.size
             if length is None or length > _MOST_BYTES:
                 continue

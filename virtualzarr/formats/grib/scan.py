@@ -112,7 +112,7 @@ def scan(
         If ecCodes is not installed.
     """
     library()
-    source = Source.of_file(path_or_url, storage_options)
+    source = Source.from_file(path_or_url, storage_options)
     try:
         return _Scan(source, Refusals(source, on_error)).group()
     except VirtualZarrError as error:

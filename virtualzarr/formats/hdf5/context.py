@@ -119,7 +119,7 @@ class Surroundings:
 
     def _source(self, name: str) -> Source | None:
         try:
-            return Source.of_file(self.location.resolve(name))
+            return Source.from_file(self.location.resolve(name))
         except SourceNotFoundError:
             return None
 

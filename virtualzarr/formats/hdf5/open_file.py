@@ -131,7 +131,7 @@ def opened(
     SourceError
         If there is no such file, or it is no HDF5 file.
     """
-    source = Source.of_file(path_or_url, storage_options)
+    source = Source.from_file(path_or_url, storage_options)
     library = Library(source)
     data = _bytes(source)
     objects = None

@@ -34,7 +34,7 @@ def scan(
     For the arguments and errors, see `virtualzarr.virtualize`.
 
     """
-    source = Source.of_file(path_or_url, storage_options)
+    source = Source.from_file(path_or_url, storage_options)
     try:
         return _Scan(read_header(HeaderReader(source)), source, on_error).group()
     except VirtualZarrError as error:

@@ -55,7 +55,7 @@ class Files:
             path = os.path.realpath(tiff.filehandle.path)
             if os.path.dirname(path) != os.path.dirname(os.path.realpath(self.uri)):
                 raise AccessError(f"the TIFF series has planes in another folder, {path}")
-            source = self._sources[id(tiff)] = Source.of_file(path)
+            source = self._sources[id(tiff)] = Source.from_file(path)
         return source
 
     def directories(self, tiff: Any) -> Directories:

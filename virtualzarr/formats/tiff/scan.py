@@ -64,7 +64,7 @@ def scan(
     UnsupportedError
         If a series uses what is not supported; the message names it.
     """
-    source = Source.of_file(path_or_url, storage_options)
+    source = Source.from_file(path_or_url, storage_options)
     with opened(source) as files:
         group = _Scan(files, on_error).group()
     for path, reason in group.skipped.items():

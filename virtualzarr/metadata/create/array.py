@@ -16,7 +16,7 @@ from virtualzarr.keywords import check_keywords, parameters_of
 from virtualzarr.metadata import fill
 from virtualzarr.metadata.create import codecs
 from virtualzarr.metadata.create.grid import new_grid
-from virtualzarr.metadata.dimension_units import UNITS, dimension_units, unit_text
+from virtualzarr.metadata.dimension_units import UNITS, dimension_units, format_unit
 from virtualzarr.metadata.dtypes import BYTES, STRING
 from virtualzarr.metadata.dtypes_v3 import dtype_from_v3
 from virtualzarr.metadata.json_documents import member, short
@@ -94,7 +94,9 @@ def new_attributes(params: ArrayParams, ndim: int) -> dict[str, Any]:
     attributes: dict[str, Any] = plain_json(params["attributes"] or {})
     if params["dimension_units"] is not None:
         with member("dimension_units"):
-            attributes[UNITS] = [unit_text(plain_json(unit)) for unit in params["dimension_units"]]
+            attributes[UNITS] = [
+                format_unit(plain_json(unit)) for unit in params["dimension_units"]
+            ]
         dimension_units(attributes, ndim)
     return attributes
 
@@ -183,7 +185,7 @@ def new_array(params: ArrayParams) -> ArrayMetadata:
     pipeline = (_pipeline_v2 if zarr_format == 2 else _pipeline_v3)(params, grid, stored, inner)
     names, value = params["dimension_names"], params["fill_value"]
     if value is ZERO or (value is None and zarr_format == 3):
-        value = fill.zero_of(dtype)
+        value = fill.default_fill(dtype)
     metadata = ArrayMetadata(
         shape=shape,
         dtype=dtype,

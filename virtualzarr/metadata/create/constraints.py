@@ -30,7 +30,7 @@ from virtualzarr.metadata.create.array import (
 from virtualzarr.metadata.create.grid import is_auto
 from virtualzarr.metadata.create.shards import ShardingRequest, order_of_axes
 from virtualzarr.metadata.dtypes import vlen_kind
-from virtualzarr.metadata.json_documents import same_json, short
+from virtualzarr.metadata.json_documents import is_same_json, short
 from virtualzarr.metadata.model import ArrayMetadata
 
 Difference = tuple[str, Any, Any]
@@ -83,7 +83,7 @@ def _basic(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]
             return  # the fill value cannot be compared
     if params["fill_value"] is not ZERO:
         value = fill.to_scalar(params["fill_value"], dtype)
-        if not fill.same_fill(value, metadata.fill_value):
+        if not fill.is_same_fill(value, metadata.fill_value):
             yield "fill_value", value, metadata.fill_value
     names = params["dimension_names"]
     if names is not None and tuple(names) != metadata.dimension_names:
@@ -99,7 +99,7 @@ def _basic(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]
 def _attributes(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
     for name, value in new_attributes(params, metadata.ndim).items():
         stored = metadata.attributes.get(name)
-        if name not in metadata.attributes or not same_json(value, stored):
+        if name not in metadata.attributes or not is_same_json(value, stored):
             yield f"attribute {name!r}", value, stored
 
 

@@ -10,9 +10,9 @@ from virtualzarr.errors import MetadataError
 from virtualzarr.metadata.create.array import plain_json
 from virtualzarr.metadata.json_documents import (
     dumps_json,
+    is_same_json,
     loads_json,
     member,
-    same_json,
     short,
 )
 from virtualzarr.metadata.model import GroupMetadata
@@ -67,7 +67,7 @@ def attributes_json(attributes: Any) -> dict[str, Any]:
             raise MetadataError(f"must be a mapping or a dataclass, not {short(attributes)}")
         plain = plain_json(attributes)
         # JSON writers turn the key 1 into "1": two names could become one without a word.
-        if not same_json(loads_json(dumps_json(plain)), plain):
+        if not is_same_json(loads_json(dumps_json(plain)), plain):
             raise MetadataError("the names in JSON objects must be strings")
     result: dict[str, Any] = plain
     return result

@@ -16,9 +16,9 @@ from virtualzarr.combine.attributes import iter_meaning_differences
 from virtualzarr.combine.cf_time import TimeUnit
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.manifest import Manifest
-from virtualzarr.metadata import ArrayMetadata, attribute_dtypes, zero_of
-from virtualzarr.metadata.dimension_names import differing_names
-from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata import ArrayMetadata, attribute_dtypes, default_fill
+from virtualzarr.metadata.dimension_names import find_differing_names
+from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.references.native.columns import CELLS
 from virtualzarr.references.native.manifest_chunks import NativeChunks
@@ -189,16 +189,16 @@ def _cut(manifest: Manifest, index: tuple[slice, ...]) -> Manifest:
 def _check_alike(array: Array, joined: Array, axis: int) -> None:
     """Refuse what would change the array that is there."""
     old, new = array.metadata, joined.metadata
-    fills = [zero_of(m.dtype) if m.fill_value is None else m.fill_value for m in (old, new)]
+    fills = [default_fill(m.dtype) if m.fill_value is None else m.fill_value for m in (old, new)]
     wrong = []
     if old.dtype != new.dtype:
         wrong.append(f"data type: {new.dtype}, not {old.dtype}")
-    elif not same_fill(*fills):
+    elif not is_same_fill(*fills):
         wrong.append(f"fill value: {fills[1]!r}, not {fills[0]!r}")
     before, after = (with_typed_mask(metadata).attributes for metadata in (old, new))
     for name, mine, its in _changed_meaning(before, after):
         wrong.append(f"attribute {name}: {its!r}, not {mine!r}, which stays")
-    if differing_names([array.dims, joined.dims]):
+    if find_differing_names([array.dims, joined.dims]):
         wrong.append(f"dimension names: {joined.dims}, not {array.dims}")
     mine, its = _separable(array).axes, _separable(joined).axes
     for i, (a, b) in enumerate(zip(mine, its, strict=True)):

@@ -19,7 +19,7 @@ from virtualzarr.array.chunk_source import (
 )
 from virtualzarr.errors import MetadataError, VirtualZarrError
 from virtualzarr.manifest import Decoder, Manifest, References, Source, Sources
-from virtualzarr.manifest.manifest import CANONICAL, WHOLE
+from virtualzarr.manifest.manifest import CANONICAL, TO_END
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.native.parts import Part
 from virtualzarr.references.native.storage_transformer import Configuration, Stretch
@@ -155,7 +155,7 @@ class NativeChunks(ManifestChunks):
             own = np.flatnonzero(self._is_native(marks, cells))
             keys = marks.keys(cells[own], self.metadata)
             file[own] = -2 - np.arange(len(own))
-            offset[own], length[own] = 0, WHOLE
+            offset[own], length[own] = 0, TO_END
             if decoder is not None:
                 decoder[own] = CANONICAL
             if origin is not None:
@@ -291,7 +291,7 @@ class NativeChunks(ManifestChunks):
         index = tuple(cells.T)
         changed: dict[str, Any] = {}
         row = np.arange(len(cells)) + len(manifest.sources)
-        for name, value in (("source", row), ("offset", 0), ("length", WHOLE)):
+        for name, value in (("source", row), ("offset", 0), ("length", TO_END)):
             changed[name] = np.array(getattr(manifest, name))
             changed[name][index] = value
         for name, value in (("decoder", CANONICAL), ("origin", 0)):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.codecs.core.fill_value import full_block
-from virtualzarr.metadata import zero_of
+from virtualzarr.metadata import default_fill
 from virtualzarr.references.native.columns import CELLS, chunk_shape
 from virtualzarr.references.native.storage_transformer import Configuration
 from virtualzarr.references.native.written_cells import PENDING, STORED, Marks
@@ -148,7 +148,7 @@ class NativeWriter(StoreChunks):
 
     def _encoded(self, cell: Int64, *, filled: bool) -> bytes:
         metadata, place = self.array.metadata, cell[0].tolist()
-        fill = zero_of(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
+        fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
         grid = metadata.grid
         shape = grid.cell_shape(place)
         block = full_block(tuple(shape), fill, metadata.dtype)

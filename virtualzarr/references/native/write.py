@@ -36,11 +36,11 @@ from virtualzarr.metadata import (
     check_name,
     dumps_json,
     parse_array_v3,
-    zero_of,
+    default_fill,
 )
-from virtualzarr.metadata.fill import same_fill
+from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.metadata.node_documents import to_documents
-from virtualzarr.metadata.portable import in_v3, strict_attributes, with_typed_mask
+from virtualzarr.metadata.portable import in_v3, as_strict_attributes, with_typed_mask
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import check_writable, find_node, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
@@ -145,7 +145,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> P
     for path, member in nodes:
         try:
             if isinstance(member, Group):
-                attributes, remarks = strict_attributes(member.attrs)
+                attributes, remarks = as_strict_attributes(member.attrs)
                 metadata: Any = GroupMetadata(attributes, 3)
                 counts["groups"] += 1
             else:
@@ -223,13 +223,13 @@ def _check_said(metadata: ArrayMetadata, path: str) -> None:
         read = parse_array_v3(to_documents(metadata)["zarr.json"])
     except VirtualZarrError as error:
         raise PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
-    fills = [zero_of(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)]
+    fills = [default_fill(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)]
     # The byte order of fields is said by their codec, not by the data type.
     if (
         (read.shape, read.grid) != (metadata.shape, metadata.grid)
         or read.dtype.newbyteorder("=") != dtype.newbyteorder("=")
         or read.pipeline.decoding_key(read.dtype) != metadata.pipeline.decoding_key(dtype)
-        or not same_fill(*fills)
+        or not is_same_fill(*fills)
     ):
         raise PublishError("a Zarr v3 document would not describe it exactly", variable=path)
 
