@@ -34,13 +34,13 @@ from virtualzarr.metadata import (
     GroupMetadata,
     KeyEncoding,
     check_name,
+    default_fill,
     dumps_json,
     parse_array_v3,
-    default_fill,
 )
 from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.metadata.node_documents import to_documents
-from virtualzarr.metadata.portable import in_v3, as_strict_attributes, with_typed_mask
+from virtualzarr.metadata.portable import as_strict_attributes, in_v3, with_typed_mask
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import check_writable, find_node, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
@@ -223,7 +223,9 @@ def _check_said(metadata: ArrayMetadata, path: str) -> None:
         read = parse_array_v3(to_documents(metadata)["zarr.json"])
     except VirtualZarrError as error:
         raise PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
-    fills = [default_fill(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)]
+    fills = [
+        default_fill(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)
+    ]
     # The byte order of fields is said by their codec, not by the data type.
     if (
         (read.shape, read.grid) != (metadata.shape, metadata.grid)
