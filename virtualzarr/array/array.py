@@ -36,7 +36,7 @@ from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.limits import out_of_memory
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.storage_transformers import transformer
+from virtualzarr.metadata.storage_transformers import get_transformer
 from virtualzarr.nodes.array_document import ParsedDocument, change_metadata, load_metadata
 from virtualzarr.nodes.publishable import Publishable
 from virtualzarr.stores import Store
@@ -126,7 +126,7 @@ class Array(ArrayProperties, Publishable):
         """
         source: ChunkSource
         if metadata.storage_transformers:
-            source = transformer(metadata).chunks(metadata, store, path, location)
+            source = get_transformer(metadata).chunks(metadata, store, path, location)
         else:
             source = StoreChunks(store, path, metadata.key_encoding)
         return cls(metadata, source, path)

@@ -9,7 +9,7 @@ from grids import RectilinearGrid
 from virtualzarr.errors import MismatchError, NodeNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
 from virtualzarr.metadata.node_documents import parse_array, to_documents
-from virtualzarr.metadata.storage_transformers import fitted
+from virtualzarr.metadata.storage_transformers import fit_transformers
 from virtualzarr.nodes.consolidated import refresh_consolidated
 from virtualzarr.nodes.documents import join
 from virtualzarr.stores import Store
@@ -88,7 +88,7 @@ def change_metadata(
                 file=store.uri,
                 variable=path,
             )
-        new = fitted(stored.replace(**members))
+        new = fit_transformers(stored.replace(**members))
         document = to_documents(new)[name]
         data = dumps_json(document, indent=None if _has_long_grid(new) else 2)
         result = data, new

@@ -40,7 +40,7 @@ from virtualzarr.metadata import (
 )
 from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.metadata.node_documents import to_documents
-from virtualzarr.metadata.portable import as_strict_attributes, in_v3, with_typed_mask
+from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3, with_typed_mask
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import check_writable, find_node, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
@@ -177,7 +177,7 @@ def _saved_array(
     """Store the references of an array; return the metadata to write, their number, and notes."""
     for name in path.split("/") if path else ():
         check_name(name, 3)
-    portable = in_v3(array.metadata)
+    portable = to_portable_v3(array.metadata)
     metadata = portable.metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
     manifest: Manifest = references.build_manifest(array)
