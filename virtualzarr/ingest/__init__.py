@@ -1,1 +1,1 @@
-"""Files found, their formats detected, scanned and joined into one group."""
+"""Opening and virtualizing: format detection, file search, scans and their combination."""

@@ -1,4 +1,4 @@
-"""Which format a file has: by its first bytes, then by its name."""
+"""Format detection: by directory, by the first bytes of a file, then by its name."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
         if each.has_path(uri, location.storage_options):
             return name
     head, name = _head(location), _file_name(uri)
-    found = _by_content(head, FORMATS) or _by_content(head, plugins()) or _by_name(name, known())
-    if found is None and head.startswith(ZSTD) and name.endswith((".json.zst", ".json.zstd")):
-        found = "kerchunk"  # of which the first block does not end that soon
-    if found is not None:
-        return found
+    # Formats of this package decide before plug-ins, whose import costs more than most scans.
+    match = _match_content(head, FORMATS) or _match_content(head, plugins())
+    match = match or _match_name(name, known())
+    if match is None and head.startswith(ZSTD) and name.endswith((".json.zst", ".json.zstd")):
+        match = "kerchunk"  # whose first zstd block is longer than the head: nothing to look into
+    if match is not None:
+        return match
     formats = known()
-    called = [each for each in formats if name.endswith(formats[each].extensions)]
-    hint = f", though its name is that of {' or '.join(called)}" if called else ""
+    by_name = [each for each in formats if name.endswith(formats[each].extensions)]
+    hint = f", though its name is that of {' or '.join(by_name)}" if by_name else ""
     folder = _folder_in_zip(uri) if head.startswith(_ZIP) and not location.is_remote else None
     if folder is not None:
         hint = f"; Zarr metadata are in the archive, though: open zip://{folder}::{uri}"
@@ -66,17 +68,17 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     )
 
 
-def _by_content(head: bytes, formats: Mapping[str, Format]) -> str | None:
+def _match_content(head: bytes, formats: Mapping[str, Format]) -> str | None:
     for name, each in formats.items():
         if each.matches is not None and each.matches(head):
             return name
     return None
 
 
-def _by_name(file: str, formats: Mapping[str, Format]) -> str | None:
-    """Go by the name of a file, if its content cannot say what it is.
+def _match_name(file: str, formats: Mapping[str, Format]) -> str | None:
+    """Return the format that a file's name is of, among those that have no signature.
 
-    What begins otherwise than it must is no such file, whatever it is called.
+    A file without the signature of its format is not of it, whatever it is called.
     """
     for name, each in formats.items():
         if each.matches is None and file.endswith(each.extensions):

@@ -191,11 +191,11 @@ def _check_node(node: Array | Group, uri: str, params: ArrayParams) -> None:
     if isinstance(node, Array):
         check_params(node, uri, params)
         return
-    # Of a group they say what it is made with, as of an array that is not there.
-    asked = [name for name in params if name not in ("zarr_format", "attributes")]
-    if any(params[name] is not None for name in asked):  # type: ignore[literal-required]
+    # zarr_format and attributes describe groups as well: only the others ask for an array.
+    names = [name for name in params if name not in ("zarr_format", "attributes")]
+    if any(params[name] is not None for name in names):  # type: ignore[literal-required]
         raise NodeNotFoundError(
-            f"there is no array at {node.path!r}, but a group: it has no {asked[0]}", file=uri
+            f"there is no array at {node.path!r}, but a group: it has no {names[0]}", file=uri
         )
 
 

@@ -1,4 +1,4 @@
-"""Files found by paths and patterns, and scanned one after another or side by side."""
+"""File search by paths and glob patterns, and scans of many files, serial or parallel."""
 
 from __future__ import annotations
 
@@ -49,35 +49,35 @@ def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -
         paths = [paths]
     if isinstance(paths, Mapping):
         raise TypeError(f"give paths, not a {type(paths).__name__}; concat() joins what is open")
-    files = [file for path in paths for file in _matches(os.fspath(path), storage_options)]
+    files = [file for path in paths for file in _glob(os.fspath(path), storage_options)]
     if not files:
         raise SourceNotFoundError("no paths were given")
     return files
 
 
-def _matches(path: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+def _glob(path: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     if not _is_pattern(path):
         return [path]
     if is_url(path):
-        found = _remote_matches(path, storage_options)
+        matches = _glob_url(path, storage_options)
     else:
         import glob
 
-        found = glob.glob(path, recursive=True)
-    if not found:
+        matches = glob.glob(path, recursive=True)
+    if not matches:
         raise SourceNotFoundError("no file matches the pattern", file=path)
-    return sorted(found, key=natural_key)
+    return sorted(matches, key=natural_key)
 
 
 def _is_pattern(path: str) -> bool:
-    """Whether a path is a pattern, and not a file with odd characters in its name."""
+    """Tell whether a path is a pattern, and not a file with odd characters in its name."""
     if is_url(path):
         # A question mark begins a query, and brackets are found in those.
         return "*" in path
     return any(char in path for char in "*?[") and not os.path.lexists(path)
 
 
-def _remote_matches(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+def _glob_url(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     if "::" in url:
         raise UnsupportedError("a pattern in a chained URL; list the URLs instead", file=url)
     connection = Connection(Location(url, storage_options))
@@ -130,7 +130,7 @@ def scan_each(
     if parallel is None:
         groups: Iterable[Any] = map(partial(_scan_one, **options), files)
     else:
-        groups = _side_by_side(files, parallel, options)
+        groups = _scan_parallel(files, parallel, options)
     if progress is None:
         progress = len(files) >= PROGRESS_FROM and sys.stderr.isatty()
     if progress:
@@ -142,7 +142,7 @@ def scan_each(
     _log.info("scanned %d files in %.1f s", len(files), time.perf_counter() - started)
 
 
-def _side_by_side(
+def _scan_parallel(
     files: Sequence[str], executor: Any, options: dict[str, Any]
 ) -> Iterator[Group | VirtualZarrError]:
     """Scan some files at a time elsewhere: a message for each would cost as much as its scan.
@@ -153,36 +153,36 @@ def _side_by_side(
     if isinstance(executor, ThreadPoolExecutor):
         size = 1
     settings = {name: value for name, value in vars(config).items() if name != "threads"}
-    work = partial(_scan_some, home=os.getpid(), settings=settings, options=options)
+    work = partial(_scan_batch, home=os.getpid(), settings=settings, options=options)
     batches = [files[k : k + size] for k in range(0, len(files), size)]
-    for found, complaints in executor.map(work, batches):
-        for message, category in complaints:
+    for groups, caught in executor.map(work, batches):
+        for message, category in caught:
             warnings.warn(message, category, stacklevel=5)
-        yield from found
+        yield from groups
 
 
-Complaints = list[tuple[str, type[Warning]]]
+Warnings = list[tuple[str, type[Warning]]]
 
 
-def _scan_some(
+def _scan_batch(
     files: Sequence[str], home: int, settings: Mapping[str, Any], options: Mapping[str, Any]
-) -> tuple[list[Group | VirtualZarrError], Complaints]:
+) -> tuple[list[Group | VirtualZarrError], Warnings]:
     """Scan files in whatever process this is; return what the first one, `home`, is to warn of."""
     if os.getpid() == home:
         return [_scan_one(file, **options) for file in files], []
     vars(config).update(settings)
     if threading.current_thread() is not threading.main_thread():
         # Only one thread of a process can listen to its warnings.
-        found = [_scan_one(file, **options) for file in files]
-        return found, [item for file, one in zip(files, found, strict=True)
-                       for item in _refusals(file, one)]  # fmt: skip
+        groups = [_scan_one(file, **options) for file in files]
+        return groups, [warning for file, group in zip(files, groups, strict=True)
+                        for warning in _skip_warnings(file, group)]  # fmt: skip
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = [_scan_one(file, **options) for file in files]
-    return found, [(str(item.message), item.category) for item in caught]
+        groups = [_scan_one(file, **options) for file in files]
+    return groups, [(str(item.message), item.category) for item in caught]
 
 
-def _refusals(file: str, group: Group | VirtualZarrError) -> Complaints:
+def _skip_warnings(file: str, group: Group | VirtualZarrError) -> Warnings:
     skipped = group.skipped if isinstance(group, Group) else {}
     return [
         (f"could not be virtualized: {why} [file {file}, variable {path}]", SkippedVariableWarning)

@@ -1,4 +1,4 @@
-"""Files become one group of arrays: found, scanned, and joined."""
+"""Virtualization: many files as one group of arrays, without copying their chunks."""
 
 from __future__ import annotations
 
@@ -122,12 +122,13 @@ def virtualize(
     >>> virtualize("archive/*.tif", "time", coordinate=day)  # doctest: +SKIP
     <Group: 2 members>
     """
+    # All arguments are checked before the first file is scanned: scans may take hours.
     if combine not in ("nested", "by_coords"):
         raise ValueError(f"combine is 'nested' or 'by_coords', not {combine!r}")
     if bad_files not in BAD_FILES:
         raise ValueError(f"bad_files is one of {BAD_FILES}, not {bad_files!r}")
     files: list[str] = []
-    tree = _found(paths, files, storage_options)
+    tree = _find_tree(paths, files, storage_options)
     dims = [concat_dim] if isinstance(concat_dim, str | int) else list(concat_dim or ())
     if len(files) > 1 and not dims and combine == "nested":
         raise ValueError(
@@ -137,8 +138,8 @@ def virtualize(
     scan["storage_options"] = storage_options
     if allowed is not None:
         scan["allowed"] = allowed
-    groups = _readable(scan_each(files, parallel, progress, **scan), bad_files)
-    if any(isinstance(group, _Lost) for group in groups):
+    groups = _handle_bad_files(scan_each(files, parallel, progress, **scan), bad_files)
+    if any(isinstance(group, _UnreadableGroup) for group in groups):
         if combine == "by_coords":
             raise ValueError(
                 'a file that cannot be read has no coordinates by which it has a place: bad_files="'
@@ -147,10 +148,10 @@ def virtualize(
         options["missing"] = "fill"
     if drop_variables:
         drop = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
-        groups = [None if group is None else _without(group, drop) for group in groups]
+        groups = [None if group is None else _drop(group, drop) for group in groups]
     if preprocess is not None:
         groups = [
-            group if group is None or isinstance(group, _Lost) else preprocess(group)
+            group if group is None or isinstance(group, _UnreadableGroup) else preprocess(group)
             for group in groups
         ]
     inputs = _Inputs(groups, files, coordinate, options)
@@ -159,18 +160,20 @@ def virtualize(
     return inputs.nested(tree, dims)
 
 
-def _found(paths: Any, files: list[str], storage_options: Mapping[str, Any] | None) -> Tree:
-    """Put all files into one list, and return their numbers in lists as they were given."""
+def _find_tree(paths: Any, files: list[str], storage_options: Mapping[str, Any] | None) -> Tree:
+    """Put all files into one list, and return their numbers in lists as they were rules."""
     if not isinstance(paths, str | os.PathLike | Mapping):
         paths = list(paths)
         if any(not isinstance(path, str | os.PathLike) for path in paths):
-            return [_found(path, files, storage_options) for path in paths]
+            return [_find_tree(path, files, storage_options) for path in paths]
     first = len(files)
     files += find_files(paths, storage_options)
     return list(range(first, len(files)))
 
 
-def _readable(scanned: Iterable[Group | VirtualZarrError], bad_files: str) -> list[Group | None]:
+def _handle_bad_files(
+    scanned: Iterable[Group | VirtualZarrError], bad_files: str
+) -> list[Group | None]:
     """Return the groups of files, None for those that are left out, nothing for those to fill."""
     groups: list[Group | None] = []
     for group in scanned:
@@ -179,20 +182,20 @@ def _readable(scanned: Iterable[Group | VirtualZarrError], bad_files: str) -> li
             continue
         if bad_files == "raise":
             raise group
-        what = "left out" if bad_files == "skip" else "filled with missing values"
-        warnings.warn(f"a file is {what}: {group}", SkippedVariableWarning, stacklevel=3)
-        groups.append(None if bad_files == "skip" else _Lost())
-    if all(group is None or isinstance(group, _Lost) for group in groups):
+        consequence = "left out" if bad_files == "skip" else "filled with missing values"
+        warnings.warn(f"a file is {consequence}: {group}", SkippedVariableWarning, stacklevel=3)
+        groups.append(None if bad_files == "skip" else _UnreadableGroup())
+    if all(group is None or isinstance(group, _UnreadableGroup) for group in groups):
         raise MismatchError("no file could be read")
     return groups
 
 
-class _Lost(Group):
+class _UnreadableGroup(Group):
     """Stands for a file that cannot be read, until missing values do."""
 
 
 class _Inputs:
-    """Groups of files on their way to one group."""
+    """The groups of files, to be joined along one dimension or several."""
 
     def __init__(
         self,
@@ -202,22 +205,22 @@ class _Inputs:
         options: CombineOptions,
     ) -> None:
         self.groups, self.files = groups, files
-        given: dict[str, Any] = dict(options)
-        self.order = {name: given.pop(name) for name in ("overlap", "gaps") if name in given}
-        self.options = ParsedOptions.parse(**given)
+        rules: dict[str, Any] = dict(options)
+        self.order = {name: rules.pop(name) for name in ("overlap", "gaps") if name in rules}
+        self.options = ParsedOptions.parse(**rules)
         self.coordinate = coordinate
 
-    def _of(self, indices: Sequence[int]) -> tuple[list[Group], list[str]]:
-        """Return those of some inputs that are there, and their files."""
-        pairs = [(self.groups[index], self.files[index]) for index in indices]
-        there = [(group, file) for group, file in pairs if group is not None]
-        return [group for group, _ in there], [file for _, file in there]
+    def _select(self, indices: Sequence[int]) -> tuple[list[Group], list[str]]:
+        """Return those of some inputs that could be read, and their files."""
+        readable = [index for index in indices if self.groups[index] is not None]
+        groups: Any = [self.groups[index] for index in readable]
+        return groups, [self.files[index] for index in readable]
 
     def by_coords(self, dims: Sequence[str] | None) -> Group:
         """Join all inputs in the order of their coordinates."""
         if self.coordinate is not None:
             raise ValueError("coordinates are given for files in the order they are given in")
-        groups, files = self._of(range(len(self.groups)))
+        groups, files = self._select(range(len(self.groups)))
         return combine_groups_by_coords(
             groups, dims, InputLabels(groups, files), self.options, **self.order
         )
@@ -233,17 +236,15 @@ class _Inputs:
         if leaves != (len(dims) <= 1):
             raise ValueError(f"there must be as many lists within lists as dimensions: {dims}")
         if leaves:
-            groups, files = self._of([part for part in tree if isinstance(part, int)])
+            groups, files = self._select([part for part in tree if isinstance(part, int)])
             if not groups:
                 names = ", ".join(self.files[part] for part in tree if isinstance(part, int))
                 raise MismatchError(f"of {names} none could be read")
-            return self._joined(groups, files, dims[0]) if dims else groups[0]
+            return self._join(groups, files, dims[0]) if dims else groups[0]
         groups = [self.nested(part, dims[1:]) for part in tree]
-        return self._joined(groups, None, dims[0])
+        return self._join(groups, None, dims[0])
 
-    def _joined(
-        self, groups: Sequence[Group], files: Sequence[str] | None, dim: str | int
-    ) -> Group:
+    def _join(self, groups: Sequence[Group], files: Sequence[str] | None, dim: str | int) -> Group:
         report, options = ErrorReport(InputLabels(groups, files)), self.options
         if isinstance(dim, int):
             joined = concat_items(groups, dim, None, report, options)
@@ -308,13 +309,13 @@ def with_coordinate(group: Group, dim: str, values: np.ndarray[Any, Any]) -> Gro
     return group.replace(members=members)
 
 
-def _without(group: Group, paths: frozenset[str], start: str = "") -> Group:
+def _drop(group: Group, paths: frozenset[str], start: str = "") -> Group:
     """Return a group without some of what is in it; `start` comes before names in `paths`."""
     members: dict[str, Array | Group] = {}
     for name in group:
         path = f"{start}{name}"
         if path not in paths:
             node = group[name]
-            members[name] = _without(node, paths, f"{path}/") if isinstance(node, Group) else node
+            members[name] = _drop(node, paths, f"{path}/") if isinstance(node, Group) else node
     skipped = {path: why for path, why in group.skipped.items() if f"{start}{path}" not in paths}
     return group.replace(members=members, skipped=skipped)
