@@ -62,6 +62,7 @@ class AsType(ArrayArray):
             if self.configuration.get("lossy"):
                 return cast
             real = dtype.kind == "c" and block.dtype.kind != "c"
+            # The way back tells losses of any kind: digits, range, signs, characters.
             back = (cast.real if real else cast).astype(block.dtype)
         same = back == block
         if block.dtype.kind in "fcmM":

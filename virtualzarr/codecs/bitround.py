@@ -80,8 +80,10 @@ def _floats(values: Block, keepbits: int) -> Block:
     half = np.array((1 << drop - 1) - 1, unsigned)
     keep_mask = np.array(((1 << 8 * unsigned.itemsize) - 1) >> drop << drop, unsigned)
     exponent = _exponent_bits(unsigned.itemsize, mantissa)
+    # Ties to even without a branch: half a unit less one, plus the bit that stays last.
     odd = (words >> np.array(drop, unsigned)) & np.array(1, unsigned)
     rounded = (words + odd + half) & keep_mask
+    # Rounding up may carry into the exponent; all of its bits set would mean infinity.
     rounded = np.where((rounded & exponent) == exponent, words & keep_mask, rounded)
     return np.where((words & exponent) == exponent, words, rounded).view(values.dtype)
 
@@ -97,6 +99,7 @@ def _integers(values: Block, keepbits: int) -> Block:
     negative = words < 0
     wide = words.astype("u8")
     size = np.where(negative, ~wide + one, wide)
+    # frexp of float64 is exact below 2^53 only: the bit length is found by halves.
     upper, lower = size >> np.uint64(32), size & np.uint64(0xFFFFFFFF)
     length = np.where(upper > 0, np.frexp(upper.astype("f8"))[1] + 32,
                       np.frexp(lower.astype("f8"))[1])  # fmt: skip

@@ -55,6 +55,7 @@ class Blosc(BytesBytes):
         if self.configuration.get("typesize") is not None:
             return self
         size = spec.dtype.itemsize
+        # One byte of Blosc's header holds the element size.
         typesize = size if 1 <= size <= _LARGEST else 1
         return type(self)(self.name, {**self.configuration, "typesize": typesize})
 
@@ -84,6 +85,8 @@ class Blosc(BytesBytes):
         view = data if type(data) is bytes else as_view(data)
         if len(view) < 16:
             raise self.error(f"{len(view)} bytes are too few for a Blosc header")
+        # Bytes 4 to 7 and 12 to 15 of the header (c-blosc, README_CHUNK_FORMAT): decoded and
+        # encoded size. Checked before the library is given input and memory.
         announced = int.from_bytes(view[4:8], "little")
         if announced != out.size:
             raise self.size_error(announced, out.size)
@@ -106,6 +109,7 @@ class Blosc(BytesBytes):
         fields = self.configuration
         size = max(int(fields.get("typesize") or 1), 1)
         block = as_u1(data)
+        # Blosc shuffles whole elements only; others are bytes to it.
         if block.size % size or size > _LARGEST:
             size = 1
         cname, level = fields.get("cname") or "lz4", fields.get("clevel")

@@ -51,6 +51,7 @@ class Bytes(ArrayBytes):
                 "vlen-utf8 is needed"
             )
         endian = self.configuration.get("endian")
+        # newbyteorder on a dtype without order would make unequal what is equal.
         if endian is not None:
             return dtype.newbyteorder(_ORDERS[endian]) if has_order(dtype) else dtype
         if dtype.names is None and has_order(dtype):
@@ -66,6 +67,8 @@ class Bytes(ArrayBytes):
         if nbytes_of(data) != spec.nbytes:
             raise self.size_error(nbytes_of(data), spec.nbytes)
         flat, stored = as_u1(data), self.encode_dtype(spec.dtype)
+        # Bits above small integers are padding (zarr-extensions, data-types), which writers leave
+        # as they like.
         mask = used_bits(spec.dtype)
         if mask is not None and flat.size:
             flat = (flat.reshape(-1, mask.size) & mask).reshape(-1)

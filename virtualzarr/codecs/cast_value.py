@@ -40,6 +40,7 @@ class CastValue(ArrayArray):
             raise self.invalid(
                 f"needs data_type and knows {sorted(_MEMBERS)}, not {sorted(unknown)}"
             )
+        # What depends on the array's dtype, as the numbers of the map do, is checked by `resolve`.
         target = number_format(self.dtype)
         assert target is not None
         if self._rounding not in ROUNDINGS:
@@ -114,6 +115,7 @@ class CastValue(ArrayArray):
     def _cast(self, block: Block, dtype: np.dtype[Any], pairs: list[tuple[Any, Any]]) -> Block:
         number = number_format(dtype)
         beyond = self.configuration.get("out_of_range")
+        # Wrapping is for the integers of one side; back to floats there is nothing to wrap.
         if number is not None and number.kind == "f" and beyond == "wrap":
             beyond = None
         matches = []
@@ -137,6 +139,8 @@ class CastValue(ArrayArray):
         self.resolve(spec)
         block = np.array([fill], dtype)
         stored = self.encode(block, spec)
+        # A fill value that comes back as another would turn chunks that are not stored into other
+        # numbers.
         back = self.decode(stored, spec)
         if not (back == block).all() and not (back != back).all():
             raise self.invalid(f"makes {back[0]} of the fill value {block[0]}")

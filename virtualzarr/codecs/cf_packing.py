@@ -61,12 +61,14 @@ class Unpack(ArrayArray):
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the unpacked numbers."""
         fields = self.configuration
+        # _Unsigned of the netCDF users' guide: the bits are kept, their sign is read otherwise.
         if "view" in fields:
             block = block.view(self.get_dtype("view"))
         calculated = self.get_dtype("calculated")
         factors = self.get_dtype("factors") if "factors" in fields else calculated
         masked = [block == mask for mask in equal_scalars(fields.get("masks", ()), block.dtype)]
         with np.errstate(all="ignore"):
+            # Masks are compared before unpacking (CF, section 8.1), as stored numbers.
             values = block.astype(calculated)
             if "scale_factor" in fields:
                 values *= factors.type(fields["scale_factor"])

@@ -50,6 +50,7 @@ class Checksum(BytesBytes):
             raise self.size_error(len(view) - 4, size)
         start = self.at_start
         data, stored = (view[4:], view[:4]) if start else (view[:-4], view[-4:])
+        # Verified on every read: the codec is there for nothing else (codecs/crc32c).
         if not self.accepts(int.from_bytes(stored, "little"), data):
             raise self.error(
                 f"the checksum of {len(data)} bytes is not the stored one: they are corrupt"
@@ -108,7 +109,9 @@ class Fletcher32(Checksum):
         computed = self.checksum(data)
         if stored == computed:
             return True
+        # HDF5 before 1.6.3 wrote the halves swapped on some hosts, and reads both since.
         swapped = (stored & 0x00FF00FF) << 8 | (stored >> 8) & 0x00FF00FF
+        # 0 and 65535 are the same sum modulo 65535, and implementations differ in which they write.
         halves = (computed >> 16) % 65535, (computed & 0xFFFF) % 65535
         return any(
             ((value >> 16) % 65535, (value & 0xFFFF) % 65535) == halves

@@ -65,6 +65,7 @@ class N5Default(ArrayBytes):
         shape = self._shape(view, spec)
         start = 4 + 4 * len(shape)
         block = self.pipeline.for_block(shape, spec.dtype).decode(view[start:])
+        # Blocks at the ends of N5 arrays are cut off, those of Zarr are not.
         if shape == spec.shape:
             return block
         fill = np.zeros((), spec.dtype)[()] if spec.fill is None else spec.fill
@@ -80,6 +81,7 @@ class N5Default(ArrayBytes):
             raise self.error(f"the block has the mode {mode}, not the default, 0")
         if ndim != len(spec.shape) or nbytes_of(view) < 4 + 4 * ndim:
             raise self.error(f"the block has {ndim} dimensions, the array {len(spec.shape)}")
+        # Lengths are big-endian u4; they bound the memory that is taken before a byte is decoded.
         shape = tuple(np.frombuffer(view, ">u4", ndim, 4).tolist())
         need = math.prod(shape) * spec.dtype.itemsize
         if need > max(_LARGER * spec.nbytes, _SMALL):

@@ -80,6 +80,8 @@ class PackBits(ArrayBytes):
         extra = int(self._padding != "none")
         if raw.size != size + extra:
             raise self.size_error(raw.size, size + extra)
+        # A count that contradicts the shape means that the data are of another block
+        # (codecs/packbits, padding_encoding).
         if extra:
             stored = raw[0 if self._padding == "first_byte" else -1]
             if stored != padding:
@@ -89,6 +91,8 @@ class PackBits(ArrayBytes):
         words = np.zeros(spec.nbytes // part.itemsize, f"<u{part.itemsize}")
         first, stop = self._bits(spec.dtype)
         width = stop - first
+        # A bit takes a byte while it is moved, hence in steps; they end on whole bytes as each has
+        # a multiple of 8 elements.
         for start in range(0, words.size, _STEP):
             piece = words[start : start + _STEP]
             packed = raw[start * width // 8 :]

@@ -48,6 +48,7 @@ class Pick(Rearrangement):
         axis, index, step = self.configuration["axis"], self.configuration["index"], self.step
         if step is None:
             return block[(slice(None),) * axis + (index,)]
+        # A negative stop would count from the end of the axis.
         stop = index + step * spec.shape[axis]
         part = slice(index, stop if stop >= 0 else None, step)
         return block[(slice(None),) * axis + (part if spec.shape[axis] else slice(0),)]

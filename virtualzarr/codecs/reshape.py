@@ -55,6 +55,8 @@ class Reshape(Rearrangement):
                 lengths[lengths.index(-1)] = size // product
         if -1 in lengths or math.prod(lengths) != size:
             raise self.invalid(f"blocks of shape {shape} have no shape {parts}")
+        # Joined axes must hold the same elements as the axis that replaces them: equal products
+        # before and behind (codecs/reshape, shape).
         for i, part in enumerate(parts):
             if isinstance(part, list | tuple) and part:
                 before = math.prod(lengths[:i]) == math.prod(shape[: part[0]])

@@ -51,6 +51,7 @@ class ScaleOffset(ArrayArray):
                 value = int(key == "scale")
             except MetadataError as error:
                 raise self.invalid(f"{key}: {error.message}") from error
+            # Python's integers do not overflow, so that bounds can be checked before calculating.
             values.append(int(value) if number is not None and number.kind in "iu" else value)
         return values[0], values[1]
 
@@ -110,6 +111,7 @@ class ScaleOffset(ArrayArray):
         with np.errstate(all="ignore"):
             operand = block.astype("f8") if wide else block
             result = _calculate(operand, operation, operand.dtype.type(value))
+        # Infinities and NaN that were there before are values; new ones are overflow.
         overflow = ~np.isfinite(result) & np.isfinite(operand)
         if overflow.any():
             culprit = operand[overflow].reshape(-1)[0]

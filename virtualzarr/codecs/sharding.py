@@ -95,6 +95,7 @@ class Sharding(ArrayBytes):
         if size is None:
             raise self.invalid("index_codecs must give an index of fixed size: none may compress")
         self.pipeline.check_edges([[length] for length in self.chunk_shape])
+        # In full, with defaults: equal shards have equal configurations however they were written.
         self.configuration = {
             "chunk_shape": list(self.chunk_shape),
             "codecs": self.pipeline.to_v3(ndim),
@@ -123,6 +124,7 @@ class Sharding(ArrayBytes):
                     f"along axis {axis}"
                 )
         largest = [int(np.max(lengths, initial=0)) for lengths in edges]
+        # The index is read and decoded as a whole, so its size bounds what a request takes.
         entries = math.prod(n // c for n, c in zip(largest, self.chunk_shape, strict=True))
         if entries > MAX_ENTRIES:
             raise self.invalid(f"{entries} sub-chunks in a shard; at most 2^30 are supported")
@@ -161,6 +163,7 @@ class Sharding(ArrayBytes):
         index = shard.read_index(shard.slice_index(view), len(view))
         inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
         stored = np.flatnonzero(index.offset >= 0)
+        # Filled only if a sub-chunk is missing: otherwise every element is written anyway.
         if len(stored) < shard.entries:
             block = full_block(spec.shape, default_fill(spec), spec.dtype)
         else:
@@ -298,6 +301,8 @@ class Shard:
         except CodecError as error:
             raise self.codec.error(f"the index is corrupt: {error.message}") from error
         offset, length = pairs[:, 0], pairs[:, 1]
+        # codecs/sharding-indexed, binary shard format: both numbers 2^64 - 1 mark an empty sub-
+        # chunk.
         absent = offset == _EMPTY
         half = np.flatnonzero(absent != (length == _EMPTY))
         if len(half):
@@ -306,6 +311,7 @@ class Shard:
                 "mark of an empty one"
             )
         limit = np.uint64(_FURTHEST if size is None else size)
+        # `limit - offset` does not wrap where the first test fails: u8 sums could.
         far = np.flatnonzero(((offset > limit) | (length > limit - offset)) & ~absent)
         if len(far):
             i = int(far[0])
@@ -323,6 +329,7 @@ class Shard:
         lengths = np.fromiter(map(nbytes_of, body), np.uint64, len(order))
         pairs = np.full((self.entries, 2), _EMPTY)
         first = self.index_size if self.codec.at_start else 0
+        # Each starts where the lengths of those before it end.
         pairs[order, 0] = np.uint64(first) + np.cumsum(lengths, dtype=np.uint64) - lengths
         pairs[order, 1] = lengths
         index = self._index.encode(pairs.reshape(*self.counts, 2))
@@ -351,6 +358,7 @@ def find_sharding(pipeline: Pipeline) -> Sharding | None:
     There may be transposes before it: it is returned as the array sees it, with its axes. Others
     change the elements, and those behind it need the whole shard.
     """
+    # Anything behind it encodes whole shards, of which no part can be read.
     codec = pipeline.codecs[-1]
     if not isinstance(codec, Sharding):
         return None

@@ -99,6 +99,7 @@ class Shuffle(BytesBytes):
         end = source.size - source.size % width
         target = out[:end].reshape((-1, width) if unshuffle else (width, -1))
         planes = source[:end].reshape((width, -1) if unshuffle else (-1, width))
+        # Strided copies of single bytes win while their number is small.
         if width > _LOOPED:
             target[...] = planes.T
         elif unshuffle:

@@ -98,10 +98,13 @@ class TimeUnits(ArrayArray):
             return values.astype(np.int64)
         factor, shift = self.configuration["factor"], self.configuration["shift"]
         if values.dtype.kind == "f":
+            # As xarray does it, so that both give the same nanoseconds for fractions of days.
             product = values.astype(np.float64) * np.int64(factor)
             if not (np.abs(product) < 2.0**63).all():
                 raise self.error("a time does not fit into 64 bits")
             values, factor = product.astype(np.int64), 1
+        # Only the extremes, as Python integers, which do not overflow: the function rises
+        # everywhere.
         ends = [int(end) * factor + shift for end in (values.min(), values.max())]
         if min(ends) <= NAT or max(ends) > np.iinfo(np.int64).max:
             raise self.error("a time does not fit into 64 bits")

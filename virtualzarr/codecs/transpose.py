@@ -26,6 +26,7 @@ class Transpose(Rearrangement):
             return
         if not isinstance(order, (list, tuple)) or sorted(order) != list(range(len(order))):
             raise self.invalid(f"order must be a permutation of the axes, not {order!r}")
+        # Plain integers: numpy's have no JSON form.
         self.configuration["order"] = [int(axis) for axis in order]
 
     def axes(self, ndim: int) -> tuple[int, ...]:

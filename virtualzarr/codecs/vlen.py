@@ -36,6 +36,8 @@ class _Vlen(ArrayBytes):
         if len(raw) < 4 or count != spec.size:
             raise self.error(f"holds {count} elements, the block needs {spec.size}")
         values = allocate((count,), object)
+        # One after another, as every length says where the next lies; the bounds are checked before
+        # bytes are cut.
         position = 4
         for index in range(count):
             start = position + 4

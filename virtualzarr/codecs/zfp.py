@@ -53,6 +53,8 @@ class Zfp(ArrayBytes):
         for name in names:
             integral = name not in ("rate", "tolerance")
             value = fields[name]
+            # True is an int of Python, but not a rate; the bound is that of the C library's
+            # integers.
             number = isinstance(value, int if integral else int | float) and value is not True
             if not number or not (abs(value) < 2**31) or (value < 0 and name != "minexp"):
                 raise self.invalid(f"{name} must be a number that ZFP has, not {value!r}")
@@ -71,6 +73,8 @@ class Zfp(ArrayBytes):
         fields = self.configuration
         if fields["mode"] == "expert":
             minbits, maxbits, maxprec, minexp = (fields[name] for name in _EXPERT)
+            # Fields of the long mode, from the lowest bit on (`zfp_stream_mode` of the ZFP
+            # library).
             parts = [
                 ((1 << _SHORT) - 1, _SHORT),
                 (min(max(minbits, 1), 0x8000) - 1, 15),
@@ -115,6 +119,8 @@ class Zfp(ArrayBytes):
         bits = 8 * dtype.itemsize
         if dtype.kind in "iu" and bits < 32:
             half = 1 << bits - 1 if dtype.kind == "u" else 0
+            # As `zfp_promote` does: small integers use the upper bits, where lossy modes lose
+            # least.
             return (block.astype("i4") - half) << 31 - bits
         if dtype.kind == "u" and (block > np.iinfo(native).max).any():
             raise self.error(f"cannot compress {dtype} numbers above {np.iinfo(native).max}")
@@ -132,6 +138,7 @@ def _demote(block: Block, dtype: np.dtype[Any]) -> Block:
     if dtype.kind in "iu" and bits < 32:
         half = 1 << bits - 1 if dtype.kind == "u" else 0
         limits = np.iinfo(dtype)
+        # Lossy decoding may leave the range by a little; wrapping would turn 255 into 0.
         return np.clip((block >> 31 - bits) + half, limits.min, limits.max).astype(dtype)
     if dtype.kind == "u":
         return np.maximum(block, 0).astype(dtype)
@@ -142,6 +149,7 @@ def _demote(block: Block, dtype: np.dtype[Any]) -> Block:
 @lru_cache(maxsize=256)
 def _mode_of(name: str, mode: int, level: Any, dtype: str, ndim: int) -> int:
     """Return a mode as the library writes it: it depends on type and dimensions, not on data."""
+    # The library computes precision from a tolerance; asking it keeps us equal to its versions.
     codec = Zfp(name, {"mode": "reversible"})
     stream = encode_stream(codec, np.zeros((1,) * ndim, dtype), mode, level)
     header = read_header(stream)

@@ -107,6 +107,7 @@ class Zstd(BytesBytes):
         if library is None:
             self._decode_by_imagecodecs(data, out)
             return
+        # imagecodecs takes longer to start but writes into `out`; below, copying costs less.
         if out.size >= _LARGE and self._in_place is not None:
             try:
                 if self._in_place(data, out=out).size == out.size:
@@ -133,6 +134,7 @@ class Zstd(BytesBytes):
         # The library divides by the number of frames.
         if library is None or not chunks or not all(map(_is_one_block, chunks)):
             return None
+        # The C library takes native 64-bit sizes, and fails on a frame that is not of its size.
         sizes = size.to_bytes(8, sys.byteorder) * len(chunks)
         try:
             many: Sequence[Buffer] = _local().context.multi_decompress_to_buffer(
@@ -202,6 +204,8 @@ class Zstd(BytesBytes):
             parameters = library.get_frame_parameters(data)
             end = library.frame_header_size(data)
             last = False
+            # Block headers of three bytes (RFC 8878, section 3.1.1.2): last flag, type, size. A run
+            # (type 1) has one byte whatever its size.
             while not last and end + 3 <= len(data):
                 header = int.from_bytes(data[end : end + 3], "little")
                 last = bool(header & 1)

@@ -180,6 +180,7 @@ class _Bridged(Codec):
         """Call a function of imagecodecs; its errors become ours, with the size that was asked."""
         try:
             return function(*args, **kwargs)
+        # Builds lack optional features; the chunk is not to blame.
         except NotImplementedError as error:
             raise UnsupportedError(f"codec {self.name}: imagecodecs cannot: {error}") from error
         except (RuntimeError, ValueError, TypeError, LookupError, OverflowError) as error:
@@ -249,6 +250,8 @@ class ImageBytes(_Bridged, BytesBytes):
         if self._standard is not None:
             return self._standard.decode(data, size, limit)
         allowed = limit if size is None else size
+        # A byte more for codecs that stop silently when the memory is full: it tells that there was
+        # more.
         spare = allocate((allowed + (self.short in _TRUNCATING),), U1)
         got = as_u1(self.call(self._decode, data, out=spare, **self._options))
         if got.size > allowed:
@@ -335,6 +338,8 @@ class Image(_Bridged, ArrayBytes):
         """Return the image."""
         header = self.settings.get("header")
         if header is not None:
+            # Tables that TIFF and WSI files keep once for all tiles; EOI ends what the tile leaves
+            # open.
             data = b"".join((header, data, b"\xff\xd9"))
         out = allocate(spec.shape, spec.dtype)
         target = out
@@ -397,6 +402,7 @@ class ArrayFilter(_Bridged, ArrayArray):
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return axis, distance and shape."""
+        # Defaults written out, so that equal filters have equal keys.
         fields = {"axis": -1, "dist": 1, **self.configuration}
         keys = self.takes[self.short][0].split()
         shape = self.configuration.get("shape")

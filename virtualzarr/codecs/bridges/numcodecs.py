@@ -80,6 +80,7 @@ class Filter(ArrayArray):
 
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the decoded array."""
+        # numcodecs' filters run over the flat block, in C order of the encoded array.
         flat = np.ascontiguousarray(block).reshape(-1)
         try:
             result = np.asarray(self._codec.decode(flat))
@@ -102,6 +103,7 @@ class Filter(ArrayArray):
 
     def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the v2 configuration: its dtypes carry the byte order of what is stored."""
+        # In v2 it is the filters that carry the byte order of what is stored.
         fields = dict(self.configuration)
         inner = self.encode_spec(spec).dtype
         if self.outer is not None:

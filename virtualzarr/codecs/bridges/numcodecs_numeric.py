@@ -60,6 +60,7 @@ class Zfpy(_Numeric):
         if header is None:
             raise self.error("the data do not begin with a header of ZFP")
         shape, dtype = header.shape, header.dtype
+        # Stream and metadata must agree, as the library takes shape and type from the stream.
         if dtype != numbers or np.prod(shape, dtype=object) != spec.size:
             raise self.error(f"holds {dtype} of shape {shape}, not {spec.dtype} of {spec.shape}")
         return decode_stream(self, data, header).reshape(spec.shape).view(spec.dtype)

@@ -77,6 +77,7 @@ class _NestedList(ArrayBytes):
         shape = list(spec.shape) or [1]  # of arrays without axes, one of one element is written
         if items[-1] not in (shape, list(spec.shape)):
             raise self.error(f"holds a block of shape {items[-1]}, not {list(spec.shape)}")
+        # Flattened level by level, so that elements which are lists stay lists.
         flat = items[:-2]
         for length in shape[1:]:
             if not all(isinstance(part, list) and len(part) == length for part in flat):

@@ -21,6 +21,8 @@ Endian: TypeAlias = Literal["<", ">"]
 U1 = np.dtype("u1")
 
 # What an inner stage of unknown size may grow to: streams that do not compress stay well below.
+# Decoders are given no more room than this beyond four times the block: a few bytes of a hostile
+# chunk can claim gigabytes, and memory is taken before the claim is disproved.
 SLACK = 1 << 16
 UNSIZED_LIMIT = 1 << 30
 
@@ -52,6 +54,7 @@ def as_hashable(value: Any) -> Hashable:
         return tuple(sorted((key, as_hashable(item)) for key, item in value.items()))
     if isinstance(value, (list, tuple)):
         return tuple(as_hashable(item) for item in value)
+    # Buffers compare by content but cannot all be hashed.
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     return value
@@ -84,6 +87,8 @@ class Codec:
 
     def __init__(self, name: str, configuration: Mapping[str, Any] | None = None) -> None:
         self.name = name
+        # numpy scalars are no JSON, and NaN of numpy compares otherwise than that of Python in
+        # keys.
         self.configuration: dict[str, Any] = {
             key: value.item() if isinstance(value, np.generic) else value
             for key, value in (configuration or {}).items()
@@ -114,6 +119,8 @@ class Codec:
 
     def with_members(self, members: Mapping[str, Any]) -> Codec:
         """Return the codec with other values of some members, which are not checked."""
+        # Not through `__init__`: thousands of tiles differ in two numbers, and checking costs more
+        # than decoding.
         codec = object.__new__(type(self))
         codec.name = self.name
         codec.configuration = {**self.configuration, **members}
@@ -155,6 +162,8 @@ class Codec:
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return what decoding depends on; None when decoding changes nothing."""
+        # Levels and block sizes are chosen by writers; arrays that differ in nothing else can be
+        # joined.
         fields = self.configuration
         if self.decoding_fields is not None:
             fields = {key: fields[key] for key in self.decoding_fields if key in fields}
@@ -195,6 +204,7 @@ def to_json(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as plain JSON values, sure not to be shared."""
     if all(type(value) in _ATOMS for value in configuration.values()):  # most are
         return dict(configuration)
+    # A copy through JSON: a caller that changes its document must not change an immutable codec.
     return json.loads(json.dumps(configuration))
 
 
@@ -214,6 +224,7 @@ class ArrayArray(Codec):
 
     def encode_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the encoded array, whatever its shape."""
+        # No codec but a rearrangement looks at the shape to tell the dtype, so one element will do.
         return self.encode_spec(ChunkSpec((1,), dtype)).dtype
 
     def check_fill(self, fill: Any, dtype: np.dtype[Any]) -> Any:
@@ -225,6 +236,7 @@ class ArrayArray(Codec):
 
     def encode_fill(self, fill: Any, spec: ChunkSpec) -> Any:
         """Return the fill value of the encoded array."""
+        # The whole block: codecs such as delta encode the first element otherwise than the others.
         return self.encode(np.full(spec.shape, fill, spec.dtype), spec).flat[0]
 
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
@@ -303,6 +315,7 @@ class BytesBytes(Codec):
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the decoded bytes: exactly `size`, or at most `limit` when it is not known."""
+        # The size is unknown behind a codec without a fixed encoded size, as behind vlen-utf8.
         if size is None:
             raise self.error("the decoded size must be known, and what follows does not tell it")
         out = allocate((size,), U1)
@@ -315,6 +328,7 @@ class BytesBytes(Codec):
         got = nbytes_of(result)
         if got != out.size:
             raise self.size_error(got, out.size)
+        # Only codecs without a decoder that writes into given memory pay for this copy.
         out[:] = as_u1(result)
 
     def encode(self, data: Buffer) -> Buffer:
@@ -324,6 +338,7 @@ class BytesBytes(Codec):
 
 def nbytes_of(data: Buffer) -> int:
     """Return the number of bytes in a buffer."""
+    # First, as it is what stores give nearly always: this is called for every chunk.
     if type(data) is bytes:
         return len(data)
     return data.nbytes if hasattr(data, "nbytes") else len(data)

@@ -74,6 +74,8 @@ class BlockCodec:
         self._size = spec.size
         self._filters: list[tuple[ArrayArray, ChunkSpec]] = []
         self._bytes: list[BytesBytes] = []
+        # Specs are handed from codec to codec as in the v3 specification: each sees the shape and
+        # dtype that the one before makes of the chunk.
         for codec in codecs:
             codec = codec.resolve(spec)
             if isinstance(codec, ArrayArray):
@@ -85,6 +87,7 @@ class BlockCodec:
                 self._bytes.append(codec)
         if self._serializer.needs_fill:
             spec = spec._replace(fill=self._encode_fill(fill))
+        # Where blocks cannot be cut, no chunk is read: the error names the metadata, not a chunk.
         self._serializer.check_edges([[length] for length in spec.shape])
         self._inner = spec
         self.max_nbytes = max(self.nbytes, spec.nbytes)
@@ -117,6 +120,7 @@ class BlockCodec:
         """Choose how to decode."""
         self.raw: tuple[np.dtype[Any], tuple[int, ...]] | None = None
         self.strided: StridedLayout | None = None
+        # What decodes to its input is left out of the plan, but not of encoding.
         steps = [(c, s) for c, s in self._filters if not c.is_identity(s)]
         self._undo = steps[::-1]
         verbatim = isinstance(self._serializer, Bytes) and self._serializer.is_verbatim(
@@ -142,6 +146,8 @@ class BlockCodec:
                 )  # or it raises, before any data is read
             return
         assert isinstance(self._serializer, Bytes)
+        # From here on, bytes are elements in some order of axes: no array is made between two
+        # codecs.
         self._stored = self._serializer.encode_dtype(self._inner.dtype)
         self._order = self._axes(steps)
         self._inverse = inverse(self._order)
@@ -150,12 +156,16 @@ class BlockCodec:
         self._is_native = self._stored == self.dtype
         if not chain:
             self.raw = (self._stored, self._order)
+        # The order of positions brings bytes into native order as well, at no cost: big-endian
+        # shuffled data take as long as little-endian ones.
         elif self._is_fusible(chain[0][0]):
             self._planes = byte_positions(self._stored, self.dtype)
             if _FAST[0] <= self.nbytes <= _FAST[1] and unshuffler() is not None:
                 self._head = blosc_head(self.nbytes, self._stored.itemsize)
             del chain[0]
         self._last: Into | None = None
+        # The last decompressor writes where elements are wanted; one with a trailer or of unknown
+        # size needs a buffer of its own.
         if chain and chain[0][1] == self.nbytes:
             self._last = chain[0][0].decode_into
             del chain[0]
@@ -176,6 +186,7 @@ class BlockCodec:
         return sizes
 
     def _step(self, codec: BytesBytes, size: int | None) -> Step:
+        # Objects are pointers: how long their text is, is not bounded by the block's size.
         limit = UNSIZED_LIMIT if self.dtype.hasobject else 4 * self.max_nbytes + SLACK
         limit = max([limit, *(codec.longest for codec in self._bytes)])
         decode = codec.decode
@@ -210,10 +221,14 @@ class BlockCodec:
         """
         if not self._plain:
             block = self._decode_by_arrays(data)
+            # Views of the input, or of one repeated element, are read-only: callers own what they
+            # get.
             return block if block.flags.writeable else block.copy()
         if self._is_c_order:
             out = allocate(self.shape, self.dtype)
         else:
+            # In stored order, so that the decompressor can write straight into it; the transpose is
+            # a view.
             out = allocate(self._stored_shape, self.dtype).transpose(self._inverse)
         self.decode_into(data, out)
         return out
@@ -235,6 +250,7 @@ class BlockCodec:
         CodecError
             The bytes do not decode to exactly this block; `out` may then hold anything.
         """
+        # Empty blocks are stored as anything, such as no bytes at all, which codecs would refuse.
         if not self._size:
             return
         if type(data) is not bytes:
@@ -260,6 +276,7 @@ class BlockCodec:
         unshuffle = unshuffler()
         assert unshuffle is not None
         end = HEAD + self.nbytes
+        # On a cache line of its own: vector instructions of unaligned memory are slower.
         start = -(-end // 64) * 64
         memory = scratch(start + self.nbytes)
         memory[:HEAD] = self._head
@@ -269,6 +286,8 @@ class BlockCodec:
     def _copy_planes(self, data: Buffer, out: Block, select: Any) -> None:
         """Undo a shuffle, bring bytes into native order, and write the selected part, in one go."""
         assert self._planes is not None
+        # Blosc undoes all of the block; below half of it, strided copies of the selection are
+        # faster.
         if self._last is not None and self._head is not None and 2 * out.size > self._size:
             self._decode_unshuffled(self._last, data, out, select)
             return
@@ -282,6 +301,7 @@ class BlockCodec:
         if out.dtype == self.dtype:
             target = out
         else:
+            # Bytes are only those of elements in the block's own dtype; casting comes after.
             target = np.empty(out.shape, self.dtype)
         if select is None:
             for position, plane in zip(self._planes, planes, strict=True):
@@ -296,6 +316,7 @@ class BlockCodec:
         planes = list(flat.reshape((self._stored.itemsize, *self._stored_shape)))
         if not self._is_c_order:
             planes = [plane.transpose(self._inverse) for plane in planes]
+        # Elements of a flat array are scalars, not views: a block without axes needs arrays.
         elif not self.shape:
             planes = [np.ndarray((), U1, flat, k) for k in range(self._stored.itemsize)]
         return flat, planes
@@ -313,6 +334,7 @@ class BlockCodec:
         """Decode into `out` itself where its memory allows, else into scratch memory first."""
         if select is None and self._is_native and out.dtype == self.dtype:
             target = out if self._is_c_order else out.transpose(self._order)
+            # Part of a larger array has gaps between its rows, which no decompressor leaves.
             if target.flags.c_contiguous:
                 last(data, target.reshape(-1).view(U1))
                 return
@@ -334,6 +356,7 @@ class BlockCodec:
         for step in self._steps:
             data = step(data)
         block = self._serializer.decode(data, self._inner)
+        # Codecs of arrays work on native numbers, the serializer gives those that are stored.
         if block.dtype != self._inner.dtype:
             block = block.astype(self._inner.dtype)
         for codec, spec in self._undo:
@@ -367,6 +390,7 @@ class BlockCodec:
             raise CodecError(f"cannot encode a block {block.shape}: the chunk is {self.shape}")
         if block.dtype != self.dtype:
             try:
+                # Only casts within a kind: float to integer would lose digits without a word.
                 block = block.astype(self.dtype, casting="same_kind")
             except (TypeError, ValueError) as error:
                 raise CodecError(f"cannot store {block.dtype} as {self.dtype}") from error

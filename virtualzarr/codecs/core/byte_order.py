@@ -32,6 +32,7 @@ def _orders(dtype: np.dtype[Any]) -> Iterator[str]:
         for field in dtype.fields.values():
             yield from _orders(field[0])
     elif has_order(dtype):
+        # Equal to its little-endian form: that holds for native ones on little-endian hosts, too.
         yield "little" if dtype == dtype.newbyteorder("<") else "big"
 
 
@@ -80,5 +81,6 @@ def byte_positions(stored: np.dtype[Any], decoded: np.dtype[Any]) -> tuple[int, 
         return tuple(positions)
     if stored == decoded:
         return tuple(range(stored.itemsize))
+    # Complex numbers are swapped by halves, text by characters of four bytes.
     unit = {"c": stored.itemsize // 2, "U": 4}.get(stored.kind, stored.itemsize)
     return tuple(k + unit - 1 - i for k in range(0, stored.itemsize, unit) for i in range(unit))

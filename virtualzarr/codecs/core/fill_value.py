@@ -23,6 +23,7 @@ def full_block(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Block
     """
     block = allocate(shape, dtype)
     if dtype.hasobject:
+        # A scalar box: `copyto` then takes the object as it is, be it a list or text.
         box = np.empty((), dtype)
         box[()] = fill
         fill = box
@@ -49,10 +50,12 @@ def is_filled(block: Block, fill: Any) -> bool:
     width = want.itemsize
     if width == 0:
         return True
+    # Most blocks differ in their first element: those cost nothing more.
     first: Any = (slice(0, 1),) * block.ndim
     if block[(*first, ...)].tobytes() != want.tobytes():
         return False
     flat = np.ascontiguousarray(block).reshape(-1)
+    # Compared as integers: NaN differs from itself as a float, and -0.0 does not from 0.0.
     if width in (1, 2, 4, 8):
         same = flat.view(f"u{width}") == want.view(f"u{width}")
     else:

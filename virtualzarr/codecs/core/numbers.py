@@ -135,6 +135,7 @@ def plain_integers(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     number = number_format(block.dtype)
     if number is None or not is_narrow(block.dtype) or number.kind not in "iu":
         return block
+    # Shifted up and down: the shift back repeats the sign bit of signed ones.
     unused = 8 - number.bits
     return (block.view(f"{number.kind}1") << unused) >> unused
 
@@ -148,6 +149,7 @@ def used_bits(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
     >>> used_bits(np.dtype("i4")) is None
     True
     """
+    # Subarrays and fields are looked into: one small integer among them makes bits meaningless.
     if dtype.subdtype is not None:
         base = used_bits(dtype.subdtype[0])
         return None if base is None else np.tile(base, dtype.itemsize // base.size)

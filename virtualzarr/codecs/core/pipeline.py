@@ -49,9 +49,11 @@ class Pipeline:
     def __init__(self, codecs: Iterable[Codec | str | Mapping[str, Any]]) -> None:
         chain = tuple(c if isinstance(c, Codec) else codec_from_v3(c) for c in codecs)
         chain = _order_by_kind(chain)
+        # Past `__setattr__`, which refuses changes: pipelines are keys of caches.
         object.__setattr__(self, "codecs", chain)
         serializer = next(codec for codec in chain if isinstance(codec, ArrayBytes))
         object.__setattr__(self, "serializer", serializer)
+        # Hashed once: the compiled codec of a block is looked up for every request.
         object.__setattr__(self, "_hash", hash(chain))
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -90,6 +92,8 @@ class Pipeline:
             A codec of the chain cannot be used with such blocks.
         """
         dtype = np.dtype(dtype)
+        # Without the fill value where it means nothing: arrays that differ in it share one compiled
+        # codec.
         if fill is None or not self.serializer.needs_fill:
             return _compile(self, tuple(shape), dtype)
         return _compile(self, tuple(shape), dtype, _Fill(fill, dtype))
@@ -108,6 +112,7 @@ class Pipeline:
             A shard with such an edge is not cut into whole sub-chunks.
         """
         for codec in self.codecs:
+            # The serializer sees the axes in the order that transposes leave them in.
             if isinstance(codec, Transpose):
                 edges = [edges[axis] for axis in codec.axes(len(edges))]
             elif isinstance(codec, ArrayBytes):
@@ -134,6 +139,7 @@ class Pipeline:
 
         Compression levels do not matter, nor does the byte order of one-byte elements.
         """
+        # Elements have no byte order before the bytes codec, whatever the dtype of the caller.
         dtype = native(np.dtype(dtype))
         keys = []
         for codec in self.codecs:
@@ -156,6 +162,7 @@ class Pipeline:
         for index in indices:
             if self.codecs[index].kind != "bytes_bytes":
                 raise ValueError(f"codec {self.codecs[index].name} cannot be left out of a chain")
+        # Negative places count from the end, as in lists.
         skipped = {index % len(self.codecs) for index in indices}
         return Pipeline(codec for i, codec in enumerate(self.codecs) if i not in skipped)
 
@@ -259,6 +266,7 @@ class _Variant(Pipeline):
         object.__setattr__(self, "serializer", template.serializer)
         object.__setattr__(self, "_template", template)
 
+    # Not hashed beforehand: of thousands of variants, few are ever compared.
     def __hash__(self) -> int:
         return hash(self.codecs)
 
@@ -266,6 +274,7 @@ class _Variant(Pipeline):
         """Return what decodes blocks of one shape and dtype."""
         first = self.codecs[0]
         template = self._template.for_block(shape, dtype, fill)
+        # Shards encode their fill value with the codecs before them, so each variant has its own.
         if not isinstance(first, ArrayArray) or self.serializer.needs_fill:
             return BlockCodec(self.codecs, tuple(shape), dtype, fill)
         return template.with_first(first)
@@ -280,6 +289,7 @@ def _order_by_kind(chain: tuple[Codec, ...]) -> tuple[Codec, ...]:
             f"a chain needs exactly one codec from array to bytes, {names} has {len(serializers)}"
         )
     middle = serializers[0]
+    # In v2, imagecodecs' bitorder may stand before or behind the bytes: its place tells its kind.
     after = tuple(_as_bytes(codec) for codec in chain[middle + 1 :])
     for codec in chain[:middle]:
         if not isinstance(codec, ArrayArray):
@@ -305,6 +315,8 @@ class _Fill:
 
     def __init__(self, value: Any, dtype: np.dtype[Any]) -> None:
         self.value = value
+        # By bits, as blocks are compared with the fill value by bits; objects by type, too, as 0 ==
+        # False.
         self.bits = (type(value), value) if dtype.hasobject else np.asarray(value, dtype).tobytes()
 
     def __eq__(self, other: object) -> bool:

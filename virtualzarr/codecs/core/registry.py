@@ -127,6 +127,7 @@ def register(name: str, factory: Factory) -> None:
     factory : callable
         Takes the name and the configuration, returns a `Codec`.
     """
+    # Registered factories come before built-in ones: users may replace a codec by a faster one.
     _factories[name] = factory
 
 
@@ -153,6 +154,7 @@ def make(name: str, /, **configuration: Any) -> Codec:
     numcodecs.shuffle(elementsize=4)
     """
     name = _ALIASES.get(name, name)
+    # In this order, as looking for entry points reads the metadata of every installed package.
     factory = _factories.get(name) or _builtin(name) or _plugin(name)
     if factory is None:
         raise UnsupportedError(_explain_unknown(name))
@@ -178,16 +180,19 @@ def _plugin(name: str) -> Factory | None:
     for entry in entry_points(group=ENTRY_POINTS, name=name):
         try:
             factory: Factory = entry.load()
+        # Loading runs code of another package, which may fail in any way.
         except Exception as error:
             raise UnsupportedError(
                 f"the plug-in for codec {name} does not load: {error}"
             ) from error
+        # Remembered: a pipeline with this codec is built once for each array of a store.
         register(name, factory)
         return factory
     return None
 
 
 def _image_codec_path(short: str) -> str | None:
+    # Imported here: the tables are long, and few stores have such codecs.
     from virtualzarr.codecs.bridges import imagecodecs as bridge
 
     if short == "szip":
@@ -225,6 +230,8 @@ def codec_from_v3(document: str | Mapping[str, Any]) -> Codec:
     if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
         raise MetadataError(f"a codec is a name or an object with a name, not {document!r}")
     configuration = document.get("configuration") or {}
+    # The v3 specification (extension points) allows no other member, and one that is ignored could
+    # change what chunks decode to.
     unknown = set(document) - {"name", "configuration", "must_understand"}
     if unknown or not isinstance(configuration, Mapping):
         raise MetadataError(f"codec {document['name']}: malformed object {document!r}")
@@ -254,6 +261,8 @@ def codec_from_v2(config: Mapping[str, Any]) -> Codec:
         raise MetadataError(f"a v2 codec is an object with an id, not {config!r}")
     configuration = dict(config)
     name = configuration.pop("id")
+    # numcodecs registers ids without a prefix; v3 documents give them one, so that its zlib is not
+    # taken for a codec of the specification.
     if name not in _V3_NAMES and not name.startswith(("imagecodecs_", "virtualzarr.")):
         name = f"numcodecs.{name}" if name not in _factories else name
     return _build(name, configuration)
@@ -266,5 +275,7 @@ def _build(name: str, configuration: Mapping[str, Any]) -> Codec:
         return make(name, **configuration)
     except VirtualZarrError:
         raise
+    # Factories of other packages check as they like; documents come from anywhere, and readers
+    # catch the errors of this package.
     except (TypeError, ValueError, OverflowError, KeyError) as error:
         raise CodecError(f"codec {name}: wrong configuration: {error}") from error

@@ -89,6 +89,7 @@ def cast(
             return _integers(values, dtype, target, beyond)
         return _floats(*_as_floats(values, source), dtype, target, rounding, beyond)
     with np.errstate(invalid="ignore"):  # a signalling NaN stays a NaN
+        # float64 holds every float of fewer bits exactly, so that all are rounded but once.
         wide = values.astype("f8")
     if target.kind in "iu":
         return _to_integers(wide, dtype, target, rounding, beyond)
@@ -105,6 +106,8 @@ def _integers(
     if beyond != "wrap":
         under, over = values < low, values > high
         _check_range(under | over, values, dtype, beyond)
+        # Two's complement words of 64 bits: comparing happens in the source's own dtype, which no
+        # bound overflows.
         words = np.where(under, _word(low), np.where(over, _word(high), values.astype("u8")))
         return _from_words(words, dtype, target)
     return _from_words(values.astype("u8"), dtype, target)
@@ -133,6 +136,7 @@ def _word(value: int) -> np.uint64:
 
 def _modulo(values: Block) -> Block:
     """Return integral floats modulo 2^64."""
+    # `fmod` is exact, while casting a float of more than 2^63 to an integer is undefined in C.
     words = np.abs(np.fmod(values, 2.0**64)).astype("u8")
     return np.where(values < 0, ~words + np.uint64(1), words)
 
@@ -173,7 +177,10 @@ def _floats(
     mantissa, exponent = np.frexp(finite)
     if residue is not None:  # just below a power of two, the steps are half as large
         exponent = exponent - ((np.abs(mantissa) == 0.5) & (mantissa * residue < 0))
+    # Subnormal numbers have fewer digits: no step is smaller than the least number.
     exponent = np.maximum(exponent - form.precision, form.quantum)
+    # Scaled so that one unit is one step of the target: rounding is then to integers, exact for any
+    # step.
     scaled = np.ldexp(finite, -exponent)
     if residue is not None:
         residue = np.ldexp(residue, -exponent)
@@ -185,6 +192,7 @@ def _floats(
     lowest = -edge if form.lowest < 0 else form.lowest
     result = np.where(under, lowest, np.where(over, edge, result))
     result = np.where(infinite, values, result).astype(dtype)
+    # The NaN of the data type's specification, as numpy's cast would keep part of the payload.
     if nan.any():
         bits = np.array(target.nan, f"u{dtype.itemsize}").view(dtype)
         result = np.where(nan, bits, result)
@@ -211,6 +219,7 @@ def _round_sum(values: Block, residue: Block, rounding: str) -> Block:
     """Round the exact sum of two floats, the second at most half a unit in the first's last."""
     floor = np.floor(values)
     is_integer = floor == values
+    # The greatest integer that is not above the sum; the residue alone can push it below `values`.
     low = floor - (is_integer & (residue < 0))
     inexact = ~(is_integer & (residue == 0))
     if rounding == "towards-negative":
@@ -219,6 +228,7 @@ def _round_sum(values: Block, residue: Block, rounding: str) -> Block:
         return low + inexact
     if rounding == "towards-zero":
         return low + (inexact & (low < 0))
+    # Only the sign matters: above, on, or below the middle between two steps.
     side = (values - low - 0.5) + residue
     up = np.fmod(low, 2.0) != 0 if rounding == "nearest-even" else low >= 0
     return low + ((side > 0) | ((side == 0) & up))

@@ -56,6 +56,7 @@ def _integer(value: Any, dtype: np.dtype[Any], number: NumberFormat) -> Any:
     low, high = limits(number)
     if not low <= value <= high:
         raise MetadataError(f"{short(value)} is outside the range of {dtype.name}")
+    # Through bits: ml_dtypes' small integers have no conversion that checks their range.
     return _from_bits(value % (1 << number.bits), dtype)
 
 
@@ -67,6 +68,8 @@ def _float(value: Any, dtype: np.dtype[Any], number: NumberFormat, zarr_format: 
     try:
         if is_narrow(dtype):
             return _narrow_float(float(value), dtype)
+        # A number out of range becomes infinite, which is an error below: it is not what was
+        # written.
         with np.errstate(over="ignore"):
             result = native(dtype).type(value)
     except OverflowError:
@@ -105,6 +108,7 @@ def _complex(value: Any, dtype: np.dtype[Any], zarr_format: int) -> Any:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise MetadataError(f"must be [real, imaginary], not {short(value)}")
     half = component(native(dtype))
+    # Part by part: numpy's `complex` would change the bits of NaN in either of them.
     pair = np.empty(2, half)
     for i, part in enumerate(value):
         try:
@@ -141,6 +145,7 @@ def number_to_json(value: Any, dtype: np.dtype[Any], zarr_format: int = 3) -> An
         bits = _bits(value)
         if bits == number.nan:
             return "NaN"
+        # Fill values in v3: a NaN other than the common one is its bits, as text.
         text = f"0x{bits:0{2 * value.dtype.itemsize}x}"
         if zarr_format == 2:
             raise UnsupportedError(f"v2 has no form for the NaN with the bits {text}; use 'NaN'")

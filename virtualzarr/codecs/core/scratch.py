@@ -39,8 +39,10 @@ def scratch(size: int) -> npt.NDArray[Any]:
     """
     if size > MAX_REUSED:
         return allocate((size,), "u1")
+    # Fresh pages of a new array cost more than decoding into them.
     if _LOCAL.buffer.size < size:
         _LOCAL.buffer = np.empty(max(size, 1 << 16), "u1")
+        # Views of the old buffer would write into memory that nobody reads.
         _LOCAL.owner = _LOCAL.views = None
     return _LOCAL.buffer[:size]
 
@@ -62,6 +64,7 @@ def allocate(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 def scratch_views(owner: object, size: int, make: Any) -> Any:
     """Return ``make(scratch(size))``, kept for as long as the same `owner` asks."""
+    # Making dozens of views takes longer than filling them, for small blocks.
     if _LOCAL.owner is owner:
         return _LOCAL.views
     buffer = scratch(size)

@@ -69,6 +69,7 @@ class StridedLayout:
     def take(self, elements: Block, select: Sequence[slice]) -> Block:
         """Return the selected part of each of many blocks, stored along a first axis."""
         part = self.decode(elements[(slice(None), *self.to_stored(select))])
+        # Stored slices always go forward; where the block counts backwards, the result is reversed.
         forward, backward = slice(None), slice(None, None, -1)
         along = (0 if axis is None else backward if step < 0 else forward
                  for axis, _, step in self.axes)  # fmt: skip
@@ -79,6 +80,7 @@ class StridedLayout:
         """Return elements as those of the block, which may have any shape."""
         if not self.undo:
             return elements
+        # Codecs of arrays expect native elements, whatever the byte order of the file.
         elements = elements.astype(elements.dtype.newbyteorder("="))
         for codec, dtype in self.undo:
             elements = codec.decode(elements, ChunkSpec(elements.shape, dtype))
@@ -89,6 +91,7 @@ def _compose_index(select: Index, start: int, step: int) -> Index:
     if not isinstance(select, slice):
         return start + step * select
     first, by = select.start, select.step or 1
+    # The last element that is taken, not the stop: with a negative step it becomes the first.
     last = first + (select.stop - 1 - first) // by * by
     ends = sorted((start + step * first, start + step * last))
     return slice(ends[0], ends[1] + 1, abs(step) * by)
@@ -115,6 +118,7 @@ def find_strided_layout(
     axes: list[tuple[int | None, int, int]] = [(axis, 0, 1) for axis in range(ndim)]
     undo = []
     for codec, spec in filters:
+        # Axes are followed from the block to what is stored, as `encode` would move them.
         if isinstance(codec, Transpose):
             axes = [axes[axis] for axis in codec.axes(len(spec.shape))]
         elif isinstance(codec, Pick):

@@ -36,6 +36,7 @@ def codecs_from_v2(
     codecs: list[Codec] = []
     ndim = None if shape is None else len(shape)
     configs = [*(filters or ()), *([] if compressor is None else [compressor])]
+    # The order F of v2 is a transpose before all other codecs; of one axis it is none.
     if order == "F" and (ndim is None or ndim > 1) and not _is_nested(configs):
         axes: Any = "F" if ndim is None else list(reversed(range(ndim)))
         codecs.append(make("transpose", order=axes))
@@ -54,9 +55,12 @@ def codecs_from_v2(
         elif isinstance(codec, ArrayBytes):
             if serialized:
                 raise UnsupportedError(f"v2 codec {config['id']} comes after a codec of bytes")
+            # Such codecs write native numbers: nothing says that the array's byte order is theirs.
             _check_native(codec, config, stored)
             codec = _simplify(codec, shape, stored.itemsize)
             serialized = True
+        # The first codec of bytes: before it, v2 implies that elements are written as they lie in
+        # memory.
         elif not serialized:
             codecs.append(_bytes_codec(stored))
             serialized = True
@@ -87,6 +91,7 @@ def _bytes_codec(stored: np.dtype[Any]) -> Codec:
         return make("bytes")
     orders: tuple[tuple[str, Endian], ...] = (("little", "<"), ("big", ">"))
     for endian, sign in orders:
+        # Also of structured dtypes, if all of their fields have one order.
         if stored == stored.newbyteorder(sign):
             return make("bytes", endian=endian)
     return make("bytes")  # a structured dtype of mixed byte order keeps that of its fields
@@ -148,6 +153,7 @@ def codecs_to_v2(
     if isinstance(serializer, Bytes):
         endian = ">" if serializer.configuration.get("endian") == "big" else "<"
     spec = ChunkSpec(shape if shape is not None else (1,) * ndim, native(dtype))
+    # The other codecs come behind the transpose, and see its shape.
     if order == "F":
         spec = ChunkSpec(spec.shape[::-1], spec.dtype)
     stored = _declare_dtype(
@@ -164,6 +170,7 @@ def codecs_to_v2(
         configs.append(config)
         if isinstance(codec, ArrayArray):
             spec = codec.encode_spec(spec)
+    # v2 keeps one compressor apart from the filters; the two lists are applied one after the other.
     last = configs.pop() if configs and codecs[-1].compressor else None
     return {"dtype": stored, "filters": configs or None, "compressor": last, "order": order}
 

@@ -55,6 +55,7 @@ def widen_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
     >>> widen_pipeline(chain, 0, 2)
     Pipeline([transpose(order=[2, 1, 0]), bytes(endian='little')])
     """
+    # Filters along an axis, and images, would take the new axis for one of theirs.
     ordered = [codec.name for codec in pipeline.codecs if _is_ordered(codec)]
     chain: list[Codec] = []
     index = axis  # where the new axis is at this step of the chain
@@ -110,6 +111,8 @@ def narrow_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline | None
         if isinstance(codec, Transpose):
             order = codec.axes(ndim)
             narrow = [old - (old > position) for old in order if old != position]
+            # A transpose that has no effect any more is left out: metadata of equal arrays stay
+            # equal.
             if narrow != sorted(narrow):
                 chain.append(make("transpose", order=narrow))
             position = order.index(position)

@@ -47,6 +47,7 @@ def read_header(raw: bytes) -> Header | None:
     bits = int.from_bytes(raw[:19], "little")
     if raw[:3] != b"zfp" or len(raw) < 12:
         return None
+    # 52 bits behind the magic: two of the type, two of the rank, 48 shared by the lengths less one.
     meta = bits >> 32
     ndim = (meta >> 2 & 3) + 1
     width = _SHAPE_BITS // ndim
@@ -57,6 +58,7 @@ def read_header(raw: bytes) -> Header | None:
 
 def read_mode(bits: int) -> tuple[int, int]:
     """Return how many bits a mode has, and how many each block takes at least."""
+    # Twelve set bits mark a long mode, whose next 15 bits are `minbits` less one.
     short = bits & (1 << _SHORT) - 1
     if short == (1 << _SHORT) - 1:
         return _LONG, (bits >> _SHORT & 0x7FFF) + 1
@@ -83,6 +85,8 @@ def pad_stream(codec: Codec, data: Buffer, header: Header) -> bytes:
         The data are too few for blocks of the size that the header announces.
     """
     blocks = math.prod(-(-edge // 4) for edge in header.shape)
+    # At a fixed rate every block takes so many bits, so that a short stream is known before
+    # decoding.
     if blocks * header.minbits > 8 * nbytes_of(data):
         raise codec.error(
             f"{nbytes_of(data)} bytes, cut off: {blocks} blocks of {header.minbits} bits or more"
@@ -105,6 +109,7 @@ def decode_without_header(
     fields = read_header(header.to_bytes(19, "little"))
     assert fields is not None
     need = math.prod(fields.shape) * fields.dtype.itemsize
+    # The shape comes from the file's parameters: checked before memory is taken for it.
     if max_nbytes is not None and need > max_nbytes:
         raise codec.size_error(need, max_nbytes)
     if fields.length % 8 == 0:

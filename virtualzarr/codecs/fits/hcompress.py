@@ -57,6 +57,7 @@ class HCompress(ReadOnlyCodec):
             raise self.error(
                 f"the stream has an image of {first} x {second}, the block is {rows} x {columns}"
             )
+        # Bit planes shift integers of 64 bits: more is undefined in C.
         if max(raw[22:25]) > _PLANES:
             raise self.error(f"the stream has {max(raw[22:25])} bit planes")
         return scale

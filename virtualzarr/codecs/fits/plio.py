@@ -17,6 +17,7 @@ class Plio(ReadOnlyCodec):
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the integers."""
         flat = as_u1(data)
+        # Words are signed and big-endian; an odd last byte belongs to no word.
         words = flat[: flat.size // 2 * 2].view(">i2").astype(np.int64)
         if words.size < 3:
             raise self.error("the line list is too short")
@@ -62,6 +63,7 @@ def _run_instructions(words: NDArray[np.int64], size: int) -> NDArray[np.int64] 
         codes, numbers, sets = codes[keep], numbers[keep], sets[keep]
     if codes.max() > _LAST:
         return None
+    # The value of each instruction at once: steps add up, and a set starts anew.
     sums = np.cumsum(_STEP[codes] * numbers)
     if sets.any():
         last = np.maximum.accumulate(np.where(sets, np.arange(len(codes)), -1))
@@ -71,6 +73,7 @@ def _run_instructions(words: NDArray[np.int64], size: int) -> NDArray[np.int64] 
     counts = np.empty((len(codes), 2), np.int64)
     counts[:, 0] = _ZEROS[codes] * numbers - ends
     counts[:, 1] = _REPEATS[codes] * numbers + _ONCE[codes] + ends
+    # Lists end after the last nonzero run; what follows is zeros.
     missing = size - int(counts.sum())
     if missing < 0:
         return None

@@ -65,6 +65,8 @@ class Quantized(ArrayArray):
         with np.errstate(all="ignore"):
             values = stored.astype(np.float64)
             if dither:
+                # Subtractive dithering (10.2): the random number that was added before rounding is
+                # taken off.
                 values -= _random_sequence(fields["seed"], stored.size)
                 values += 0.5
             values *= fields["scale"]
@@ -96,6 +98,7 @@ def _random_sequence(seed: int, size: int) -> NDArray[np.float64]:
     if first + size <= _RANDOM:
         return numbers[first : first + size]
     parts: list[NDArray[np.float64]] = []
+    # At the end of the list the next seed's start is taken, as the standard's appendix I has it.
     while size > 0:
         first = int(np.float32(numbers[row]) * np.float32(500))
         parts.append(numbers[first : first + size])

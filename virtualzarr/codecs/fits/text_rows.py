@@ -75,6 +75,7 @@ def _numbers(texts: Block, kind: str, decimals: int, null: str | None) -> Block:
     if kind == "I":
         return np.where(absent, b"0", texts).astype(np.int64)
     texts = np.char.upper(np.where(absent, b"nan", texts).astype("S"))
+    # FORTRAN writes exponents of double precision with D.
     texts = np.char.replace(texts, b"D", b"E")
     values = texts.astype(np.float64)
     if decimals:

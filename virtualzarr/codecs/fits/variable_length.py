@@ -48,6 +48,7 @@ class Cell(ReadOnlyCodec):
             return values
         size = values.dtype.itemsize
         if scale == 1 and values.dtype.kind == "i" and zero == 2 ** (8 * size - 1):
+            # The standard's convention for unsigned integers: flipping the top bit is exact.
             return values.view(f"u{size}") ^ np.array(zero, f"u{size}")
         with np.errstate(all="ignore"):
             return values.astype(np.float64) * scale + zero

@@ -31,6 +31,7 @@ def is_plain_grid(data: bytes) -> bool:
         template = int.from_bytes(data[12:14], "big")
         if template not in _PLAIN or data[30:34] == b"\xff" * 4:
             return False
+        # Octets 35, 47 and 56 of templates 3.0 to 3.40, counted from one.
         rows, first, last = struct.unpack_from(">I8xI5xI", data, 34)
         number = int.from_bytes(data[67:71], "big")
         latitude = (first & 0x7FFFFFFF) * _unit(data)

@@ -40,6 +40,7 @@ def check_packing(sections: Sections, size: int) -> bool:
     points, count = point_count(sections[3]), int.from_bytes(head[5:9], "big")
     template = int.from_bytes(head[9:11], "big")
     grid = int.from_bytes(sections[3][12:14], "big")
+    # Coefficients are no points: their number follows from the truncation, not from the block.
     spectral = 50 <= grid < 70
     if (template in _COEFFICIENTS) != spectral or grid not in _COEFFICIENTS.get(template, (grid,)):
         raise CodecError(f"GRIB: packing {template} is not for such a grid")
@@ -47,6 +48,7 @@ def check_packing(sections: Sections, size: int) -> bool:
         raise CodecError(
             f"GRIB: {count} values for a grid of {points} points; the block needs {size}"
         )
+    # ecCodes allocates by this number alone.
     if count > max(8 * size, 1 << 16):
         raise CodecError(f"GRIB: {count} values for {size} points")
     if template in _SPECTRAL:
@@ -90,6 +92,8 @@ def check_packing1(sections: Sections, size: int) -> bool:
     """Check a message of edition 1 that must have `size` points; see `check_packing`."""
     values = sections[4]
     flags, bits = values[3], values[10]
+    # Bits of table 11: spherical harmonics, second order packing, extra flags. Those go to a
+    # process of their own.
     if flags & 0xD0 or not has_whole_grid1(sections.get(2)):
         return False
     if 3 in sections:
@@ -166,6 +170,7 @@ def _check_jpeg2000(head: bytes, values: memoryview, count: int) -> None:
     components = int.from_bytes(values[40:42], "big")
     if components != 1 or (width - left) * (height - top) != count or left > width or top > height:
         raise CodecError(f"GRIB: an image of {width} x {height} x {components} for {count} values")
+    # The standard numbers tiles with 16 bits, and decoders allocate for each of them.
     tile = struct.unpack_from(">IIII", values, 24)
     if not tile[0] or not tile[1] or -(-width // tile[0]) * -(-height // tile[1]) > 65535:
         raise CodecError("GRIB: a JPEG 2000 image of too many tiles")
@@ -188,6 +193,7 @@ def _check_png(head: bytes, values: memoryview, count: int) -> None:
     samples = {0: 1, 2: 3, 6: 4}.get(colour, 0)
     if width * height != count or depth * samples != head[19] or any(methods):
         raise CodecError(f"GRIB: an image of {width} x {height} for {count} values")
+    # Each row begins with a byte, its filter type, of which there are five.
     row = 1 + -(-width * head[19] // 8)
     inflate = zlib.decompressobj()
     try:
@@ -286,6 +292,7 @@ def _check_groups(head: bytes, values: memoryview, count: int, at: int) -> None:
         _check_length(number * width, len(part))
         parts.append(part)
         at += nbytes
+    # Templates 7.2 and 7.3: references, widths and lengths of all groups, then the values of each.
     widths = _unpack(parts[1], number, width_bits) + least_width
     lengths = _unpack(parts[2], number, length_bits) * step + reference
     lengths[-1] = last

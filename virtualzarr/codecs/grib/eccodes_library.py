@@ -37,6 +37,7 @@ def library() -> Any:
 def _guard() -> AbstractContextManager[Any]:
     """Return a lock for builds of ecCodes that are not safe for threads; nothing for others."""
     eccodes = library()
+    # Wheels differ in how the library was built, and only it knows.
     features = eccodes.codes_get_features(eccodes.CODES_FEATURES_ENABLED).split()
     safe = {"ECCODES_THREADS", "ECCODES_OMP_THREADS"}.intersection(features)
     return contextlib.nullcontext() if safe else threading.RLock()

@@ -72,6 +72,7 @@ def field_sections(data: Buffer, before: bytes = b"") -> tuple[int, Sections]:
     if before:
         view = memoryview(before[1:] + bytes(view))
     sections = walk(view, 0)
+    # Later fields of a message repeat only the sections that differ (FM 92, edition 2).
     last = max((i for i, each in enumerate(sections) if each.number == 7), default=None)
     if last is None:
         raise CodecError("GRIB: there is no section 7 (data)")
@@ -136,6 +137,7 @@ def sections1(data: Buffer) -> Sections:
         if not present:
             continue
         length = int.from_bytes(data[start : start + 3], "big")
+        # Messages above 8 MiB overflow the three bytes of a length (ECMWF's convention).
         stop = end if number == 4 else start + length
         if length < MIN_LENGTH1[number] or stop > end or stop - start < MIN_LENGTH1[number]:
             raise CodecError(f"GRIB: section {number} at {start} has {length} bytes")

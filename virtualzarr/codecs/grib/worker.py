@@ -37,6 +37,7 @@ def ask_worker(message: Buffer, quantity: str, size: int) -> NDArray[np.float64]
     CodecError
         ecCodes finds something wrong with it, or crashes, or does not end.
     """
+    # A fixed head and the message: nothing of the other process is unpickled.
     request = _HEAD.pack(QUANTITIES.index(quantity), size) + bytes(message)
     try:
         return np.frombuffer(worker.ask(request), "<f8").astype(np.float64)

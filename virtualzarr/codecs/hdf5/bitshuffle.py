@@ -46,11 +46,13 @@ class Bitshuffle(Filter):
         total, step = int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:12], "big")
         if len(raw) < 12 or total > limit:
             raise self.size_error(total, limit)
+        # Bits are shuffled in groups of 8 elements; a block of none would never end.
         if step % (8 * itemsize) or (not step and total >= 8 * itemsize):
             raise self.error(f"blocks of {step} bytes")
         parts: list[bytes] = []
         start, remaining = 12, total
         while remaining >= 8 * itemsize:
+            # The last block is shorter, and what makes no group of 8 elements follows as it is.
             count = min(step, remaining - remaining % (8 * itemsize))
             stop = start + 4 + int.from_bytes(raw[start : start + 4], "big")
             if stop > len(raw):

@@ -54,6 +54,7 @@ class Blosc2(Filter):
             grid = _read_shapes(bytes(raw[:start]))
         except (struct.error, IndexError, ValueError):
             return None
+        # The head is checked against the bytes at hand: anything else is for the library to judge.
         complete = magic == _MAGIC and length == raw.size and inner == nbytes
         if not complete or stored < 16 or start + stored > length:
             return None
@@ -119,6 +120,7 @@ def _order_blocks(
         return data
     ndim = len(shape)
     parts = data.reshape(*counts, *blocks, unit)
+    # Axes of blocks in the grid and within a block alternate: together they are those of the chunk.
     order = [axis + half for axis in range(ndim) for half in (0, ndim)]
     padded = [count * edge for count, edge in zip(counts, blocks, strict=True)]
     ordered = parts.transpose(*order, 2 * ndim).reshape(*padded, unit)

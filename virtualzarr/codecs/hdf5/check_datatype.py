@@ -41,6 +41,7 @@ def find_type_end(message: bytes, at: int, depth: int) -> int:
     kind, version = message[at] & 15, message[at] >> 4
     if version not in (1, 2, 3, 4, 5):
         raise UnsupportedError(f"datatype message version {version}")
+    # Class and version, 24 class bits, the size of an element; properties follow (IV.A.2.d).
     count = message[at + 1] | message[at + 2] << 8
     (length,) = struct.unpack_from("<I", message, at + 4)
     if not length:
@@ -56,6 +57,8 @@ def find_type_end(message: bytes, at: int, depth: int) -> int:
     if kind == COMPOUND:
         return _find_compound_end(message, at, version, count, length, depth)
     if kind == ENUM:
+        # Names and values of an enumeration are as many as its bits say: a wrong count reads on
+        # into whatever follows.
         width = int.from_bytes(message[at + 4 : at + 8], "little")
         if width != length:
             raise SourceError("an enumeration and its numbers have different sizes")
@@ -67,6 +70,8 @@ def find_type_end(message: bytes, at: int, depth: int) -> int:
         return find_type_end(message, at, depth + 1)
     if kind == ARRAY:
         inner = at + count_array_head(message, at, version)
+        # The library multiplies lengths without looking: a size that differs makes it write past
+        # elements.
         lengths = struct.unpack_from(f"<{message[at]}I", message, at + (4 if version < 3 else 1))
         if math.prod(lengths) * int.from_bytes(message[inner + 4 : inner + 8], "little") != length:
             raise SourceError("an array datatype has another size than its elements have together")
@@ -121,6 +126,7 @@ def _find_compound_end(
         offset = int.from_bytes(message[at : at + width], "little")
         at += width
         repeats = 1
+        # Version 1 has dimensions in each member: rank, permutation, and four lengths (28 bytes).
         if version == 1:
             rank = message[at]
             for n in struct.unpack_from(f"<{min(rank, 4)}I", message, at + 12):
@@ -131,6 +137,7 @@ def _find_compound_end(
             raise SourceError("a member reaches over the end of its compound datatype")
         taken.append((offset, offset + inner * repeats))
         at = find_type_end(message, at, depth + 1)
+    # Members in any order, but none over another: the library converts them in place.
     taken.sort()
     if any(stop > start for (_, stop), (start, _) in pairwise(taken)):
         raise SourceError("members of a compound datatype overlap")

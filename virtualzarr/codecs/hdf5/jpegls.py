@@ -47,6 +47,7 @@ class JpegLs(Filter):
         """Return what the headers say (ISO/IEC 14495-1, C.2.2 and C.2.3)."""
         at, nbytes, components = 2, None, 0
         while raw[:2] == b"\xff\xd8" and at + 10 <= len(raw) and raw[at] == 0xFF:
+            # SOF55: bits, lines, samples and components tell the size before anything is decoded.
             if raw[at + 1] == 0xF7:
                 bits, height, width, components = _FRAME.unpack_from(raw, at + 4)
                 nbytes = height * width * components * (2 if bits > 8 else 1)

@@ -28,6 +28,7 @@ def _frame(
     Superblock 0, a root group with one link, and one dataset of bytes with a single chunk
     (layout version 4): none of them has a checksum.
     """
+    # Filters are undone from last to first, so that the check sees the result of the first one.
     steps = [_size_check_entry(size)]
     for entry, number in zip(entries, numbers, strict=True):
         steps += [entry, _size_check_entry(4)] if number == _FLETCHER32 else [entry]

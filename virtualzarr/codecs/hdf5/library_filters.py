@@ -53,6 +53,7 @@ class Filters(BytesBytes):
             for _ in range(count):
                 start = at
                 (number,) = struct.unpack_from("<H", message, at)
+                # Version 2 leaves out the name of the library's own filters, below 256.
                 long = number >= 256
                 named = struct.unpack_from("<H", message, at + 2)[0] if long else 0
                 at += 4 if long else 2

@@ -47,6 +47,7 @@ class Type(ArrayBytes):
         need, width = spec.size * size, spec.dtype.itemsize
         if nbytes_of(data) != need:
             raise self.size_error(nbytes_of(data), need)
+        # Converted in place, hence as wide as the wider of both types.
         buffer = np.zeros(spec.size * max(size, width), U1)
         buffer[:need] = as_u1(data)
         try:

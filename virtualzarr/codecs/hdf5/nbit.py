@@ -61,6 +61,7 @@ class NBit(Filter):
     def _add_part(self, values: list[int], k: int, at: int, parts: list[_Part], depth: int) -> int:
         """Add the parts of the type at parameter `k`; return where the next begins."""
         kind, size = values[k], values[k + 1]
+        # A few parameters can describe arrays of arrays with billions of parts.
         if len(parts) >= _MOST_PARTS or depth > 16:
             raise self.invalid("the type has too many parts")
         if kind == _ATOMIC:
@@ -97,6 +98,7 @@ class NBit(Filter):
             raise self.size_error(count * width, allowed)
         bits = sum(part.precision for part in parts)
         raw = as_u1(data)
+        # unpackbits would fill up with zeros, and the last elements be wrong.
         if raw.size < -(-count * bits // 8):
             raise self.error(f"{count} elements of {bits} bits do not fit {raw.size} bytes")
         out = np.zeros((count, width), U1)
@@ -113,6 +115,7 @@ def _scatter_bits(bits: Block, parts: list[_Part], out: Block) -> None:
     """Put the bits of elements, one row each, where they belong."""
     at = 0
     for part in parts:
+        # Most significant bit first, so that packbits gives big-endian numbers.
         spread = np.zeros((len(bits), 8 * part.size), U1)
         stop = 8 * part.size - part.offset
         spread[:, stop - part.precision : stop] = bits[:, at : at + part.precision]

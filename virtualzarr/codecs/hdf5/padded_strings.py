@@ -50,6 +50,8 @@ class Strings(BytesBytes):
         out = as_u1(data).copy()
         for part, padding in self._fields(out):
             if padding == "null_terminated":
+                # What follows the first NUL is left from earlier use of the memory, in files of
+                # many writers.
                 part[np.logical_or.accumulate(part == 0, axis=1)] = 0
             else:
                 _replace_tail(part, _BLANK, 0)

@@ -47,6 +47,7 @@ class ScaleOffset(Filter):
         minimum = raw[5 : 5 + min(int(raw[4]), 8)].tobytes().ljust(8, b"\0")[:width]
         stored = np.dtype(f"{'>' if big else '<'}{'f' if is_float else 'iu'[not signed]}{width}")
         body = raw[self._header :]
+        # `minbits` of the full width means that the chunk was copied as it is.
         if bits == 8 * width:  # not packed at all
             if body.size < count * width:
                 raise self.error("the data are truncated")
@@ -59,6 +60,7 @@ class ScaleOffset(Filter):
             numbers = _floats(offsets, minimum, digits)
         else:
             numbers = offsets + np.frombuffer(minimum, offsets.dtype)
+        # All bits set stand for the fill value, which the offset does not apply to.
         if has_fill:
             fill = np.array(values[8:], "<u4").tobytes()[:width]
             numbers = numbers.view(offsets.dtype)

@@ -60,5 +60,6 @@ class TiffGel(ArrayArray):
         """Compute what tifffile does, operation by operation."""
         values = block.astype(np.float32)
         if self.configuration["square"]:
+            # In float32 throughout: doubles would round otherwise than tifffile.
             values = values**2
         return values * float(self.configuration["scale"])

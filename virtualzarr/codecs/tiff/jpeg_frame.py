@@ -46,6 +46,7 @@ def read_jpeg_frame(data: bytes) -> JpegFrame | None:
         if marker == 0xFF:  # fill bytes
             at += 1
             continue
+        # Markers that stand alone: no length follows (B.1.1.4).
         if marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD9:
             at += 2
             continue

@@ -126,6 +126,8 @@ class TiffSegment(ArrayBytes):
         decode = self._decoders.get(size)
         if decode is None:
             with _lock:  # tifffile's pages are not made for several threads at first
+                # Sizes of strips differ at the end of an image only; many sizes mean hostile
+                # metadata.
                 if len(self._decoders) >= _MAX_DECODERS:
                     self._decoders.clear()
                 decode = self._decoders[size] = self._make(size)
@@ -141,6 +143,8 @@ class TiffSegment(ArrayBytes):
         indices = (0, *self._edge_tiles(size))  # where images may be cut off
         from tifffile import TiffFileError  # no ValueError in old versions
 
+        # tifffile crops tiles at the edges of the image, by their index; which one this is, is not
+        # known.
         def decode_one(data: bytes) -> Any:
             problems: list[Exception] = []
             for index in indices:
@@ -237,6 +241,7 @@ class TiffSegment(ArrayBytes):
     def _check_jpeg(self, data: bytes, spec: ChunkSpec) -> None:
         """Refuse an image that is much larger than the block, before memory is taken for it."""
         frame = read_jpeg_frame(data if self._header is None else self._header + data)
+        # Factor 4: subsampled or padded frames are somewhat larger than their tile.
         if frame is not None and frame.nbytes > 4 * spec.nbytes + SLACK:
             raise self.size_error(frame.nbytes, spec.nbytes)
 
@@ -286,6 +291,7 @@ def _write_tiff(
             kind, count, raw = 7, len(values[0]), values[0]
         else:
             kind, count, raw = 4, len(values), struct.pack(f"{byteorder}{len(values)}I", *values)
+        # BigTIFF keeps up to 8 bytes in the entry; more lie behind the directory.
         if len(raw) > 8:
             pointer = struct.pack(f"{byteorder}Q", far_at + len(far))
             far, raw = far + raw, pointer
