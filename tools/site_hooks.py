@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import virtualzarr.errors
-from virtualzarr.cli.main import _parser
+from virtualzarr.cli.parser import build_parser
 from virtualzarr.cli.samples import FULL, PARTIAL, write_archive
 
 SAMPLES = Path("build/samples")
@@ -31,7 +31,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the options of all commands where a page asks for them."""
     if "<!-- commands -->" not in markdown:
         return markdown
-    return markdown.replace("<!-- commands -->", "\n".join(_commands(_parser())))
+    return markdown.replace("<!-- commands -->", "\n".join(_commands(build_parser())))
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -262,7 +262,7 @@ class TestDemo:
             data = read_archive(paths, name)
             return data + np.spacing(data) if name == "air" else data
 
-        monkeypatch.setattr("virtualzarr.cli.demo.read_archive", wrong)
+        monkeypatch.setattr("virtualzarr.cli.demonstration.read_archive", wrong)
         assert main(["demo"]) == 1
         assert "DIFFERENT: air" in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import virtualzarr
-from virtualzarr.cli.main import _parser
+from virtualzarr.cli.parser import build_parser
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -93,6 +93,6 @@ def test_settings_and_errors_are_in_the_reference():
 
 
 def test_every_argument_of_the_command_line_says_what_it_is():
-    (commands,) = (a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction))
+    (commands,) = (a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
     for name, command in commands.choices.items():
         assert [a.dest for a in command._actions if not a.help] == [], name

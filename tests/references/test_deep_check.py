@@ -9,7 +9,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.stores.webserver import web_server
-from virtualzarr.cli.main import main
+from virtualzarr.cli.parser import main
 from virtualzarr.stores.digests import SAMPLE_BYTES, SAMPLES, sample_digest, sample_ranges
 from virtualzarr.stores.files import InlineFile
 

@@ -47,6 +47,19 @@ def add_on_error(parser: Options, done: str) -> None:
     )  # fmt: skip
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the files that are scanned."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="paths, URLs or patterns")
+
+
+def add_dim(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Add the dimension along which files are joined."""
+    parser.add_argument(
+        "-d", "--dim", "--concat-dim", dest="dim", metavar="DIM", required=required,
+        help="dimension along which files follow",
+    )  # fmt: skip
+
+
 def common_options() -> argparse.ArgumentParser:
     """Return what all commands have."""
     parser = _parser()
@@ -119,6 +132,28 @@ def placing_options() -> argparse.ArgumentParser:
         "(default: only references of the same form)",
     )
     return parser
+
+
+def open_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how files are opened."""
+    return {"storage_options": options.storage_options, "allowed": options.allowed}
+
+
+def scan_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how files are scanned and joined."""
+    return {
+        "format": options.format,
+        "on_error": options.on_error,
+        "progress": False if options.quiet or options.json else None,
+        **({"harmonize": True} if options.harmonize else {}),
+        **open_arguments(options),
+    }
+
+
+def output_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how references are written, and in which form."""
+    names = ("reference_format", "zarr_format", "copy", "plugin_codecs", "relative", "overwrite")
+    return {name: getattr(options, name) for name in names}
 
 
 def mapping(text: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.cli.main import main
+from virtualzarr.cli.parser import main
 from virtualzarr.errors import MismatchError, NodeExistsError
 
 xr = pytest.importorskip("xarray")

@@ -1,4 +1,4 @@
-"""The command ``virtualzarr copy``: its arguments, and how they are read."""
+"""The command ``virtualzarr copy``: chunk lengths, codecs and bytes as arguments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ examples:
 """
 
 
-def add_copy(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command to those of a parser."""
     parser = commands.add_parser(
         "copy", parents=[common, opening_options(), printing_options()], epilog=_EPILOG,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import virtualzarr
 from virtualzarr.array import Array
-from virtualzarr.cli.info import count
+from virtualzarr.cli.describe import count
 from virtualzarr.cli.samples import (
     FULL,
     PARTIAL,
@@ -61,7 +61,7 @@ def _same(actual: Any, expected: NDArray[Any]) -> bool:
     )
 
 
-def run(folder: Path | None = None) -> bool:
+def run_demo(folder: Path | None = None) -> bool:
     """Make files, virtualize, concatenate, publish, open again, compare.
 
     Parameters

@@ -1,0 +1,1 @@
+"""The commands, one module each: every one adds its arguments to the parser and runs itself."""

@@ -1,0 +1,62 @@
+"""The command ``virtualzarr check``: whether files are as they were when they were scanned."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from virtualzarr.cli.options import (
+    add_flags,
+    open_arguments,
+    opening_options,
+    print_report,
+    printing_options,
+)
+
+
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command to those of a parser."""
+    parents = [common, opening_options(), printing_options()]
+    parser = commands.add_parser(
+        "check", parents=parents, help="see whether files are as they were when they were scanned"
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument("path", metavar="REFS", help="references")
+    add_flags(
+        parser,
+        deep="read bytes, too: compare digests that the references have, and decode all chunks",
+        dry_run="ask for no file; show how many would be asked for, and where they are",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    import virtualzarr
+
+    if options.dry_run:
+        folders = _count_requests(options)
+        lines = [
+            f"{count:,} files in {folder}, of {unknown:,} nothing is noted"
+            for folder, (count, unknown) in folders.items()
+        ]
+        total = sum(count for count, _ in folders.values())
+        print_report(options, folders, "\n".join([f"would ask for {total:,} files", *lines]))
+        return 0
+    report = virtualzarr.check_references(
+        options.path, deep=options.deep, **open_arguments(options)
+    )
+    print_report(options, report)
+    return 0 if report.good else 1
+
+
+def _count_requests(options: argparse.Namespace) -> dict[str, tuple[int, int]]:
+    """Return how many files a check asks for in each folder, and of how many nothing is noted."""
+    import virtualzarr
+    from virtualzarr.references.inventory import list_sources
+
+    folders: dict[str, list[bool]] = {}
+    for source in list_sources(virtualzarr.open(options.path, **open_arguments(options))):
+        noted = source.size is not None or source.etag is not None or source.mtime_ns is not None
+        folders.setdefault(os.path.dirname(source.uri), []).append(noted)
+    return {folder: (len(n), n.count(False)) for folder, n in sorted(folders.items())}

@@ -1,0 +1,42 @@
+"""The command ``virtualzarr convert``: references in another form."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from virtualzarr.cli.options import (
+    open_arguments,
+    opening_options,
+    output_arguments,
+    placing_options,
+    print_report,
+    printing_options,
+    writing_options,
+)
+
+
+def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command to those of a parser."""
+    parents = [common, opening_options(), printing_options(), writing_options(), placing_options()]
+    parser = commands.add_parser(
+        "convert", parents=parents, help="write references in another form; no chunk is read"
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument("source", metavar="REFS", help="references, or a file")
+    parser.add_argument("target", metavar="NEW", help="what to write")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    import virtualzarr
+
+    report = virtualzarr.convert_references(
+        options.source,
+        options.target,
+        dry_run=options.dry_run,
+        **open_arguments(options),
+        **output_arguments(options),
+    )
+    print_report(options, report)
+    return 0

@@ -1,0 +1,95 @@
+"""Command line parser of ``virtualzarr``: its commands, exit codes and messages."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from virtualzarr.cli.commands import (
+    append,
+    check,
+    completion,
+    convert,
+    copy,
+    demo,
+    info,
+    rename,
+    scan,
+    tree,
+)
+from virtualzarr.cli.option_names import in_options
+from virtualzarr.cli.options import common_options, logging_to_stderr
+
+_COMMANDS = (info, tree, scan, append, check, convert, rename, copy, completion, demo)
+"""Modules of the commands, in the order in which the help lists them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        By default those of the process.
+
+    Returns
+    -------
+    int
+        The exit code: 0 if all went well, 1 after an error, 2 for wrong arguments.
+
+    Examples
+    --------
+    >>> main(["info", "no-such-file.nc"])
+    1
+    """
+    parser = build_parser()
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    run: Callable[[argparse.Namespace], int] = options.run
+    with logging_to_stderr(options.verbose), warnings.catch_warnings():
+        warnings.showwarning = partial(_print_warning, options.parser)
+        if options.debug:
+            return run(options)
+        try:
+            return run(options)
+        except KeyboardInterrupt:
+            print("virtualzarr: interrupted", file=sys.stderr)
+        except BrokenPipeError:
+            # Whoever reads what is printed has had enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except Exception as error:
+            notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+            text = in_options(str(error) or type(error).__name__, options.parser)
+            print(f"virtualzarr: error: {text}{notes}", file=sys.stderr)
+        return 1
+
+
+def _print_warning(
+    parser: argparse.ArgumentParser, message: Any, category: type[Warning], *location: Any
+) -> None:
+    print(f"virtualzarr: warning: {in_options(str(message), parser)}", file=sys.stderr)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with all commands."""
+    from virtualzarr import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="virtualzarr",
+        description="Zarr datasets over files as they are: nothing is copied unless asked.",
+    )
+    parser.add_argument("--version", action="version", version=f"virtualzarr {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    common = common_options()
+    for module in _COMMANDS:
+        module.add_command(commands, common)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)
+    return parser
