@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,9 +14,10 @@ import virtualzarr as vz
 from grids import RegularGrid
 from tests.combine.helpers import ZLIB, numbers, virtual_array
 from virtualzarr import Array, Group, Manifest
+from virtualzarr.choices import CombineAttrs
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.core.base import ChunkSpec
-from virtualzarr.combine.attributes import POLICIES, combine_attributes
+from virtualzarr.combine.attributes import combine_attributes
 from virtualzarr.combine.cf_time import TimeUnit, day_number
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.harmonize import harmonize
@@ -232,7 +233,7 @@ def test_times_that_overflow_are_an_error() -> None:
 ATTRIBUTES = st.dictionaries(st.sampled_from("abc"), st.integers(0, 1) | st.just("a"))
 
 
-@given(st.lists(ATTRIBUTES, min_size=1, max_size=4), st.sampled_from(POLICIES))
+@given(st.lists(ATTRIBUTES, min_size=1, max_size=4), st.sampled_from(get_args(CombineAttrs)))
 def test_attributes_are_combined_as_xarray_does(attributes: list[Any], policy: str) -> None:
     try:
         expected = merge_attrs(attributes, policy)

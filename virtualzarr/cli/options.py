@@ -8,8 +8,9 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
+from virtualzarr.choices import OnError
 from virtualzarr.references.registry import FORMS
 
 Options = argparse._ActionsContainer
@@ -42,7 +43,7 @@ def add_output_options(parser: Options, noun: str) -> None:
 def add_on_error(parser: Options, done: str) -> None:
     """Add the option that says what is done about variables that are in the way."""
     parser.add_argument(
-        "--on-error", choices=("raise", "warn"), default="raise",
+        "--on-error", choices=get_args(OnError), default="raise",
         help=f"what to do about a variable that cannot be {done} (default: raise)",
     )  # fmt: skip
 

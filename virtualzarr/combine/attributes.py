@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.choices import CombineAttrs
 from virtualzarr.errors import MismatchError
 from virtualzarr.metadata import TypedFloat, TypedInt
 
@@ -84,12 +85,8 @@ def attribute_dtype(number: Any) -> np.dtype[Any]:
     return number.dtype if typed else np.asarray(number).dtype
 
 
-POLICIES = ("drop_conflicts", "override", "no_conflicts", "identical", "drop")
-"""What can be done about attributes that differ; the words are xarray's."""
-
-
 def combine_attributes(
-    attributes: Sequence[Mapping[str, Any]], policy: str = POLICIES[0]
+    attributes: Sequence[Mapping[str, Any]], policy: CombineAttrs = "drop_conflicts"
 ) -> dict[str, Any]:
     """Return the attributes of arrays or groups that become one.
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
+from virtualzarr.choices import Gaps, Overlap, check_choice
 from virtualzarr.combine.arrays import harmonize_inputs
 from virtualzarr.combine.attributes import iter_meaning_differences
 from virtualzarr.combine.concat_stack import concat_items
@@ -28,8 +29,6 @@ from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.inline import inline_array
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes
 
-OVERLAPS = ("raise", "first", "last")
-GAPS = ("allow", "raise", "fill")
 NO_COORDINATES = -1
 """The rank of what has no coordinates, where others have some."""
 
@@ -42,8 +41,8 @@ def combine_by_coords(
     groups: Sequence[Group],
     dims: Sequence[str] | None = None,
     *,
-    overlap: str = "raise",
-    gaps: str = "allow",
+    overlap: Overlap = "raise",
+    gaps: Gaps = "allow",
     **options: Unpack[JoinOptions],
 ) -> Group:
     """Join groups in the order of their coordinates, along one dimension or several at once.
@@ -95,13 +94,12 @@ def combine_groups_by_coords(
     labels: InputLabels,
     options: ParsedOptions,
     *,
-    overlap: str = "raise",
-    gaps: str = "allow",
+    overlap: Overlap = "raise",
+    gaps: Gaps = "allow",
 ) -> Group:
     """Do what `combine_by_coords` does, with names for the inputs."""
-    for name, value, choices in (("overlap", overlap, OVERLAPS), ("gaps", gaps, GAPS)):
-        if value not in choices:
-            raise ValueError(f"{name} is one of {choices}, not {value!r}")
+    check_choice("overlap", overlap, Overlap)
+    check_choice("gaps", gaps, Gaps)
     orders = [
         DimensionOrder.read(dim, groups, labels, options)
         for dim in dims or _find_shared_dims(groups)
@@ -240,7 +238,7 @@ class DimensionOrder:
         """Return those of some coordinates that are kept."""
         return self.coordinates[rank][slice(*self.kept[rank])]
 
-    def resolve_overlaps(self, how: str) -> None:
+    def resolve_overlaps(self, how: Overlap) -> None:
         """Decide which part of each is kept, so that none overlaps the next."""
         last = 0
         for rank in range(1, len(self.coordinates)):
@@ -257,7 +255,7 @@ class DimensionOrder:
             if len(self.part(rank)):
                 last = rank
 
-    def _cut(self, first: int, second: int, how: str) -> None:
+    def _cut(self, first: int, second: int, how: Overlap) -> None:
         """Keep what two have in common in one of them only."""
         a, b = self.part(first), self.part(second)
         common_a, common_b = a[~self._beyond(b[0], a)], b[~self._beyond(b, a[-1])]
@@ -284,7 +282,7 @@ class DimensionOrder:
             return group
         return slice_group(group, self.dim, lambda axis: AxisSlices.slice(axis, start, stop))
 
-    def find_gaps(self, how: str) -> None:
+    def find_gaps(self, how: Gaps) -> None:
         """Find out what has to be put before each to fill a gap."""
         if how == "allow" or not any(map(len, self.coordinates)):
             return

@@ -1,45 +1,47 @@
-"""How inputs are joined that differ: what the user asked for, in one place."""
+"""Options of joins: which differences are resolved, how, and which are errors."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 import numpy as np
 
-from virtualzarr.combine.attributes import POLICIES
+from virtualzarr.choices import (
+    CombineAttrs,
+    Compat,
+    Gaps,
+    HarmonizeRule,
+    Missing,
+    Overlap,
+    check_choice,
+)
 
 RULES = ("packing", "time", "fill")
-"""What can be harmonized: packing and masks, units of time, fill values of missing chunks."""
+"""The rules that ``harmonize=True`` stands for; "unmask" is applied only if it is named.
 
-EXPLICIT = ("unmask",)
-"""What is done only if it is named: zeros that are the fill value of Zarr v2 become numbers."""
+Zeros that are the fill value of Zarr v2 become numbers then: that is not what their readers see.
+"""
 
-COMPATS = ("equals", "override", "minimal")
-"""What can be done about variables that are not joined: the words are xarray's."""
-
-MISSING = ("raise", "fill", "drop")
-"""What can be done about variables that are not in every input."""
-
-Harmonize = bool | str | Collection[str]
+Harmonize = bool | HarmonizeRule | Collection[HarmonizeRule]
 
 
 class JoinOptions(TypedDict, total=False):
     """How inputs are joined that differ; see `virtualzarr.concat`."""
 
     harmonize: Harmonize
-    combine_attrs: str
+    combine_attrs: CombineAttrs
     dtype: Any
-    compat: str
-    missing: str
+    compat: Compat
+    missing: Missing
 
 
 class CombineOptions(JoinOptions, total=False):
     """How inputs are put in order; see `virtualzarr.combine_by_coords`."""
 
-    overlap: str
-    gaps: str
+    overlap: Overlap
+    gaps: Gaps
 
 
 @dataclass(frozen=True)
@@ -49,32 +51,27 @@ class ParsedOptions:
     Attributes
     ----------
     harmonize : frozenset of str
-        Those of `RULES` and `EXPLICIT` by which differences in meaning are resolved; others are
-        errors.
-    combine_attrs : str
-        One of `virtualzarr.combine.attributes.POLICIES`.
+        Each a `HarmonizeRule` by which differences in meaning are resolved; others are errors.
+    combine_attrs, compat, missing : str
+        As in `virtualzarr.choices`.
     dtype : numpy.dtype or None
         What all values are cast to, whatever is lost; by default, one that has all of them.
-    compat : str
-        One of `COMPATS`.
-    missing : str
-        One of `MISSING`.
     """
 
     harmonize: frozenset[str] = frozenset()
-    combine_attrs: str = POLICIES[0]
+    combine_attrs: CombineAttrs = "drop_conflicts"
     dtype: Any = None
-    compat: str = COMPATS[0]
-    missing: str = MISSING[0]
+    compat: Compat = "equals"
+    missing: Missing = "raise"
 
     @classmethod
     def parse(
         cls,
         harmonize: Harmonize = False,
-        combine_attrs: str = POLICIES[0],
+        combine_attrs: CombineAttrs = "drop_conflicts",
         dtype: Any = None,
-        compat: str = COMPATS[0],
-        missing: str = MISSING[0],
+        compat: Compat = "equals",
+        missing: Missing = "raise",
     ) -> ParsedOptions:
         """Check what a user asks for.
 
@@ -92,15 +89,12 @@ class ParsedOptions:
             rules = frozenset(RULES if harmonize else ())
         else:
             rules = frozenset([harmonize] if isinstance(harmonize, str) else harmonize)
-        if unknown := rules - {*RULES, *EXPLICIT}:
-            raise ValueError(f"harmonize knows {(*RULES, *EXPLICIT)}, not {sorted(unknown)}")
-        for name, value, choices in (
-            ("combine_attrs", combine_attrs, POLICIES),
-            ("compat", compat, COMPATS),
-            ("missing", missing, MISSING),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} is one of {choices}, not {value!r}")
+        if unknown := rules - {*(known := get_args(HarmonizeRule))}:
+            raise ValueError(f"harmonize knows {known}, not {sorted(unknown)}")
+        check_choice("combine_attrs", combine_attrs, CombineAttrs)
+        check_choice("compat", compat, Compat)
+        check_choice("missing", missing, Missing)
+        # Missing values are missing chunks, which read as the fill value of whatever is joined.
         if missing == "fill":
             rules |= {"fill"}
         return cls(

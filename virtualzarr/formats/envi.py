@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.plain import plain_array
@@ -31,7 +32,7 @@ _MOST = 64 * 1024 * 1024
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Scan an ENVI image into a group with the array ``data`` of dimensions band, y and x.

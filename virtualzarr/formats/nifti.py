@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.plain import fortran, plain_array
@@ -62,7 +63,7 @@ _DESCRIPTIVE = (
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Scan a NIfTI image into a group with the array ``data`` of dimensions x, y, z, t, ...

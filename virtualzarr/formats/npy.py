@@ -13,6 +13,7 @@ import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import open_source
+from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader, byte_file
 from virtualzarr.formats.on_error import Refusals
@@ -36,7 +37,7 @@ _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOF
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Scan an NPY file into a group with the array ``data``, or an NPZ file into one of all arrays.

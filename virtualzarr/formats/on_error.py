@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from virtualzarr.choices import OnError
 from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
 from virtualzarr.manifest import Source
 
@@ -25,7 +26,7 @@ class Refusals:
         What was skipped, and why, for the group's `skipped`.
     """
 
-    def __init__(self, source: Source, on_error: str) -> None:
+    def __init__(self, source: Source, on_error: OnError) -> None:
         self.source = source
         self.on_error = on_error
         self.reasons: dict[str, str] = {}

@@ -10,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
+from virtualzarr.choices import OnError
 from virtualzarr.errors import SkippedVariableWarning, UnsupportedError
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -20,7 +21,7 @@ class Scanner(Protocol):
     """Makes a group of virtual arrays of a file; see `virtualzarr.virtualize`."""
 
     def __call__(
-        self, path_or_url: Any, *, on_error: str, storage_options: Mapping[str, Any] | None
+        self, path_or_url: Any, *, on_error: OnError, storage_options: Mapping[str, Any] | None
     ) -> Any:
         """Return the `Group` of a file."""
         ...

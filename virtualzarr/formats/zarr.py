@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError
 from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
 from virtualzarr.formats.registry import FORMATS
 from virtualzarr.hierarchy.group import Group
@@ -31,7 +32,7 @@ def is_hierarchy(uri: str, storage_options: Mapping[str, Any] | None = None) -> 
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Open a Zarr hierarchy; a root that is an array becomes the member of a group."""

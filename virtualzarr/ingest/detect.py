@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from virtualzarr.choices import OnError, check_choice
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.registry import FORMATS, ZSTD, Format, known, named, plugins
 from virtualzarr.hierarchy.group import Group
@@ -95,7 +96,7 @@ def scan(
     path_or_url: Any,
     *,
     format: str | None = None,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
 ) -> Group:
@@ -133,8 +134,7 @@ def scan(
     Traceback (most recent call last):
     virtualzarr.errors.UnsupportedError: no format is called 'notes'; there are hdf5, netcdf3, ...
     """
-    if on_error not in ("raise", "warn"):
-        raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+    check_choice("on_error", on_error, OnError)
     name = format or detect(path_or_url, storage_options)
     matched = named(name)
     scanner: Any = matched.load()

@@ -10,6 +10,7 @@ from typing import Any, Literal, Unpack, overload
 from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.fields import FieldView
 from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
+from virtualzarr.choices import OnError
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.hierarchy.create import check_params, create_array, open_array
 from virtualzarr.hierarchy.group import Group
@@ -34,7 +35,7 @@ def open(
     *,
     mode: Mode = "r",
     format: str | None = None,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
     cache: ChunkCache | None = None,
@@ -56,7 +57,7 @@ def open(
     *,
     mode: Mode = "r",
     format: str | None = None,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
     cache: ChunkCache | None = None,
@@ -172,7 +173,7 @@ def _open_file(
     path: str,
     mode: Mode,
     format: str,
-    on_error: str,
+    on_error: OnError,
     storage_options: Mapping[str, Any] | None,
     allowed: str | Iterable[str] | None,
 ) -> Array | Group:

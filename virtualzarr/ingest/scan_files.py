@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from virtualzarr.choices import OnError
 from virtualzarr.config import config
 from virtualzarr.errors import (
     SkippedVariableWarning,
@@ -98,7 +99,7 @@ def natural_key(path: str) -> list[str | int]:
 def scan_files(
     files: Sequence[str],
     format: str | None,
-    on_error: str,
+    on_error: OnError,
     parallel: Any,
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,

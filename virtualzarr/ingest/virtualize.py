@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from virtualzarr.array import Array
+from virtualzarr.choices import BadFiles, Combine, OnError, check_choice
 from virtualzarr.combine.by_coords import combine_groups_by_coords
 from virtualzarr.combine.concat_stack import concat_items, has_dimension, stack_items
 from virtualzarr.combine.coordinates import Coordinate, coordinate_array, coordinate_values
@@ -22,7 +23,6 @@ from virtualzarr.ingest.scan_files import Paths, find_files, scan_each
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.dimension_names import real_name
 
-BAD_FILES = ("raise", "skip", "fill")
 _NEAR = 0.7
 """How alike a name of a dimension and a misspelt one are, as `difflib` counts."""
 
@@ -35,13 +35,13 @@ def virtualize(
     paths: Paths | Iterable[Any],
     concat_dim: str | int | Sequence[str] | None = None,
     *,
-    combine: str = "nested",
+    combine: Combine = "nested",
     coordinate: Coordinate | None = None,
     drop_variables: str | Collection[str] = (),
     preprocess: Callable[[Group], Group] | None = None,
     format: str | None = None,
-    on_error: str = "raise",
-    bad_files: str = "raise",
+    on_error: OnError = "raise",
+    bad_files: BadFiles = "raise",
     parallel: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
@@ -123,10 +123,8 @@ def virtualize(
     <Group: 2 members>
     """
     # All arguments are checked before the first file is scanned: scans may take hours.
-    if combine not in ("nested", "by_coords"):
-        raise ValueError(f"combine is 'nested' or 'by_coords', not {combine!r}")
-    if bad_files not in BAD_FILES:
-        raise ValueError(f"bad_files is one of {BAD_FILES}, not {bad_files!r}")
+    check_choice("combine", combine, Combine)
+    check_choice("bad_files", bad_files, BadFiles)
     files: list[str] = []
     tree = _find_tree(paths, files, storage_options)
     dims = [concat_dim] if isinstance(concat_dim, str | int) else list(concat_dim or ())
@@ -172,7 +170,7 @@ def _find_tree(paths: Any, files: list[str], storage_options: Mapping[str, Any] 
 
 
 def _handle_bad_files(
-    scanned: Iterable[Group | VirtualZarrError], bad_files: str
+    scanned: Iterable[Group | VirtualZarrError], bad_files: BadFiles
 ) -> list[Group | None]:
     """Return the groups of files, None for those that are left out, nothing for those to fill."""
     groups: list[Group | None] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from virtualzarr.errors import MissingDependencyError
+from virtualzarr.keywords import strict_keywords
 
 if TYPE_CHECKING:
     import dask.array
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from virtualzarr.array import Array
 
 
+@strict_keywords()
 def to_dask(array: Array, chunks: Any = None, *, name: Any = None) -> dask.array.Array:
     """Return an array as a lazy dask array.
 

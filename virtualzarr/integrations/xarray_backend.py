@@ -16,6 +16,7 @@ from xarray.backends.store import StoreBackendEntrypoint
 from xarray.core import indexing
 
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError, check_choice
 from virtualzarr.errors import SkippedVariableWarning, UnsupportedError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.integrations.xarray_encoding import encoding_of
@@ -91,7 +92,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         decode_timedelta: Any = None,
         group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        on_error: str = "warn",
+        on_error: OnError = "warn",
     ) -> Dataset:
         """Open one group, the root group if none is named, as a dataset.
 
@@ -136,7 +137,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         decode_timedelta: Any = None,
         group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        on_error: str = "warn",
+        on_error: OnError = "warn",
     ) -> dict[str, Dataset]:
         """Open a group and all groups below it, each as a dataset, by path."""
         root = open_node(filename_or_obj, storage_options, on_error, group)
@@ -179,11 +180,10 @@ def encoding_source(target: Any) -> str | None:
 
 
 def open_node(
-    target: Any, storage_options: Mapping[str, Any] | None, on_error: str, group: str | None
+    target: Any, storage_options: Mapping[str, Any] | None, on_error: OnError, group: str | None
 ) -> Array | Group:
     """Open the target and go to the group that is wanted."""
-    if on_error not in ("warn", "raise"):
-        raise ValueError(f"on_error is 'warn' or 'raise', not {on_error!r}")
+    check_choice("on_error", on_error, OnError)
     node: Array | Group = target
     if not isinstance(target, (Array, Group)):
         import virtualzarr
@@ -200,7 +200,7 @@ def open_node(
 
 
 def to_dataset(
-    node: Array | Group, on_error: str = "raise", *, source: str | None = None, **decoding: Any
+    node: Array | Group, on_error: OnError = "raise", *, source: str | None = None, **decoding: Any
 ) -> Dataset:
     """Return a group's arrays as a lazy dataset, decoded by the CF conventions.
 
@@ -262,7 +262,7 @@ def _disable_decoding(
 class GroupDataStore(AbstractDataStore):
     """What xarray's decoding needs of a group: its variables and attributes."""
 
-    def __init__(self, group: Group, on_error: str, source: str | None) -> None:
+    def __init__(self, group: Group, on_error: OnError, source: str | None) -> None:
         self.group = group
         self.on_error = on_error
         self.source = source

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from virtualzarr.choices import OnError
 from virtualzarr.errors import MissingDependencyError, UnsupportedError
 
 try:
@@ -58,7 +59,7 @@ def open_virtual_dataset(
     *,
     group: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    on_error: str = "warn",
+    on_error: OnError = "warn",
     check: bool = True,
     **decoding: Any,
 ) -> xr.Dataset:
@@ -166,6 +167,7 @@ def _packed_attributes(array: Array) -> dict[str, Any]:
 # -- the way back ---------------------------------------------------------------------------------
 
 
+@strict_keywords()
 def to_group(dataset: xr.Dataset) -> Group:
     """Return a dataset as a group that can be published or kept.
 

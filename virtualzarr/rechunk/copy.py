@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
@@ -114,7 +115,7 @@ def copy(
     memory: int | None = None,
     progress: bool | None = None,
     format: str | None = None,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     allowed: str | Iterable[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     destination_options: Mapping[str, Any] | None = None,
@@ -244,7 +245,7 @@ def _open_source(
     source: Any,
     path: str,
     format: str | None,
-    on_error: str,
+    on_error: OnError,
     allowed: Any,
     storage_options: Mapping[str, Any] | None,
 ) -> Array | Group:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
-from typing import Any, Literal
+from typing import Any
 
+from virtualzarr.choices import Duplicates, OnError, check_choice
 from virtualzarr.combine.options import JoinOptions
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_files
 from virtualzarr.keywords import strict_keywords
@@ -23,10 +24,10 @@ def append(
     *,
     copy: bool = False,
     plugin_codecs: bool = False,
-    duplicates: Literal["raise", "skip"] = "raise",
+    duplicates: Duplicates = "raise",
     dry_run: bool = False,
     format: str | None = None,
-    on_error: Literal["raise", "warn"] = "raise",
+    on_error: OnError = "raise",
     parallel: Executor | None = None,
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
@@ -89,8 +90,7 @@ def append(
     --------
     >>> append("air.json", "2026-11-*.nc", "time")  # doctest: +SKIP
     """
-    if duplicates not in ("raise", "skip"):
-        raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
+    check_choice("duplicates", duplicates, Duplicates)
     uri = resolve_target(target)
     # Before the files are scanned, so that what is no references fails at once.
     form = find_form(uri, storage_options)

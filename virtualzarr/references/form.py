@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from virtualzarr.choices import Duplicates, OnError, ReferenceFormat
 from virtualzarr.references.new_names import NewNames
 
 if TYPE_CHECKING:
     from virtualzarr.array import Array
     from virtualzarr.hierarchy.group import Group
     from virtualzarr.references.preview import Preview
-    from virtualzarr.references.registry import ReferenceFormat
     from virtualzarr.references.report import PublishReport
 
 
@@ -69,7 +69,7 @@ class PublishOptions:
 
     copy: bool = False
     zarr_format: int | None = None
-    on_error: str = "raise"
+    on_error: OnError = "raise"
     storage_options: Mapping[str, Any] | None = None
     progress: bool | None = None
     relative: bool = False
@@ -101,7 +101,7 @@ class AppendRequest:
     files: Sequence[str]
     groups: Sequence[Group]
     dim: str
-    duplicates: str
+    duplicates: Duplicates
     dry_run: bool
     copy: bool
     plugin_codecs: bool

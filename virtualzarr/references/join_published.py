@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from virtualzarr.array import Array
+from virtualzarr.choices import Duplicates
 from virtualzarr.combine import concat, stack
 from virtualzarr.combine.concat_stack import has_dimension
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
@@ -39,7 +40,7 @@ def select_new(node: Group | Array, request: AppendRequest) -> list[Group]:
 
 
 def _is_published(
-    file: str, group: Group, published: Mapping[str, Source], duplicates: str
+    file: str, group: Group, published: Mapping[str, Source], duplicates: Duplicates
 ) -> bool:
     # Chunks in stores get references, so that their objects are recognized as sources, too.
     matches = [s for s in list_sources(group.map_arrays(as_virtual)) if s.uri in published]

@@ -7,12 +7,14 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from grids import RegularGrid, SeparableGrid
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError
 from virtualzarr.config import config
 from virtualzarr.errors import (
     CodecError,
@@ -118,7 +120,7 @@ class Plan:
     zarr_format: int = 2
     why_v3: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    on_error: str = "raise"
+    on_error: OnError | Literal["ignore"] = "raise"
 
     def sources(self) -> set[Source]:
         """Return all files that are referred to."""
@@ -141,7 +143,7 @@ def make_plan(
     *,
     copy: bool,
     zarr_format: int | None,
-    on_error: str,
+    on_error: OnError | Literal["ignore"],
     capabilities: Capabilities,
 ) -> Plan:
     """Decide what is published.
@@ -344,7 +346,7 @@ def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
     return replace(plan, metadata=metadata, odd=odd, reasons=reasons)
 
 
-def _settle_skipped(plan: Plan, on_error: str) -> None:
+def _settle_skipped(plan: Plan, on_error: OnError | Literal["ignore"]) -> None:
     if not plan.skipped:
         return
     if on_error == "raise":

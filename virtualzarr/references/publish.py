@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError, ReferenceFormat, check_choice
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.form import PublishOptions
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.recognize import resolve_target
-from virtualzarr.references.registry import ReferenceFormat, choose_form
+from virtualzarr.references.registry import choose_form
 from virtualzarr.references.report import PublishReport
 
 
@@ -23,7 +24,7 @@ def publish(
     reference_format: ReferenceFormat | None = None,
     copy: bool = False,
     zarr_format: Literal[2, 3] | None = None,
-    on_error: Literal["raise", "warn"] = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     relative: bool = False,
@@ -104,8 +105,7 @@ def publish(
     """
     if zarr_format not in (None, 2, 3):
         raise ValueError(f"zarr_format is 2, 3 or None, not {zarr_format!r}")
-    if on_error not in ("raise", "warn"):
-        raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+    check_choice("on_error", on_error, OnError)
     if record_size is not None and record_size < 1:
         raise ValueError(f"record_size is at least 1, not {record_size!r}")
     uri = resolve_target(path)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from virtualzarr.choices import ReferenceFormat
 
 if TYPE_CHECKING:
     from virtualzarr.references.form import ReferenceForm
-
-ReferenceFormat = Literal["json", "parquet", "icechunk", "native"]
-"""The forms of references by name."""
 
 FORMS: dict[ReferenceFormat, str] = {
     "json": "virtualzarr.references.kerchunk.json_form",

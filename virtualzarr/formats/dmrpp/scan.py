@@ -11,6 +11,7 @@ import numpy as np
 from grids import RectilinearGrid, RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.dmrpp.chunks import Places, block_edges, filters_of, manifest_of
@@ -50,7 +51,7 @@ PLACEHOLDER = "OPeNDAP_DMRpp_DATA_ACCESS_URL"
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
 ) -> Group:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError
 from virtualzarr.errors import MetadataError, SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.fits.header import BLOCK, Cards, integer, read_cards
 from virtualzarr.formats.fits.images import image, item_dtype, lengths
@@ -40,7 +41,7 @@ _BINARY = ("BINTABLE", "A3DTABLE")
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Scan a FITS file into a group with the primary image, and a group for each extension.

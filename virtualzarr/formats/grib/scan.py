@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError
 from virtualzarr.codecs.grib.eccodes_library import library
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.cubes import DECREASING, Variable, find_variables, make_array
@@ -75,7 +76,7 @@ _LEVELS: dict[str, dict[str, Any]] = {
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Scan a file of GRIB messages, edition 1 or 2 or both.

@@ -14,6 +14,7 @@ import numpy as np
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.read.cache_policy import CachePolicy
+from virtualzarr.choices import OnError
 from virtualzarr.errors import (
     SkippedVariableWarning,
     SourceError,
@@ -46,7 +47,7 @@ _MOST_ALIKE = 4096
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
 ) -> Group:
@@ -114,7 +115,7 @@ class _Contents:
 class _Scan:
     """One scan of one open file, and of those that its external links lead to."""
 
-    def __init__(self, file: OpenFile, on_error: str, location: Location) -> None:
+    def __init__(self, file: OpenFile, on_error: OnError, location: Location) -> None:
         self.file = file
         self.on_error = on_error
         self.skipped: dict[str, str] = {}

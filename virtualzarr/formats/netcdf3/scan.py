@@ -10,6 +10,7 @@ import numpy as np
 from grids import RegularGrid
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
+from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.netcdf3.header import Header, Variable, read_header, row_bytes
@@ -23,7 +24,7 @@ from virtualzarr.metadata import ArrayMetadata, check_name, json_attributes
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Scan a netCDF3 file.
@@ -44,7 +45,7 @@ def scan(
 class _Scan:
     """The scan of one file whose header was read."""
 
-    def __init__(self, header: Header, source: Source, on_error: str) -> None:
+    def __init__(self, header: Header, source: Source, on_error: OnError) -> None:
         self.header = header
         self.source = source
         self.refusals = Refusals(source, on_error)

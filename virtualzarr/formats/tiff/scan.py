@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError
 from virtualzarr.errors import (
     SkippedVariableWarning,
     SourceError,
@@ -30,7 +31,7 @@ from virtualzarr.metadata.dimension_names import Dimensions
 def scan(
     path_or_url: Any,
     *,
-    on_error: Literal["raise", "warn"] = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Group:
     """Scan a TIFF file into a group of virtual arrays.
@@ -80,7 +81,7 @@ Image = tuple[Array, Mapping[str, NDArray[np.float64]], Any]
 class _Scan:
     """The scan of one open file."""
 
-    def __init__(self, files: Files, on_error: str) -> None:
+    def __init__(self, files: Files, on_error: OnError) -> None:
         self.tiff = files.tiff
         self.uri = files.uri
         self.on_error = on_error

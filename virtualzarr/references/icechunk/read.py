@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError
 from virtualzarr.errors import BadReferenceError, MetadataError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.limits import check_count
@@ -37,7 +38,7 @@ _INLINE = -2
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
 ) -> Group:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from virtualzarr.array import Array
+from virtualzarr.choices import OnError, check_choice
 from virtualzarr.errors import (
     BadReferenceError,
     SkippedVariableWarning,
@@ -45,7 +46,7 @@ _LONGEST_METADATA = 1 << 28
 def scan(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
 ) -> Group:
@@ -98,7 +99,7 @@ def scan(
 def open_references(
     path_or_url: Any,
     *,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
 ) -> OpenedReferences:
@@ -119,9 +120,8 @@ def open_references(
 class _Scan:
     """One reference file on its way to a group."""
 
-    def __init__(self, location: Location, on_error: str) -> None:
-        if on_error not in ("raise", "warn"):
-            raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+    def __init__(self, location: Location, on_error: OnError) -> None:
+        check_choice("on_error", on_error, OnError)
         self.on_error = on_error
         self.skipped: dict[str, str] = {}
         self.first_error: VirtualZarrError | None = None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
+from virtualzarr.choices import Duplicates, OnError, check_choice
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.combine import concat
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
@@ -70,7 +71,7 @@ def save(
     *,
     overwrite: bool = False,
     relative: bool = False,
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
 ) -> PublishReport:
     """Keep a hierarchy with its references as a Zarr v3 hierarchy, which `virtualzarr.open` opens.
@@ -105,8 +106,7 @@ def save(
     See ``specs/manifest-storage.md``. The hierarchy appears when its root's document is written,
     last of all.
     """
-    if on_error not in ("raise", "warn"):
-        raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+    check_choice("on_error", on_error, OnError)
     store = open_store(target, storage_options)
     check_writable(store)
     with hierarchy_lock(store, create=True):
@@ -135,7 +135,7 @@ def _check_apart(node: Group | Array, store: Store) -> None:
             check_sources(os.path.realpath(place), references.build_manifest(array).sources)
 
 
-def _save(node: Group | Array, store: Store, relative: bool, on_error: str) -> PublishReport:
+def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) -> PublishReport:
     """Write a hierarchy where there is none."""
     nodes = [("", node)] + (list(node.members(None)) if isinstance(node, Group) else [])
     documents: dict[str, bytes] = {}
@@ -244,7 +244,7 @@ def append(
     *,
     axis: int | None = None,
     path: str = "",
-    duplicates: str = "raise",
+    duplicates: Duplicates = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
     **options: Any,
@@ -288,8 +288,7 @@ def append(
     ones, then the documents change in one step. In directories, who appends waits for others that
     do; elsewhere, let only one process write: of two that append at once, one fails at best.
     """
-    if duplicates not in ("raise", "skip"):
-        raise ValueError(f"duplicates is 'raise' or 'skip', not {duplicates!r}")
+    check_choice("duplicates", duplicates, Duplicates)
     store = open_store(target, storage_options)
     check_writable(store)
     location = store_location(store, allowed, storage_options)
@@ -396,7 +395,7 @@ def not_there(
     target: Any,
     additions: Sequence[Group],
     dim: str,
-    duplicates: str,
+    duplicates: Duplicates,
     *,
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
@@ -434,7 +433,7 @@ def _tails(node: Group | Array, found: Mapping[str, tuple[Array, int]], at: str 
 
 
 def _fresh(
-    found: Mapping[str, tuple[Array, int]], additions: Sequence[Any], duplicates: str
+    found: Mapping[str, tuple[Array, int]], additions: Sequence[Any], duplicates: Duplicates
 ) -> list[Any]:
     """Return the additions of which no file is there; all files of the others must be."""
     wanted = [_files(found, addition) for addition in additions]
