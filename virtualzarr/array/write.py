@@ -276,7 +276,7 @@ def _write_shards(request: _WriteRequest, grid: SeparableGrid, codec: Sharding) 
     smallest = np.array(find_innermost_sharding(codec).chunk_shape, np.int64)
     starts = projection.cells() * smallest
     within, starts = np.divmod(starts, np.array(codec.chunk_shape, np.int64))
-    cells, entry, order, bounds = shards.touched(within)
+    cells, entry, order, bounds = shards.group_by_shard(within)
     keys = request.chunks.keys(cells)
     shapes = grid.cell_shapes(cells).tolist()
     # Sub-chunks wholly past the array's end are not counted: nothing of them need be kept.

@@ -287,7 +287,7 @@ class ArrayTransfer:
         elif present:
             grid, chunk_source = self.target.grid, self.target.chunk_source
             assert isinstance(grid, SeparableGrid)
-            touched = ShardedChunks(chunk_source, grid, codec).touched(cells)
+            touched = ShardedChunks(chunk_source, grid, codec).group_by_shard(cells)
             shard = codec.shard(tuple(grid.cell_shapes(touched.shards)[0].tolist()))
             parts = {int(touched.entry[i]): data for i, data in present.items()}
             store.set(_chunk_keys(self.target, touched.shards)[0], shard.join(parts))

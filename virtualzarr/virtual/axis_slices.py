@@ -1,4 +1,4 @@
-"""One axis cut out of another: which part of which old cell each new cell is."""
+"""Axis slices: which part of which old cell each cell of a new axis is."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from grids import Axis
 Int64 = NDArray[np.int64]
 
 MISSING_CELL = -1
-"""Cell of a piece that is cut out of nothing."""
+"""Old cell of a new cell that is no part of any, and reads as the fill value."""
 
 
 @dataclass(frozen=True, eq=False)
 class AxisSlices:
-    """One axis of a new array, cut out of an axis of an old one.
+    """Cells of a new axis, each a part of a cell of an old one.
 
     Attributes
     ----------
@@ -68,6 +68,12 @@ class AxisSlices:
         return cls(cell, inside, Axis(extent, axis.edge(cell) - inside))
 
     @classmethod
+    def index(cls, axis: Axis, index: int) -> AxisSlices:
+        """Keep a single index, in a cell of just that length."""
+        cell = np.array([axis.cell_of(index)])
+        return cls(cell, index - axis.start(cell), Axis(1, [1]))
+
+    @classmethod
     def refine(cls, axis: Axis, finer: Axis) -> AxisSlices:
         """Cut into the cells of another axis, each of which must lie within one of these."""
         first = finer.start(np.arange(finer.ncells))
@@ -76,7 +82,7 @@ class AxisSlices:
 
     @classmethod
     def take(cls, axis: Axis, indices: NDArray[Any]) -> AxisSlices:
-        """Take indices in any order, any number of times; -1 is an index that is nowhere.
+        """Take indices in any order, any number of times; -1 is a missing element.
 
         Indices that follow one another within a cell become one cell.
 
@@ -89,21 +95,23 @@ class AxisSlices:
         indices = np.asarray(indices, np.int64)
         if not len(indices):
             return cls.identity(Axis.bare(0, axis.uniform or 1))
-        nowhere = indices < 0
-        cells = np.where(nowhere, MISSING_CELL, axis.cell_of(np.maximum(indices, 0)))
-        new = np.ones(len(indices), bool)
-        new[1:] = (cells[1:] != cells[:-1]) | ((np.diff(indices) != 1) & ~nowhere[1:])
-        first = np.flatnonzero(new)
+        missing = indices < 0
+        cells = np.where(missing, MISSING_CELL, axis.cell_of(np.maximum(indices, 0)))
+        # A new cell begins with another old cell, and where indices do not follow one another.
+        begins = np.ones(len(indices), bool)
+        begins[1:] = (cells[1:] != cells[:-1]) | ((np.diff(indices) != 1) & ~missing[1:])
+        first = np.flatnonzero(begins)
         edges = np.diff(np.append(first, len(indices)))
         cell = cells[first]
         inside = np.where(cell < 0, 0, indices[first] - axis.start(np.maximum(cell, 0)))
+        # The last cell may reach past the extent, which leaves its block whole.
         if cell[-1] >= 0:
             edges[-1] = axis.edge(int(cell[-1])) - inside[-1]
         return cls(cell, inside, Axis(len(indices), edges))
 
     @classmethod
     def pad(cls, axis: Axis, before: int, after: int, edge: int | None = None) -> AxisSlices:
-        """Put lengths of nothing before and after, in cells of at most `edge`.
+        """Add missing elements before and after, in cells of at most `edge`.
 
         Parameters
         ----------
@@ -113,19 +121,19 @@ class AxisSlices:
         edge = edge or int(axis.runs()[0].max(initial=0)) or max(before, after, 1)
         head, tail = _split_length(before, edge)[::-1], _split_length(after, edge)
         edges, counts = axis.runs(clipped=bool(after))
-        kept = Axis(axis.extent, edges[: axis.ncells], counts[: axis.ncells])
-        edges = np.concatenate([head, kept.edge(np.arange(kept.ncells)), tail])
+        inner = Axis(axis.extent, edges[: axis.ncells], counts[: axis.ncells])
+        edges = np.concatenate([head, inner.edge(np.arange(inner.ncells)), tail])
         if after:
             edges[-1] = edge
         outside = (np.full(len(head), MISSING_CELL), np.full(len(tail), MISSING_CELL))
-        cell = np.concatenate([outside[0], np.arange(kept.ncells), outside[1]])
+        cell = np.concatenate([outside[0], np.arange(inner.ncells), outside[1]])
         extent = before + axis.extent + after
         new = Axis(extent, edges) if len(edges) else Axis.bare(0, edge)
         return cls(cell, np.zeros(len(cell), np.int64), new)
 
     @classmethod
     def grow(cls, axis: Axis, extent: int) -> AxisSlices:
-        """Go on behind the end of an axis, with cells of nothing as long as its longest one.
+        """Lengthen an axis by missing cells, as long as its longest one.
 
         Of the last old cell, only what lies within the old extent is kept.
 
@@ -136,31 +144,31 @@ class AxisSlices:
         (array([ 0,  1, -1, -1, -1]), Axis(13, [4, 2, 4], [1, 2, 2]))
         """
         edge = axis.uniform or int(axis.runs()[0].max(initial=1))
-        # The rest of a cell is one of its own, so that those behind it lie where they would.
-        rest = min(-axis.extent % edge if axis.uniform else 0, extent - axis.extent)
-        new = -(-(extent - axis.extent - rest) // edge)
-        cell = np.concatenate([np.arange(axis.ncells), np.full(bool(rest) + new, MISSING_CELL)])
+        # The missing part of the last old cell is a cell, so that those after it stay on the grid.
+        partial = min(-axis.extent % edge if axis.uniform else 0, extent - axis.extent)
+        new = -(-(extent - axis.extent - partial) // edge)
+        cell = np.concatenate([np.arange(axis.ncells), np.full(bool(partial) + new, MISSING_CELL)])
         inside = np.zeros(len(cell), np.int64)
-        if axis.uniform and not rest:
+        if axis.uniform and not partial:
             return cls(cell, inside, Axis.bare(extent, edge))
         edges, counts = axis.runs(clipped=True)
-        added = np.array([[rest, bool(rest)], [edge, new]])
+        added = np.array([[partial, bool(partial)], [edge, new]])
         added = added[added[:, 1] > 0]
         edges = np.concatenate([edges, added[:, 0]])
         return cls(cell, inside, Axis(extent, edges, np.concatenate([counts, added[:, 1]])))
 
     @cached_property
-    def nowhere(self) -> NDArray[np.bool_]:
-        """Which new cells are cut out of nothing."""
+    def is_missing(self) -> NDArray[np.bool_]:
+        """Which new cells are missing."""
         return self.cell < 0
 
     @cached_property
-    def unbroken(self) -> bool:
+    def is_contiguous(self) -> bool:
         """Whether the old cells follow one another."""
         n = len(self.cell)
         return not n or bool(self.cell[0] >= 0 and (np.diff(self.cell) == 1).all())
 
 
 def _split_length(length: int, edge: int) -> Int64:
-    whole, rest = divmod(length, edge)
-    return np.array([edge] * whole + [rest] * bool(rest), np.int64)
+    count, remainder = divmod(length, edge)
+    return np.array([edge] * count + [remainder] * bool(remainder), np.int64)

@@ -1,4 +1,4 @@
-"""Parts of uncompressed blocks that lie in one piece: shorter ranges of bytes."""
+"""Contiguous parts of uncompressed blocks, as byte ranges of their own."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def uncompressed_layout(pipeline: Pipeline, dtype: np.dtype[Any], ndim: int) -> 
 
 
 class BlockParts(NamedTuple):
-    """Parts of blocks, as arrays that broadcast to one entry for each part.
+    """Byte ranges of parts of blocks, as arrays that broadcast to one entry for each part.
 
     Attributes
     ----------
     contiguous : bool array
-        Whether the part lies in its block, in one piece.
+        Whether the part is one range of its block.
     first, nbytes : int64 arrays
-        Where in the block the bytes of such a part begin, and how many they are.
+        The range within the block, where it is one.
     block_nbytes : int64 array
         Bytes of the whole block.
     """
@@ -39,7 +39,7 @@ class BlockParts(NamedTuple):
 
 
 def locate_parts(layout: Layout, part: Any, origin: Any, block: Any) -> BlockParts:
-    """Find where parts of uncompressed blocks lie.
+    """Locate parts of uncompressed blocks.
 
     Parameters
     ----------
@@ -58,6 +58,7 @@ def locate_parts(layout: Layout, part: Any, origin: Any, block: Any) -> BlockPar
     dtype, order = layout
     contiguous: Any = np.True_
     single: Any = np.True_  # all axes so far have length 1
+    # Contiguous in C order: whole along every axis, but for one behind leading axes of length 1.
     for axis in order:
         full = (origin[axis] == 0) & (part[axis] == block[axis])
         inside = origin[axis] + part[axis] <= block[axis]

@@ -1,4 +1,4 @@
-"""Arrays made of others without reading them: cut smaller, or of the kind but never written."""
+"""Splitting of chunks without a copy, and empty arrays like others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from virtualzarr.virtual.from_store import as_virtual
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes
 
 MAX_CELLS = 10_000_000
-"""No array is cut into more cells than this."""
+"""The most chunks that `split_chunks` makes."""
 
 
 @strict_keywords()
@@ -33,7 +33,7 @@ def split_chunks(array: Array, chunks: Any) -> Array:
     ----------
     array : Array
     chunks : int, sequence, or anything else that `grids.parse` takes
-        Where to cut, apart from where chunks begin and end already.
+        Where to cut, besides where chunks begin and end already.
 
     Raises
     ------
@@ -50,14 +50,14 @@ def split_chunks(array: Array, chunks: Any) -> Array:
     >>> b.chunks, b[2].tolist(), b.manifest.length.tolist()
     ((1, 6), [12, 13, 14, 15, 16, 17], [[6], [6], [6], [6]])
     """
-    wanted = grids.parse(chunks, array.shape)
-    own = get_axes(array)
-    if not isinstance(wanted, grids.SeparableGrid):
+    requested = grids.parse(chunks, array.shape)
+    axes = get_axes(array)
+    if not isinstance(requested, grids.SeparableGrid):
         raise UnsupportedError("chunks must cut each axis on its own", variable=array.path)
     try:
         finer = [
             grids.refine([grids.from_axes([a]), grids.from_axes([b])]).axes[0]
-            for a, b in zip(own, wanted.axes, strict=True)
+            for a, b in zip(axes, requested.axes, strict=True)
         ]
     except GridError as error:
         raise UnsupportedError(f"chunks: {error}", variable=array.path) from error
@@ -66,15 +66,14 @@ def split_chunks(array: Array, chunks: Any) -> Array:
         raise UnsupportedError(
             f"{cells:,} chunks would be made, at most {MAX_CELLS:,} are", variable=array.path
         )
-    made = as_virtual(array)
     return apply_axis_slices(
-        made, [AxisSlices.refine(a, b) for a, b in zip(own, finer, strict=True)]
+        as_virtual(array), [AxisSlices.refine(a, b) for a, b in zip(axes, finer, strict=True)]
     )
 
 
 @strict_keywords()
 def empty_like(array: Array, shape: Sequence[int] | None = None) -> Array:
-    """Return an array of the same kind that was never written: it reads as the fill value.
+    """Return an array like another without any chunk: it reads as the fill value.
 
     It stands for an input whose file is missing.
 

@@ -1,4 +1,4 @@
-"""The bytes that elements are stored as, seen as one more axis of an array."""
+"""Stored bytes of elements, viewed as one more axis of an array."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.nodes.array_document import ParsedDocument
 
 NAME = "bytes"
-"""What the field is called that takes the place of the data type."""
+"""Name of the field that replaces the data type."""
 
 
 def view_as_bytes(array: Array) -> FieldView:
@@ -78,7 +78,7 @@ class _ByteArray(Array):
 
 
 def _to_byte_metadata(metadata: ArrayMetadata) -> ArrayMetadata:
-    """Return metadata that leave elements as they are stored."""
+    """Return metadata whose elements are the bytes as stored."""
     pipeline, serializer = _without_order(metadata.pipeline)
     dtype = metadata.dtype
     if dtype.hasobject:
@@ -93,7 +93,7 @@ def _to_byte_metadata(metadata: ArrayMetadata) -> ArrayMetadata:
 
 
 def _without_order(pipeline: Pipeline) -> tuple[Pipeline, Codec]:
-    """Return codecs that leave the order of bytes alone, and the one that did not."""
+    """Return codecs that leave the byte order alone, and the serializer that was replaced."""
     codecs: list[Codec] = []
     serializer: Codec | None = None
     for codec in pipeline.codecs:

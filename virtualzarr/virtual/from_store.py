@@ -1,4 +1,4 @@
-"""Arrays of a store as virtual ones: each chunk a reference to an object, or to part of a shard."""
+"""Virtual arrays of stored ones: chunks as references to objects, or to parts of shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from virtualzarr.stores.read_only import unwrap
 
 
 def as_virtual(array: Array) -> Array:
-    """Return an array as one whose chunks are references; a virtual one as it is.
+    """Return a virtual array of a stored one; a virtual one as it is.
 
     Raises
     ------
@@ -47,16 +47,16 @@ def build_manifest(array: Array) -> Manifest:
         return array.manifest
     chunks = array.chunk_source
     store: Any = unwrap(getattr(chunks, "store", None))
-    known = isinstance(store, LocalStore | FsspecStore | MemoryStore | ZipStore)
-    if not isinstance(chunks, StoreChunks) or not known:
-        place = getattr(store, "uri", type(chunks).__name__)
+    supported = isinstance(store, LocalStore | FsspecStore | MemoryStore | ZipStore)
+    if not isinstance(chunks, StoreChunks) or not supported:
+        location = getattr(store, "uri", type(chunks).__name__)
         raise UnsupportedError(
-            f"the chunks lie in {place}, where references cannot point; write the array to a "
+            f"the chunks lie in {location}, where references cannot point; write the array to a "
             "folder or an object store first",
             variable=array.path,
         )
     shape = array.grid.grid_shape
-    # What lies outside was left behind when the array was made smaller.
+    # Cells outside of the grid are left over from when the array was larger.
     cells, sizes = chunks.list_cells_within(shape)
     flat = np.zeros(len(cells), np.int64)
     for axis, count in enumerate(shape):
@@ -77,14 +77,14 @@ def build_manifest(array: Array) -> Manifest:
 
 
 def _make_source(store: Any, key: str, size: int) -> Source:
-    """Return a chunk as it is now: what changes later is an error when it is read."""
+    """Return the source of a chunk as it is now: a later change is an error when it is read."""
     if isinstance(store, MemoryStore):
         return Source.inline(store.get(key) or b"")
-    place = store.to_uri(key)
+    uri = store.to_uri(key)
     if isinstance(store, LocalStore):
-        return Source.from_file(place)
+        return Source.from_file(uri)
     return Source(
-        place, size if size >= 0 else None, storage_options=getattr(store, "storage_options", None)
+        uri, size if size >= 0 else None, storage_options=getattr(store, "storage_options", None)
     )
 
 

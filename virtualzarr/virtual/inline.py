@@ -1,4 +1,4 @@
-"""Small arrays that hold their values themselves: coordinates, and what was computed."""
+"""Inline arrays: coordinates and computed values, held in the manifest itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inline_array(
     path: str = "",
     dtype: np.dtype[Any] | None = None,
 ) -> Array:
-    """Return a virtual array of one chunk, which it holds itself.
+    """Return a virtual array of one chunk, inline.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def inline_array(
 
 
 def inline_like(values: NDArray[Any], model: Array, attributes: Mapping[str, Any]) -> Array:
-    """Return an array that holds its values itself, cut and encoded as another one.
+    """Return an inline array with the chunks and codecs of another one.
 
     Parameters
     ----------
@@ -114,11 +114,12 @@ def inline_like(values: NDArray[Any], model: Array, attributes: Mapping[str, Any
     fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
     sources = []
     for cell in np.ndindex(*grid.grid_shape):
-        whole = np.full(grid.chunk_shape, fill, metadata.dtype)
-        place = [slice(i, i + n) for i, n in zip(grid.cell_origin(cell), edges, strict=True)]
-        part = values[tuple(place)]
-        whole[tuple(map(slice, part.shape))] = part
-        sources.append(Source.inline(bytes(as_u1(block.encode(whole)))))
+        # Chunks at the end are stored with their full shape, too.
+        chunk = np.full(grid.chunk_shape, fill, metadata.dtype)
+        box = [slice(i, i + n) for i, n in zip(grid.cell_origin(cell), edges, strict=True)]
+        part = values[tuple(box)]
+        chunk[tuple(map(slice, part.shape))] = part
+        sources.append(Source.inline(bytes(as_u1(block.encode(chunk)))))
     metadata = metadata.replace(shape=grid.shape, grid=grid, attributes=dict(attributes))
     source = np.arange(len(sources), dtype=np.int32).reshape(grid.grid_shape)
     manifest = Manifest(grid.grid_shape, Sources(sources), source, 0, -1)

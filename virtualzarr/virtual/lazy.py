@@ -1,4 +1,4 @@
-"""What `Array.lazy` gives: parts and other shapes of an array, as arrays, without reading it."""
+"""Lazy operations (`Array.lazy`): parts and other shapes of an array, without reading it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grids import Axis
-from virtualzarr.virtual import transforms as views
+from virtualzarr.virtual import transforms
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.cast import cast_array
 from virtualzarr.virtual.from_store import as_virtual
@@ -42,15 +42,15 @@ class Lazy:
     array([-1, 35, 30], dtype=int32)
     """
 
-    __slots__ = ("_array", "_given")
+    __slots__ = ("_array", "_original")
 
     def __init__(self, array: Array) -> None:
-        self._given = array
+        self._original = array
         self._array = as_virtual(array)
 
     def __getitem__(self, selection: Any) -> Array:
         """Select as numpy's basic indexing does."""
-        return self._made(_select(self._array, selection, orthogonal=False))
+        return self._as_new(_select(self._array, selection, orthogonal=False))
 
     @property
     def oindex(self) -> LazyOrthogonal:
@@ -79,20 +79,20 @@ class Lazy:
         selection: list[Any] = [slice(None)] * self._array.ndim
         for dim, index in indexers.items():
             selection[self._axis(dim)] = index
-        return self._made(_select(self._array, tuple(selection), orthogonal=True))
+        return self._as_new(_select(self._array, tuple(selection), orthogonal=True))
 
     def transpose(self, *axes: int | str) -> Array:
         """Put the axes, by number or name, in another order; by default, in reverse."""
-        given = axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
-        order = [self._axis(axis) for axis in given] or list(range(self._array.ndim))[::-1]
+        names = axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
+        order = [self._axis(axis) for axis in names] or list(range(self._array.ndim))[::-1]
         if sorted(order) != list(range(self._array.ndim)):
-            raise ValueError(f"{given} does not name each of {self._array.ndim} axes once")
-        return self._made(views.transpose(self._array, order))
+            raise ValueError(f"{names} does not name each of {self._array.ndim} axes once")
+        return self._as_new(transforms.transpose(self._array, order))
 
     def rename_dims(
         self, dims_dict: Mapping[str, str] | Mapping[int, str] | None = None, **names: str
     ) -> Array:
-        """Call dimensions otherwise.
+        """Rename dimensions.
 
         Parameters
         ----------
@@ -121,29 +121,29 @@ class Lazy:
         twice = next((name for name in changed if dims.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"two dimensions would be called {twice!r}: {tuple(dims)}")
-        return self._made(
-            views.with_manifest(array, array.manifest, dimension_names=tuple(dims))
+        return self._as_new(
+            transforms.with_manifest(array, array.manifest, dimension_names=tuple(dims))
             if changed
             else array
         )
 
     def expand_dims(self, axis: int = 0, dim: str | None = None) -> Array:
-        """Put in an axis of length 1, which may have a name."""
+        """Insert an axis of length 1, which may have a name."""
         ndim = self._array.ndim + 1
         if not -ndim <= axis < ndim:
             raise ValueError(f"there is no axis {axis} in an array of {ndim} axes")
-        return self._made(views.with_axis(self._array, axis % ndim, dim))
+        return self._as_new(transforms.with_axis(self._array, axis % ndim, dim))
 
     def squeeze(self, *axes: int | str) -> Array:
-        """Leave out axes of length 1, by number or name; by default, all of them."""
+        """Drop axes of length 1, by number or name; by default, all of them."""
         array = self._array
         chosen = {self._axis(axis) for axis in axes}
         chosen = chosen or {i for i, n in enumerate(array.shape) if n == 1}
         for axis in sorted(chosen, reverse=True):
             if array.shape[axis] != 1:
                 raise ValueError(f"axis {axis} is {array.shape[axis]} long, and cannot be left out")
-            array = views.without_axis(array, axis)
-        return self._made(array)
+            array = transforms.without_axis(array, axis)
+        return self._as_new(array)
 
     def broadcast_to(self, shape: Sequence[int]) -> Array:
         """Repeat the array along new leading axes and axes of length 1, as numpy does.
@@ -157,18 +157,18 @@ class Lazy:
         shape = tuple(map(operator.index, shape))
         new = len(shape) - array.ndim
         if new < 0 or any(
-            n not in (1, wanted) for n, wanted in zip(array.shape, shape[new:], strict=True)
+            n not in (1, length) for n, length in zip(array.shape, shape[new:], strict=True)
         ):
             raise ValueError(f"an array of shape {array.shape} does not broadcast to {shape}")
-        for axis, (n, wanted) in enumerate(zip(array.shape, shape[new:], strict=True)):
-            if n != wanted:
-                array = views.repeat_axis(array, axis, wanted)
+        for axis, (n, length) in enumerate(zip(array.shape, shape[new:], strict=True)):
+            if n != length:
+                array = transforms.repeat_axis(array, axis, length)
         for length in shape[:new][::-1]:
-            array = views.with_axis(array, 0, None, length)
-        return self._made(array)
+            array = transforms.with_axis(array, 0, None, length)
+        return self._as_new(array)
 
     def pad(self, pad_width: Widths, fill_value: Any = None) -> Array:
-        """Put elements before and after those of the array.
+        """Add elements before and after those of the array.
 
         Parameters
         ----------
@@ -184,10 +184,10 @@ class Lazy:
         """
         axes = get_axes(self._array)
         pieces = [
-            AxisSlices.pad(own, before, after) if before or after else None
-            for own, (before, after) in zip(axes, self._widths(pad_width), strict=True)
+            AxisSlices.pad(axis, before, after) if before or after else None
+            for axis, (before, after) in zip(axes, self._widths(pad_width), strict=True)
         ]
-        return self._made(views.slice_with_fill(self._array, pieces, fill_value))
+        return self._as_new(transforms.slice_with_fill(self._array, pieces, fill_value))
 
     def reindex(self, indices: Any, axis: int | str = 0, fill_value: Any = None) -> Array:
         """Take indices along an axis, where -1 is an element that is not in the array.
@@ -213,20 +213,20 @@ class Lazy:
         >>> a.lazy.reindex([2, -1, 0])[...]
         array([ 3, -9,  1], dtype=int32)
         """
-        place = self._axis(axis)
-        own = get_axes(self._array)[place]
-        wanted = np.asarray(indices, None if np.size(indices) else np.int64)
-        if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
+        number = self._axis(axis)
+        extent = self._array.shape[number]
+        taken = np.asarray(indices, None if np.size(indices) else np.int64)
+        if taken.ndim != 1 or taken.dtype.kind not in "iu":
             raise IndexError("indices must be one list of integers")
-        if wanted.size and not (wanted.min() >= -1 and wanted.max() < own.extent):
-            raise IndexError(f"indices must be from -1 to {own.extent - 1}")
+        if taken.size and not (taken.min() >= -1 and taken.max() < extent):
+            raise IndexError(f"indices must be from -1 to {extent - 1}")
         pieces: list[AxisSlices | None] = [None] * self._array.ndim
-        pieces[place] = AxisSlices.take(own, wanted)
-        return self._made(views.slice_with_fill(self._array, pieces, fill_value))
+        pieces[number] = AxisSlices.take(get_axes(self._array)[number], taken)
+        return self._as_new(transforms.slice_with_fill(self._array, pieces, fill_value))
 
     def astype(self, dtype: Any) -> Array:
         """Cast the elements as numpy's ``astype`` does, when they are read."""
-        return self._made(cast_array(self._array, np.dtype(dtype), lossy=True))
+        return self._as_new(cast_array(self._array, np.dtype(dtype), lossy=True))
 
     def _axis(self, axis: int | str) -> int:
         """Return the number of an axis."""
@@ -253,8 +253,8 @@ class Lazy:
             raise ValueError(f"lengths to pad with must not be negative, as in {pad_width}")
         return widths
 
-    def _made(self, array: Array) -> Array:
-        return array.replace() if array is self._given else array
+    def _as_new(self, array: Array) -> Array:
+        return array.replace() if array is self._original else array
 
 
 class LazyOrthogonal:
@@ -268,41 +268,42 @@ class LazyOrthogonal:
     def __getitem__(self, selection: Any) -> Array:
         """Select along each axis by an integer, a slice, or a 1-D array."""
         lazy = self._lazy
-        return lazy._made(_select(lazy._array, selection, orthogonal=True))
+        return lazy._as_new(_select(lazy._array, selection, orthogonal=True))
 
 
 def _select(array: Array, selection: Any, *, orthogonal: bool) -> Array:
     """Return what a selection selects."""
-    items = selection if isinstance(selection, tuple) else (selection,)
-    placed = _expand_ellipsis(items, array.ndim)
+    selected = selection if isinstance(selection, tuple) else (selection,)
+    items = _expand_ellipsis(selected, array.ndim)
     pieces: list[AxisSlices | None] = [None] * array.ndim
     steps: list[tuple[int, int, int, int]] = []
     dropped = []
-    for i, (own, item) in enumerate(
-        zip(get_axes(array), (item for item in placed if item is not None), strict=True)
-    ):
-        chosen = _resolve_item(own, item, i, orthogonal=orthogonal)
+    # Slices and indices become axis slices at once; steps, which are codecs, come after; axes are
+    # dropped and inserted last, so that all else counts axes as the array does.
+    along_axes = (item for item in items if item is not None)
+    for i, (axis, item) in enumerate(zip(get_axes(array), along_axes, strict=True)):
+        chosen = _resolve_item(axis, item, i, orthogonal=orthogonal)
         if isinstance(chosen, int):
-            pieces[i] = views.one(own, chosen)
+            pieces[i] = AxisSlices.index(axis, chosen)
             dropped.append(i)
         elif isinstance(chosen, tuple):
             start, step, count = chosen
             if step != 1:
                 steps.append((i, *chosen))
-            elif count != own.extent:
-                pieces[i] = AxisSlices.slice(own, start, start + count)
+            elif count != axis.extent:
+                pieces[i] = AxisSlices.slice(axis, start, start + count)
         else:
-            pieces[i] = AxisSlices.take(own, chosen)
+            pieces[i] = AxisSlices.take(axis, chosen)
     if any(piece is not None for piece in pieces):
-        array = views.slice_axes(array, pieces)
+        array = transforms.slice_axes(array, pieces)
     for step in steps:
-        array = views.take_strided(array, *step)
-    for axis in dropped[::-1]:
-        array = views.without_axis(array, axis)
-    kept = [item for item in placed if not _is_integer(item)]
-    for axis, item in enumerate(kept):
+        array = transforms.take_strided(array, *step)
+    for number in dropped[::-1]:
+        array = transforms.without_axis(array, number)
+    remaining = [item for item in items if not _is_integer(item)]
+    for number, item in enumerate(remaining):
         if item is None:
-            array = views.with_axis(array, axis)
+            array = transforms.with_axis(array, number)
     return array
 
 
@@ -311,10 +312,10 @@ def _expand_ellipsis(items: tuple[Any, ...], ndim: int) -> list[Any]:
     dots = [i for i, item in enumerate(items) if item is Ellipsis]
     named = sum(item is not None and item is not Ellipsis for item in items)
     if len(dots) > 1 or named > ndim:
-        what = "more than one ellipsis" if len(dots) > 1 else f"{named} indices"
-        raise IndexError(f"{what} for an array of {ndim} axes")
-    at = dots[0] if dots else len(items)
-    return [*items[:at], *[slice(None)] * (ndim - named), *items[at + 1 :]]
+        problem = "more than one ellipsis" if len(dots) > 1 else f"{named} indices"
+        raise IndexError(f"{problem} for an array of {ndim} axes")
+    dot = dots[0] if dots else len(items)
+    return [*items[:dot], *[slice(None)] * (ndim - named), *items[dot + 1 :]]
 
 
 def _is_integer(item: Any) -> bool:
@@ -323,7 +324,7 @@ def _is_integer(item: Any) -> bool:
     )
 
 
-def _resolve_item(axis: Axis, item: Any, place: int, *, orthogonal: bool) -> Any:
+def _resolve_item(axis: Axis, item: Any, number: int, *, orthogonal: bool) -> Any:
     """Return an index, or (start, step, count), or an array of indices, none of them negative."""
     extent = axis.extent
     if isinstance(item, slice):
@@ -332,7 +333,7 @@ def _resolve_item(axis: Axis, item: Any, place: int, *, orthogonal: bool) -> Any
     if _is_integer(item):
         index = operator.index(item)
         if not -extent <= index < extent:
-            raise IndexError(f"index {index} is out of bounds for axis {place} of length {extent}")
+            raise IndexError(f"index {index} is out of bounds for axis {number} of length {extent}")
         return index % extent
     if not orthogonal:
         raise IndexError(
@@ -344,11 +345,11 @@ def _resolve_item(axis: Axis, item: Any, place: int, *, orthogonal: bool) -> Any
         raise IndexError(f"an axis is selected by an integer, a slice or a 1-D array, not {item!r}")
     if indices.dtype.kind == "b":
         if len(indices) != extent:
-            raise IndexError(f"{len(indices)} booleans for axis {place} of length {extent}")
+            raise IndexError(f"{len(indices)} booleans for axis {number} of length {extent}")
         indices = np.flatnonzero(indices)
     indices = indices.astype(np.int64)
     if len(indices) and not (indices.min() >= -extent and indices.max() < extent):
-        raise IndexError(f"an index is out of bounds for axis {place} of length {extent}")
+        raise IndexError(f"an index is out of bounds for axis {number} of length {extent}")
     return _as_progression(np.where(indices < 0, indices + extent, indices))
 
 

@@ -1,4 +1,4 @@
-"""Arrays cut anew, without a copy: each cell of the new grid is a part of one stored block."""
+"""Virtual rechunking: each cell of a new grid is a part of one stored block, without a copy."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def apply_axis_slices(array: Array, pieces: Sequence[AxisSlices]) -> Array:
 
 
 def with_decoder(manifest: Manifest, pipeline: Pipeline) -> Manifest:
-    """Return a manifest in which a decoder says what was left to the array's own pipeline."""
-    known = {decoder: row for row, decoder in enumerate(manifest.decoders)}
-    row = known.setdefault(Decoder(pipeline), len(known))
+    """Return a manifest with a decoder for the chunks that the array's pipeline decodes."""
+    rows = {decoder: row for row, decoder in enumerate(manifest.decoders)}
+    row = rows.setdefault(Decoder(pipeline), len(rows))
     decoder: Any = np.int32(row)
     if manifest.decoder is not None:
         decoder = np.where(manifest.decoder == CANONICAL, decoder, manifest.decoder)
-    return manifest.replace(decoders=tuple(known), decoder=decoder)
+    return manifest.replace(decoders=tuple(rows), decoder=decoder)
 
 
 def without_shards(array: Array) -> Array:
@@ -100,9 +100,10 @@ def _list_edges(axis: Axis) -> Int64:
 
 
 class _ManifestSlicer:
-    """The columns of a manifest on their way to other cells.
+    """Slices the columns of a manifest.
 
-    Numbers of one axis are kept as arrays that broadcast along all others.
+    Numbers of one axis are arrays that broadcast along all others: a column with an entry for each
+    cell is made only where it is needed.
     """
 
     def __init__(
@@ -123,14 +124,14 @@ class _ManifestSlicer:
             edge = _list_edges(piece.axis)
             if not len(piece.cell) or not axis.ncells:
                 block = edge
-            elif piece.unbroken:
+            elif piece.is_contiguous:
                 block = _list_edges(axis)[int(piece.cell[0]) : int(piece.cell[-1]) + 1]
             else:
                 block = axis.edge(np.maximum(piece.cell, 0))
             self.edges.append(self._along(i, edge))
             self.blocks.append(self._along(i, block))
             self.starts.append(self._along(i, piece.start))
-            self.fits.append((piece.start == 0) & (edge == block) | piece.nowhere)
+            self.fits.append((piece.start == 0) & (edge == block) | piece.is_missing)
 
     def _along(self, i: int, column: NDArray[Any]) -> NDArray[Any]:
         """Return numbers of axis `i` in a form that broadcasts along the others."""
@@ -141,45 +142,47 @@ class _ManifestSlicer:
         if not self.old.ncells or 0 in self.shape:
             return Manifest.missing(self.shape)
         columns = {
-            name: self._taken(getattr(self.old, name))
+            name: self._slice(getattr(self.old, name))
             for name in ("source", "offset", "length", "decoder", "origin")
         }
-        if any(piece.nowhere.any() for piece in self.pieces):
-            nowhere: Any = np.False_
+        if any(piece.is_missing.any() for piece in self.pieces):
+            missing: Any = np.False_
             for i, piece in enumerate(self.pieces):
-                nowhere = nowhere | self._along(i, piece.nowhere)
-            columns["source"] = np.where(nowhere, np.int32(MISSING), columns["source"])
-        taken = Manifest(self.shape, self.old.sources, decoders=self.old.decoders, **columns)
+                missing = missing | self._along(i, piece.is_missing)
+            columns["source"] = np.where(missing, np.int32(MISSING), columns["source"])
+        sliced = Manifest(self.shape, self.old.sources, decoders=self.old.decoders, **columns)
         if not all(fits.all() for fits in self.fits):
             fits: Any = np.True_
             for i, along in enumerate(self.fits):
                 fits = fits & self._along(i, along)
-            part = ~fits & (taken.source >= 0)
-            taken = _PartialCells(self, taken, part).manifest() if part.any() else taken
-        return simplify_manifest(taken)
+            part = ~fits & (sliced.source >= 0)
+            if part.any():
+                sliced = _PartialCells(self, sliced, part).manifest()
+        return simplify_manifest(sliced)
 
-    def _taken(self, column: Any) -> Any:
+    def _slice(self, column: Any) -> Any:
         """Return a column of the new cells."""
         if column is None:
             return None
         if isinstance(column, Affine):
-            return self._affine(column)
+            return self._slice_affine(column)
         strides = column.strides[: self.ndim]
+        # Where a column is repeated along an axis, one plane of it is sliced, and repeated again.
         column = column[tuple(slice(0, 1) if step == 0 else slice(None) for step in strides)]
         for i, (piece, step) in enumerate(zip(self.pieces, strides, strict=True)):
             cells = np.maximum(piece.cell, 0)
-            if not column.shape[i]:  # of no cells, all that can be made is cells of nothing
+            if not column.shape[i]:  # without cells, all new ones are missing
                 column = np.repeat(np.zeros_like(column, shape=(1,) * column.ndim), len(cells), i)
             elif step == 0 or not len(cells):
                 column = column[(slice(None),) * i + (slice(0, min(1, len(cells))),)]
-            elif piece.unbroken:
+            elif piece.is_contiguous:
                 column = column[(slice(None),) * i + (slice(int(cells[0]), int(cells[-1]) + 1),)]
             else:
                 column = column.take(cells, axis=i)
         return np.broadcast_to(column, self.shape + column.shape[self.ndim :])
 
-    def _affine(self, column: Affine) -> Any:
-        if not all(piece.unbroken for piece in self.pieces):
+    def _slice_affine(self, column: Affine) -> Any:
+        if not all(piece.is_contiguous for piece in self.pieces):
             return column[np.ix_(*(np.maximum(piece.cell, 0) for piece in self.pieces))]
         first = [int(piece.cell[0]) if len(piece.cell) else 0 for piece in self.pieces]
         base = column.base + sum(n * step for n, step in zip(first, column.strides, strict=True))
@@ -187,12 +190,12 @@ class _ManifestSlicer:
 
 
 class _PartialCells:
-    """The cells that are parts of blocks: shorter ranges, or decoders and origins."""
+    """References of cells that are parts of blocks: shorter ranges, or decoders and origins."""
 
-    def __init__(self, work: _ManifestSlicer, taken: Manifest, part: NDArray[np.bool_]) -> None:
-        self.work, self.taken, self.part = work, taken, np.broadcast_to(part, work.shape)
-        self.metadata = work.metadata
-        self.known = {decoder: row for row, decoder in enumerate(taken.decoders)}
+    def __init__(self, slicer: _ManifestSlicer, taken: Manifest, part: NDArray[np.bool_]) -> None:
+        self.slicer, self.taken, self.part = slicer, taken, np.broadcast_to(part, slicer.shape)
+        self.metadata = slicer.metadata
+        self.decoder_rows = {decoder: row for row, decoder in enumerate(taken.decoders)}
         self.rows = taken.decoder
         self.shaped = any(decoder.shape is not None for decoder in taken.decoders)
 
@@ -200,32 +203,37 @@ class _PartialCells:
         """Return the manifest."""
         offset, length = self.taken.offset, self.taken.length
         origin = self._origins()
-        rest = self.part
-        freed = np.zeros((), bool)
+        remaining = self.part
+        ranged = np.zeros((), bool)  # parts that have become byte ranges of their own
         for layout, of_layout in self._layouts():
-            found = locate_parts(layout, self.work.edges, origin, self._blocks())
+            ranges = locate_parts(layout, self.slicer.edges, origin, self._blocks())
             length = np.asarray(length)
-            good = found.contiguous & of_layout & self.part
-            good = good & ((length == found.block_nbytes) | (length == -1))
-            if good.any():
-                offset = np.asarray(offset) + np.where(good, found.first, 0)
-                length = np.where(good, found.nbytes, length)
-                freed, rest = freed | good, rest & ~good
-        decoder = self._decoders(rest, np.broadcast_to(freed, self.work.shape))
+            # A chunk of another length than its block is damaged: reading the block tells so.
+            exact = (length == ranges.block_nbytes) | (length == -1)
+            fits = ranges.contiguous & of_layout & self.part & exact
+            if fits.any():
+                offset = np.asarray(offset) + np.where(fits, ranges.first, 0)
+                length = np.where(fits, ranges.nbytes, length)
+                ranged, remaining = ranged | fits, remaining & ~fits
+        decoder = self._decoders(remaining, np.broadcast_to(ranged, self.slicer.shape))
         return self.taken.replace(
             offset=offset,
             length=length,
-            decoders=tuple(self.known),
+            decoders=tuple(self.decoder_rows),
             decoder=decoder,
-            origin=self._corners(origin, rest),
+            origin=self._corners(origin, remaining),
         )
 
-    def _corners(self, origin: list[Any], rest: NDArray[np.bool_]) -> NDArray[Any] | None:
-        """Return the origin column: new in all parts, but zero unless they are in `rest`."""
-        if self.taken.origin is None and not any(start.any() for start in self.work.starts):
+    def _corners(self, origin: list[Any], remaining: NDArray[np.bool_]) -> NDArray[Any] | None:
+        """Return the origin column: new in all parts, but zero unless they are in `remaining`."""
+        if self.taken.origin is None and not any(start.any() for start in self.slicer.starts):
             return None
         corners = np.stack(
-            [np.broadcast_to(np.where(rest, column, 0), self.work.shape) for column in origin], -1
+            [
+                np.broadcast_to(np.where(remaining, column, 0), self.slicer.shape)
+                for column in origin
+            ],
+            -1,
         )
         if self.taken.origin is None:
             return corners
@@ -234,15 +242,15 @@ class _PartialCells:
     def _origins(self) -> list[Any]:
         """Return, by axis, where in its block each cell begins."""
         if self.taken.origin is None:
-            return self.work.starts
-        return [self.taken.origin[..., i] + start for i, start in enumerate(self.work.starts)]
+            return self.slicer.starts
+        return [self.taken.origin[..., i] + start for i, start in enumerate(self.slicer.starts)]
 
     def _blocks(self) -> list[Any]:
         """Return, by axis, the length of the block that each cell is a part of."""
         if not self.shaped:
-            return self.work.blocks
+            return self.slicer.blocks
         blocks: list[Any] = []
-        for i, block in enumerate(self.work.blocks):
+        for i, block in enumerate(self.slicer.blocks):
             shapes = [0 if d.shape is None else d.shape[i] for d in self.taken.decoders]
             stored = np.array([*shapes, 0], np.int64)[self.rows]
             blocks.append(np.where(stored > 0, stored, block))
@@ -250,7 +258,7 @@ class _PartialCells:
 
     def _layouts(self) -> list[tuple[Any, Any]]:
         """Return the different layouts of uncompressed blocks, and which cells have them."""
-        dtype, ndim = self.metadata.dtype, self.work.ndim
+        dtype, ndim = self.metadata.dtype, self.slicer.ndim
         pipelines = [*(d.pipeline for d in self.taken.decoders), self.metadata.pipeline]
         if self.rows is None:
             layout = uncompressed_layout(self.metadata.pipeline, dtype, ndim)
@@ -262,51 +270,57 @@ class _PartialCells:
             for layout in distinct
         ]
 
-    def _decoders(self, rest: NDArray[np.bool_], freed: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """Return the decoder column: with the blocks' shapes in `rest`, without where `freed`."""
-        decoder = np.full(self.work.shape, CANONICAL, np.int32)
+    def _decoders(
+        self, remaining: NDArray[np.bool_], ranged: NDArray[np.bool_]
+    ) -> NDArray[np.int32]:
+        """Return the decoder column: with block shapes in `remaining`, without where `ranged`."""
+        decoder = np.full(self.slicer.shape, CANONICAL, np.int32)
         if self.rows is not None:
             decoder[...] = self.rows
-            own = self.metadata.pipeline.decoding_key(self.metadata.dtype)
-            plain = [self._row_without_shape(d.pipeline, own) for d in self.taken.decoders]
-            decoder[freed] = np.array([*plain, CANONICAL], np.int32)[self.rows[freed]]
+            declared = self.metadata.pipeline.decoding_key(self.metadata.dtype)
+            plain = [self._row_without_shape(d.pipeline, declared) for d in self.taken.decoders]
+            decoder[ranged] = np.array([*plain, CANONICAL], np.int32)[self.rows[ranged]]
             unshaped = np.array([d.shape is None for d in self.taken.decoders] + [True])
-            rest = rest & unshaped[self.rows]
-        cells = np.nonzero(rest)
+            remaining = remaining & unshaped[self.rows]
+        cells = np.nonzero(remaining)
         if not len(cells[0]):
             return decoder
         shapes = []
-        which: Any = decoder[cells].astype(np.int64) + 1
-        for i, block in enumerate(self.work.blocks):
+        # The decoder and the block's length along each axis, as digits of one number for each cell:
+        # there are few different ones, so that decoders are made for those alone.
+        key: Any = decoder[cells].astype(np.int64) + 1
+        for i, block in enumerate(self.slicer.blocks):
             distinct, inverse = np.unique(block, return_inverse=True)
             shapes.append(distinct)
-            which = which * len(distinct) + inverse.reshape(-1)[cells[i]]
-        kinds, inverse = _unique_inverse(which)
+            key = key * len(distinct) + inverse.reshape(-1)[cells[i]]
+        kinds, inverse = _unique_inverse(key)
         sizes = (len(self.taken.decoders) + 1, *map(len, shapes))
         rows = []
-        for row, *places in zip(*(n.tolist() for n in np.unravel_index(kinds, sizes)), strict=True):
-            shape = tuple(int(edges[place]) for edges, place in zip(shapes, places, strict=True))
+        for row, *digits in zip(*(n.tolist() for n in np.unravel_index(kinds, sizes)), strict=True):
+            shape = tuple(int(edges[digit]) for edges, digit in zip(shapes, digits, strict=True))
             pipeline = self.taken.decoders[row - 1].pipeline if row else self.metadata.pipeline
-            rows.append(self.known.setdefault(Decoder(pipeline, shape), len(self.known)))
+            rows.append(
+                self.decoder_rows.setdefault(Decoder(pipeline, shape), len(self.decoder_rows))
+            )
         decoder[cells] = np.array(rows, np.int32)[inverse]
         return decoder
 
-    def _row_without_shape(self, pipeline: Pipeline, own: Any) -> int:
+    def _row_without_shape(self, pipeline: Pipeline, declared: Any) -> int:
         """Return the decoder of blocks of one cell each."""
-        if pipeline.decoding_key(self.metadata.dtype) == own:
+        if pipeline.decoding_key(self.metadata.dtype) == declared:
             return CANONICAL
-        return self.known.setdefault(Decoder(pipeline), len(self.known))
+        return self.decoder_rows.setdefault(Decoder(pipeline), len(self.decoder_rows))
 
 
 def _unique_inverse(keys: Int64) -> tuple[Int64, Int64]:
-    """Return the different numbers, and which of them each is; as np.unique, which sorts."""
+    """Return what np.unique does, without sorting where numbers are small."""
     top = int(keys.max()) + 1
     if top > 4 * len(keys) + 1024:
         return np.unique(keys, return_inverse=True)
     distinct = np.flatnonzero(np.bincount(keys, minlength=top))
-    place = np.zeros(top, np.int64)
-    place[distinct] = np.arange(len(distinct))
-    return distinct, place[keys]
+    position = np.zeros(top, np.int64)
+    position[distinct] = np.arange(len(distinct))
+    return distinct, position[keys]
 
 
 def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -> Manifest:
@@ -320,15 +334,15 @@ def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -
     axis : int
     cells : int64 array
     """
-    known = {decoder: row for row, decoder in enumerate(manifest.decoders)}
-    rows = [known.setdefault(decoder, len(known)) for decoder in planes.decoders]
+    rows_of = {decoder: row for row, decoder in enumerate(manifest.decoders)}
+    rows = [rows_of.setdefault(decoder, len(rows_of)) for decoder in planes.decoders]
     where: Any = (*(slice(None),) * axis, cells)
     decoder = planes.decoder
     if decoder is not None:
         decoder = np.array([*rows, CANONICAL], np.int32)[decoder]
 
-    def put(old: Any, new: Any, empty: int, *corner: int) -> Any:
-        """Return a column with the planes in it; one that is not there is `empty` everywhere."""
+    def replace_planes(old: Any, new: Any, empty: int, *corner: int) -> Any:
+        """Return a column with the planes in it; None is a column of `empty`."""
         if old is None and new is None:
             return None
         new = np.int32(empty) if new is None else np.asarray(new)
@@ -341,16 +355,16 @@ def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -
         return column
 
     return manifest.replace(
-        offset=put(manifest.offset, planes.offset, 0),
-        length=put(manifest.length, planes.length, 0),
-        decoders=tuple(known),
-        decoder=put(manifest.decoder, decoder, CANONICAL),
-        origin=put(manifest.origin, planes.origin, 0, manifest.ndim),
+        offset=replace_planes(manifest.offset, planes.offset, 0),
+        length=replace_planes(manifest.length, planes.length, 0),
+        decoders=tuple(rows_of),
+        decoder=replace_planes(manifest.decoder, decoder, CANONICAL),
+        origin=replace_planes(manifest.origin, planes.origin, 0, manifest.ndim),
     )
 
 
 def simplify_manifest(manifest: Manifest) -> Manifest:
-    """Return a manifest without decoders that no chunk has, and columns that say nothing."""
+    """Return a manifest without unused decoders, and without columns that hold defaults only."""
     changes: dict[str, Any] = {}
     missing = manifest.source < 0
     if manifest.origin is not None:

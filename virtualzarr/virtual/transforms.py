@@ -1,4 +1,4 @@
-"""What can be done with an array without reading it: parts of it, other axes, other orders.
+"""Virtual transforms: slices, strides, other axes, other orders and padding, without reading.
 
 Each function takes a virtual array and returns another one over the same bytes. Differences in
 where cells lie are sliced axis by axis (`apply_axis_slices`); differences in axes become codecs in
@@ -34,20 +34,20 @@ from virtualzarr.virtual.rechunk import (
 )
 
 MAX_CELLS = 10_000_000
-"""Nothing is cut into more cells than this, unless it has been before."""
+"""The most cells of a result, unless the array has more already."""
 
 REPEATED_ELEMENTS = 1 << 20
-"""About so many elements a cell has that repeats a block along an axis."""
+"""About how many elements a cell has that repeats a block along an axis."""
 
 
 def with_manifest(array: Array, manifest: Manifest, **changes: Any) -> Array:
-    """Return an array of other metadata and references, read like this one."""
+    """Return an array with another manifest and changed metadata, read with the same settings."""
     metadata = array.metadata.replace(**changes) if changes else array.metadata
     return array.replace(metadata, manifest)
 
 
 def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
-    """Return an array cut anew along some axes; None leaves an axis as it is.
+    """Return an array sliced along some axes; None leaves an axis as it is.
 
     Raises
     ------
@@ -66,13 +66,7 @@ def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
     return apply_axis_slices(array, chosen)
 
 
-def one(axis: Axis, index: int) -> AxisSlices:
-    """Return the piece that is a single index, in a cell of just that length."""
-    cell = np.array([axis.cell_of(index)])
-    return AxisSlices(cell, index - axis.start(cell), Axis(1, [1]))
-
-
-# -- every so many elements -------------------------------------------------------------------
+# -- steps -------------------------------------------------------------------
 
 
 def take_strided(array: Array, axis: int, start: int, step: int, count: int) -> Array:
@@ -83,20 +77,21 @@ def take_strided(array: Array, axis: int, start: int, step: int, count: int) -> 
     start, step, count : int
         Indices ``start + step * i`` for ``i < count`` lie within the axis.
     """
-    own = get_axes(array)[axis]
+    stored = get_axes(array)[axis]
     if step == 1 or count <= 1:
-        return _slice_axis(array, axis, AxisSlices.slice(own, start, start + count))
+        return _slice_axis(array, axis, AxisSlices.slice(stored, start, start + count))
     first, by = (start, step) if step > 0 else (start + step * (count - 1), -step)
-    cell, inside, counts = _locate_progression(own, first, by, count)
-    edges = own.edge(cell)
+    cell, inside, counts = _locate_progression(stored, first, by, count)
+    edges = stored.edge(cell)
     if step < 0:
         cell, counts, edges = cell[::-1], counts[::-1], edges[::-1]
         inside = inside[::-1] + by * (counts - 1)
-    axis_of_new = Axis(count, counts)
+    result = Axis(count, counts)
     if int(counts.max()) == 1:
-        return _slice_axis(array, axis, AxisSlices(cell, inside, axis_of_new))
-    whole = AxisSlices(cell, np.zeros_like(cell), Axis(int(edges.sum()), edges))
-    return _pick(_slice_axis(array, axis, whole), axis, inside, edges, (step, axis_of_new))
+        return _slice_axis(array, axis, AxisSlices(cell, inside, result))
+    # Whole cells, in which a codec then picks every `step`-th element.
+    cells = AxisSlices(cell, np.zeros_like(cell), Axis(int(edges.sum()), edges))
+    return _pick(_slice_axis(array, axis, cells), axis, inside, edges, (step, result))
 
 
 def _slice_axis(array: Array, axis: int, pieces: AxisSlices) -> Array:
@@ -104,7 +99,7 @@ def _slice_axis(array: Array, axis: int, pieces: AxisSlices) -> Array:
 
 
 def _locate_progression(axis: Axis, first: int, by: int, count: int) -> tuple[Any, Any, Any]:
-    """Return the cells that an arithmetic progression meets, where in them, and how often.
+    """Return the cells that an arithmetic progression hits, where it does first, and how often.
 
     Where steps are longer than cells, cells are found from the elements, else elements from cells.
     """
@@ -117,25 +112,25 @@ def _locate_progression(axis: Axis, first: int, by: int, count: int) -> tuple[An
         ends = np.minimum(axis.start(cell) + axis.edge(cell), last + 1)
         counts = np.diff((ends - 1 - first) // by, prepend=-1)
         cell, counts = cell[counts > 0], counts[counts > 0]
-    met = first + by * (np.cumsum(counts) - counts)
-    return cell, met - axis.start(cell), counts
+    index = first + by * (np.cumsum(counts) - counts)
+    return cell, index - axis.start(cell), counts
 
 
 # -- fewer axes -------------------------------------------------------------------------------
 
 
 def without_axis(array: Array, axis: int) -> Array:
-    """Leave out an axis of length 1."""
-    own = get_axes(array)[axis]
-    single = array if own.end == 1 else _slice_axis(array, axis, one(own, 0))
+    """Drop an axis of length 1."""
+    stored = get_axes(array)[axis]
+    single = array if stored.end == 1 else _slice_axis(array, axis, AxisSlices.index(stored, 0))
     single = without_shards(single)
     return _pick(single, axis, np.zeros(1, np.int64), np.ones(1, np.int64), None)
 
 
 def _pick(
-    array: Array, axis: int, starts: Any, edges: Any, thinned: tuple[int, Axis] | None
+    array: Array, axis: int, starts: Any, edges: Any, steps: tuple[int, Axis] | None
 ) -> Array:
-    """Choose elements within each cell along an axis, by codecs.
+    """Pick elements within each cell along an axis, by codecs.
 
     Parameters
     ----------
@@ -143,9 +138,9 @@ def _pick(
         Where in each cell along the axis the first one is.
     edges : int64 array
         Of the cells along the axis.
-    thinned : (step, axis), optional
-        By how many elements one goes on, and the axis of what is chosen. By default, the axis,
-        which has one cell, is left out.
+    steps : (step, axis), optional
+        The distance of the elements, and their axis. By default, the axis, which has one cell, is
+        dropped.
     """
     manifest, metadata = array.manifest, array.metadata
     ndim = array.ndim
@@ -157,46 +152,50 @@ def _pick(
     begin = starts.reshape(tail)
     if manifest.origin is not None:
         begin = begin + manifest.origin[..., axis]
-    count = np.int64(0) if thinned is None else thinned[1].edge(np.arange(len(edges))).reshape(tail)
+    count = np.int64(0) if steps is None else steps[1].edge(np.arange(len(edges))).reshape(tail)
     table, inverse = _distinct_rows(rows, begin, length, count)
-    known: dict[Decoder, int] = {}
-    own = _declare_pipeline(metadata.pipeline, axis, ndim) if thinned is None else metadata.pipeline
+    rows_of: dict[Decoder, int] = {}
+    declared = (
+        _declare_pipeline(metadata.pipeline, axis, ndim) if steps is None else metadata.pipeline
+    )
     numbers = []
-    for row, index, size, kept in table:
+    # Few: cells of one decoder, length and phase share the codec that picks their elements.
+    for row, index, size, count_picked in table:
         decoder = manifest.decoders[row] if row >= 0 else Decoder(metadata.pipeline)
-        made = _part_decoder(decoder, axis, ndim, index, size, kept, thinned and thinned[0])
-        canonical = made.shape is None and made.pipeline == own
-        numbers.append(CANONICAL if canonical else known.setdefault(made, len(known)))
+        part = _part_decoder(decoder, axis, ndim, index, size, count_picked, steps and steps[0])
+        canonical = part.shape is None and part.pipeline == declared
+        numbers.append(CANONICAL if canonical else rows_of.setdefault(part, len(rows_of)))
     column = np.broadcast_to(np.array(numbers, np.int32)[inverse], manifest.shape)
     origin = manifest.origin
     if origin is not None:
         origin = origin.copy()
         origin[..., axis] = 0
-    made_of = manifest.replace(decoders=tuple(known), decoder=column, origin=origin)
-    if thinned is not None:
-        grid = simplify(_with_item(get_axes(array), axis, thinned[1]))
-        return with_manifest(array, simplify_manifest(made_of), shape=grid.shape, grid=grid)
-    return _drop_axis(array, made_of, axis, own)
+    picked = manifest.replace(decoders=tuple(rows_of), decoder=column, origin=origin)
+    if steps is not None:
+        grid = simplify(_with_item(get_axes(array), axis, steps[1]))
+        return with_manifest(array, simplify_manifest(picked), shape=grid.shape, grid=grid)
+    return _drop_axis(array, picked, axis, declared)
 
 
 def _distinct_rows(*columns: Any) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
     """Return the different rows of columns that broadcast, and which of them each row is."""
-    which: Any = np.int64(0)
+    # Each column is numbered, and the numbers are put together as digits of one.
+    key: Any = np.int64(0)
     tables = []
     for column in columns:
         distinct, inverse = np.unique(column, return_inverse=True)
-        which = which * len(distinct) + inverse.reshape(np.shape(column))
+        key = key * len(distinct) + inverse.reshape(np.shape(column))
         tables.append(distinct)
-    kinds, inverse = np.unique(which, return_inverse=True)
-    places = np.unravel_index(kinds, tuple(map(len, tables)))
-    rows = zip(*(t[p].tolist() for t, p in zip(tables, places, strict=True)), strict=True)
-    return list(rows), inverse.reshape(np.shape(which))
+    kinds, inverse = np.unique(key, return_inverse=True)
+    digits = np.unravel_index(kinds, tuple(map(len, tables)))
+    rows = zip(*(t[p].tolist() for t, p in zip(tables, digits, strict=True)), strict=True)
+    return list(rows), inverse.reshape(np.shape(key))
 
 
 def _part_decoder(
     decoder: Decoder, axis: int, ndim: int, index: int, length: int, count: int, step: int | None
 ) -> Decoder:
-    """Return what decodes to a part of a block; `count` is its length, unless the axis goes."""
+    """Return a decoder of a part of a block; `count` is its length, unless the axis is dropped."""
     shape = decoder.shape
     if step is None:
         if shape is not None:
@@ -212,7 +211,7 @@ def _part_decoder(
 
 
 def _declare_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
-    """Return codecs that an array without the axis declares; no chunk may have them."""
+    """Return the codecs to declare for an array without an axis, if no chunk has them, either."""
     narrow = narrow_pipeline(pipeline, axis, ndim)
     return Pipeline([make("bytes", endian="little")]) if narrow is None else narrow
 
@@ -220,28 +219,28 @@ def _declare_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
 def _drop_axis(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) -> Array:
     """Return an array without an axis, along which there is one cell."""
 
-    def flat(column: Any) -> Any:
+    def drop(column: Any) -> Any:
         if isinstance(column, Affine):
             return Affine(
                 _without_item(column.shape, axis), column.base, _without_item(column.strides, axis)
             )
         return None if column is None else column[(slice(None),) * axis + (0,)]
 
-    origin = flat(manifest.origin)
-    made = Manifest(
+    origin = drop(manifest.origin)
+    narrow = Manifest(
         _without_item(manifest.shape, axis),
         manifest.sources,
-        flat(manifest.source),
-        flat(manifest.offset),
-        flat(manifest.length),
+        drop(manifest.source),
+        drop(manifest.offset),
+        drop(manifest.length),
         manifest.decoders,
-        flat(manifest.decoder),
+        drop(manifest.decoder),
         None if origin is None else np.delete(origin, axis, -1),
     )
     grid = simplify(_without_item(get_axes(array), axis))
     members = axis_members(array.metadata, _without_item(range(array.ndim), axis))
     members |= {"shape": grid.shape, "grid": grid, "pipeline": pipeline}
-    return with_manifest(array, simplify_manifest(made), **members)
+    return with_manifest(array, simplify_manifest(narrow), **members)
 
 
 def _without_item(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
@@ -256,23 +255,24 @@ def _with_item(items: Sequence[Any], axis: int, item: Any) -> tuple[Any, ...]:
 
 
 def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) -> Array:
-    """Put in an axis, along which the array is repeated."""
+    """Insert an axis, along which the array is repeated."""
     array = without_shards(array)
     metadata, manifest = array.metadata, array.manifest
     axes = get_axes(array)
-    cell = math.prod(int(own.runs()[0].max(initial=1)) for own in axes)
+    cell = math.prod(int(stored.runs()[0].max(initial=1)) for stored in axes)
+    # Repeated within cells, too: a reference for each index would take too many.
     edge = min(max(length, 1), max(1, REPEATED_ELEMENTS // cell))
     grid = simplify([*axes[:axis], Axis.bare(length, edge), *axes[axis:]])
     repeated = edge > 1
 
-    def wide(pipeline: Pipeline) -> Pipeline:
+    def widen(pipeline: Pipeline) -> Pipeline:
         if not repeated:
             return widen_pipeline(pipeline, axis, array.ndim)
         return Pipeline([make("virtualzarr.repeat", axis=axis), *pipeline.codecs])
 
     decoders = [
         Decoder(
-            wide(d.pipeline),
+            widen(d.pipeline),
             None if d.shape is None else (*d.shape[:axis], edge, *d.shape[axis:]),
         )
         for d in manifest.decoders
@@ -283,7 +283,7 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
         _broadcast_manifest(manifest, axis, grid.grid_shape, decoders),
         shape=grid.shape,
         grid=grid,
-        pipeline=wide(metadata.pipeline),
+        pipeline=widen(metadata.pipeline),
         **axis_members(metadata, order, dim),
     )
 
@@ -293,7 +293,7 @@ def _broadcast_manifest(
 ) -> Manifest:
     """Return a manifest with the same planes everywhere along a new axis."""
 
-    def wide(column: Any) -> Any:
+    def broadcast(column: Any) -> Any:
         if column is None:
             return None
         if isinstance(column, Affine):
@@ -304,10 +304,17 @@ def _broadcast_manifest(
 
     origin = manifest.origin
     if origin is not None:
-        origin = wide(np.insert(origin, axis, 0, axis=-1))
-    source, offset, length = map(wide, (manifest.source, manifest.offset, manifest.length))
+        origin = broadcast(np.insert(origin, axis, 0, axis=-1))
+    source, offset, length = map(broadcast, (manifest.source, manifest.offset, manifest.length))
     return Manifest(
-        shape, manifest.sources, source, offset, length, decoders, wide(manifest.decoder), origin
+        shape,
+        manifest.sources,
+        source,
+        offset,
+        length,
+        decoders,
+        broadcast(manifest.decoder),
+        origin,
     )
 
 
@@ -317,14 +324,14 @@ def repeat_axis(array: Array, axis: int, length: int) -> Array:
 
 
 def transpose(array: Array, axes: Sequence[int]) -> Array:
-    """Put the axes in another order: axis ``i`` is axis ``axes[i]`` of the array."""
+    """Reorder the axes: axis ``i`` is axis ``axes[i]`` of the array."""
     axes = tuple(axes)
     if axes == tuple(range(array.ndim)):
         return array
     manifest, metadata = array.manifest, array.metadata
     order = tuple(axes.index(axis) for axis in range(array.ndim))
 
-    def turned(column: Any) -> Any:
+    def reorder(column: Any) -> Any:
         if isinstance(column, Affine):
             strides = [column.strides[axis] for axis in axes]
             return Affine([column.shape[axis] for axis in axes], column.base, strides)
@@ -340,21 +347,21 @@ def transpose(array: Array, axes: Sequence[int]) -> Array:
     origin = manifest.origin
     if origin is not None:
         origin = origin.transpose(*axes, array.ndim)[..., list(axes)]
-    made = Manifest(
+    reordered = Manifest(
         [manifest.shape[axis] for axis in axes],
         manifest.sources,
-        turned(manifest.source),
-        turned(manifest.offset),
-        turned(manifest.length),
+        reorder(manifest.source),
+        reorder(manifest.offset),
+        reorder(manifest.length),
         decoders,
-        turned(manifest.decoder),
+        reorder(manifest.decoder),
         origin,
     )
     own = get_axes(array)
     grid = simplify([own[axis] for axis in axes])
     return with_manifest(
         array,
-        made,
+        reordered,
         shape=grid.shape,
         grid=grid,
         pipeline=_transpose_pipeline(metadata.pipeline, order),
@@ -365,6 +372,7 @@ def transpose(array: Array, axes: Sequence[int]) -> Array:
 def _transpose_pipeline(pipeline: Pipeline, order: tuple[int, ...]) -> Pipeline:
     """Return a pipeline for blocks of which axis ``order[i]`` was axis ``i``."""
     codecs: list[Codec] = list(pipeline.codecs)
+    # Two transposes in a row are one, and none at all where they undo each other.
     if isinstance(codecs[0], Transpose):
         order = tuple(order[axis] for axis in codecs.pop(0).axes(len(order)))  # type: ignore[attr-defined]
     if order != tuple(range(len(order))):
@@ -372,13 +380,13 @@ def _transpose_pipeline(pipeline: Pipeline, order: tuple[int, ...]) -> Pipeline:
     return Pipeline(codecs)
 
 
-# -- elements that are nowhere ----------------------------------------------------------------
+# -- missing elements ----------------------------------------------------------------
 
 
 def slice_with_fill(
     array: Array, pieces: Sequence[AxisSlices | None], fill_value: Any = None
 ) -> Array:
-    """Return an array cut anew; cells that are cut out of nothing read as a value.
+    """Return a sliced array whose missing cells read as a value.
 
     Parameters
     ----------
@@ -386,26 +394,26 @@ def slice_with_fill(
         The array's own by default. Where another is given, it becomes that of the array if no
         chunk is missing, else it is referred to from each cell.
     """
-    made = slice_axes(array, pieces)
-    nowhere: Any = np.False_
+    sliced = slice_axes(array, pieces)
+    missing: Any = np.False_
     for axis, piece in enumerate(pieces):
         if piece is not None:
-            nowhere = nowhere | piece.nowhere.reshape((-1,) + (1,) * (array.ndim - axis - 1))
-    if not nowhere.any():
-        return made
-    own = default_fill(array.dtype) if array.fill_value is None else array.fill_value
-    value = own if fill_value is None else _to_element(fill_value, array.dtype)
-    same = _to_bits(value, array.dtype) == _to_bits(own, array.dtype)
+            missing = missing | piece.is_missing.reshape((-1,) + (1,) * (array.ndim - axis - 1))
+    if not missing.any():
+        return sliced
+    stored_fill = default_fill(array.dtype) if array.fill_value is None else array.fill_value
+    value = stored_fill if fill_value is None else _to_element(fill_value, array.dtype)
+    same = _to_bits(value, array.dtype) == _to_bits(stored_fill, array.dtype)
     if same and array.fill_missing:
-        return made
-    pipelines = [made.metadata.pipeline, *(d.pipeline for d in made.manifest.decoders)]
+        return sliced
+    pipelines = [sliced.metadata.pipeline, *(d.pipeline for d in sliced.manifest.decoders)]
     complete = array.manifest.nrefs == array.manifest.ncells and array.fill_missing
     shards = any(pipeline.serializer.needs_fill for pipeline in pipelines)
-    storable = _is_storable(made.metadata.pipeline, value, array.dtype)
+    storable = _is_storable(sliced.metadata.pipeline, value, array.dtype)
     if complete and storable and not shards and array.metadata.zarr_format == 3:
-        return with_manifest(made, made.manifest, fill_value=value)
-    nowhere = np.broadcast_to(nowhere, made.manifest.shape)
-    return with_manifest(made, _with_constant(made, nowhere, value))
+        return with_manifest(sliced, sliced.manifest, fill_value=value)
+    missing = np.broadcast_to(missing, sliced.manifest.shape)
+    return with_manifest(sliced, _fill_constant(sliced, missing, value))
 
 
 def _is_storable(pipeline: Pipeline, value: Any, dtype: np.dtype[Any]) -> bool:
@@ -445,7 +453,7 @@ def _to_bits(value: Any, dtype: np.dtype[Any]) -> Any:
     return value if dtype.hasobject else np.asarray(value, dtype).tobytes()
 
 
-def _with_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manifest:
+def _fill_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manifest:
     """Return a manifest whose chunks in some cells hold nothing but a value."""
     if array.dtype.hasobject:
         raise UnsupportedError(
@@ -454,8 +462,8 @@ def _with_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manife
         )
     manifest = array.manifest
     data = constant_bytes(value, array.dtype)
-    known = {decoder: row for row, decoder in enumerate(manifest.decoders)}
-    row = known.setdefault(Decoder(Pipeline([make("virtualzarr.constant")])), len(known))
+    rows = {decoder: row for row, decoder in enumerate(manifest.decoders)}
+    row = rows.setdefault(Decoder(Pipeline([make("virtualzarr.constant")])), len(rows))
     old: Any = np.int32(CANONICAL) if manifest.decoder is None else manifest.decoder
     origin = manifest.origin
     return manifest.replace(
@@ -463,7 +471,7 @@ def _with_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manife
         source=np.where(where, np.int32(len(manifest.sources)), manifest.source),
         offset=np.where(where, 0, np.asarray(manifest.offset)),
         length=np.where(where, len(data), np.asarray(manifest.length)),
-        decoders=tuple(known),
+        decoders=tuple(rows),
         decoder=np.where(where, np.int32(row), old),
         origin=None if origin is None else np.where(where[..., None], 0, origin),
     )

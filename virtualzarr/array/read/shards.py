@@ -1,4 +1,4 @@
-"""Sharded arrays read through their inner grid: where the sub-chunks of shards lie."""
+"""Sharded reads: sub-chunks located by the indexes of their shards, on the inner grid."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import ByteFile, Fingerprint, InlineFile, LocalFile, RemoteFile
 
 MAX_RETRIES = 100
-"""How often an index is read again that is replaced faster than it can be read."""
+"""Retries for a shard that is replaced while its index is read."""
 
 Int64 = NDArray[np.int64]
 
@@ -42,7 +42,7 @@ Int64 = NDArray[np.int64]
 def resolve_shards(
     metadata: ArrayMetadata, chunks: ChunkSource, cache_policy: CachePolicy = ALWAYS_REVALIDATE
 ) -> tuple[ArrayMetadata, ChunkSource]:
-    """Return an array as it is best read: a sharded one as the array of its sub-chunks.
+    """Return the metadata and chunk source to read by: of a sharded array, of its sub-chunks.
 
     That needs sharding to be the only codec, but for transposes before it: others would have to
     decode the whole shard first.
@@ -78,7 +78,7 @@ class GroupedSubchunks(NamedTuple):
     shards : int64 array, shape (shards, ndim)
         The cells of the shards, in C order.
     entry : int64 array
-        For each sub-chunk, its place in the index of its shard.
+        For each sub-chunk, its entry in the index of its shard.
     order, bounds : int64 arrays
         Sub-chunks ``order[bounds[i]:bounds[i + 1]]`` are in shard `i`.
     """
@@ -94,17 +94,17 @@ class GroupedSubchunks(NamedTuple):
 
 
 class ShardedChunks:
-    """The sub-chunks of the shards that other chunks are.
+    """Chunk source of the sub-chunks of shards.
 
     Parameters
     ----------
-    shards : Chunks
-        Where the shards are found.
+    shards : ChunkSource
+        Locates the shards.
     grid : SeparableGrid
         How the array is cut into shards; all edges are multiples of the sub-chunks'.
     codec : Sharding
-    cache_policy : Caching
-        How old indexes may be that are kept in memory.
+    cache_policy : CachePolicy
+        When cached indexes are revalidated.
     """
 
     def __init__(
@@ -118,45 +118,47 @@ class ShardedChunks:
         self.grid = grid
         self.codec = codec
         self.cache_policy = cache_policy
-        self._place = lru_cache(maxsize=256)(partial(_shard_layout, grid, codec))
+        self._layout = lru_cache(maxsize=256)(partial(_shard_layout, grid, codec))
 
     def locate(self, projection: Projection) -> LocatedChunks:
         """Find the sub-chunks that a projection touches, by the indexes of their shards."""
-        return self._locate_now(projection, None, self.cache_policy.data_valid_since())
+        return self._locate_with_retries(projection, None, self.cache_policy.data_valid_since())
 
-    def _locate_now(
+    def _locate_with_retries(
         self, projection: Projection, positions: Int64 | None, since: float
     ) -> LocatedChunks:
-        """Find sub-chunks, again if shards of shards are replaced meanwhile."""
+        """Find sub-chunks, again if shards within shards are replaced meanwhile."""
         for tries in range(MAX_RETRIES):
             try:
                 return self._locate(projection, positions, since)
             except SourceChangedError:
                 if not isinstance(self.shards, ShardedChunks) or tries == MAX_RETRIES - 1:
                     raise
+                # The index in the cache is of another version: have all of them checked.
                 since = math.inf
         raise AssertionError
 
     def _relocate(self, projection: Projection, positions: Int64) -> LocatedChunks:
-        """Find sub-chunks whose file is not what it was thought to be."""
-        return self._locate_now(projection, positions, math.inf)
+        """Find sub-chunks again whose file was replaced."""
+        return self._locate_with_retries(projection, positions, math.inf)
 
-    def _shards(self, projection: Projection, since: float) -> LocatedChunks:
+    def _locate_shards(self, projection: Projection, since: float) -> LocatedChunks:
         """Find the shards that a projection on their grid touches."""
         if isinstance(self.shards, ShardedChunks):
             return self.shards._locate(projection, None, since)
         return self.shards.locate(projection)
 
-    def touched(self, cells: Int64) -> GroupedSubchunks:
+    def group_by_shard(self, cells: Int64) -> GroupedSubchunks:
         """Group sub-chunks, given by their cells, by the shards that they are in."""
         shard = np.empty_like(cells)
         entry = np.zeros(len(cells), np.int64)
         for i in self.codec.order:
             axis, edge = self.grid.axes[i], self.codec.chunk_shape[i]
             start = cells[:, i] * edge
-            shard[:, i] = found = axis.cell_of(start)
-            entry *= axis.edge(found) // edge
-            entry += (start - axis.start(found)) // edge
+            shard[:, i] = along = axis.cell_of(start)
+            # Entries are in C order of the shard's axes as they are stored (Horner's scheme).
+            entry *= axis.edge(along) // edge
+            entry += (start - axis.start(along)) // edge
         order, bounds, _ = group_keys(_rank(shard, self.grid.grid_shape))
         return GroupedSubchunks(shard[order[bounds[:-1]]], entry, order, bounds)
 
@@ -164,57 +166,57 @@ class ShardedChunks:
         self, projection: Projection, positions: Int64 | None, since: float
     ) -> LocatedChunks:
         cells = projection.cells(positions)
-        where = np.arange(len(cells)) if positions is None else positions
+        chunk_numbers = np.arange(len(cells)) if positions is None else positions
         if len(cells) == 1:
-            return self._locate_one(projection, cells[0].tolist(), where, since)
-        touched = self.touched(cells)
-        located = self._shards(_project_cells(self.grid, touched.shards), since)
-        shapes = self.grid.cell_shapes(touched.shards[located.cell]).tolist()
+            return self._locate_one(projection, cells[0].tolist(), chunk_numbers, since)
+        grouped = self.group_by_shard(cells)
+        located = self._locate_shards(_project_cells(self.grid, grouped.shards), since)
+        shapes = self.grid.cell_shapes(grouped.shards[located.cell]).tolist()
         reader = _IndexReader(located, [self.codec.shard(shape) for shape in shapes], since)
-        indexes = reader.indexes(alone=positions is not None)
+        indexes = reader.read_all(alone=positions is not None)
         offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
         row = np.zeros(len(cells), np.int64)
         for j, (group, index) in enumerate(zip(located.cell.tolist(), indexes, strict=True)):
             if index is None:
                 continue
-            members = touched.members(group)
-            entry = touched.entry[members]
+            members = grouped.members(group)
+            entry = grouped.entry[members]
             offset[members] = index.offset[entry]
             length[members] = index.length[entry]
             row[members] = j
-        found = np.flatnonzero(offset >= 0)
-        return self._located(
-            projection, reader, where[found], row[found], Index(offset[found], length[found])
-        )
+        # A sub-chunk without entry was never written.
+        stored = np.flatnonzero(offset >= 0)
+        ranges = Index(offset[stored], length[stored])
+        return self._make_located(projection, reader, chunk_numbers[stored], row[stored], ranges)
 
     def _locate_one(
-        self, projection: Projection, cell: list[int], where: Int64, since: float
+        self, projection: Projection, cell: list[int], position: Int64, since: float
     ) -> LocatedChunks:
-        """Do the same for one sub-chunk: the commonest request, where every microsecond shows."""
+        """Find one sub-chunk: the commonest request, where every microsecond shows."""
         cuts = zip(self.grid.axes, cell, self.codec.chunk_shape, strict=True)
-        place = self._place(*[axis.cell_of(i * edge) for axis, i, edge in cuts])
+        layout = self._layout(*[axis.cell_of(i * edge) for axis, i, edge in cuts])
         entry = 0
         for i in self.codec.order:
-            entry = entry * place.counts[i] + cell[i] - place.first[i]
-        located = self._shards(place.projection, since)
-        reader = _IndexReader(located, [place.shard] * len(located), since)
-        index = reader.index(0) if len(located) else None
+            entry = entry * layout.counts[i] + cell[i] - layout.first[i]
+        located = self._locate_shards(layout.projection, since)
+        reader = _IndexReader(located, [layout.shard] * len(located), since)
+        index = reader.read_index(0) if len(located) else None
         if index is None or index.offset[entry] < 0:
-            nothing = where[:0]
-            return self._located(projection, reader, nothing, nothing, Index(nothing, nothing))
-        one = slice(entry, entry + 1)
-        here = Index(index.offset[one], index.length[one])
-        return self._located(projection, reader, where, np.zeros(1, np.int64), here)
+            empty = position[:0]
+            return self._make_located(projection, reader, empty, empty, Index(empty, empty))
+        single = slice(entry, entry + 1)
+        ranges = Index(index.offset[single], index.length[single])
+        return self._make_located(projection, reader, position, np.zeros(1, np.int64), ranges)
 
-    def _located(
-        self, projection: Projection, reader: _IndexReader, where: Int64, row: Int64, place: Index
+    def _make_located(
+        self, projection: Projection, reader: _IndexReader, cell: Int64, row: Int64, ranges: Index
     ) -> LocatedChunks:
         shards = reader.located
         return LocatedChunks(
-            where,
+            cell,
             shards.file[row],
-            shards.offset[row] + place.offset,
-            place.length,
+            shards.offset[row] + ranges.offset,
+            ranges.length,
             reader.file,
             may_be_missing=shards.may_be_missing,
             relocate=partial(self._relocate, projection) if shards.may_be_missing else None,
@@ -228,7 +230,7 @@ def _rank(cells: Int64, grid_shape: tuple[int, ...]) -> Int64:
 
 
 def _project_cells(grid: SeparableGrid, cells: Int64) -> Projection:
-    """Return a projection that touches some cells, which are distinct and in C order."""
+    """Return a projection that touches some cells, which must be distinct and in C order."""
     origins = grid.cell_origins(cells)
     if len(cells) == 1:
         return _project_cell(grid, origins[0].tolist())
@@ -242,7 +244,7 @@ def _project_cell(grid: SeparableGrid, origin: Sequence[int]) -> Projection:
 
 
 class _ShardLayout(NamedTuple):
-    """Where the sub-chunks of one shard are: how many along each axis, and the first of them."""
+    """Sub-chunks of one shard: how many there are along each axis, and the first of them."""
 
     projection: Projection
     shard: Shard
@@ -273,40 +275,40 @@ class _IndexReader:
         self._tick = invalidation.next_tick()
 
     def file(self, row: int) -> ByteFile:
-        """Return a file that is sure to be the one whose indexes were read."""
+        """Return a file pinned to the version whose indexes were read."""
         file = self._files.get(row)
         if file is None:
             file = self._files[row] = _pin_version(self.located.open_file(row), self.since)
         return file
 
-    def indexes(self, alone: bool) -> list[Index | None]:
-        """Return the index of each shard, None for those not there.
+    def read_all(self, alone: bool) -> list[Index | None]:
+        """Return the index of each shard, None for those never written.
 
         Parameters
         ----------
         alone : bool
-            Whether only this thread may read: it is one of those that would be waited for.
+            Whether this thread reads alone: one of the pool must not wait for others of it.
         """
         count = len(self.shards)
         if count > 1 and not alone and self.located.open_file(int(self.located.file[0])).remote:
-            return list(get_pool(remote=True).map(self.index, range(count)))
-        return [self.index(j) for j in range(count)]
+            return list(get_pool(remote=True).map(self.read_index, range(count)))
+        return [self.read_index(j) for j in range(count)]
 
-    def index(self, j: int, tries: int = MAX_RETRIES) -> Index | None:
-        """Return the index of one of the shards, None if that is not there."""
+    def read_index(self, j: int, tries: int = MAX_RETRIES) -> Index | None:
+        """Return the index of one of the shards, None if that was never written."""
         located, shard = self.located, self.shards[j]
         row = int(located.file[j])
         try:
-            place = int(located.offset[j]), int(located.length[j])
-            return _read_index(self.file(row), *place, shard, self.since, self._tick)
+            extent = int(located.offset[j]), int(located.length[j])
+            return _read_index(self.file(row), *extent, shard, self.since, self._tick)
         except SourceChangedError as error:
-            # A shard within a shard is found again with that one.
+            # A shard within a shard is located again with its outer one.
             if not located.may_be_missing or not tries or located.relocate is not None:
                 error.at(file=located.open_file(row).uri)
                 raise
             self._files.pop(row, None)
             self.since, self._tick = math.inf, invalidation.next_tick()
-            return self.index(j, tries - 1)
+            return self.read_index(j, tries - 1)
         except SourceNotFoundError as error:
             if located.may_be_missing:
                 return None
@@ -395,7 +397,7 @@ def _is_distinct(fingerprint: Fingerprint) -> bool:
 
 
 def _bytes_after(file: ByteFile, offset: int) -> int | None:
-    """Return how many bytes there are from an offset on, if that is known without asking."""
+    """Return how many bytes there are from an offset on, if no request is needed to know."""
     if isinstance(file, InlineFile):
         return file.data.nbytes - offset
     fingerprint = getattr(file, "fingerprint", None)
