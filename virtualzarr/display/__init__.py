@@ -1,1 +1,1 @@
-"""Arrays and groups shown to people: in text, and in HTML for notebooks."""
+"""Representations of arrays and groups for people: text, and HTML for notebooks."""

@@ -1,4 +1,4 @@
-"""Arrays and groups as small pieces of HTML, for notebooks, with a picture of the chunk grid.
+"""HTML representations of arrays and groups, for notebooks, with a picture of the chunk grid.
 
 Everything is in the text itself: no scripts, no style sheets, nothing to be loaded. However many
 chunks, members or attributes there are, the text stays short. No chunk is read or looked for.
@@ -71,7 +71,7 @@ def array_html(array: Array) -> str:
     return (
         '<div class="virtualzarr" '
         'style="display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap">'
-        f'<div style="max-width:26em;overflow-wrap:anywhere">{table}</div>{picture(array)}</div>'
+        f'<div style="max-width:26em;overflow-wrap:anywhere">{table}</div>{draw_grid(array)}</div>'
     )
 
 
@@ -104,12 +104,13 @@ def group_html(group: Group) -> str:
     if names:
         heads = "".join(f'<th style="text-align:left">{head}</th>' for head in _HEADS)
         rows_of_members = _members(group, names)
-        shown = list(islice(rows_of_members, ROWS))
-        left = len(names) - sum("/" not in str(name).rstrip("/") for name, *_ in shown)
-        more = f"<p>and {left:,} more</p>" if left else ""
-        if not left and next(rows_of_members, None) is not None:
-            more = "<p>and more in the last group</p>"
-        text += f"<table><tr>{heads}</tr>{''.join(map(_row, shown))}</table>{more}"
+        # Rows are made one by one: opening each of 100,000 members would take minutes.
+        listed = list(islice(rows_of_members, ROWS))
+        remaining = len(names) - sum("/" not in str(name).rstrip("/") for name, *_ in listed)
+        note = f"<p>and {remaining:,} more</p>" if remaining else ""
+        if not remaining and next(rows_of_members, None) is not None:
+            note = "<p>and more in the last group</p>"
+        text += f"<table><tr>{heads}</tr>{''.join(map(_row, listed))}</table>{note}"
     if group.skipped:
         skipped = list(group.skipped.items())
         text += _details(f"{len(skipped):,} skipped", skipped)
@@ -158,12 +159,12 @@ def _table(rows: Iterable[tuple[Any, Any]], head: str = "") -> str:
     return f"<table>{body}</table>"
 
 
-def _more(count: int) -> str:
+def _note_remaining(count: int) -> str:
     return f"<p>and {count - ROWS:,} more</p>" if count > ROWS else ""
 
 
 def _details(title: str, rows: list[tuple[str, Any]]) -> str:
-    table = _table(rows[:ROWS]) + _more(len(rows))
+    table = _table(rows[:ROWS]) + _note_remaining(len(rows))
     return f"<details><summary>{escape(title)}</summary>{table}</details>"
 
 
@@ -172,7 +173,7 @@ def _attributes(attributes: Any) -> str:
     return _details(f"Attributes ({len(rows):,})", rows) if rows else ""
 
 
-def picture(array: Array) -> str:
+def draw_grid(array: Array) -> str:
     """Return a drawing of the grid of an array with 1 to 3 axes as SVG; for others, nothing.
 
     The last axis goes to the right, the one before it down, and the first of three from the back
@@ -182,6 +183,8 @@ def picture(array: Array) -> str:
     grid = array.grid
     if not isinstance(grid, SeparableGrid) or not 1 <= grid.ndim <= 3 or 0 in grid.shape:
         return ""
+    # The axis into the picture shifts points right and down alike, so that one number is both. A
+    # grid of one axis is drawn as a row, by adding an axis of one cell.
     sizes = _sizes(grid.shape)
     cuts = [_cuts(axis, size) for axis, size in zip(grid.axes, sizes, strict=True)]
     if grid.ndim == 1:
@@ -273,12 +276,14 @@ def _polygon(points: list[Point], opacity: float) -> str:
 
 def _sizes(shape: tuple[int, ...]) -> list[float]:
     """Return the pixels of each axis."""
+    # Square roots: an axis of 3 beside one of 10,000 would not be visible in proportion.
     longest = max(shape)
     return [max(SHORTEST, LONGEST * (length / longest) ** 0.5) for length in shape]
 
 
 def _cuts(axis: Axis, size: float) -> list[float]:
     """Return where to draw cuts along an axis, its two ends among them."""
+    # Objects, as the product of two counts may exceed 64 bits.
     count = min(axis.ncells, LINES)
     cells = np.arange(count, dtype=object) * axis.ncells // count
     starts = axis.start(cells.astype(np.int64)) / axis.extent * size

@@ -1,4 +1,4 @@
-"""Arrays in a few words, for people: axes, chunk lengths, sizes and sources."""
+"""Short summaries of arrays for people: axes, chunk lengths, sizes and sources."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _lengths(axis: Any) -> str:
     if len(axis.edges) == 1:
         return str(axis.edges[0])
     runs = list(zip(axis.counts.tolist(), axis.edges.tolist(), strict=True))
-    shown = [f"{times} x {edge}" if times > 1 else str(edge) for times, edge in runs[:_RUNS]]
-    return " + ".join(shown) + (f" + {len(runs) - _RUNS} runs more" if len(runs) > _RUNS else "")
+    texts = [f"{times} x {edge}" if times > 1 else str(edge) for times, edge in runs[:_RUNS]]
+    return " + ".join(texts) + (f" + {len(runs) - _RUNS} runs more" if len(runs) > _RUNS else "")
 
 
 def sources_text(array: Array, most: int = 2) -> str:
@@ -67,5 +67,5 @@ def sources_text(array: Array, most: int = 2) -> str:
     names = list(dict.fromkeys(source.uri or "the references" for source in manifest.sources))
     if not names:
         return "nowhere: never written"
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    suffix = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{suffix}"

@@ -1,4 +1,4 @@
-"""Groups in text: the tree of what is in them, and what there is to know of them."""
+"""Text representations of groups: the tree of members, and a table of facts."""
 
 from __future__ import annotations
 

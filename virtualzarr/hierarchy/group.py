@@ -1,4 +1,4 @@
-"""Groups as users hold them: named arrays and groups, with attributes."""
+"""The Group class: named arrays and groups, with attributes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         For a list of names, the group of these members only, which is not stored.
         """
         if isinstance(path, list):
-            return self._selected(path)
+            return self._select(path)
         if not isinstance(path, str):
             raise TypeError(f"a member is named by text, not by {type(path).__name__}")
         node: Array | Group = self
@@ -140,10 +140,10 @@ class Group(Mapping[str, "Array | Group"], Publishable):
                     raise KeyError(name)
                 node = node._members[name]
             except KeyError as error:
-                raise self._not_found(path) from error
-        return self._cached(node.with_path(self._join("/".join(names))))
+                raise self._not_found_error(path) from error
+        return self._with_cache_policy(node.with_path(self._join("/".join(names))))
 
-    def _selected(self, names: list[str]) -> Group:
+    def _select(self, names: list[str]) -> Group:
         if inner := [name for name in names if "/" in str(name).strip("/")]:
             raise ValueError(f"{inner[0]!r} lies in an inner group: choose there, or drop others")
         members = {name.strip("/"): self[name] for name in names}
@@ -155,15 +155,15 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         """Return the names that are offered where a key is typed."""
         return list(self)
 
-    def _not_found(self, path: str) -> NodeNotFoundError:
+    def _not_found_error(self, path: str) -> NodeNotFoundError:
         reason = self.skipped.get(path.strip("/"))
         if reason:
             return NodeNotFoundError(f"{path!r} could not be virtualized: {reason}")
         try:
-            there = f"there is {', '.join(list(self)[:10]) or 'nothing'}"
+            hint = f"there is {', '.join(list(self)[:10]) or 'nothing'}"
         except VirtualZarrError as error:
-            there = error.message
-        return NodeNotFoundError(f"no array or group {path!r} in /{self.path}; {there}")
+            hint = error.message  # a store that cannot list must not hide what is missing
+        return NodeNotFoundError(f"no array or group {path!r} in /{self.path}; {hint}")
 
     def _join(self, path: str) -> str:
         return f"{self.path}/{path.strip('/')}".strip("/")
@@ -249,8 +249,8 @@ class Group(Mapping[str, "Array | Group"], Publishable):
             └── x (4, 6) float32
         """
         options.setdefault("zarr_format", self.zarr_format)
-        array = create_array(self.store, name=self._place(name), **options)
-        return array if CACHING & options.keys() else self._cached(array)
+        array = create_array(self.store, name=self._member_path(name), **options)
+        return array if CACHING & options.keys() else self._with_cache_policy(array)
 
     def create_group(
         self,
@@ -262,7 +262,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
     ) -> Group:
         """Make a group in this group; see `virtualzarr.create_group`."""
         metadata = new_group(attributes or {}, zarr_format or self.zarr_format)
-        path = validate_path(self._place(name), metadata.zarr_format)
+        path = validate_path(self._member_path(name), metadata.zarr_format)
         write_node(self.store, path, metadata, overwrite=overwrite)
         return self._group_at(path)
 
@@ -298,7 +298,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         """
         # A group before what is in it, however they are given.
         for name in sorted(nodes, key=lambda name: normalize_path(name).split("/")):
-            path = validate_path(self._place(name), nodes[name].zarr_format)
+            path = validate_path(self._member_path(name), nodes[name].zarr_format)
             inner = {below: node.metadata for below, node in nodes[name].to_flat().items()}
             write_hierarchy(self.store, path, inner, overwrite=overwrite)
         return {name: self[normalize_path(name)] for name in nodes}
@@ -313,9 +313,11 @@ class Group(Mapping[str, "Array | Group"], Publishable):
             It is there, but not as asked for; the message has both values of whatever differs.
         """
         params.setdefault("zarr_format", self.zarr_format)
-        return self._cached(open_array(self.store, self._place(name), mode="a", **params))
+        return self._with_cache_policy(
+            open_array(self.store, self._member_path(name), mode="a", **params)
+        )
 
-    def _cached(self, node: T) -> T:
+    def _with_cache_policy(self, node: T) -> T:
         """Let an array or group be read with what this group was opened with."""
         if self.cache_policy is not None:
             node.cache_policy = self.cache_policy
@@ -330,7 +332,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
     ) -> Group:
         """Return a group in this group, made if it is not there."""
         zarr_format = zarr_format or self.zarr_format
-        resolved = resolve(self.store, self._place(name), "a", zarr_format=zarr_format)
+        resolved = resolve(self.store, self._member_path(name), "a", zarr_format=zarr_format)
         if resolved.read("group") is None:
             return self.create_group(name, attributes=attributes, zarr_format=zarr_format)
         return self._group_at(resolved.path)
@@ -348,7 +350,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         NodeNotFoundError
             There is none.
         """
-        delete_node(self.store, self._place(name))
+        delete_node(self.store, self._member_path(name))
 
     __delitem__ = delete
 
@@ -364,7 +366,9 @@ class Group(Mapping[str, "Array | Group"], Publishable):
             There is a node at the target.
         """
         move_node(
-            self.store, self._place(source), validate_path(self._place(target), self.zarr_format)
+            self.store,
+            self._member_path(source),
+            validate_path(self._member_path(target), self.zarr_format),
         )
 
     def rename(self, name_dict: Mapping[str, str] | None = None, **names: str) -> Group:
@@ -407,7 +411,9 @@ class Group(Mapping[str, "Array | Group"], Publishable):
             There is a node at the target.
         """
         copy_node(
-            self.store, self._place(source), validate_path(self._place(target), self.zarr_format)
+            self.store,
+            self._member_path(source),
+            validate_path(self._member_path(target), self.zarr_format),
         )
 
     def consolidate_metadata(self) -> None:
@@ -418,7 +424,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         """
         consolidate(self.store, self.path)
 
-    def _place(self, name: str) -> str:
+    def _member_path(self, name: str) -> str:
         """Return the path of a member to be changed."""
         path = normalize_path(name)
         if not path:

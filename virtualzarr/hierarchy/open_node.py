@@ -1,4 +1,4 @@
-"""Stored nodes as users hold them: opened where they lie, and groups that are made there."""
+"""Opening of stored arrays and groups, lazy members of groups, and creation of groups."""
 
 from __future__ import annotations
 
@@ -129,42 +129,44 @@ class StoredMembers(Mapping[str, "Array | Group"]):
 
     def __getitem__(self, name: str) -> Array | Group:
         path = self._join(name)
-        everything = self.metadata.consolidated
-        if everything is None:
-            how: dict[str, Any] = {
+        consolidated = self.metadata.consolidated
+        if consolidated is None:
+            options: dict[str, Any] = {
                 "location": self.location,
                 "use_consolidated": self._use_consolidated,
             }
             try:
                 return open_hierarchy(
-                    self.store, path, zarr_format=self.metadata.zarr_format, **how
+                    self.store, path, zarr_format=self.metadata.zarr_format, **options
                 )
             except NodeNotFoundError:
-                return open_hierarchy(self.store, path, **how)
-        if name in everything.skipped:
-            raise everything.skipped[name].with_traceback(None)
-        metadata = everything.nodes.get(name)
+                return open_hierarchy(self.store, path, **options)
+        if name in consolidated.skipped:
+            raise consolidated.skipped[name].with_traceback(None)
+        metadata = consolidated.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
             return Array.from_store(metadata, self.store, path, self.location)
-        if metadata is None and name not in self._listed():
+        if metadata is None and name not in self._list_names():
             raise KeyError(name)
         group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)
-        below = Consolidated(_below(everything.nodes, name), _below(everything.skipped, name))
-        group = group.replace(consolidated=below)
+        inner = Consolidated(
+            _select_below(consolidated.nodes, name), _select_below(consolidated.skipped, name)
+        )
+        group = group.replace(consolidated=inner)
         return group_of(group, self.store, path, self.location, self._use_consolidated)
 
-    def _listed(self) -> list[str]:
+    def _list_names(self) -> list[str]:
         # Where there are writers, names may come and go.
         if self._names is None or getattr(self.store, "writable", False):
-            everything = self.metadata.consolidated
-            if everything is not None:
-                paths = [*everything.nodes, *everything.skipped]
+            consolidated = self.metadata.consolidated
+            if consolidated is not None:
+                paths = [*consolidated.nodes, *consolidated.skipped]
                 self._names = sorted({path.split("/", 1)[0] for path in paths if path})
             else:
-                self._names = self._found()
+                self._names = self._find_names()
         return self._names
 
-    def _found(self) -> list[str]:
+    def _find_names(self) -> list[str]:
         """Return the names below which the store has nodes.
 
         Raises
@@ -188,13 +190,13 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         return any(self.store.get(key) is not None for key in keys)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._listed())
+        return iter(self._list_names())
 
     def __len__(self) -> int:
-        return len(self._listed())
+        return len(self._list_names())
 
 
-def _below(nodes: Mapping[str, T], name: str) -> dict[str, T]:
+def _select_below(nodes: Mapping[str, T], name: str) -> dict[str, T]:
     """Return the nodes below a name, by their paths from there."""
     start = f"{name}/"
     return {path[len(start) :]: node for path, node in nodes.items() if path.startswith(start)}
@@ -219,7 +221,7 @@ def create_group(
         Path within the store; groups above it that are not there are made. The root by default.
     zarr_format : {3, 2}
     overwrite : bool
-        Whether a node that is there already is deleted, with everything in it.
+        Whether a node that is there already is deleted, with consolidated in it.
     attributes : mapping, optional
     storage_options : mapping, optional
         For the file system of a URL.

@@ -159,7 +159,7 @@ def virtualize(
 
 
 def _find_tree(paths: Any, files: list[str], storage_options: Mapping[str, Any] | None) -> Tree:
-    """Put all files into one list, and return their numbers in lists as they were rules."""
+    """Put all files into one list, and return their numbers in lists as they were given."""
     if not isinstance(paths, str | os.PathLike | Mapping):
         paths = list(paths)
         if any(not isinstance(path, str | os.PathLike) for path in paths):

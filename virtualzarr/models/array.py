@@ -1,4 +1,4 @@
-"""What models of arrays have in common, of either Zarr format."""
+"""Base class of the models of arrays, of either Zarr format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from virtualzarr.metadata.create.group import attributes_json
 from virtualzarr.metadata.json_documents import member
 from virtualzarr.metadata.node_documents import array_from_json, parse_array, to_json
 from virtualzarr.models.node import NodeSpec
-from virtualzarr.models.typed import typed
+from virtualzarr.models.typed import validate
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -51,10 +51,11 @@ class ArraySpecBase(_Node, Generic[A]):
         for name in extra:
             if name not in metadata.extra:
                 raise MetadataError(f"extra: {name} cannot be a further member of an array")
-        kept: Any = dict(attributes) if isinstance(attributes, Mapping) else attributes
-        vars(self).update(metadata=metadata, attributes=kept)
+        values: Any = dict(attributes) if isinstance(attributes, Mapping) else attributes
+        # Past __setattr__, which refuses: models do not change after this.
+        vars(self).update(metadata=metadata, attributes=values)
         with member("attributes"):
-            typed(document["attributes"], self._declared()[0])
+            validate(document["attributes"], self._declared()[0])
 
     @classmethod
     def _of(cls, metadata: ArrayMetadata, *kinds: Any) -> Self:
@@ -64,7 +65,7 @@ class ArraySpecBase(_Node, Generic[A]):
         kind = cls._declared(*kinds)[0]
         if kind is not None:
             with member("attributes"):
-                vars(spec)["attributes"] = typed(spec._json["attributes"], kind)
+                vars(spec)["attributes"] = validate(spec._json["attributes"], kind)
         return spec
 
     @functools.cached_property

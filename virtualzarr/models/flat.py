@@ -1,4 +1,4 @@
-"""Hierarchies of models from models by path."""
+"""Nested hierarchies of models, built from models by path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from virtualzarr.metadata import normalize_path
 from virtualzarr.models.node import NodeSpec
 
 
-def nested(nodes: Mapping[str, NodeSpec], empty: Callable[[], Any]) -> Any:
+def nest(nodes: Mapping[str, NodeSpec], empty: Callable[[], Any]) -> Any:
     """Return the root of a hierarchy, with groups put in where none is given.
 
     Parameters
@@ -18,28 +18,29 @@ def nested(nodes: Mapping[str, NodeSpec], empty: Callable[[], Any]) -> Any:
     nodes : mapping
         By path, in any order.
     empty : callable
-        Makes a group.
+        Returns a new group.
     """
-    found: dict[str, NodeSpec] = {}
+    by_path: dict[str, NodeSpec] = {}
     for path, node in nodes.items():
-        place = normalize_path(path)
-        if place in found:
-            raise MetadataError(f"{place or '/'}: two models are given for one path")
-        found[place] = node
-    found.setdefault("", empty())
-    for path in list(found):
+        path = normalize_path(path)
+        if path in by_path:
+            raise MetadataError(f"{path or '/'}: two models are given for one path")
+        by_path[path] = node
+    by_path.setdefault("", empty())
+    for path in list(by_path):
         while path:
             path = path.rpartition("/")[0]
-            if found.setdefault(path, empty()).node_type == "array":
+            if by_path.setdefault(path, empty()).node_type == "array":
                 raise MetadataError(f"{path or '/'}: is an array, but there is a node below it")
-    # From the deepest up: a group is complete before it is put into another. Else as given.
-    inner: dict[str, dict[str, NodeSpec]] = {}
-    for path in sorted(found, key=lambda path: (path == "", -path.count("/"))):
-        whole: Any = found[path]
-        if path in inner:
-            whole = whole.replace(members={**(whole.members or {}), **inner[path]})
+    # From the deepest up: models do not change, so a group is complete before it is put into
+    # another. Members of one group stay in the order given.
+    members: dict[str, dict[str, NodeSpec]] = {}
+    for path in sorted(by_path, key=lambda path: (path == "", -path.count("/"))):
+        model: Any = by_path[path]
+        if path in members:
+            model = model.replace(members={**(model.members or {}), **members[path]})
         if not path:
-            return whole
-        above, _, name = path.rpartition("/")
-        inner.setdefault(above, {})[name] = whole
+            return model
+        parent, _, name = path.rpartition("/")
+        members.setdefault(parent, {})[name] = model
     raise AssertionError("the root is always there")

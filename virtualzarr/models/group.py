@@ -1,4 +1,4 @@
-"""What models of groups have in common, of either Zarr format."""
+"""Base class of the models of groups, of either Zarr format."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from virtualzarr.metadata.create.group import new_group
 from virtualzarr.metadata.json_documents import as_object, member, require_format
 from virtualzarr.metadata.node_documents import parse_group, split_json, to_json
 from virtualzarr.models.array import NOTHING, A, ArraySpecBase
-from virtualzarr.models.flat import nested
+from virtualzarr.models.flat import nest
 from virtualzarr.models.node import NodeSpec
-from virtualzarr.models.typed import typed
+from virtualzarr.models.typed import validate
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -60,10 +60,11 @@ class GroupSpecBase(_Node, Generic[A, M]):
         self, *, attributes: A = NOTHING, members: M = NOTHING, extra: Mapping[str, Any] = NOTHING
     ) -> None:
         metadata = new_group(attributes, self.zarr_format, extra)
-        kept: Any = dict(attributes) if isinstance(attributes, Mapping) else attributes
-        inner: Any = None if members is None else dict(members)
-        vars(self).update(metadata=metadata, attributes=kept, members=inner)
-        for name, node in (inner or {}).items():
+        # Copies, as models do not change, and the caller's mappings may.
+        values: Any = dict(attributes) if isinstance(attributes, Mapping) else attributes
+        nodes: Any = None if members is None else dict(members)
+        vars(self).update(metadata=metadata, attributes=values, members=nodes)
+        for name, node in (nodes or {}).items():
             self._check(name, node)
         if any(self._declared()):
             self.cast(self)
@@ -104,7 +105,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
             for path, node in consolidated.nodes.items()
             if path
         }
-        return nested(nodes, group.empty).members
+        return nest(nodes, group.empty).members
 
     @property
     def extra(self) -> Mapping[str, Any]:
@@ -112,17 +113,18 @@ class GroupSpecBase(_Node, Generic[A, M]):
         return self.metadata.extra
 
     @classmethod
-    def _of(cls, metadata: GroupMetadata, *kinds: Any, **given: Any) -> Self:
+    def _of(cls, metadata: GroupMetadata, *kinds: Any, **fields: Any) -> Self:
         """Return the model of metadata, with members if they are given."""
+        # Past __init__, which parses and checks: metadata have been checked already.
         spec = object.__new__(cls)
-        vars(spec).update(metadata=metadata, **given)
+        vars(spec).update(metadata=metadata, **fields)
         attributes, members = cls._declared(*kinds)
         if attributes is not None:
             with member("attributes"):
-                vars(spec)["attributes"] = typed(dict(metadata.attributes), attributes)
+                vars(spec)["attributes"] = validate(dict(metadata.attributes), attributes)
         if members is not None and spec.members is not None:
             with member("members"):
-                vars(spec)["members"] = typed(spec.members, members)
+                vars(spec)["members"] = validate(spec.members, members)
         return spec
 
     @classmethod
@@ -176,19 +178,19 @@ class GroupSpecBase(_Node, Generic[A, M]):
         try:
             document = as_object(document)
             require_format(document, cls.zarr_format)
-            found = document.pop("members", None)
+            members = document.pop("members", None)
             documents = split_json(_metadata_names(document), cls.document)
             metadata = parse_group(documents, cls.zarr_format)
             with member("members"):
-                inner = None if found is None else as_object(found)
+                inner = None if members is None else as_object(members)
                 for name in inner or ():
                     check_name(name, cls.zarr_format)
         except VirtualZarrError as error:
             raise error.at(variable=path or "/") from error.__cause__
         if inner is None:
             return cls._of(metadata)
-        members = {name: cls._member(node, f"{path}/{name}") for name, node in inner.items()}
-        return cls._of(metadata, members=members)
+        nodes = {name: cls._member(node, f"{path}/{name}") for name, node in inner.items()}
+        return cls._of(metadata, members=nodes)
 
     @classmethod
     def _member(cls, document: Any, path: str) -> NodeSpec:
@@ -247,7 +249,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
         >>> list(v3.GroupSpec.from_flat({"a/b/x": x}).to_flat())
         ['', 'a', 'a/b', 'a/b/x']
         """
-        root = nested(nodes, cls._types()[1].empty)
+        root = nest(nodes, cls._types()[1].empty)
         if root.node_type != "group":
             raise MetadataError(f"the root must be a v{cls.zarr_format} group")
         return cls.cast(root)
@@ -258,25 +260,24 @@ class GroupSpecBase(_Node, Generic[A, M]):
         The members of a group that are not known (None) stay so.
         """
         flat: dict[str, NodeSpec] = {}
-        left: list[tuple[str, NodeSpec]] = [("", self)]
-        while left:
-            path, node = left.pop()
+        # A stack and not recursion: hostile documents nest deeper than Python's stack. Reversed, so
+        # that members come in their order.
+        remaining: list[tuple[str, NodeSpec]] = [("", self)]
+        while remaining:
+            path, node = remaining.pop()
             flat[path] = node
             if isinstance(node, GroupSpecBase) and node.members is not None:
                 flat[path] = node._types()[1]._of(node.metadata, members={})
-                below: list[tuple[str, NodeSpec]] = list(node.members.items())
-                left += [(f"{path}/{name}".lstrip("/"), m) for name, m in reversed(below)]
+                members: list[tuple[str, NodeSpec]] = list(node.members.items())
+                remaining += [(f"{path}/{name}".lstrip("/"), m) for name, m in reversed(members)]
         return flat
 
     def to_json(self) -> dict[str, Any]:
         """Return the model as the JSON object of ZEP 6."""
-        written = to_json(self.metadata)
-        first = [name for name in ("zarr_format", "node_type", "attributes") if name in written]
-        head: dict[str, Any] = {name: written.pop(name) for name in first}
-        document: dict[str, Any] = {**head, **_model_names(written)}
-        inner: Any = self.members
-        if inner is not None:
-            document["members"] = {name: node.to_json() for name, node in inner.items()}
+        document = _model_names(to_json(self.metadata))
+        members: Any = self.members
+        if members is not None:
+            document["members"] = {name: node.to_json() for name, node in members.items()}
         return document
 
 
@@ -291,7 +292,7 @@ def _model_names(extra: Mapping[str, Any]) -> dict[str, Any]:
         There is `_members` without `members`: it would be taken for the renamed one.
     """
     if "members" in extra:
-        name = _free(extra)
+        name = _free_name(extra)
         return {name if key == "members" else key: value for key, value in extra.items()}
     if "_members" in extra:
         raise UnsupportedError(
@@ -303,13 +304,13 @@ def _model_names(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metadata_names(document: Mapping[str, Any]) -> dict[str, Any]:
     """Give the member that a model had to rename its own name `members` again."""
-    name = _free(document).removeprefix("_")
+    name = _free_name(document).removeprefix("_")
     if name == "members":
         return dict(document)
     return {"members" if key == name else key: value for key, value in document.items()}
 
 
-def _free(names: Mapping[str, Any]) -> str:
+def _free_name(names: Mapping[str, Any]) -> str:
     name = "_members"
     while name in names:
         name = f"_{name}"

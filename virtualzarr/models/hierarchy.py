@@ -1,4 +1,4 @@
-"""Models of whatever can be opened, and hierarchies made from models."""
+"""Models read from whatever can be opened, and hierarchies created from models."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
     if _is_foreign(node):
         node = node[path] if path.strip("/") else node
         array, group = spec_classes(node.metadata.zarr_format)
-        document = _document_of(node, depth)
+        document = _to_json(node, depth)
         return (array if "shape" in document else group).from_json(document)
     if not isinstance(node, Array | Group):
         from virtualzarr.ingest.open_target import open
@@ -55,18 +55,18 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
         node = open(node, path, **options)
     elif path.strip("/") and isinstance(node, Group):
         node = node[path]
-    return _model(node, node.metadata.zarr_format, depth)
+    return _build_model(node, node.metadata.zarr_format, depth)
 
 
-def _model(node: Array | Group, zarr_format: int, depth: int | None) -> NodeSpec:
+def _build_model(node: Array | Group, zarr_format: int, depth: int | None) -> NodeSpec:
     array, group = spec_classes(zarr_format)
     if isinstance(node, Array):
         metadata = node.metadata
         return array.from_metadata(metadata.as_format(zarr_format) if node.is_virtual else metadata)
     members = None
     if depth is None or depth > 0:
-        left = None if depth is None else depth - 1
-        members = {name: _model(node[name], zarr_format, left) for name in node}
+        deeper = None if depth is None else depth - 1
+        members = {name: _build_model(node[name], zarr_format, deeper) for name in node}
     return group(attributes=node.attributes, members=members, extra=node.metadata.extra)
 
 
@@ -75,20 +75,21 @@ def _is_foreign(node: Any) -> bool:
     return type(node).__module__.startswith("zarr.") and hasattr(node, "metadata")
 
 
-def _document_of(node: Any, depth: int | None) -> dict[str, Any]:
+def _to_json(node: Any, depth: int | None) -> dict[str, Any]:
     """Return the JSON object of ZEP 6 for an array or a group of zarr-python."""
     from zarr.core.buffer import default_buffer_prototype
 
-    written = node.metadata.to_buffer_dict(default_buffer_prototype())
-    documents = {name: loads_json(data.to_bytes()) for name, data in written.items()}
+    # zarr-python's own encoder writes the documents: its classes in memory change between versions.
+    buffers = node.metadata.to_buffer_dict(default_buffer_prototype())
+    documents = {name: loads_json(data.to_bytes()) for name, data in buffers.items()}
     main = next(name for name in ("zarr.json", ".zarray", ".zgroup") if name in documents)
     document: dict[str, Any] = documents[main]
     document.pop("consolidated_metadata", None)
     if main != "zarr.json":
         document["attributes"] = documents.get(".zattrs", {})
     if "shape" not in document and (depth is None or depth > 0):
-        left = None if depth is None else depth - 1
-        document["members"] = {name: _document_of(inner, left) for name, inner in node.members()}
+        deeper = None if depth is None else depth - 1
+        document["members"] = {name: _to_json(inner, deeper) for name, inner in node.members()}
     return document
 
 

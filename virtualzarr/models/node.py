@@ -1,4 +1,4 @@
-"""What models of arrays and of groups have in common."""
+"""Base class of the models of arrays and groups: documents, types, comparison, creation."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ else:
 class NodeSpec(ABC, Generic[N]):
     """The structure of an array or of a group with its members, without data and without a store.
 
-    It is metadata, as documents of one Zarr format spell them: whatever this package opens or makes
-    in a store is read and written as a model. Two models are equal where their JSON forms are.
+    It is metadata, as documents of one Zarr format spell them. Two models are equal where their
+    JSON forms are.
 
     Source: ZEP 6, Zarr object models.
 
@@ -115,9 +115,8 @@ class NodeSpec(ABC, Generic[N]):
     @classmethod
     def _declared(cls, *kinds: Any) -> tuple[Any, ...]:
         """Return the types of attributes and members: those given, or those of the class."""
-        own = (*cls._kinds, None, None)
-        given = (*kinds, None, None)
-        return tuple(own[i] if given[i] is None else given[i] for i in range(2))
+        defaults, explicit = (*cls._kinds, None, None), (*kinds, None, None)
+        return tuple(defaults[i] if explicit[i] is None else explicit[i] for i in range(2))
 
     @classmethod
     def read(cls, node: Any, path: str = "", *, depth: int | None = None, **options: Any) -> Self:

@@ -1,4 +1,4 @@
-"""JSON Schemas of models, from what their classes are made with.
+"""JSON Schemas of models, generated from the signatures of their classes.
 
 ``python -m virtualzarr.models.schema specs`` writes them into a folder.
 """

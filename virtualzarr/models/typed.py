@@ -1,4 +1,4 @@
-"""Attributes and members of declared types: dataclasses, typed dicts and models, checked."""
+"""Validation of attributes and members against dataclasses, TypedDicts and models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from virtualzarr.metadata.json_documents import as_object, member
 from virtualzarr.models.node import NodeSpec
 
 
-def typed(value: Any, kind: Any) -> Any:
+def validate(value: Any, kind: Any) -> Any:
     """Return JSON values, or models by name, as a type has them.
 
     Parameters
@@ -42,16 +42,16 @@ def typed(value: Any, kind: Any) -> Any:
     >>> @dataclasses.dataclass
     ... class Named:
     ...     units: str
-    >>> typed({"units": "K"}, Named)
+    >>> validate({"units": "K"}, Named)
     Named(units='K')
-    >>> typed({"units": 1}, Named)
+    >>> validate({"units": 1}, Named)
     Traceback (most recent call last):
     virtualzarr.errors.MetadataError: units: must be str, not 1
     """
-    return value if kind is None else _as(value, kind)
+    return value if kind is None else _validate(value, kind)
 
 
-def _as(value: Any, hint: Any) -> Any:
+def _validate(value: Any, hint: Any) -> Any:
     """Return a JSON value as an annotation has it."""
     origin = get_origin(hint)
     if hint is Any or hint is object:
@@ -61,7 +61,7 @@ def _as(value: Any, hint: Any) -> Any:
     if isinstance(origin or hint, type) and issubclass(origin or hint, NodeSpec):
         return (origin or hint).cast(value, *get_args(hint))
     if origin in (Required, NotRequired):
-        return _as(value, get_args(hint)[0])
+        return _validate(value, get_args(hint)[0])
     if origin in (Union, types.UnionType):
         return _one_of(value, hint)
     if origin is Literal:
@@ -109,7 +109,7 @@ def _sequence(value: Any, kind: type, items: tuple[Any, ...]) -> Any:
 
 def _inner(name: str, value: Any, hint: Any) -> Any:
     with member(name):
-        return _as(value, hint)
+        return _validate(value, hint)
 
 
 def _members(value: Any, kind: Any) -> Any:
@@ -150,7 +150,7 @@ def required_keys(kind: Any) -> set[str]:
 def _one_of(value: Any, hint: Any) -> Any:
     for choice in get_args(hint):
         try:
-            return _as(value, choice)
+            return _validate(value, choice)
         except MetadataError:
             continue  # the error below names them all
     raise _wrong(value, hint)
