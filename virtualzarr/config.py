@@ -1,4 +1,4 @@
-"""The few settings of this package, in one place."""
+"""Settings of this package, for the whole process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
-from virtualzarr.limits import Limits
+from virtualzarr.limits import Limits, Settings
 
 
 @dataclass
-class Config:
+class Config(Settings):
     """Settings that hold for the whole process.
 
     Attributes
@@ -22,10 +22,26 @@ class Config:
     retries : int
         How often a request over HTTP is repeated that a busy or failing server did not answer: one
         that was cut off, or answered by 429, 500, 502, 503 or 504.
+    retry_seconds, max_retry_seconds : float
+        How long to wait at most before a request is repeated first, twice as long before each
+        further time; and how long at most before any. A server that asks for more gets none.
+    open_sources : int
+        Files of one manifest that are kept ready: each takes far more memory than its references.
     local_gap, remote_gap : int
         Byte ranges of one file that lie at most this many bytes apart are read as one.
     local_read, remote_read : int
         Merged ranges are not made longer than about this many bytes.
+    batch_bytes : int
+        A thread is given about this many decoded bytes at once: small chunks one by one are not
+        worth the switching.
+    partial_read_bytes : int
+        Of uncompressed chunks larger than this, only the bytes needed are read.
+    member_check_bytes : int
+        What is read first of a member of a local zip file makes the rest of it be read, too, to
+        compare its checksum; unless that is more than this many bytes.
+    settled_ns : int
+        A file changed less than this many nanoseconds ago may change again without its times
+        telling: it is not cached.
     shard_index_bytes : int
         Memory for the indexes of shards read lately, shared by all arrays.
     chunk_cache_bytes : int
@@ -56,10 +72,17 @@ class Config:
     threads: int = field(default_factory=lambda: min(16, os.cpu_count() or 1))
     requests: int = 32
     retries: int = 5
+    retry_seconds: float = 0.1
+    max_retry_seconds: float = 20.0
+    open_sources: int = 4096
     local_gap: int = 32 * 1024
     remote_gap: int = 64 * 1024
     local_read: int = 1024 * 1024
     remote_read: int = 8 * 1024 * 1024
+    batch_bytes: int = 1024 * 1024
+    partial_read_bytes: int = 128 * 1024
+    member_check_bytes: int = 64 * 1024 * 1024
+    settled_ns: int = 2_000_000_000
     shard_index_bytes: int = 32 * 1024 * 1024
     chunk_cache_bytes: int = 0
     recheck_cached_metadata: bool | float | Literal["always", "open", "never"] = "open"

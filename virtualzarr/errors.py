@@ -134,6 +134,18 @@ class SkippedVariableWarning(UserWarning):
     """A variable is skipped, as it could not be virtualized or published; the others are there."""
 
 
+def as_memory_error(
+    error: MemoryError, *, file: str | None = None, variable: str | None = None
+) -> OutOfMemoryError:
+    """Return this package's error for one of Python or numpy."""
+    return OutOfMemoryError(
+        f"there is not enough memory: {error}" if str(error) else "there is not enough memory",
+        # It may be a whole document: then its beginning says enough.
+        file=short(file) if file and len(file) > 1000 else file,
+        variable=variable,
+    )
+
+
 def short(value: Any) -> str:
     """Show `value` in an error message, in at most 80 characters, however large it is."""
     text = _SHORT.repr(value)

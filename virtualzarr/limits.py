@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, Self
 
-from virtualzarr.errors import OutOfMemoryError, UnsupportedError, short
+from virtualzarr.errors import UnsupportedError
+
+
+class Settings:
+    """Settings of the whole process, which can be changed for a while."""
+
+    @contextmanager
+    def set(self, **settings: Any) -> Iterator[Self]:
+        """Change settings within a with statement, for all threads.
+
+        Raises
+        ------
+        AttributeError
+            There is no such setting.
+
+        Examples
+        --------
+        >>> from virtualzarr import config
+        >>> with config.set(threads=1), config.limits.set(depth=3):
+        ...     config.threads, config.limits.depth
+        (1, 3)
+        """
+        before = {name: getattr(self, name) for name in settings}
+        try:
+            for name, value in settings.items():
+                setattr(self, name, value)
+            yield self
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
 
 
 @dataclass
-class Limits:
+class Limits(Settings):
     """The most of each thing that one file or document may claim.
 
     A few bytes can claim more than any machine holds. The defaults lie far above what archives
@@ -57,49 +89,36 @@ class Limits:
     document_bytes: int = 1 << 28
 
     def __setattr__(self, name: str, value: int) -> None:
+        # A misspelt limit would leave the real one as it is: nobody would notice.
         if name not in _NAMES:
             raise AttributeError(f"there is no limit {name!r}; there are {', '.join(_NAMES)}")
         super().__setattr__(name, value)
 
+    def check(self, limit: str, count: int, items: str, variable: str | None = None) -> None:
+        """Refuse a count above a limit.
 
-_LONGEST = 1000  # of what is to be opened in a message: it may be a whole document
+        Parameters
+        ----------
+        limit : str
+            Name of the limit.
+        count : int
+        items : str
+            What is counted, in the plural.
+        variable : str, optional
+            The array whose items they are.
+
+        Raises
+        ------
+        UnsupportedError
+            If there are more; the message names the setting.
+        """
+        maximum = getattr(self, limit)
+        if count > maximum:
+            raise UnsupportedError(
+                f"{count} {items} are more than virtualzarr.config.limits.{limit} allows, "
+                f"{maximum}",
+                variable=variable,
+            )
+
+
 _NAMES = tuple(field.name for field in dataclasses.fields(Limits))
-
-
-def out_of_memory(
-    error: MemoryError, *, file: str | None = None, variable: str | None = None
-) -> OutOfMemoryError:
-    """Return this package's error for one of Python or numpy."""
-    return OutOfMemoryError(
-        f"there is not enough memory: {error}" if str(error) else "there is not enough memory",
-        file=short(file) if file and len(file) > _LONGEST else file,
-        variable=variable,
-    )
-
-
-def check_count(limit: str, count: int, what: str, variable: str | None = None) -> None:
-    """Refuse a count above a limit.
-
-    Parameters
-    ----------
-    limit : str
-        Name of the limit.
-    count : int
-    what : str
-        What is counted, in the plural.
-    variable : str, optional
-        Of what array.
-
-    Raises
-    ------
-    UnsupportedError
-        If there are more; the message names the setting.
-    """
-    from virtualzarr.config import config
-
-    most = getattr(config.limits, limit)
-    if count > most:
-        raise UnsupportedError(
-            f"{count} {what} are more than virtualzarr.config.limits.{limit} allows, {most}",
-            variable=variable,
-        )

@@ -34,7 +34,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def settled(monkeypatch):
     """Trust the times of files at once, and not after seconds."""
-    monkeypatch.setattr(caches, "SETTLED_NS", 0)
+    monkeypatch.setattr(vz.config, "settled_ns", 0)
     shards.shard_indexes.clear()
 
 
@@ -289,7 +289,7 @@ def test_bounds_say_when_others_are_noticed(tmp_path):
 
 
 def test_files_that_just_changed_are_not_trusted(tmp_path, monkeypatch, decoded):
-    monkeypatch.setattr(caches, "SETTLED_NS", 10**12)
+    monkeypatch.setattr(vz.config, "settled_ns", 10**12)
     make(tmp_path, "plain")
     cache = ChunkCache(MIB)
     array = vz.open(tmp_path, cache=cache)

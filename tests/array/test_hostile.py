@@ -16,7 +16,6 @@ import virtualzarr as vz
 from grids import RegularGrid
 from virtualzarr import Array
 from virtualzarr.array import thread_pools as pools
-from virtualzarr.array.read import engine as reader
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import ChunkNotFoundError, CodecError, OutOfMemoryError, SourceError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
@@ -307,7 +306,7 @@ def many(tmp_path, count=64):
 @pytest.fixture
 def threads(monkeypatch):
     monkeypatch.setattr(vz.config, "threads", 4)
-    monkeypatch.setattr(reader, "BATCH_BYTES", 100)
+    monkeypatch.setattr(vz.config, "batch_bytes", 100)
 
 
 def test_the_first_error_is_the_one_raised(tmp_path, threads):
@@ -382,8 +381,7 @@ def test_reading_while_the_interpreter_exits(tmp_path):
     script = f"""
         import atexit, threading, time
         import virtualzarr as vz
-        from virtualzarr.array.read import engine
-        vz.config.threads, engine.BATCH_BYTES = 4, 100
+        vz.config.threads, vz.config.batch_bytes = 4, 100
         array = vz.open({str(tmp_path)!r})
         array[:]
         atexit.register(lambda: print(int(array[:].sum())))
@@ -417,7 +415,7 @@ def test_files_are_closed(tmp_path, threads):
 
 
 def test_few_files_are_kept_ready(monkeypatch):
-    monkeypatch.setattr("virtualzarr.array.chunk_source.MAX_OPEN_SOURCES", 3)
+    monkeypatch.setattr(vz.config, "open_sources", 3)
     data = np.arange(10, dtype="<f4")
     sources = Sources(Source.inline(value.tobytes()) for value in data)
     array = plain((10,), (1,), Manifest((10,), sources, np.arange(10), 0, 4))

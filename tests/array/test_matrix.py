@@ -17,7 +17,6 @@ import pytest
 import zstandard
 
 import virtualzarr as vz
-from virtualzarr.array.read import engine as reader
 from virtualzarr.metadata import dtype_to_v2, dtype_to_v3
 
 RECORD = np.dtype([("a", "<i2"), ("b", ">f8"), ("c", "S3"), ("d", "<u2", (2, 3))])
@@ -235,7 +234,7 @@ def test_dtypes_and_codecs(dtype, version, monkeypatch):
         same(array, case.expected, option)
         if array.ndim:
             # Blocks read in pieces go another way than whole ones.
-            monkeypatch.setattr(reader, "SPLIT_BYTES", 0)
+            monkeypatch.setattr(vz.config, "partial_read_bytes", 0)
             backwards = (slice(None, None, -2),) * array.ndim
             same(array[backwards], case.expected[backwards], option)
             monkeypatch.undo()
@@ -350,7 +349,7 @@ SHAPES = [((), ()), ((17,), (4,)), ((9, 11), (4, 3)), ((9, 0), (4, 3)), ((5, 6, 
 @pytest.mark.parametrize(("shape", "edges"), SHAPES, ids=str)
 def test_selections(grid, codec, shape, edges, monkeypatch):
     if codec == "raw in pieces":
-        monkeypatch.setattr(reader, "SPLIT_BYTES", 0)
+        monkeypatch.setattr(vz.config, "partial_read_bytes", 0)
     array, data = selectable(grid, codec, shape, edges)
     rng = np.random.default_rng(1)
     for selection in basic_selections(len(shape), rng, shape):

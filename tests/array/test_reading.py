@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from virtualzarr import Array
-from virtualzarr.array.read import engine as reader
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import ChunkNotFoundError, CodecError, SourceError
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
@@ -91,11 +90,8 @@ def basic(draw, shape):
 def test_basic_selections(data, case, split):
     array, expected = case
     selection = data.draw(basic(array.shape))
-    old, reader.SPLIT_BYTES = reader.SPLIT_BYTES, split
-    try:
+    with virtualzarr.config.set(partial_read_bytes=split):
         result = array[selection]
-    finally:
-        reader.SPLIT_BYTES = old
     np.testing.assert_array_equal(result, expected[selection])
     assert result.dtype == expected.dtype
     assert np.shape(result) == expected[selection].shape
@@ -113,23 +109,20 @@ def test_orthogonal_and_point_selections(data, case, split):
     ]
     count = min(map(len, indices))
     points = tuple(index[:count] for index in indices)
-    old, reader.SPLIT_BYTES = reader.SPLIT_BYTES, split
-    try:
+    with virtualzarr.config.set(partial_read_bytes=split):
         np.testing.assert_array_equal(array.oindex[tuple(indices)], expected[np.ix_(*indices)])
         np.testing.assert_array_equal(array.vindex[points], expected[points])
         mixed = (indices[0], *(slice(None, None, 2) for _ in array.shape[1:]))
         np.testing.assert_array_equal(array.oindex[mixed], expected[mixed])
         mask = expected > 0
         np.testing.assert_array_equal(array.vindex[mask], expected[mask])
-    finally:
-        reader.SPLIT_BYTES = old
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_many_threads_and_merged_reads(tmp_path, monkeypatch, threads):
     monkeypatch.setattr(virtualzarr.config, "threads", threads)
     monkeypatch.setattr(virtualzarr.config, "local_read", 1000)
-    monkeypatch.setattr(reader, "BATCH_BYTES", 2000)
+    monkeypatch.setattr(virtualzarr.config, "batch_bytes", 2000)
     rng = np.random.default_rng(0)
     data = rng.integers(0, 9, (100, 60), dtype="i4")
     pipeline = Pipeline([make("bytes", endian="little"), *COMPRESSED[0]])

@@ -275,11 +275,8 @@ def test_each_stored_block_is_decoded_once_a_request(data):
     )
     lengths = st.integers(1, 400)
     Counted.seen.clear()
-    with (
-        mock.patch.object(vz.config, "local_read", data.draw(lengths)),
-        mock.patch.object(vz.config, "local_gap", data.draw(lengths)),
-        mock.patch("virtualzarr.array.read.engine.BATCH_BYTES", data.draw(lengths)),
-    ):
+    names = ("local_read", "local_gap", "batch_bytes")
+    with vz.config.set(**{name: data.draw(lengths) for name in names}):
         if data.draw(st.booleans()):
             found = cut[box]
         else:

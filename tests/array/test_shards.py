@@ -19,8 +19,6 @@ import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from tests.array.test_reading import basic, write_chunks
 from virtualzarr import Array
-from virtualzarr.array.read import chunk_cache as cache
-from virtualzarr.array.read import engine as reader
 from virtualzarr.array.read import shards
 from virtualzarr.array.read.shards import ShardedChunks, shard_indexes
 from virtualzarr.codecs import Pipeline, make
@@ -107,8 +105,7 @@ def test_every_selection(data, case, split, virtual):
         array = Array.from_manifest(metadata, manifest)
     else:
         array = Array.from_store(metadata, MemoryStore(keys_of(metadata, expected)))
-    old, reader.SPLIT_BYTES = reader.SPLIT_BYTES, split
-    try:
+    with virtualzarr.config.set(partial_read_bytes=split):
         selection = data.draw(basic(array.shape))
         np.testing.assert_array_equal(array[selection], expected[selection])
         np.testing.assert_array_equal(array[...], expected)
@@ -127,8 +124,6 @@ def test_every_selection(data, case, split, virtual):
         np.testing.assert_array_equal(
             array.blocks[last], expected[tuple(slice(o, None) for o in start)]
         )
-    finally:
-        reader.SPLIT_BYTES = old
 
 
 @settings(deadline=None, max_examples=150)
@@ -409,7 +404,7 @@ def store_shards(tmp_path, metadata, values, age=60):
 @pytest.fixture
 def settled(monkeypatch):
     """Trust the times of files at once, and not after seconds."""
-    monkeypatch.setattr(cache, "SETTLED_NS", 0)
+    monkeypatch.setattr(virtualzarr.config, "settled_ns", 0)
 
 
 @pytest.fixture
@@ -465,7 +460,7 @@ def test_the_cache_has_a_limit(tmp_path, monkeypatch, settled):
 
 @pytest.mark.parametrize("split", [0, 10**9])
 def test_a_shard_replaced_between_index_and_data_is_read_again(tmp_path, monkeypatch, split):
-    monkeypatch.setattr(reader, "SPLIT_BYTES", split)
+    monkeypatch.setattr(virtualzarr.config, "partial_read_bytes", split)
     old, new = np.arange(64, dtype="i4"), np.arange(100, 164, dtype="i4")
     old[:4] = FILL
     array = stored(tmp_path, old)

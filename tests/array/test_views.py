@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import virtualzarr as vz
 from tests.combine.helpers import RAW, SHUFFLED, ZLIB, numbers, virtual_array
 from tests.combine.makers import MAKERS
-from virtualzarr.array.read import engine as reader
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import ChunkNotFoundError, CodecError, UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
@@ -121,7 +120,7 @@ def test_any_operations_in_any_order(data, maker, small):
     array = MAKERS[maker](data.draw, values, fill)
     with pytest.MonkeyPatch.context() as patch:
         if small:  # all that is stored as it is, however small, is read by parts
-            patch.setattr(reader, "SPLIT_BYTES", 0)
+            patch.setattr(vz.config, "partial_read_bytes", 0)
         np.testing.assert_array_equal(array[...], values)
         for _ in range(data.draw(st.integers(1, 5), label="operations")):
             operation = data.draw(st.sampled_from(OPERATIONS))

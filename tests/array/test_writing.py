@@ -139,7 +139,7 @@ def test_orthogonal_point_mask_and_block_selections(data, case, seed):
 @pytest.mark.parametrize("kind", ["memory", "local"])
 def test_many_chunks_in_threads(tmp_path, monkeypatch, threads, kind):
     monkeypatch.setattr(virtualzarr.config, "threads", threads)
-    monkeypatch.setattr(writer, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(virtualzarr.config, "batch_bytes", 1000)
     monkeypatch.setattr(writer, "CELLS_PER_SLAB", 17)
     monkeypatch.setattr(writer, "SMALL_CHUNK", 0)
     store = MemoryStore() if kind == "memory" else LocalStore(tmp_path)

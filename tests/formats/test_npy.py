@@ -175,7 +175,7 @@ def test_parts_of_large_members_are_not_compared(tmp_path, monkeypatch):
     np.savez(path, a=values)
     raw = path.read_bytes()
     group = damage(path, raw, raw.index(values.tobytes()))
-    monkeypatch.setattr("virtualzarr.stores.archive.MAX_EXTRA_BYTES", 1000)
+    monkeypatch.setattr(vz.config, "member_check_bytes", 1000)
     assert group["a"][5] == 5
     monkeypatch.undo()
     with pytest.raises(SourceError, match="checksum"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_array
 from tests.combine.test_meaning import packed
 from virtualzarr import Group
-from virtualzarr.array.read import engine as reader
+from virtualzarr.config import config
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.metadata import json_attributes
 
@@ -208,7 +208,7 @@ def test_any_packing(case, zarr_format, pipeline):
         zarr_format=zarr_format, fill_value=values.dtype.type(2),
     )  # fmt: skip
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "SPLIT_BYTES", 0)  # what is stored as it is is read by parts
+        patch.setattr(config, "partial_read_bytes", 0)  # what is stored as it is is read by parts
         warnings.simplefilter("ignore")
         ours = open_virtual_dataset(array)
         theirs = xr.open_dataset(array, engine=VirtualZarrBackendEntrypoint)

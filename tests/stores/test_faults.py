@@ -22,7 +22,7 @@ VALUES = np.arange(1, 301, dtype="i4").reshape(15, 20)
 @pytest.fixture
 def impatient(monkeypatch):
     """Wait little between attempts."""
-    monkeypatch.setattr(retries, "FIRST", 0.002)
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
 
 
 def write_zarr(folder, version=3):
@@ -301,7 +301,7 @@ def test_a_server_is_given_the_time_it_asks_for(tmp_path, monkeypatch):
             RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 100)
         asked = [seconds for seconds in waited if seconds]
         assert len(asked) == vz.config.retries
-        assert all(3 <= seconds < 3 + retries.LONGEST for seconds in asked)
+        assert all(3 <= seconds < 3 + vz.config.max_retry_seconds for seconds in asked)
         waited.clear()
         server.rewrite = lambda *answer: (503, {"Retry-After": "3600"}, b"")
         with pytest.raises(SourceError, match="answered 503"):
@@ -310,6 +310,6 @@ def test_a_server_is_given_the_time_it_asks_for(tmp_path, monkeypatch):
 
 
 def test_waiting_grows_and_is_random(monkeypatch):
-    assert max(retries.back_off_seconds(0) for _ in range(50)) <= retries.FIRST
+    assert max(retries.back_off_seconds(0) for _ in range(50)) <= vz.config.retry_seconds
     assert len({retries.back_off_seconds(9) for _ in range(50)}) == 50
-    assert max(retries.back_off_seconds(60) for _ in range(50)) <= retries.LONGEST
+    assert max(retries.back_off_seconds(60) for _ in range(50)) <= vz.config.max_retry_seconds

@@ -312,7 +312,7 @@ def answer(array, queue):
 def test_arrays_are_read_by_threads_and_processes(tmp_path, http_server, kind, method, monkeypatch):
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {method} here")
-    monkeypatch.setattr("virtualzarr.array.read.engine.BATCH_BYTES", 500)
+    monkeypatch.setattr(vz.config, "batch_bytes", 500)
     monkeypatch.setattr(vz.config, "threads", 3)
     data = np.arange(3000, dtype="i4").reshape(60, 50)
     zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(10, 10))

@@ -32,8 +32,7 @@ from virtualzarr.array.read.engine import read
 from virtualzarr.array.read.shards import elements_of_blocks, resolve_shards
 from virtualzarr.array.resize import append, check_direction, lock_resizing, resize
 from virtualzarr.array.write import write, writing_grid
-from virtualzarr.errors import UnsupportedError, VirtualZarrError
-from virtualzarr.limits import out_of_memory
+from virtualzarr.errors import UnsupportedError, VirtualZarrError, as_memory_error
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.storage_transformers import get_transformer
@@ -231,7 +230,7 @@ class Array(ArrayProperties, Publishable):
         except MemoryError as error:
             if isinstance(error, VirtualZarrError):
                 raise
-            raise out_of_memory(error, variable=self.path or "/") from error
+            raise as_memory_error(error, variable=self.path or "/") from error
 
     def __getitem__(self, selection: Any) -> Any:
         """Read a selection as numpy would give it.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, Projection
 from virtualzarr.array.thread_pools import run_shared
+from virtualzarr.config import config
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Decoder, Manifest, Source
 from virtualzarr.manifest.decoders import select_decoders
@@ -33,9 +34,6 @@ MAX_CHUNK_QUERIES = 10_000
 """The most chunks to query one by one, where a server does not list them."""
 
 _NO_CHUNK = -2
-
-MAX_OPEN_SOURCES = 4096
-"""Files of a manifest that stay prepared; each takes far more memory than its references."""
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +130,7 @@ class ManifestChunks:
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)
         if file is None:
-            if len(self._files) >= MAX_OPEN_SOURCES:
+            if len(self._files) >= config.open_sources:
                 self._files.clear()
             file = self._files[row] = open_source(self.manifest.sources[row])
         return file

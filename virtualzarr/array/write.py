@@ -27,12 +27,10 @@ from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.sharding import Shard, Sharding, find_innermost_sharding, find_sharding
+from virtualzarr.config import config
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.stores.files import Buffer
-
-BATCH_BYTES = 1024 * 1024
-"""Decoded bytes of a task."""
 
 SMALL_CHUNK = 16 * 1024
 """Below this chunk size, opening one file per chunk dominates."""
@@ -218,12 +216,12 @@ class _WriteRequest:
             batch.append(write_chunk)
             size, total, chunks = size + nbytes, total + nbytes, chunks + 1
             # Requests are worth a thread each: they wait for the server.
-            if remote or size >= BATCH_BYTES:
+            if remote or size >= config.batch_bytes:
                 tasks.append(partial(_run_all, batch))
                 batch, size = [], 0
         if batch:
             tasks.append(partial(_run_all, batch))
-        run_tasks(tasks, remote, total > BATCH_BYTES, io_bound=total < SMALL_CHUNK * chunks)
+        run_tasks(tasks, remote, total > config.batch_bytes, io_bound=total < SMALL_CHUNK * chunks)
 
 
 def _run_all(batch: list[Task]) -> None:
@@ -383,7 +381,7 @@ def _encode_chunks(
             else:
                 changed[i] = request.encode_merged(codec, chunk_parts[i], stored.get(entries[i]))
 
-    step = max(1, BATCH_BYTES // max(1, codec.nbytes))
+    step = max(1, config.batch_bytes // max(1, codec.nbytes))
     run_shared(
         [
             partial(encode, i, min(i + step, len(chunk_parts)))

@@ -11,8 +11,8 @@ import numpy as np
 from grids import RegularGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.limits import check_count
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata
 
@@ -61,7 +61,7 @@ def plain_array(
     """
     dtype, shape = np.dtype(dtype), tuple(int(length) for length in shape)
     check_dtype(dtype)
-    check_count("element_bytes", dtype.itemsize, "bytes of an element")
+    config.limits.check("element_bytes", dtype.itemsize, "bytes of an element")
     packed = unpacked is not None
     check_place(Source(source.uri, unpacked) if packed else source, offset, shape, dtype)
     native = dtype if dtype.names is not None else dtype.newbyteorder("=")

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from virtualzarr.choices import OnError, check_choice
-from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError, as_memory_error
 from virtualzarr.formats.registry import FORMATS, ZSTD, Format, known, named, plugins
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.limits import out_of_memory
 from virtualzarr.stores.files import is_url, open_file, take_fingerprint
 from virtualzarr.stores.location import Location
 
@@ -147,7 +146,7 @@ def scan(
     except MemoryError as error:
         if isinstance(error, VirtualZarrError):
             raise
-        raise out_of_memory(error, file=str(path_or_url)) from error
+        raise as_memory_error(error, file=str(path_or_url)) from error
     log = logging.getLogger(f"virtualzarr.formats.{name}")
     log.debug("scanned %s in %.3f s", path_or_url, time.perf_counter() - started)
     return group

@@ -9,8 +9,8 @@ import numpy as np
 
 from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.codecs.core.numbers import NARROW, is_narrow, narrow_dtype
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.limits import check_count
 from virtualzarr.metadata.dtypes import (
     MAX_ITEMSIZE,
     NARROW_NAMES,
@@ -80,7 +80,7 @@ def _plain_from_v2(value: str) -> np.dtype:
 
 def _struct_from_v2(entries: list[Any]) -> np.dtype:
     """Read a list of fields; fields without a name are padding, as in numpy's `descr`."""
-    check_count("fields", len(entries), "fields of a structured data type")
+    config.limits.check("fields", len(entries), "fields of a structured data type")
     names: dict[str, None] = {}  # in order, and found at once
     formats: list[Any] = []
     offsets: list[int] = []

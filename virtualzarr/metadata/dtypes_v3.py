@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.core.numbers import is_narrow, narrow_dtype
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.limits import check_count
 from virtualzarr.metadata.dtypes import (
     BYTES,
     MAX_ITEMSIZE,
@@ -157,7 +157,7 @@ def _struct_from_v3(configuration: dict[str, Any]) -> np.dtype:
     fields: dict[str, np.dtype] = {}
     with member("configuration"), member("fields"):
         entries = as_list(configuration["fields"])
-        check_count("fields", len(entries), "fields of a structured data type")
+        config.limits.check("fields", len(entries), "fields of a structured data type")
         if not entries:
             raise MetadataError("a structured data type needs at least one field")
         for i, entry in enumerate(entries):

@@ -11,8 +11,8 @@ import numpy as np
 
 from virtualzarr.codecs.core.numbers import is_narrow, number_format
 from virtualzarr.codecs.core.scalars import native, number_from_json, number_to_json
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.limits import check_count
 from virtualzarr.metadata import repair
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.dtypes_plugins import find_by_dtype
@@ -288,7 +288,7 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
 
 def _check_size(dtype: np.dtype) -> None:
     """Refuse elements that are larger than the limit: a short document can claim gigabytes."""
-    check_count("element_bytes", dtype.itemsize, "bytes of an element")
+    config.limits.check("element_bytes", dtype.itemsize, "bytes of an element")
 
 
 def _is_immutable_scalar(value: np.generic, dtype: np.dtype) -> bool:

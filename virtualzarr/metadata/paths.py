@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.limits import check_count
 from virtualzarr.metadata.json_documents import short
 
 
@@ -28,7 +28,7 @@ def normalize_path(path: str) -> str:
     if "." in steps or ".." in steps:
         raise MetadataError(f"the path {short(path)} contains the step '.' or '..'")
     try:
-        check_count("depth", len(steps), "groups in one another")
+        config.limits.check("depth", len(steps), "groups in one another")
     except UnsupportedError as error:
         raise error.at(variable=short(path)) from None
     return "/".join(steps)

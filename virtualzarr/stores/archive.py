@@ -17,9 +17,6 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.stores.files import Fingerprint, LocalFile, OpenFile
 
-MAX_EXTRA_BYTES = 64 * 1024 * 1024
-"""Bytes that are read of a member beyond those that are asked for; else it is not checked."""
-
 _STEP = 1024 * 1024
 
 
@@ -70,7 +67,7 @@ class MemberChecksums:
         begin = int(self._begins[row])
         end = begin + int(self._lengths[row])
         low, high = max(begin, start), min(end, start + view.nbytes)
-        if end - begin - (high - low) > MAX_EXTRA_BYTES:
+        if end - begin - (high - low) > config.member_check_bytes:
             return
         crc = _extend_crc(file, begin, low, 0)
         crc = zlib.crc32(view[low - start : high - start], crc)

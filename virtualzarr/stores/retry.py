@@ -14,9 +14,6 @@ from virtualzarr.config import config
 TRANSIENT_STATUSES = frozenset([429, 500, 502, 503, 504])
 """Answers of a server that another attempt may not get."""
 
-FIRST, LONGEST = 0.1, 20.0
-"""Seconds to wait at most before the second attempt, and before any."""
-
 T = TypeVar("T")
 
 
@@ -40,14 +37,14 @@ class TransientError(Exception):
 async def retry(attempt: Callable[[], Awaitable[T]]) -> T:
     """Return what an attempt gives; after a `TransientError`, try `config.retries` times more.
 
-    A server that asks to wait longer than `LONGEST` is not asked again.
+    A server that asks to wait longer than `config.max_retry_seconds` is not asked again.
     """
     number = 0
     while True:
         try:
             return await attempt()
         except TransientError as failed:
-            if number >= config.retries or failed.retry_after > LONGEST:
+            if number >= config.retries or failed.retry_after > config.max_retry_seconds:
                 raise failed.error from failed.error.__cause__
             await asyncio.sleep(back_off_seconds(number, failed.retry_after))
         number += 1
@@ -77,7 +74,9 @@ def back_off_seconds(number: int, retry_after: float = 0.0) -> float:
     >>> delay(3, retry_after=2.0) >= 2.0
     True
     """
-    return retry_after + random.uniform(0, min(FIRST * 2**number, LONGEST))
+    return retry_after + random.uniform(
+        0, min(config.retry_seconds * 2**number, config.max_retry_seconds)
+    )
 
 
 def parse_retry_after(header: str | None) -> float:

@@ -24,9 +24,6 @@ from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import ByteFile, Fingerprint, LocalFile, RemoteFile
 from virtualzarr.stores.lru_cache import LRUCache
 
-SETTLED_NS = 2_000_000_000
-"""A file changed less than this long ago may change again without its times telling."""
-
 ENTRY_OVERHEAD = 512
 """About how many bytes an entry takes besides its value."""
 
@@ -65,7 +62,7 @@ def stat_version(path: str) -> LocalVersion:
 
 def is_settled(*times_ns: int) -> bool:
     """Tell whether a file that was last changed then would show it if it were changed again."""
-    return time.time_ns() - max(times_ns) > SETTLED_NS
+    return time.time_ns() - max(times_ns) > config.settled_ns
 
 
 def fetch_version(file: ByteFile) -> Fingerprint | None:

@@ -38,16 +38,9 @@ from virtualzarr.errors import (
     SourceNotFoundError,
     VirtualZarrError,
 )
-from virtualzarr.limits import check_count
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import Buffer
-
-SPLIT_BYTES = 128 * 1024
-"""Of uncompressed blocks larger than this, only the bytes needed are read."""
-
-BATCH_BYTES = 1024 * 1024
-"""Decoded bytes of a task: small chunks one by one are not worth the switching of threads."""
 
 SMALL_CHUNK = 16 * 1024
 """Below this chunk size, opening one file per chunk dominates."""
@@ -94,7 +87,7 @@ def read(
         check_out(out, projection.shape, metadata.dtype)
     # First, since the columns of located chunks may take as much memory as the output.
     output = allocate(projection, metadata.dtype, variable) if out is None else None
-    check_count("chunks_read", len(projection), "chunks of one read", variable or "/")
+    config.limits.check("chunks_read", len(projection), "chunks of one read", variable or "/")
     try:
         located = chunk_source.locate(projection)
     except VirtualZarrError as error:
@@ -118,7 +111,7 @@ def read(
             metadata, located, projection, output, fill, variable, fill_missing, cache_lookup
         )
         tasks = request.plan_tasks()
-        large = request.decoded_nbytes > BATCH_BYTES
+        large = request.decoded_nbytes > config.batch_bytes
         run_tasks(tasks, request.remote, large, io_bound=request.is_io_bound)
     if out is None:
         return projection.finish(output)
@@ -245,7 +238,9 @@ class ReadRequest:
         if not len(remaining):
             return tasks
         codecs = [codec for codec, _ in self.block_codecs]
-        large = [codec.strided and codec.strided.nbytes > SPLIT_BYTES for codec in codecs]
+        large = [
+            codec.strided and codec.strided.nbytes > config.partial_read_bytes for codec in codecs
+        ]
         if any(large):
             # Where the length is not known, only reading all of it tells whether it is right.
             split = np.array(large, bool)[self.codec_index] & (self.located.length >= 0)
@@ -505,7 +500,7 @@ def _is_all_slices(selection: tuple[Any, ...]) -> bool:
 
 
 def _group_by_bytes(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int, int]]:
-    """Group consecutive reads so that each group decodes to about BATCH_BYTES.
+    """Group consecutive reads so that each group decodes to about config.batch_bytes.
 
     Parameters
     ----------
@@ -514,7 +509,7 @@ def _group_by_bytes(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int
     """
     if alone:
         return [(i, i + 1) for i in range(len(bounds) - 1)]
-    edges = np.flatnonzero(np.diff(bounds[:-1] // BATCH_BYTES, prepend=-1))
+    edges = np.flatnonzero(np.diff(bounds[:-1] // config.batch_bytes, prepend=-1))
     return list(pairwise([*edges.tolist(), len(bounds) - 1]))
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.fits.header import Cards, integer
-from virtualzarr.limits import check_count
 
 TYPES = {"L": "S1", "X": "u1", "B": "u1", "A": "S1", "I": ">i2", "J": ">i4", "K": ">i8",
          "E": ">f4", "D": ">f8", "C": ">c8", "M": ">c16"}  # fmt: skip
@@ -92,7 +92,7 @@ def table_size(cards: Cards) -> tuple[int, int]:
     if cards.get("NAXIS") != 2:
         raise SourceError(f"the FITS header says {cards.get('NAXIS')!r} for NAXIS of a table")
     width, rows = integer(cards, "NAXIS1"), integer(cards, "NAXIS2")
-    check_count("element_bytes", width, "bytes of a row")
+    config.limits.check("element_bytes", width, "bytes of a row")
     return width, rows
 
 

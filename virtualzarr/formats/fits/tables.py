@@ -13,13 +13,13 @@ from grids import RectilinearGrid, RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, SourceError, UnsupportedError
 from virtualzarr.formats.fits.columns import TYPES, Column, columns, row_dtype, table_size
 from virtualzarr.formats.fits.header import Cards, integer
 from virtualzarr.formats.fits.images import item_dtype, lengths
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.plain import check_place, plain_array
-from virtualzarr.limits import check_count
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
 from virtualzarr.metadata import STRING, ArrayMetadata, check_name, json_attributes
 
@@ -156,7 +156,7 @@ def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
     check_place(source, offset, (rows,), np.dtype((np.void, width)))
     dtype = np.dtype(list(zip([field[0] for field in fields], formats, strict=True)))
     # More than a row has, where columns lie over one another.
-    check_count("element_bytes", dtype.itemsize, "bytes of an element")
+    config.limits.check("element_bytes", dtype.itemsize, "bytes of an element")
     step = max(1, min(rows, _TEXT_BYTES // width))
     grid: SeparableGrid = RegularGrid((rows,), (step,))
     if rows % step:

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from virtualzarr.config import config
 from virtualzarr.errors import AccessError, SourceNotFoundError, UnsupportedError
 from virtualzarr.formats.hdf5.open_file import OpenFile
-from virtualzarr.limits import check_count
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
@@ -55,7 +55,7 @@ class Surroundings:
         """
         if self.depth >= _MAX_DEPTH:
             raise UnsupportedError(f"virtual datasets are nested more than {_MAX_DEPTH} deep")
-        check_count("virtual_sources", next(self.visits), "sources of virtual datasets")
+        config.limits.check("virtual_sources", next(self.visits), "sources of virtual datasets")
         return replace(self, file=file, names={}, depth=self.depth + 1)
 
     def beside(self, name: str, variable: str) -> Source | None:

@@ -17,6 +17,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.core.base import BytesBytes
 from virtualzarr.codecs.core.netcdf_fill import netcdf_fill
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import external, header, inlined, space
 from virtualzarr.formats.hdf5 import vlen as heaped
@@ -28,7 +29,6 @@ from virtualzarr.formats.hdf5.indexes import ChunkIndex
 from virtualzarr.formats.hdf5.open_file import OpenFile
 from virtualzarr.formats.hdf5.types import ElementType
 from virtualzarr.formats.hdf5.unsupported import Unknown
-from virtualzarr.limits import check_count
 from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata import STRING, ArrayMetadata
 from virtualzarr.stores.files import is_url
@@ -113,7 +113,7 @@ def read_values(described: Described, near: Surroundings) -> Values:
     """
     element, extents = described.element, described.shape
     width = max(element.itemsize, element.dtype.itemsize)
-    check_count("element_bytes", width, "bytes of an element")
+    config.limits.check("element_bytes", width, "bytes of an element")
     if extents is None:  # a null dataspace: no axes, and no values
         return _no_values(element)
     if described.layout.kind == "virtual":
@@ -358,7 +358,7 @@ def as_stored_elements(described: Described, near: Surroundings, width: int) -> 
     shape = described.shape
     if shape is None:
         raise Unknown("a dataset without a dataspace")
-    check_count("element_bytes", width, "bytes of an element")
+    config.limits.check("element_bytes", width, "bytes of an element")
     dtype = np.dtype((np.void, width))
     element = ElementType(dtype, width, (make("bytes"),))
     grid, manifest, pipeline = _stored(Dataset(described, near, element, shape))
@@ -407,7 +407,7 @@ def fill_value(dataset: Dataset, manifest: Manifest | None) -> Any:
         return manifest is None or manifest.nrefs < manifest.ncells
 
     described, element = dataset.described, dataset.element
-    check_count("element_bytes", element.dtype.itemsize, "bytes of an element")
+    config.limits.check("element_bytes", element.dtype.itemsize, "bytes of an element")
     value = None
     if not described.never_filled:
         try:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.checksum import checksums
-from virtualzarr.limits import check_count
 
 UNLIMITED = (1 << 64) - 1
 Part = tuple[int, int, int, int]
@@ -149,7 +149,7 @@ def read_mappings(data: bytes, rank: int, length_size: int) -> list[Mapping]:
         raise UnsupportedError(f"mappings of a virtual dataset of version {data[0]}")
     reader = _Reader(data[:-4], 1, length_size)
     count = reader.number(length_size)
-    check_count("virtual_mappings", count, "mappings of a virtual dataset")
+    config.limits.check("virtual_mappings", count, "mappings of a virtual dataset")
     if count * 4 > len(data):
         raise SourceError("the mappings of a virtual dataset end early")
     try:

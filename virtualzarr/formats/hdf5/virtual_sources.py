@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.context import Surroundings
 from virtualzarr.formats.hdf5.describe import Described
 from virtualzarr.formats.hdf5.mappings import UNLIMITED, Mapping, Part
 from virtualzarr.formats.hdf5.walk import Outside
-from virtualzarr.limits import check_count
 
 
 class VirtualSources:
@@ -124,7 +124,7 @@ def expand_mappings(
         if mapping.is_pattern:
             blocks = _list_blocks(mapping, sources)
             plain += blocks
-            check_count("virtual_mappings", len(plain), "mappings of a virtual dataset")
+            config.limits.check("virtual_mappings", len(plain), "mappings of a virtual dataset")
             reach = max((block.inside.ends[axis] for block in blocks), default=0)
         else:
             plain.append(mapping)
@@ -141,7 +141,7 @@ def _list_blocks(mapping: Mapping, sources: VirtualSources) -> list[Mapping]:
         if sources.shape(block) is None:
             return found
         found.append(block)
-        check_count("virtual_mappings", len(found), "mappings of a virtual dataset")
+        config.limits.check("virtual_mappings", len(found), "mappings of a virtual dataset")
 
 
 def _measure_reach(mapping: Mapping, axis: int, theirs: tuple[int, ...] | None) -> int:

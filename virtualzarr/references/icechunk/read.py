@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
+from virtualzarr.config import config
 from virtualzarr.errors import BadReferenceError, MetadataError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.limits import check_count
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.references.icechunk import repository as icechunks
 from virtualzarr.references.icechunk.manifests import Checksums, read_checksums
@@ -127,7 +127,7 @@ class _Columns:
 
     def __init__(self, uri: str, shape: tuple[int, ...]) -> None:
         ncells = math.prod(shape)
-        check_count("references", ncells, "chunks of an Icechunk array")
+        config.limits.check("references", ncells, "chunks of an Icechunk array")
         self.uri = uri
         self.shape = shape
         self.has_virtual = False

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from virtualzarr.config import config
 from virtualzarr.errors import BadReferenceError, UnsupportedError, VirtualZarrError
-from virtualzarr.limits import check_count
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.references.kerchunk.bytescan import Text
 from virtualzarr.references.kerchunk.chunk_cells import (
@@ -221,7 +221,7 @@ class Columns:
                 f"{count} references in a grid of {ncells} cells: so sparse a grid is refused",
                 variable=space.path or "/",
             )
-        check_count("references", self._cells, "cells in all grids of a reference file",
+        config.limits.check("references", self._cells, "cells in all grids of a reference file",
                     space.path or "/")  # fmt: skip
         flat, uri, offset, length = (
             np.concatenate([getattr(batch, name) for batch in here.batches])

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from virtualzarr.config import config
 from virtualzarr.errors import BadReferenceError
-from virtualzarr.limits import check_count
 from virtualzarr.references.kerchunk.chunk_cells import Spaces
 from virtualzarr.references.kerchunk.templates import Templates, Value, texts
 
@@ -98,7 +98,7 @@ def _variables(dimensions: Any, most: int) -> tuple[dict[str, Ints], int]:
         raise BadReferenceError(
             f"a gen block makes {count} references, but the arrays have only {most} chunks"
         )
-    check_count("generated", count, "references of a gen block")
+    config.limits.check("generated", count, "references of a gen block")
     grids = np.meshgrid(*(np.array(v, np.int64) for v in ranges.values()), indexing="ij")
     return {name: grid.reshape(-1) for name, grid in zip(ranges, grids, strict=True)}, count
 

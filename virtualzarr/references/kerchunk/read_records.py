@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from grids import Projection
 from virtualzarr.array.chunk_source import (
-    MAX_OPEN_SOURCES,
     LocatedChunks,
     ManifestChunks,
     open_source,
 )
+from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,
     MissingDependencyError,
@@ -315,7 +315,7 @@ class RecordChunks(ManifestChunks):
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)
         if file is None:
-            if len(self._files) >= MAX_OPEN_SOURCES:
+            if len(self._files) >= config.open_sources:
                 self._files.clear()
             file = self._files[row] = open_source(self._table[row])
         return file

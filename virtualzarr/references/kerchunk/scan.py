@@ -10,6 +10,7 @@ from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError, check_choice
+from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,
     SkippedVariableWarning,
@@ -18,7 +19,6 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.limits import check_count
 from virtualzarr.references.form import OpenedReferences
 from virtualzarr.references.kerchunk.chunk_cells import (
     Located,
@@ -244,7 +244,7 @@ class _Scan:
             try:
                 made = generate(block, self.templates, columns.spaces, most)
                 count += sum(len(part.which) for part in made)
-                check_count("generated", count, "references of gen blocks")
+                config.limits.check("generated", count, "references of gen blocks")
             except VirtualZarrError as error:
                 self._refuse("gen", error)
                 continue

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from grids import Projection
 from virtualzarr.array.chunk_source import (
-    MAX_OPEN_SOURCES,
     LocatedChunks,
     ManifestChunks,
     StoreChunks,
     open_source,
 )
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, VirtualZarrError
 from virtualzarr.manifest import Decoder, Manifest, References, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL, TO_END
@@ -234,7 +234,7 @@ class NativeChunks(ManifestChunks):
                 file = found
             else:
                 raise self._lost(part.heap_key)
-            if len(self._files) >= MAX_OPEN_SOURCES:
+            if len(self._files) >= config.open_sources:
                 self._files.clear()
             self._files[row] = file
         return file
