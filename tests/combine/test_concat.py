@@ -121,7 +121,7 @@ def test_a_partial_chunk_in_the_middle_knows_its_stored_shape():
 
 def published_manifest(array):
     made = make_canonical(array.metadata, array.manifest)
-    return made.manifest, made.odd.tolist()
+    return made.manifest, made.misread.tolist()
 
 
 def test_an_uncompressed_partial_chunk_can_be_published_shorter():

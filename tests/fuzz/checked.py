@@ -175,7 +175,7 @@ TARGETS: dict[str, tuple[Callable[[Path], None], str, Read, Damage, bool]] = {
 
 def available() -> list[str]:
     """Return the targets that the installed packages can read."""
-    from virtualzarr.references.icechunk.repository import major_version
+    from virtualzarr.references.icechunk.bindings import major_version
 
     missing = {"fits"} if find_spec("astropy") is None else set()
     if find_spec("icechunk") is None or major_version() < 2:

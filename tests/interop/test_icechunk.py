@@ -13,7 +13,7 @@ from tests.references.arrays import DECODERS, VALUES, odd_array, virtual
 from tests.references.test_append import same, write
 from virtualzarr.errors import MismatchError, PublishError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.references.icechunk.repository import container_of, major_version
+from virtualzarr.references.icechunk.bindings import container_of, major_version
 from virtualzarr.references.publish import publish
 
 icechunk = pytest.importorskip("icechunk")

@@ -16,9 +16,9 @@ import pytest
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import BadReferenceError, PublishError, SourceChangedError, VirtualZarrError
+from virtualzarr.references.icechunk.bindings import container_of, major_version
 from virtualzarr.references.icechunk.manifests import read_checksums
 from virtualzarr.references.icechunk.read import NATIVE, VIRTUAL, _source
-from virtualzarr.references.icechunk.repository import container_of, major_version
 from virtualzarr.stores.files import take_fingerprint
 from virtualzarr.stores.location import Location
 

@@ -58,7 +58,7 @@ def test_contiguous_parts_of_plain_blocks_are_canonical_and_no_others(part, pipe
         tuple(np.add.outer(i, 0) + o for i, o in zip(np.indices(cell), origin, strict=True)), stored
     ).reshape(-1)
     contiguous = bool((np.diff(flat) == 1).all())
-    assert (len(made.odd) == 0) == contiguous
+    assert (len(made.misread) == 0) == contiguous
     assert np.array_equal(array[...], values)
     if contiguous:
         assert made.manifest.decoder is None
@@ -72,10 +72,10 @@ def test_the_axes_of_f_order_are_counted_as_they_are_stored():
     decoder = Decoder(F_ORDER, (6, 4))
     array, values = one_cell(F_ORDER, decoder, (6, 2), (0, 1), (6, 4))
     made = make_canonical(array.metadata, array.manifest)
-    assert len(made.odd) == 0
+    assert len(made.misread) == 0
     assert np.array_equal(Array.from_manifest(array.metadata, made.manifest)[...], values)
     array, _ = one_cell(F_ORDER, decoder, (3, 4), (0, 0), (6, 4))
-    assert len(make_canonical(array.metadata, array.manifest).odd) == 1
+    assert len(make_canonical(array.metadata, array.manifest).misread) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,19 +93,19 @@ def test_the_axes_of_f_order_are_counted_as_they_are_stored():
 def test_decoders_that_decode_alike_are_canonical(declared, decoder, canonical):
     array, _ = one_cell(declared, decoder, (4, 4), (0, 0), (4, 4))
     made = make_canonical(array.metadata, array.manifest)
-    assert (len(made.odd) == 0) == canonical
+    assert (len(made.misread) == 0) == canonical
     if not canonical:
         assert made.reasons == {"stored with other codecs than the array's": 1}
 
 
 def test_a_compressed_part_is_not_canonical():
     array, _ = one_cell(ZIPPED, Decoder(ZIPPED, (4, 4)), (2, 4), (0, 0), (4, 4))
-    assert len(make_canonical(array.metadata, array.manifest).odd) == 1
+    assert len(make_canonical(array.metadata, array.manifest).misread) == 1
 
 
 def test_a_plain_block_of_the_wrong_length_is_not_shortened():
     array, _ = one_cell(PLAIN, Decoder(PLAIN, (4, 4)), (2, 4), (0, 0), (4, 4), length=60)
-    assert len(make_canonical(array.metadata, array.manifest).odd) == 1
+    assert len(make_canonical(array.metadata, array.manifest).misread) == 1
 
 
 def test_own_codecs_are_known_to_nobody_else():
@@ -118,7 +118,7 @@ def test_own_codecs_are_known_to_nobody_else():
     )
     manifest = Manifest((2,), Sources([Source("/f")]), [0, -1], 0, 4)
     made = make_canonical(meta, manifest)
-    assert made.odd.tolist() == [0]
+    assert made.misread.tolist() == [0]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_numcodecs_shuffles_whole_elements_only(codecs, elementsize, known):
         (2,), "i4", RegularGrid((2,), (1,)), Pipeline([LITTLE, *codecs, shuffle]), 0
     )
     manifest = Manifest((2,), Sources([Source("/f")]), 0, [0, 9], 9)
-    assert (len(make_canonical(meta, manifest).odd) == 0) == known
+    assert (len(make_canonical(meta, manifest).misread) == 0) == known
 
 
 def test_open_ends_get_a_length(tmp_path):
@@ -157,7 +157,7 @@ def test_cells_of_several_shapes():
         (3, 1), sources, 0, 0, 96, decoders=(Decoder(PLAIN, (6, 4)),), decoder=0, origin=origin
     )
     made = make_canonical(meta, manifest)
-    assert len(made.odd) == 0
+    assert len(made.misread) == 0
     assert np.asarray(made.manifest.offset).reshape(-1).tolist() == [0, 16, 48]
     assert np.asarray(made.manifest.length).reshape(-1).tolist() == [16, 32, 48]
     assert np.array_equal(Array.from_manifest(meta, made.manifest)[...], block)

@@ -56,8 +56,8 @@ def test_base64_rows(chunks, random):
 
 @given(st.text())
 def test_quoted(string):
-    assert json.loads(b'"' + text.quoted(string) + b'"') == string
-    assert b"\0" not in text.quoted(string)
+    assert json.loads(b'"' + text.to_json_string(string) + b'"') == string
+    assert b"\0" not in text.to_json_string(string)
 
 
 def slowly(manifest, path, keys):

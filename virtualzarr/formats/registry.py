@@ -172,7 +172,7 @@ FORMATS: dict[str, Format] = {
     ),
     "icechunk": Format(
         f"{_REFERENCE_FORMS}.icechunk.read",
-        matches_path=f"{_REFERENCE_FORMS}.icechunk.repository:is_repository",
+        matches_path=f"{_REFERENCE_FORMS}.icechunk.bindings:is_repository",
         reaches_files=True,
     ),
     "zarr": Format(f"{_HERE}.zarr", matches_path=f"{_HERE}.zarr:is_hierarchy"),

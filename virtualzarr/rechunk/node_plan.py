@@ -43,7 +43,7 @@ from virtualzarr.metadata.portable import (
     to_portable_v3,
 )
 from virtualzarr.references.materialize import plain_pipeline, reversible
-from virtualzarr.references.portable import are_misread, own_codecs
+from virtualzarr.references.portable import are_misread, private_codec
 
 CODEC_OPTIONS = ("filters", "serializer", "compressors")
 
@@ -121,7 +121,7 @@ def plan_array(array: Array, zarr_format: int, options: CopyOptions) -> ArrayPla
     base = old.replace(storage_transformers=())
     foreign = array.is_virtual or old.zarr_format != zarr_format
     if foreign and (
-        are_misread(old, zarr_format) or (array.is_virtual and own_codecs(old) is not None)
+        are_misread(old, zarr_format) or (array.is_virtual and private_codec(old) is not None)
     ):
         base = base.replace(pipeline=plain_pipeline(old))
     if "fill_value" in options:

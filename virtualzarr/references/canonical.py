@@ -14,7 +14,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import PublishError
 from virtualzarr.manifest import Affine, Manifest
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.references.portable import TRUNCATE, own_codecs
+from virtualzarr.references.portable import TRUNCATE, private_codec
 from virtualzarr.stores.files import take_fingerprint
 from virtualzarr.virtual.contiguous import locate_parts, uncompressed_layout
 
@@ -29,7 +29,7 @@ class Canonical:
     Attributes
     ----------
     manifest : Manifest
-    odd : int64 array
+    misread : int64 array
         C-order numbers of the cells whose chunks foreign readers would read wrong.
     reasons : dict of str to int
         Why, and for how many of them.
@@ -38,7 +38,7 @@ class Canonical:
     """
 
     manifest: Manifest
-    odd: Ints
+    misread: Ints
     reasons: dict[str, int] = field(default_factory=dict)
     longest: int = 0
 
@@ -49,28 +49,28 @@ def make_canonical(metadata: ArrayMetadata, manifest: Manifest, plugins: bool = 
     A chunk that decodes as the array declares, to exactly its cell, is canonical whatever its
     decoder is called. So is the part of an uncompressed chunk that is contiguous in it: a shorter
     range of bytes. With `plugins`, so is the beginning of any chunk, in the order in which it is
-    stored: `truncating` says so in the metadata.
+    stored: `with_truncation` says so in the metadata.
     """
     manifest = _with_lengths(manifest)
-    reason = own_codecs(metadata, plugins)
+    reason = private_codec(metadata, plugins)
     if reason is not None:
-        odd = np.flatnonzero(_flat(manifest.source, manifest) >= 0)
-        return Canonical(manifest, odd, {reason: len(odd)} if len(odd) else {})
+        misread = np.flatnonzero(_flat(manifest.source, manifest) >= 0)
+        return Canonical(manifest, misread, {reason: len(misread)} if len(misread) else {})
     if manifest.decoder is None and manifest.origin is None:
         return Canonical(manifest, np.zeros(0, np.int64))
-    odd = np.flatnonzero(~np.asarray(manifest.canonical).reshape(-1))
-    if not len(odd):
-        return Canonical(manifest.replace(decoders=(), decoder=None, origin=None), odd)
-    return _Work(metadata, manifest, odd, plugins).result()
+    misread = np.flatnonzero(~np.asarray(manifest.canonical).reshape(-1))
+    if not len(misread):
+        return Canonical(manifest.replace(decoders=(), decoder=None, origin=None), misread)
+    return _Canonicalizer(metadata, manifest, misread, plugins).result()
 
 
-def truncating(metadata: ArrayMetadata, longest: int) -> ArrayMetadata:
+def with_truncation(metadata: ArrayMetadata, longest: int) -> ArrayMetadata:
     """The metadata of an array of whose blocks only the first bytes count."""
     codecs = list(metadata.pipeline.codecs)
-    known = next((c.configuration.get("longest", 0) for c in codecs if c.name == TRUNCATE), 0)
+    previous = next((c.configuration.get("longest", 0) for c in codecs if c.name == TRUNCATE), 0)
     codecs = [codec for codec in codecs if codec.name != TRUNCATE]
-    place = next(i for i, codec in enumerate(codecs) if codec.kind == "array_bytes") + 1
-    codecs.insert(place, make(TRUNCATE, longest=max(longest, known)))
+    position = next(i for i, codec in enumerate(codecs) if codec.kind == "array_bytes") + 1
+    codecs.insert(position, make(TRUNCATE, longest=max(longest, previous)))
     return metadata.replace(pipeline=Pipeline(codecs))
 
 
@@ -85,13 +85,13 @@ def _with_lengths(manifest: Manifest) -> Manifest:
     source = np.asarray(manifest.source)
     length, offset = np.array(np.asarray(manifest.length)), np.asarray(manifest.offset)
     for row in np.unique(source[open_ended]).tolist():
-        known = manifest.sources[row]
-        size = known.size
+        file = manifest.sources[row]
+        size = file.size
         if size is None:
-            size = take_fingerprint(known.location).size
+            size = take_fingerprint(file.location).size
         cells = open_ended & (source == row)
         if size is None or (offset[cells] > size).any():
-            raise PublishError("a chunk begins behind the end of its file", file=known.uri)
+            raise PublishError("a chunk begins behind the end of its file", file=file.uri)
         length[cells] = size - offset[cells]
     return manifest.replace(length=length)
 
@@ -100,29 +100,29 @@ def _flat(column: Any, manifest: Manifest) -> npt.NDArray[Any]:
     return np.asarray(column).reshape(-1) if manifest.shape else np.asarray(column).reshape(1)
 
 
-class _Work:
+class _Canonicalizer:
     """The cells of one manifest that are not canonical as they stand."""
 
     def __init__(
-        self, metadata: ArrayMetadata, manifest: Manifest, odd: Ints, plugins: bool
+        self, metadata: ArrayMetadata, manifest: Manifest, misread: Ints, plugins: bool
     ) -> None:
-        self.metadata, self.manifest, self.odd = metadata, manifest, odd
+        self.metadata, self.manifest, self.misread = metadata, manifest, misread
         self.plugins, self.longest = plugins, 0
-        cells = np.unravel_index(odd, manifest.shape) if manifest.shape else ()
+        cells = np.unravel_index(misread, manifest.shape) if manifest.shape else ()
         refs = manifest.take(tuple(cells))
         self.offset, self.length = refs.offset.copy(), refs.length.copy()
-        self.decoder = np.full(len(odd), -1) if refs.decoder is None else refs.decoder
+        self.decoder = np.full(len(misread), -1) if refs.decoder is None else refs.decoder
         ndim = metadata.ndim
-        self.origin = np.zeros((len(odd), ndim), np.int64)
+        self.origin = np.zeros((len(misread), ndim), np.int64)
         if refs.origin is not None:
             self.origin[...] = refs.origin
         grid = metadata.grid
         self.cell = (
             grid.cell_shapes(np.stack(cells, axis=1))
             if isinstance(grid, SeparableGrid) and ndim
-            else np.zeros((len(odd), ndim), np.int64)
+            else np.zeros((len(misread), ndim), np.int64)
         )
-        self.good = np.zeros(len(odd), bool)
+        self.good = np.zeros(len(misread), bool)
         self.reasons: dict[str, int] = {}
 
     def result(self) -> Canonical:
@@ -133,8 +133,8 @@ class _Work:
                 pipeline = self.manifest.decoders[number].pipeline
                 shape = self.manifest.decoders[number].shape
             self._judge(rows, pipeline, shape)
-        odd = self.odd[~self.good]
-        return Canonical(self._manifest(odd), odd, self.reasons, self.longest)
+        misread = self.misread[~self.good]
+        return Canonical(self._manifest(misread), misread, self.reasons, self.longest)
 
     def _judge(self, rows: Ints, pipeline: Pipeline, shape: tuple[int, ...] | None) -> None:
         """Find out which cells of one decoder are canonical, or can be."""
@@ -147,13 +147,13 @@ class _Work:
         self.longest = max([self.longest, *cut])
         exact = (stored == cell).all(axis=1) & ~self.origin[rows].any(axis=1)
         self.good[rows[exact]] = True
-        rest = rows[~exact]
-        if not len(rest):
+        others = rows[~exact]
+        if not len(others):
             return
-        inside = self._contiguous(rest, stored[~exact], pipeline)
+        inside = self._contiguous(others, stored[~exact], pipeline)
         if self.plugins:
-            inside |= self._beginning(rest, stored[~exact], ~inside)
-        self.good[rest[inside]] = True
+            inside |= self._beginning(others, stored[~exact], ~inside)
+        self.good[others[inside]] = True
         self._count("stored as a part of a larger block", int(np.count_nonzero(~inside)))
 
     def _key(self, pipeline: Pipeline) -> Hashable:
@@ -172,14 +172,14 @@ class _Work:
         layout = uncompressed_layout(pipeline, self.metadata.dtype, self.metadata.ndim)
         if layout is None:
             return np.zeros(len(rows), bool)
-        found = locate_parts(layout, self.cell[rows].T, self.origin[rows].T, stored.T)
-        good = np.array(np.broadcast_to(found.contiguous, len(rows)))
-        good &= (self.length[rows] == found.block_nbytes) | (self.length[rows] == -1)
-        self.offset[rows[good]] += np.broadcast_to(found.first, len(rows))[good]
-        self.length[rows[good]] = np.broadcast_to(found.nbytes, len(rows))[good]
+        parts = locate_parts(layout, self.cell[rows].T, self.origin[rows].T, stored.T)
+        good = np.array(np.broadcast_to(parts.contiguous, len(rows)))
+        good &= (self.length[rows] == parts.block_nbytes) | (self.length[rows] == -1)
+        self.offset[rows[good]] += np.broadcast_to(parts.first, len(rows))[good]
+        self.length[rows[good]] = np.broadcast_to(parts.nbytes, len(rows))[good]
         return good
 
-    def _beginning(self, rows: Ints, stored: Ints, wanted: Mask) -> Mask:
+    def _beginning(self, rows: Ints, stored: Ints, candidates: Mask) -> Mask:
         """Find cells that are the first elements of their block, in the order they are stored."""
         codecs = self.metadata.pipeline.codecs
         plain = Pipeline([codec for codec in codecs if codec.kind != "bytes_bytes"])
@@ -188,7 +188,7 @@ class _Work:
             return np.zeros(len(rows), bool)
         dtype, (leading, *others) = layout[0], layout[1]
         cell = self.cell[rows]
-        good: Mask = wanted & ~self.origin[rows].any(axis=1)
+        good: Mask = candidates & ~self.origin[rows].any(axis=1)
         good &= (cell[:, others] == stored[:, others]).all(axis=1)
         good &= cell[:, leading] <= stored[:, leading]
         if good.any():
@@ -196,15 +196,15 @@ class _Work:
             self.longest = max(self.longest, longest)
         return good
 
-    def _manifest(self, odd: Ints) -> Manifest:
+    def _manifest(self, misread: Ints) -> Manifest:
         manifest, shape = self.manifest, self.manifest.shape
         offset, length = (
             np.array(_flat(column, manifest)) for column in (manifest.offset, manifest.length)
         )
-        offset[self.odd], length[self.odd] = self.offset, self.length
+        offset[self.misread], length[self.misread] = self.offset, self.length
         changes: dict[str, Any] = {
             "offset": offset.reshape(shape), "length": length.reshape(shape),
         }  # fmt: skip
-        if not len(odd):
+        if not len(misread):
             changes |= {"decoders": (), "decoder": None, "origin": None}
         return manifest.replace(**changes)

@@ -14,7 +14,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
-from virtualzarr.references.deep_check import compare_digest, undecodable
+from virtualzarr.references.deep_check import compare_digest, find_undecodable
 from virtualzarr.references.inventory import list_sources
 from virtualzarr.stores.digests import is_comparable_digest
 from virtualzarr.stores.files import take_fingerprint
@@ -95,7 +95,7 @@ def check_references(
         node = open_node(target, storage_options=storage_options, allowed=allowed)
     sources = list_sources(node)
     with ThreadPoolExecutor(CHECKERS) as pool:
-        states = list(pool.map(partial(_checked, deep=deep), sources))
+        states = list(pool.map(partial(_check_source, deep=deep), sources))
     by_state: dict[str, list[str]] = {"ok": [], "missing": [], "unknown": []}
     changed = {}
     for source, (state, why) in zip(sources, states, strict=True):
@@ -103,7 +103,7 @@ def check_references(
             changed[source.uri] = why
         else:
             by_state[state].append(source.uri)
-    for file, why in (undecodable(node) if deep else {}).items():
+    for file, why in (find_undecodable(node) if deep else {}).items():
         changed.setdefault(file, why)
     by_state = {state: [u for u in uris if u not in changed] for state, uris in by_state.items()}
     return CheckReport(
@@ -111,7 +111,7 @@ def check_references(
     )
 
 
-def _checked(source: Source, deep: bool) -> tuple[str, str]:
+def _check_source(source: Source, deep: bool) -> tuple[str, str]:
     try:
         now = take_fingerprint(source.location)
         changes = differences(source.fingerprint, now) or (compare_digest(source) if deep else "")
@@ -122,6 +122,8 @@ def _checked(source: Source, deep: bool) -> tuple[str, str]:
     then = source.fingerprint
     if changes:
         return "changed", changes
-    told = is_comparable(then, now) or None not in (then.size, now.size)
-    told = told or (deep and source.digest is not None and is_comparable_digest(source.digest))
-    return ("ok" if told and not (then.is_empty and source.digest is None) else "unknown"), ""
+    comparable = is_comparable(then, now) or None not in (then.size, now.size)
+    comparable = comparable or (
+        deep and source.digest is not None and is_comparable_digest(source.digest)
+    )
+    return ("ok" if comparable and not (then.is_empty and source.digest is None) else "unknown"), ""

@@ -30,16 +30,16 @@ def compare_digest(source: Source) -> str:
     return "its bytes are others, though size and date are the same"
 
 
-def undecodable(node: Group | Array) -> dict[str, str]:
+def find_undecodable(node: Group | Array) -> dict[str, str]:
     """Return what is wrong with files of which a chunk cannot be read, the first such of each."""
-    found: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for path, array in list_arrays(node).items():
-        whole = tuple((0, count) for count in array.grid.grid_shape)
+        all_cells = tuple((0, count) for count in array.grid.grid_shape)
         if array.is_virtual and 0 not in array.shape:
-            for error in _failures(array, whole):
+            for error in _failures(array, all_cells):
                 if not isinstance(error, SourceNotFoundError):
-                    found.setdefault(error.at(variable=path).file or path, str(error))
-    return found
+                    failures.setdefault(error.at(variable=path).file or path, str(error))
+    return failures
 
 
 def _failures(array: Array, box: Box) -> Iterator[VirtualZarrError]:

@@ -17,7 +17,7 @@ from virtualzarr.errors import PublishError, VirtualZarrError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.metadata.dtypes import vlen_kind
-from virtualzarr.references.portable import TRUNCATE, own_codecs
+from virtualzarr.references.portable import TRUNCATE, private_codec
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,7 +34,7 @@ REVERSIBLE = frozenset(
 def reversible(metadata: ArrayMetadata, plugins: bool = False) -> bool:
     """Whether an array's codecs encode without loss, and other readers have them."""
     names = {codec.name for codec in metadata.pipeline.codecs}
-    return names <= REVERSIBLE | {TRUNCATE} and own_codecs(metadata, plugins) is None
+    return names <= REVERSIBLE | {TRUNCATE} and private_codec(metadata, plugins) is None
 
 
 def plain_pipeline(metadata: ArrayMetadata) -> Pipeline:
@@ -47,7 +47,7 @@ def plain_pipeline(metadata: ArrayMetadata) -> Pipeline:
     return Pipeline([serializer, make("zstd", level=3, checksum=False)])
 
 
-def encoded_exactly(metadata: ArrayMetadata, block: npt.NDArray[Any]) -> bytes:
+def encode_exactly(metadata: ArrayMetadata, block: npt.NDArray[Any]) -> bytes:
     """The chunk of a block, after a look at whether it decodes to the very same elements.
 
     Raises
@@ -71,7 +71,7 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     return a.tobytes() == b.tobytes()
 
 
-def encoded_chunks(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterator[bytes]:
+def encode_chunks(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterator[bytes]:
     """The chunks of some cells as `metadata` declares them, in order.
 
     Parameters
@@ -84,7 +84,7 @@ def encoded_chunks(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterat
         shape = metadata.grid.grid_shape
         cell = tuple(int(i) for i in np.unravel_index(number, shape)) if shape else ()
         try:
-            return encoded_cell(array, metadata, cell)
+            return encode_cell(array, metadata, cell)
         except VirtualZarrError as error:
             chunk = ".".join(map(str, cell)) or "0"
             raise error.at(variable=array.path, chunk=chunk) from error.__cause__
@@ -96,25 +96,25 @@ def encoded_chunks(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterat
             yield from pool.map(encode, batch)
 
 
-def encoded_cell(array: Array, metadata: ArrayMetadata, cell: tuple[int, ...]) -> bytes:
+def encode_cell(array: Array, metadata: ArrayMetadata, cell: tuple[int, ...]) -> bytes:
     """One chunk: the cell's elements, filled up to its declared shape, encoded."""
     grid = metadata.grid
     origin, extent, shape = grid.cell_origin(cell), grid.cell_extent(cell), grid.cell_shape(cell)
     where = tuple(slice(o, o + n) for o, n in zip(origin, extent, strict=True))
     block = np.asarray(array[where], dtype=metadata.dtype).reshape(extent)
     if extent != shape:
-        whole = filled_block(metadata, shape)
-        whole[tuple(slice(n) for n in extent)] = block
-        block = whole
-    return encoded_exactly(metadata, block)
+        full = fill_block(metadata, shape)
+        full[tuple(slice(n) for n in extent)] = block
+        block = full
+    return encode_exactly(metadata, block)
 
 
-def filled_block(metadata: ArrayMetadata, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def fill_block(metadata: ArrayMetadata, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """A block of the array's fill value."""
     fill = metadata.fill_value
-    whole = np.empty(shape, metadata.dtype)
-    whole[...] = default_fill(metadata.dtype) if fill is None else fill
-    return whole
+    block = np.empty(shape, metadata.dtype)
+    block[...] = default_fill(metadata.dtype) if fill is None else fill
+    return block
 
 
 def copy_chunks(
@@ -128,7 +128,7 @@ def copy_chunks(
         Where they are.
     """
     length = np.empty(len(cells), np.int64)
-    for row, chunk in enumerate(encoded_chunks(array, metadata, cells)):
+    for row, chunk in enumerate(encode_chunks(array, metadata, cells)):
         write(chunk)
         length[row] = len(chunk)
     return start + np.cumsum(length) - length, length

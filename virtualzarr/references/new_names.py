@@ -68,10 +68,10 @@ def _as_folder(name: str) -> str:
 
 def _no_source(names: Iterable[str], uris: Iterable[str]) -> str:
     """Say that nothing is renamed, and where the sources are."""
-    wanted = " or ".join(map(repr, names))
+    requested = " or ".join(map(repr, names))
     folders = list(dict.fromkeys(os.path.dirname(uri) for uri in uris))
     if not folders:
-        return f"no file is renamed: the references have no source {wanted}, and no other either"
-    more = f" and {len(folders) - _SHOWN:,} other places" if len(folders) > _SHOWN else ""
+        return f"no file is renamed: the references have no source {requested}, and no other either"
+    others = f" and {len(folders) - _SHOWN:,} other places" if len(folders) > _SHOWN else ""
     where = ", ".join(map(repr, folders[:_SHOWN]))
-    return f"no source is {wanted}, or lies below; the sources lie in {where}{more}"
+    return f"no source is {requested}, or lies below; the sources lie in {where}{others}"

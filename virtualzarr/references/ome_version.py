@@ -30,10 +30,10 @@ def _with(
 ) -> Any:
     members: dict[str, Array | Group] = {}
     for name in group:
-        node, place = group[name], f"{path}/{name}".lstrip("/")
+        node, below = group[name], f"{path}/{name}".lstrip("/")
         if isinstance(node, Group):
-            node = _with(node, place, attributes, dims)
-        elif place in dims:
-            node = node.lazy.rename_dims(dict(enumerate(dims[place]))).with_path(node.path)
+            node = _with(node, below, attributes, dims)
+        elif below in dims:
+            node = node.lazy.rename_dims(dict(enumerate(dims[below]))).with_path(node.path)
         members[name] = node
     return group.replace(attributes.get(path), members)

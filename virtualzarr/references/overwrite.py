@@ -53,11 +53,11 @@ def check_replaceable(
         if form.is_single_file:
             _check_object(form, uri, sources, overwrite, storage_options)
         return
-    place = resolve_links(uri)
-    if not os.path.exists(place):
+    path = resolve_links(uri)
+    if not os.path.exists(path):
         return
     check_regular(uri)
-    is_file = os.path.isfile(place)
+    is_file = os.path.isfile(path)
     if is_file != form.is_single_file:
         nouns = ("a folder", "a file")
         raise NodeExistsError(
@@ -65,52 +65,52 @@ def check_replaceable(
             f"{nouns[is_file]} already: remove it, or write to another place",
             file=uri,
         )
-    check_sources(place, sources)
-    if form.is_replaceable(place) or (overwrite and form.overwrites_anything):
+    check_sources(path, sources)
+    if form.is_replaceable(path) or (overwrite and form.overwrites_anything):
         return
     remedy = "overwrite=True replaces it"
     if not form.overwrites_anything:
         remedy = "remove it, or write to another place"
-    raise NodeExistsError(f"there is {_name_of(place)} already; {remedy}", file=uri)
+    raise NodeExistsError(f"there is {_describe(path)} already; {remedy}", file=uri)
 
 
-def check_sources(place: str, sources: Iterable[Source]) -> None:
+def check_sources(path: str, sources: Iterable[Source]) -> None:
     """Refuse to replace a file or folder that is referred to, whatever its name is.
 
     Raises
     ------
     NodeExistsError
     """
-    found = os.stat(place)
-    start = f"{place}{os.sep}"
+    status = os.stat(path)
+    start = f"{path}{os.sep}"
     for source in sources:
         if source.is_inline or is_url(source.uri):
             continue
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             same = os.path.realpath(source.uri).startswith(start)
         else:
             try:
                 other = os.stat(source.uri)
             except OSError:
                 continue
-            same = (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino)
+            same = (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino)
         if same:
-            raise _is_source(place, source.uri)
+            raise _is_source(path, source.uri)
 
 
 def _is_source(uri: str, source: str) -> NodeExistsError:
-    what = "it is" if source == uri else f"{source} is"
+    subject = "it is" if source == uri else f"{source} is"
     return NodeExistsError(
-        f"{what} among the files that are referred to: write the references to another place",
+        f"{subject} among the files that are referred to: write the references to another place",
         file=uri,
     )
 
 
-def _name_of(place: str) -> str:
+def _describe(path: str) -> str:
     """Return in words what is at a place."""
-    noun = "folder" if os.path.isdir(place) else "file"
+    noun = "folder" if os.path.isdir(path) else "file"
     try:
-        kind = detect(place)
+        kind = detect(path)
     except (UnsupportedError, SourceError):
         return f"a {noun} that holds no references"
     if kind != "kerchunk":

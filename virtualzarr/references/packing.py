@@ -26,7 +26,7 @@ def packing_note(array: Array) -> str | None:
     }
     if not typed or array.dtype.kind not in "iuf":
         return None
-    plain = array.replace(array.metadata.with_attributes(_untyped(array)))
+    plain = array.replace(array.metadata.with_attributes(_without_types(array)))
     before, after = _calculation(array), _calculation(plain)
     if before == after:
         return None
@@ -38,7 +38,7 @@ def packing_note(array: Array) -> str | None:
     )
 
 
-def _untyped(array: Array) -> dict[str, Any]:
+def _without_types(array: Array) -> dict[str, Any]:
     plain = {
         name: value.scalar.item()
         for name, value in array.attrs.items()

@@ -29,12 +29,12 @@ from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata, check_name
 from virtualzarr.metadata.ome import find_ome_changes
 from virtualzarr.metadata.portable import is_fill_mask
-from virtualzarr.references import portable as rules
-from virtualzarr.references.canonical import Canonical, make_canonical, truncating
+from virtualzarr.references import portable
+from virtualzarr.references.canonical import Canonical, make_canonical, with_truncation
 from virtualzarr.references.form import Capabilities
 from virtualzarr.references.materialize import (
-    encoded_exactly,
-    filled_block,
+    encode_exactly,
+    fill_block,
     plain_pipeline,
     reversible,
     with_copies,
@@ -65,8 +65,8 @@ class ArrayPlan:
     metadata : ArrayMetadata
         With codecs that other readers have.
     manifest : Manifest
-        Canonical but for the cells in `odd`.
-    odd : int64 array
+        Canonical but for the cells in `misread`.
+    misread : int64 array
         C-order numbers of the cells whose chunks must be copied.
     reasons : dict of str to int
         Why, and for how many of them.
@@ -78,7 +78,7 @@ class ArrayPlan:
     array: Array
     metadata: ArrayMetadata
     manifest: Manifest
-    odd: npt.NDArray[np.int64]
+    misread: npt.NDArray[np.int64]
     reasons: dict[str, int] = field(default_factory=dict)
     filler: bytes | None = None
 
@@ -176,7 +176,7 @@ def make_plan(
 
 def _grid_obstacle(metadata: ArrayMetadata, can: Capabilities) -> str | None:
     """Return why a form cannot hold an array's chunk grid, whatever the Zarr format, or None."""
-    if can.any_grid or rules.is_regular(metadata):
+    if can.any_grid or portable.is_regular(metadata):
         return None
     return (
         f"chunks have several shapes, and {can.title} holds chunks of one shape only: JSON of Zarr "
@@ -191,7 +191,7 @@ def _plan_array(path: str, array: Array, copy: bool, can: Capabilities) -> Array
             check_name(name, 2)
         except MetadataError as error:
             raise PublishError(error.message) from error
-    array, made = _with_canonical(array, can)
+    array, canonical = _with_canonical(array, can)
     why = _grid_obstacle(array.metadata, can)
     if why is not None:
         raise PublishError(why)
@@ -203,20 +203,26 @@ def _plan_array(path: str, array: Array, copy: bool, can: Capabilities) -> Array
                 f"at most {config.inline_bytes:,} (virtualzarr.config.inline_bytes); copy=True "
                 "stores them in a file beside the references"
             )
-        made = _without_inline(made, "in memory, and too large to be inline")
-    if len(made.odd) and not copy:
-        total = many(made.manifest.nrefs, "chunk")
-        why = "; ".join(f"{count} of {total}: {reason}" for reason, count in made.reasons.items())
+        canonical = _without_inline(canonical, "in memory, and too large to be inline")
+    if len(canonical.misread) and not copy:
+        total = many(canonical.manifest.nrefs, "chunk")
+        why = "; ".join(
+            f"{count} of {total}: {reason}" for reason, count in canonical.reasons.items()
+        )
         raise PublishError(
             f"other readers would read it wrong ({why}); with copy=True such chunks are decoded "
             "and stored again beside the reference file"
         )
-    metadata = truncating(array.metadata, made.longest) if made.longest else array.metadata
-    plan = ArrayPlan(path, array, metadata, made.manifest, made.odd, made.reasons)
-    if rules.own_codecs(array.metadata, can.plugin_codecs) is not None:
-        return _all_copied(plan, "; ".join(made.reasons))  # of which there may be none
-    if len(made.odd) and not reversible(array.metadata, can.plugin_codecs):
-        return _all_copied(plan, "; ".join([*made.reasons, "the codecs may not be exact"]))
+    metadata = (
+        with_truncation(array.metadata, canonical.longest) if canonical.longest else array.metadata
+    )
+    plan = ArrayPlan(
+        path, array, metadata, canonical.manifest, canonical.misread, canonical.reasons
+    )
+    if portable.private_codec(array.metadata, can.plugin_codecs) is not None:
+        return _all_copied(plan, "; ".join(canonical.reasons))  # of which there may be none
+    if len(canonical.misread) and not reversible(array.metadata, can.plugin_codecs):
+        return _all_copied(plan, "; ".join([*canonical.reasons, "the codecs may not be exact"]))
     return plan
 
 
@@ -229,32 +235,34 @@ def _with_canonical(array: Array, can: Capabilities) -> tuple[Array, Canonical]:
     array = _with_regular_cells(array) if not array.size else array
     grid = array.grid
     manifest = manifest_of(array)
-    made = make_canonical(array.metadata, manifest, can.plugin_codecs)
-    if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
-        return array, made
+    canonical = make_canonical(array.metadata, manifest, can.plugin_codecs)
+    if portable.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
+        return array, canonical
     pieces = [AxisSlices.clip(axis) for axis in grid.axes]
     shorter = apply_axis_slices(
         array if array.is_virtual else array.replace(chunk_source=manifest), pieces
     )
-    if not rules.is_regular(shorter.metadata):
-        return array, made
+    if not portable.is_regular(shorter.metadata):
+        return array, canonical
     other = make_canonical(shorter.metadata, shorter.manifest, can.plugin_codecs)
-    return (shorter, other) if len(other.odd) <= len(made.odd) else (array, made)
+    return (shorter, other) if len(other.misread) <= len(canonical.misread) else (array, canonical)
 
 
-def _without_inline(made: Canonical, why: str) -> Canonical:
+def _without_inline(canonical: Canonical, why: str) -> Canonical:
     """Have all chunks that would be within the references copied."""
-    is_inline = np.array([source.is_inline for source in made.manifest.sources] + [False], bool)
-    inline = np.flatnonzero(is_inline[np.asarray(made.manifest.source).reshape(-1)])
-    more = np.setdiff1d(inline, made.odd)
-    reasons = made.reasons | ({why: len(more)} if len(more) else {})
-    return replace(made, odd=np.union1d(made.odd, more), reasons=reasons)
+    is_inline = np.array(
+        [source.is_inline for source in canonical.manifest.sources] + [False], bool
+    )
+    inline = np.flatnonzero(is_inline[np.asarray(canonical.manifest.source).reshape(-1)])
+    added = np.setdiff1d(inline, canonical.misread)
+    reasons = canonical.reasons | ({why: len(added)} if len(added) else {})
+    return replace(canonical, misread=np.union1d(canonical.misread, added), reasons=reasons)
 
 
 def _with_regular_cells(array: Array) -> Array:
     """Return an array without elements on a regular grid: it has no chunks that would differ."""
     grid, shards = array.grid, array.metadata.pipeline.serializer.needs_fill
-    if rules.is_regular(array.metadata) or not isinstance(grid, SeparableGrid) or shards:
+    if portable.is_regular(array.metadata) or not isinstance(grid, SeparableGrid) or shards:
         return array
     # No format has chunks of length 0.
     edges = [int(axis.runs()[0].max(initial=1)) for axis in grid.axes]
@@ -262,30 +270,30 @@ def _with_regular_cells(array: Array) -> Array:
     return array.replace(array.metadata.replace(grid=regular), Manifest.missing(regular.grid_shape))
 
 
-def _settle_format(plan: Plan, wanted: int | None, copy: bool, can: Capabilities) -> None:
+def _settle_format(plan: Plan, requested: int | None, copy: bool, can: Capabilities) -> None:
     """Choose the format of all documents: readers cannot mix them in one hierarchy."""
-    plan.zarr_format = wanted or can.zarr_formats[0]
+    plan.zarr_format = requested or can.zarr_formats[0]
     # Missing chunks that v2 documents cannot give are copied only where v3 would not do.
     fill = partial(
-        _with_fill_chunks, can=can, copy=copy and (wanted == 2 or 3 not in can.zarr_formats)
+        _with_fill_chunks, can=can, copy=copy and (requested == 2 or 3 not in can.zarr_formats)
     )
-    free = wanted is None and plan.zarr_format == 2 and 3 in can.zarr_formats
-    said, obstacles = _said_in(plan.arrays, plan.zarr_format, fill)
+    free = requested is None and plan.zarr_format == 2 and 3 in can.zarr_formats
+    describable, obstacles = _split_describable(plan.arrays, plan.zarr_format, fill)
     if obstacles and free:
         _prefer_v3(plan, obstacles, {path: plan.arrays[path] for path in obstacles}, fill)
         if plan.zarr_format == 3:
-            said, obstacles = _said_in(plan.arrays, 3, fill)
+            describable, obstacles = _split_describable(plan.arrays, 3, fill)
     if obstacles and copy:
-        again, left = _said_in(_copies(plan, obstacles), plan.zarr_format, fill)
+        again, left = _split_describable(_copies(plan, obstacles), plan.zarr_format, fill)
         if left and free and plan.zarr_format == 2:
             # Copies do not help where chunks have several shapes.
             _prefer_v3(plan, left, _copies(plan, left), fill)
             if plan.zarr_format == 3:
-                said, obstacles = _said_in(plan.arrays, 3, fill)
-                again, left = _said_in(_copies(plan, obstacles), 3, fill)
-        said, obstacles = said | again, left
+                describable, obstacles = _split_describable(plan.arrays, 3, fill)
+                again, left = _split_describable(_copies(plan, obstacles), 3, fill)
+        describable, obstacles = describable | again, left
     plan.skipped |= {path: f"Zarr v{plan.zarr_format}: {why}" for path, why in obstacles.items()}
-    plan.arrays = {path: said[path] for path in plan.arrays if path in said}
+    plan.arrays = {path: describable[path] for path in plan.arrays if path in describable}
 
 
 def _copies(plan: Plan, obstacles: Mapping[str, str]) -> dict[str, ArrayPlan]:
@@ -299,7 +307,7 @@ def _prefer_v3(
     fill: Callable[[ArrayPlan], ArrayPlan],
 ) -> None:
     """Choose Zarr v3 if it has a form for arrays that v2 has none for."""
-    _, obstacles_v3 = _said_in(arrays, 3, fill)
+    _, obstacles_v3 = _split_describable(arrays, 3, fill)
     plan.why_v3 = [
         f"{path or '/'}: {why}" for path, why in obstacles.items() if path not in obstacles_v3
     ]
@@ -312,38 +320,38 @@ def _spell_ome(plan: Plan) -> None:
     groups = {path: group.attributes for path, group in plan.groups.items()}
     arrays = {path: array.metadata.dimension_names or () for path, array in plan.arrays.items()}
     attributes, dims = find_ome_changes(groups, arrays, plan.zarr_format)
-    for path, own in attributes.items():
-        plan.groups[path] = Group(own, path=path)
+    for path, changed in attributes.items():
+        plan.groups[path] = Group(changed, path=path)
     for path, names in dims.items():
         array = plan.arrays[path]
         array.metadata = array.metadata.replace(dimension_names=names)
 
 
-def _said_in(
+def _split_describable(
     arrays: Mapping[str, ArrayPlan], zarr_format: int, fill: Callable[[ArrayPlan], ArrayPlan]
 ) -> tuple[dict[str, ArrayPlan], dict[str, str]]:
     """Arrays that documents of a format describe exactly, and why they do not describe others."""
-    said, obstacles = {}, {}
+    describable, obstacles = {}, {}
     for path, array in arrays.items():
         if zarr_format == 2:
             array = fill(array)
-            why = rules.not_v2(array.metadata, array.shows_missing)
+            why = portable.obstacle_in_v2(array.metadata, array.shows_missing)
         else:
-            why = rules.reserved_in_v3(path) or rules.not_v3(array.metadata)
+            why = portable.reserved_name(path) or portable.obstacle_in_v3(array.metadata)
         if why is None:
-            said[path] = array
+            describable[path] = array
         else:
             obstacles[path] = why
-    return said, obstacles
+    return describable, obstacles
 
 
 def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
     """The array with plain codecs and all its chunks to be copied."""
-    dtype = rules.packed(plan.metadata.dtype)
+    dtype = portable.without_gaps(plan.metadata.dtype)
     metadata = plan.metadata.replace(dtype=dtype, pipeline=plain_pipeline(plan.metadata))
-    odd = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) >= 0)
-    reasons = {why: len(odd)} if len(odd) else {}
-    return replace(plan, metadata=metadata, odd=odd, reasons=reasons)
+    misread = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) >= 0)
+    reasons = {why: len(misread)} if len(misread) else {}
+    return replace(plan, metadata=metadata, misread=misread, reasons=reasons)
 
 
 def _settle_skipped(plan: Plan, on_error: OnError | Literal["ignore"]) -> None:
@@ -355,9 +363,9 @@ def _settle_skipped(plan: Plan, on_error: OnError | Literal["ignore"]) -> None:
             by_reason.setdefault(reason, []).append(path or "/")
         lines = [f"{', '.join(paths)}: {reason}" for reason, paths in by_reason.items()]
         count = len(plan.skipped)
-        more = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
+        others = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
         raise PublishError(
-            f"{many(count, 'array')} cannot be published: {'; '.join(lines)}{more}",
+            f"{many(count, 'array')} cannot be published: {'; '.join(lines)}{others}",
             variable=next(iter(plan.skipped)) or "/",
         )
     for path, reason in plan.skipped.items() if on_error == "warn" else ():
@@ -372,13 +380,13 @@ def _with_fill_chunks(plan: ArrayPlan, can: Capabilities, copy: bool) -> ArrayPl
     missing, metadata = plan.missing, plan.metadata
     if not missing or (can.missing_chunks and is_fill_mask(metadata)):
         return plan
-    if rules.not_v2(metadata, missing=False) is not None:
+    if portable.obstacle_in_v2(metadata, missing=False) is not None:
         return plan
     shape = metadata.grid.cell_shape((0,) * metadata.ndim)
     if math.prod(shape) * metadata.itemsize > LARGEST_FILL_CHUNK:
         return plan
     try:
-        chunk = encoded_exactly(metadata, filled_block(metadata, shape))
+        chunk = encode_exactly(metadata, fill_block(metadata, shape))
     except (PublishError, UnsupportedError, CodecError):
         return plan  # lossy codecs, and those that cannot encode: v3 has a fill value for all
     # In Parquet, what is equal is stored once.

@@ -68,7 +68,7 @@ class Published:
     notes: tuple[str, ...] = ()
 
 
-def own_codecs(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
+def private_codec(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
     """Why other readers cannot decode any chunk of an array, or None where they can.
 
     Parameters
@@ -105,7 +105,7 @@ def is_regular(metadata: ArrayMetadata) -> bool:
     return isinstance(grid, RegularGrid) or (isinstance(grid, SeparableGrid) and grid.is_regular)
 
 
-def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
+def obstacle_in_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
     """Why v2 documents cannot describe an array so that foreign readers read it right, or None.
 
     Parameters
@@ -125,7 +125,7 @@ def not_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
         return "chunks are missing, and xarray fails for structured fill values"
     if metadata.dtype.names is not None and _has_subarrays(metadata.dtype):
         return "zarr-python reads no structured elements with arrays in them"
-    if metadata.dtype != packed(metadata.dtype):
+    if metadata.dtype != without_gaps(metadata.dtype):
         return "zarr-python takes the bytes between the fields of structured elements for fields"
     try:
         documents_v2(metadata, missing)
@@ -152,11 +152,11 @@ def are_misread(metadata: ArrayMetadata, zarr_format: int) -> bool:
     return views_big_endian(metadata) if zarr_format == 3 else swaps_mask(metadata)
 
 
-def packed(dtype: np.dtype) -> np.dtype:
+def without_gaps(dtype: np.dtype) -> np.dtype:
     """The data type without bytes between its fields, or after them."""
     if dtype.names is None:
         return dtype
-    return np.dtype([(name, packed(dtype[name])) for name in dtype.names])
+    return np.dtype([(name, without_gaps(dtype[name])) for name in dtype.names])
 
 
 def _has_subarrays(dtype: np.dtype) -> bool:
@@ -165,7 +165,7 @@ def _has_subarrays(dtype: np.dtype) -> bool:
     return dtype.subdtype is not None
 
 
-def reserved_in_v3(path: str) -> str | None:
+def reserved_name(path: str) -> str | None:
     """Why nodes of v3 cannot have a path, which may be one of v2, or None."""
     try:
         for name in path.split("/") if path else ():
@@ -175,7 +175,7 @@ def reserved_in_v3(path: str) -> str | None:
     return None
 
 
-def not_v3(metadata: ArrayMetadata) -> str | None:
+def obstacle_in_v3(metadata: ArrayMetadata) -> str | None:
     """Why v3 documents cannot describe an array so that others read it right, or None."""
     if (why := _not_readable(metadata, 3)) is not None:
         return why
@@ -268,8 +268,8 @@ def consolidate(nodes: Iterable[tuple[str, Documents]], zarr_format: int) -> dic
         for name, document in documents.items()
     }
     if zarr_format == 2:
-        whole = {"zarr_consolidated_format": 1, "metadata": keyed}
-        keyed = {".zmetadata": whole, **keyed}
+        consolidated = {"zarr_consolidated_format": 1, "metadata": keyed}
+        keyed = {".zmetadata": consolidated, **keyed}
     elif keyed["zarr.json"]["node_type"] == "group":
         below = {key.removesuffix("/zarr.json"): document for key, document in keyed.items()}
         del below["zarr.json"]

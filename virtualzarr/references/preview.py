@@ -48,9 +48,9 @@ class Line:
         manifest = plan.manifest
         source = np.asarray(manifest.source).reshape(-1)
         is_inline = np.array([s.is_inline for s in manifest.sources] + [False], bool)
-        there, inline = source >= 0, is_inline[source]
-        inline[plan.odd] = False
-        copied, missing = len(plan.odd), int(np.count_nonzero(~there))
+        present, inline = source >= 0, is_inline[source]
+        inline[plan.misread] = False
+        copied, missing = len(plan.misread), int(np.count_nonzero(~present))
         inlined = int(np.count_nonzero(inline))
         cell = math.prod(plan.array.grid.cell_shape((0,) * plan.array.ndim)) if len(source) else 0
         nbytes = cell * plan.array.dtype.itemsize * copied

@@ -22,9 +22,9 @@ def add_digests(plan: Plan) -> None:
     """
     every = list(dict.fromkeys(s for array in plan.arrays.values() for s in array.manifest.sources))
     with ThreadPoolExecutor(config.requests) as pool:
-        known = dict(zip(every, pool.map(_with_digest, every), strict=True))
+        with_digests = dict(zip(every, pool.map(_with_digest, every), strict=True))
     for array in plan.arrays.values():
-        sources = Sources(known[source] for source in array.manifest.sources)
+        sources = Sources(with_digests[source] for source in array.manifest.sources)
         array.manifest = array.manifest.replace(sources=sources)
 
 

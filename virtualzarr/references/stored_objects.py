@@ -8,7 +8,7 @@ from virtualzarr.errors import PublishError, UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.stores import MemoryStore
 from virtualzarr.stores.read_only import unwrap
-from virtualzarr.virtual import from_store as references
+from virtualzarr.virtual.from_store import build_manifest
 
 
 def manifest_of(array: Array) -> Manifest:
@@ -20,7 +20,7 @@ def manifest_of(array: Array) -> Manifest:
         If other readers could not reach the store's objects by URL.
     """
     try:
-        return references.build_manifest(array)
+        return build_manifest(array)
     except UnsupportedError as error:
         raise PublishError(error.message, variable=array.path) from error
 

@@ -19,14 +19,14 @@ from virtualzarr.errors import (
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import check_name
-from virtualzarr.references import portable as rules
+from virtualzarr.references import portable
 from virtualzarr.references.canonical import Canonical, make_canonical
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.references.stored_objects import manifest_of
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, take_fingerprint
 from virtualzarr.stores.store import ByteRange, Change, list_children, read_only_error, slice_bytes
 
-_KEYS = rules.KEYS[3]
+_KEYS = portable.KEYS[3]
 
 
 class VirtualStore:
@@ -63,21 +63,21 @@ class VirtualStore:
         nodes = [("", node)]
         if isinstance(node, Group):
             nodes += node.members(max_depth=None)
-        self.documents = rules.consolidate(
-            [(path, self._described(path, member)) for path, member in nodes], 3
+        self.documents = portable.consolidate(
+            [(path, self._describe(path, member)) for path, member in nodes], 3
         )
 
-    def _described(self, path: str, node: Group | Array) -> rules.Documents:
+    def _describe(self, path: str, node: Group | Array) -> portable.Documents:
         try:
             for name in path.split("/") if path else ():
                 check_name(name, 3)
             if isinstance(node, Group):
-                return rules.documents_of_group(node.attributes, 3).documents
-            why = rules.not_v3(node.metadata)
+                return portable.documents_of_group(node.attributes, 3).documents
+            why = portable.obstacle_in_v3(node.metadata)
             if why is not None:
                 raise UnsupportedError(f"Zarr v3 documents cannot describe it: {why}")
             self._arrays[path] = node
-            return rules.documents_v3(node.metadata).documents
+            return portable.documents_v3(node.metadata).documents
         except (UnsupportedError, MetadataError) as error:
             raise error.at(variable=path or "/") from error.__cause__
 
@@ -97,10 +97,10 @@ class VirtualStore:
         """
         if key in self.documents:
             return slice_bytes(self.documents[key], byte_range)
-        found = self._reference(key)
-        if found is None:
+        reference = self._reference(key)
+        if reference is None:
             return None
-        file, offset, length = found
+        file, offset, length = reference
         if length < 0:
             return slice_bytes(bytes(file.read(offset, None)), byte_range)
         start, stop, _ = slice(*(byte_range or (0, None))).indices(length)
@@ -110,11 +110,11 @@ class VirtualStore:
         """Return the size of a value without reading it, in bytes; None where there is none."""
         if key in self.documents:
             return len(self.documents[key])
-        found = self._cell(key)
-        if found is None:
+        location = self._cell(key)
+        if location is None:
             return None
-        manifest = self._made(found[0]).manifest
-        refs = manifest.take(tuple(np.array([i]) for i in found[1]))
+        manifest = self._canonicalize(location[0]).manifest
+        refs = manifest.take(tuple(np.array([i]) for i in location[1]))
         if refs.source[0] < 0:
             return None
         length = int(refs.length[0])
@@ -129,7 +129,7 @@ class VirtualStore:
         """Yield the next part of each key under a prefix, once each, sorted."""
         keys: Iterator[str] = iter(self.documents)
         if prefix in self._arrays:
-            if self._made(prefix).manifest.nrefs:
+            if self._canonicalize(prefix).manifest.nrefs:
                 keys = chain(keys, [f"{prefix}/c" if prefix else "c"])
         elif self._owner(prefix) is not None:
             keys = (key for key, _ in self.list(prefix))
@@ -149,7 +149,7 @@ class VirtualStore:
                         yield key, size
 
     def _chunks(self, path: str) -> Iterator[tuple[str, int]]:
-        manifest = self._made(path).manifest
+        manifest = self._canonicalize(path).manifest
         source = np.asarray(manifest.source)
         cells = np.argwhere(source >= 0)
         index = tuple(cells.T)
@@ -161,16 +161,16 @@ class VirtualStore:
         for key, size in zip(_KEYS.keys(cells), length.tolist(), strict=True):
             yield lead + key, size
 
-    def _made(self, path: str) -> Canonical:
-        made = self._canonical.get(path)
-        if made is None:
+    def _canonicalize(self, path: str) -> Canonical:
+        canonical = self._canonical.get(path)
+        if canonical is None:
             array = self._arrays[path]
             try:
-                made = make_canonical(array.metadata, manifest_of(array))
+                canonical = make_canonical(array.metadata, manifest_of(array))
             except PublishError as error:
                 raise error.at(variable=path or "/") from error.__cause__
-            self._canonical[path] = made
-        return made
+            self._canonical[path] = canonical
+        return canonical
 
     def _owner(self, key: str) -> tuple[str, str] | None:
         """Return the path of the array that a chunk's key belongs to, and the rest of the key."""
@@ -186,10 +186,10 @@ class VirtualStore:
         owner = self._owner(key)
         if owner is None:
             return None
-        path, rest = owner
-        shape = self._made(path).manifest.shape
+        path, suffix = owner
+        shape = self._canonicalize(path).manifest.shape
         try:
-            cell = tuple(_KEYS.parse([rest], len(shape))[0].tolist())
+            cell = tuple(_KEYS.parse([suffix], len(shape))[0].tolist())
         except BadReferenceError:
             return None
         if any(i >= count for i, count in zip(cell, shape, strict=True)):
@@ -198,27 +198,27 @@ class VirtualStore:
 
     def _reference(self, key: str) -> tuple[ByteFile, int, int] | None:
         """Return the file, offset and length of a chunk."""
-        found = self._cell(key)
-        if found is None:
+        location = self._cell(key)
+        if location is None:
             return None
-        path, cell = found
-        made = self._made(path)
-        refs = made.manifest.take(tuple(np.array([i]) for i in cell))
+        path, cell = location
+        canonical = self._canonicalize(path)
+        refs = canonical.manifest.take(tuple(np.array([i]) for i in cell))
         row = int(refs.source[0])
         if row < 0:
             return None
-        number = int(np.ravel_multi_index(cell, made.manifest.shape)) if cell else 0
-        at = int(np.searchsorted(made.odd, number))
-        if at < len(made.odd) and made.odd[at] == number:
+        number = int(np.ravel_multi_index(cell, canonical.manifest.shape)) if cell else 0
+        at = int(np.searchsorted(canonical.misread, number))
+        if at < len(canonical.misread) and canonical.misread[at] == number:
             raise UnsupportedError(
-                f"other readers would read the chunk wrong ({'; '.join(made.reasons)}): read it "
-                "with this package, or publish with copy=True",
+                f"other readers would read the chunk wrong ({'; '.join(canonical.reasons)}): read "
+                "it with this package, or publish with copy=True",
                 variable=path or "/",
-                chunk=rules.KEYS[2].key(cell),
+                chunk=portable.KEYS[2].key(cell),
             )
         file = self._files.get((path, row))
         if file is None:
-            file = self._files[path, row] = open_source(made.manifest.sources[row])
+            file = self._files[path, row] = open_source(canonical.manifest.sources[row])
         return file, int(refs.offset[0]), int(refs.length[0])
 
     def set(self, key: str, data: Buffer) -> None:

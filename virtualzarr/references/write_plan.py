@@ -94,7 +94,7 @@ def write_plan(
         groups=len(plan.groups),
         references=counts.references,
         inlined=counts.inlined,
-        copied=sum(len(array.odd) for array in plan.arrays.values()),
+        copied=sum(len(array.misread) for array in plan.arrays.values()),
         copied_bytes=copied_bytes,
         copied_to=copied_to,
         nbytes=written.nbytes,
@@ -130,12 +130,12 @@ def _store_copies(
     plan: Plan, uri: str, storage_options: Mapping[str, Any] | None
 ) -> tuple[str | None, int]:
     """Store decoded chunks in one file beside the references, and refer to that."""
-    arrays = [a for a in plan.arrays.values() if len(a.odd) or a.filler is not None]
+    arrays = [a for a in plan.arrays.values() if len(a.misread) or a.filler is not None]
     if not arrays:
         return None, 0
     copies: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
     beside = resolve_links(uri)
-    count = sum(len(array.odd) for array in arrays)
+    count = sum(len(array.misread) for array in arrays)
     _log.info("%s: %d chunks are decoded and stored anew", uri, count)
     with AtomicFile(Location(beside, storage_options), digest=True) as target:
         for array in arrays:
@@ -156,7 +156,7 @@ def _store_copies(
 
 def _copy_chunks(array: ArrayPlan, target: AtomicFile) -> tuple[Any, Any, Any]:
     """Write the chunks of an array that must be copied; return their cells, offsets, lengths."""
-    cells = array.odd
+    cells = array.misread
     offset, length = copy_chunks(array.array, array.metadata, cells, target.nbytes, target.write)
     if array.filler is not None:
         # One chunk of fill values, to which all cells without a chunk refer.

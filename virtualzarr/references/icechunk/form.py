@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.references.form import Capabilities, OpenedReferences
+from virtualzarr.references.icechunk.bindings import is_repository, tip, writing_errors
 from virtualzarr.references.icechunk.read import open_repository
-from virtualzarr.references.icechunk.repository import is_repository, tip, writing_errors
 from virtualzarr.references.icechunk.write import write_icechunk
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.plan import Plan
@@ -73,7 +73,7 @@ class IcechunkForm(PortableForm):
             before = np.zeros(new.shape, bool)
             before[tuple(map(slice, old.shape))] = True
             # What is copied now has other codecs than its reference of before.
-            if before.reshape(-1)[plan.arrays[path].odd].any():
+            if before.reshape(-1)[plan.arrays[path].misread].any():
                 return replaced
             keep[path] = old.shape
         return {**replaced, "keep": keep} if len(plan.arrays) == len(keep) else replaced

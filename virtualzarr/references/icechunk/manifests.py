@@ -62,12 +62,12 @@ def read_checksums(data: bytes) -> Iterator[Checksums]:
     table = _Tables(_content(data))
     root = table.follow(np.zeros(1, np.int64))
     for array in table.vector(table.member(root, 1)).tolist():
-        place = table.follow(np.array([array]))
-        node = table.field(place, 0)
+        entry = table.follow(np.array([array]))
+        node = table.field(entry, 0)
         if node[0] == 0:
-            raise _damaged("an array has no identifier")
+            raise _damage("an array has no identifier")
         name = base64.b32encode(table.bytes(int(node[0]), 8)).decode().rstrip("=")
-        refs = table.follow(table.vector(table.member(place, 1)))
+        refs = table.follow(table.vector(table.member(entry, 1)))
         is_virtual = (table.field(refs, _LOCATION) != 0) | (table.field(refs, _SHORT_LOCATION) != 0)
         refs = refs[is_virtual]
         if len(refs):
@@ -81,20 +81,20 @@ def _content(data: bytes) -> bytes:
     import zstandard
 
     if data[: len(_MAGIC)] != _MAGIC or len(data) < _HEADER or data[_HEADER - 2] != _MANIFEST:
-        raise _damaged("it does not begin as one")
+        raise _damage("it does not begin as one")
     if data[_HEADER - 1] == 0:
         return data[_HEADER:]
     try:
         with zstandard.ZstdDecompressor().stream_reader(data[_HEADER:]) as stream:
             content = stream.read(LARGEST + 1)
     except zstandard.ZstdError as error:
-        raise _damaged(str(error)) from error
+        raise _damage(str(error)) from error
     if len(content) > LARGEST:
-        raise _damaged(f"it has more than {LARGEST} bytes")
+        raise _damage(f"it has more than {LARGEST} bytes")
     return content
 
 
-def _damaged(why: str) -> BadReferenceError:
+def _damage(why: str) -> BadReferenceError:
     return BadReferenceError(f"the manifest of the Icechunk repository is damaged: {why}")
 
 
@@ -109,71 +109,71 @@ class _Tables:
             for size in (1, 2, 4)
         }
 
-    def _get(self, place: Ints, size: int) -> Ints:
+    def _get(self, position: Ints, size: int) -> Ints:
         words = self._words[size]
-        if len(place) and (place.min() < 0 or place.max() >= len(words)):
-            raise _damaged("it is cut off, or points outside of itself")
-        return words[place].astype(np.int64)
+        if len(position) and (position.min() < 0 or position.max() >= len(words)):
+            raise _damage("it is cut off, or points outside of itself")
+        return words[position].astype(np.int64)
 
-    def bytes(self, place: int, count: int) -> bytes:
+    def bytes(self, position: int, count: int) -> bytes:
         """Return some bytes."""
-        self._get(np.array([place, place + count - 1]), 1)
-        return self._data[place : place + count]
+        self._get(np.array([position, position + count - 1]), 1)
+        return self._data[position : position + count]
 
-    def follow(self, place: Ints) -> Ints:
+    def follow(self, position: Ints) -> Ints:
         """Return where offsets lead."""
-        return place + self._get(place, 4)
+        return position + self._get(position, 4)
 
     def field(self, table: Ints, number: int) -> Ints:
         """Return where a field of tables is; 0 where they do not have it."""
         back = self._get(table, 4).astype(np.uint32).view(np.int32).astype(np.int64)
         layout = table - back
         slot = 4 + 2 * number
-        there = self._get(layout, 2) >= slot + 2
+        exists = self._get(layout, 2) >= slot + 2
         offset = np.zeros(len(table), np.int64)
-        offset[there] = self._get(layout[there] + slot, 2)
+        offset[exists] = self._get(layout[exists] + slot, 2)
         return np.where(offset > 0, table + offset, 0)
 
     def member(self, table: Ints, number: int) -> Ints:
         """Return where a field that tables must have leads."""
-        place = self.field(table, number)
-        if not place.all():
-            raise _damaged("a field is missing")
-        return self.follow(place)
+        position = self.field(table, number)
+        if not position.all():
+            raise _damage("a field is missing")
+        return self.follow(position)
 
-    def vector(self, place: Ints) -> Ints:
+    def vector(self, position: Ints) -> Ints:
         """Return the places of the items, four bytes each, of the vector at one place."""
-        count = int(self._get(place, 4)[0])
-        start = int(place[0]) + 4
+        count = int(self._get(position, 4)[0])
+        start = int(position[0]) + 4
         if 4 * count > len(self._data) - start:
-            raise _damaged("a list is longer than the manifest")
+            raise _damage("a list is longer than the manifest")
         return start + 4 * np.arange(count)
 
-    def rows(self, place: Ints) -> Ints:
+    def rows(self, position: Ints) -> Ints:
         """Return vectors of one length, of numbers of four bytes, as rows."""
-        count = self._get(place, 4)
+        count = self._get(position, 4)
         if (count != count[0]).any() or count[0] > 64:
-            raise _damaged("chunks of one array have other numbers of dimensions")
-        columns = [self._get(place + 4 + 4 * axis, 4) for axis in range(int(count[0]))]
-        return np.stack(columns, axis=1) if columns else np.zeros((len(place), 0), np.int64)
+            raise _damage("chunks of one array have other numbers of dimensions")
+        columns = [self._get(position + 4 + 4 * axis, 4) for axis in range(int(count[0]))]
+        return np.stack(columns, axis=1) if columns else np.zeros((len(position), 0), np.int64)
 
-    def number(self, place: Ints) -> Ints:
+    def number(self, position: Ints) -> Ints:
         """Return the numbers of four bytes at places; 0 where the place is."""
-        value = np.zeros(len(place), np.int64)
-        value[place > 0] = self._get(place[place > 0], 4)
+        value = np.zeros(len(position), np.int64)
+        value[position > 0] = self._get(position[position > 0], 4)
         return value
 
-    def texts(self, place: Ints) -> tuple[Ints, list[str]]:
+    def texts(self, position: Ints) -> tuple[Ints, list[str]]:
         """Return which text each place leads to, -1 where the place is 0, and the texts."""
-        which = np.full(len(place), -1, np.int64)
-        there = np.flatnonzero(place)
-        start = self.follow(place[there])
+        which = np.full(len(position), -1, np.int64)
+        present = np.flatnonzero(position)
+        start = self.follow(position[present])
         length = self._get(start, 4)
         if (length > _LONGEST_TAG).any():
-            raise _damaged("an entity tag is too long")
+            raise _damage("an entity tag is too long")
         texts: list[str] = []
         for size in np.unique(length).tolist():
-            rows = there[length == size]
+            rows = present[length == size]
             letters = start[length == size, None] + 4 + np.arange(size)
             block = self._get(letters.reshape(-1), 1).astype(np.uint8).reshape(len(rows), size)
             distinct, code = np.unique(block, axis=0, return_inverse=True)

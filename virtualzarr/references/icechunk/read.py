@@ -17,9 +17,9 @@ from virtualzarr.config import config
 from virtualzarr.errors import BadReferenceError, MetadataError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.references.icechunk import repository as icechunks
+from virtualzarr.references.icechunk import bindings
 from virtualzarr.references.icechunk.manifests import Checksums, read_checksums
-from virtualzarr.references.kerchunk.columns import squeezed
+from virtualzarr.references.kerchunk.columns import squeeze_constant
 from virtualzarr.references.kerchunk.hierarchy import Hierarchy, build_node, read_hierarchy
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
@@ -74,12 +74,12 @@ def open_repository(
     uri = location.uri.rstrip("/")
     # Its options are Icechunk's: sources get none of them.
     origin = Location(uri, allowed=location.allowed)
-    with icechunks.reading_errors(uri):
-        repository = icechunks.icechunk().Repository.open(icechunks.storage(uri, storage_options))
+    with bindings.reading_errors(uri):
+        repository = bindings.icechunk().Repository.open(bindings.storage(uri, storage_options))
         session = repository.readonly_session("main")
-        found = icechunks.documents(session.store)
+        documents = bindings.documents(session.store)
     try:
-        texts = {key: value.decode() for key, value in found.items()}
+        texts = {key: value.decode() for key, value in documents.items()}
     except UnicodeDecodeError as error:
         raise MetadataError("a document is no text in UTF-8", file=uri) from error
     hierarchy: Hierarchy = read_hierarchy(texts, _no_reference)
@@ -90,13 +90,13 @@ def open_repository(
     for path, metadata in hierarchy.arrays.items():
         columns = _Columns(uri, tuple(metadata.grid.grid_shape))
         try:
-            with icechunks.reading_errors(uri):
-                columns.add_all(icechunks.batches(session.store, path, BATCH))
+            with bindings.reading_errors(uri):
+                columns.add_all(bindings.batches(session.store, path, BATCH))
                 if columns.has_virtual:
                     if checks is None:
-                        checks = _checksums(uri, repository, session, storage_options)
+                        checks = _read_checksums(uri, repository, session, storage_options)
                     if checks:
-                        node = icechunks.node_id(session, path)
+                        node = bindings.node_id(session, path)
                         columns.add_checksums(checks.get(node, []))
             manifest = columns.manifest(origin)
         except VirtualZarrError as error:
@@ -105,17 +105,17 @@ def open_repository(
     return build_node(hierarchy, arrays, {})
 
 
-def _checksums(
+def _read_checksums(
     uri: str, repository: Any, session: Any, storage_options: Mapping[str, Any] | None
 ) -> dict[str, list[Checksums]]:
     """Return what manifests say of sources, by identifiers of arrays that they say something of."""
-    found: dict[str, list[Checksums]] = {}
+    by_array: dict[str, list[Checksums]] = {}
     for manifest in repository.list_manifest_files(session.snapshot_id):
-        for checks in read_checksums(icechunks.read_object(uri, "manifests", manifest.id,
+        for checks in read_checksums(bindings.read_object(uri, "manifests", manifest.id,
                                                            storage_options)):  # fmt: skip
             if checks.date.any() or (checks.tag >= 0).any():
-                found.setdefault(checks.node, []).append(checks)
-    return found
+                by_array.setdefault(checks.node, []).append(checks)
+    return by_array
 
 
 def _no_reference(value: Any) -> bytes:
@@ -167,7 +167,7 @@ class _Columns:
                 self._heap.append(data)
                 self._size += len(data)
 
-    def add_checksums(self, found: Iterable[Checksums]) -> None:
+    def add_checksums(self, checksums: Iterable[Checksums]) -> None:
         """Add what manifests say of the sources of chunks.
 
         Raises
@@ -175,7 +175,7 @@ class _Columns:
         BadReferenceError
             They say two things of one.
         """
-        for _, cells, tag, tags, date in found:
+        for _, cells, tag, tags, date in checksums:
             flat = self._flat(cells)
             pairs, code = np.unique(np.stack([tag, date], axis=1), axis=0, return_inverse=True)
             first = len(self._checks)
@@ -188,7 +188,7 @@ class _Columns:
 
     def manifest(self, origin: Location) -> Manifest:
         """Return the references as a manifest."""
-        kinds = {row: (kind, place) for (kind, place), row in self._places.items()}
+        kinds = {row: (kind, target) for (kind, target), row in self._places.items()}
         count = len(self._checks)
         pair = np.where(self._place >= 0, self._place * count + self._check, -1)
         used, row = np.unique(pair, return_inverse=True)
@@ -201,21 +201,23 @@ class _Columns:
         source[self._place == _INLINE] = len(table)
         table.append(Source.inline(b"".join(self._heap)))
         columns = (source, self._offset, self._length)
-        source, offset, length = (squeezed(column.reshape(self.shape)) for column in columns)
+        source, offset, length = (
+            squeeze_constant(column.reshape(self.shape)) for column in columns
+        )
         return Manifest(self.shape, Sources(table), source, offset, length)
 
 
-def _source(kind: int, place: str, check: Check, uri: str, origin: Location) -> Source:
+def _source(kind: int, target: str, check: Check, uri: str, origin: Location) -> Source:
     """Return the source at a location; the repository's own chunks have identifiers instead."""
     if kind == INLINE:
         return Source.inline(b"")
     if kind == NATIVE:
-        if not _IDENTIFIER.fullmatch(place):
-            raise BadReferenceError(f"{place!r:.99} is no identifier of a chunk")
-        return Source(f"{uri}/chunks/{place}")
-    if kind != VIRTUAL or "://" not in place:
-        raise BadReferenceError(f"{place!r:.99} is no URL of a virtual chunk")
-    location = origin.resolve(icechunks.source_uri(place))
+        if not _IDENTIFIER.fullmatch(target):
+            raise BadReferenceError(f"{target!r:.99} is no identifier of a chunk")
+        return Source(f"{uri}/chunks/{target}")
+    if kind != VIRTUAL or "://" not in target:
+        raise BadReferenceError(f"{target!r:.99} is no URL of a virtual chunk")
+    location = origin.resolve(bindings.source_uri(target))
     tag, seconds = check
     bound = None if seconds is None else seconds * 10**9
     if location.is_remote:
@@ -233,9 +235,9 @@ def _local_source(path: str, tag: str | None, bound: int | None) -> Source:
     if tag is None and bound is None:
         return Source(path)
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return Source(path)  # which cannot be read
-    if tag is None and bound is not None and found.st_mtime_ns <= bound:
-        return Source(path, found.st_size, found.st_mtime_ns)
-    return Source(path, not_after_ns=found.st_mtime_ns - 1 if bound is None else bound)
+    if tag is None and bound is not None and status.st_mtime_ns <= bound:
+        return Source(path, status.st_size, status.st_mtime_ns)
+    return Source(path, not_after_ns=status.st_mtime_ns - 1 if bound is None else bound)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from virtualzarr.errors import PublishError, SourceChangedError, VirtualZarrError
 from virtualzarr.manifest import Manifest, References, Source, Sources
 from virtualzarr.metadata import dumps_json, loads_json
-from virtualzarr.references.icechunk import repository as icechunks
-from virtualzarr.references.materialize import encoded_chunks
+from virtualzarr.references.icechunk import bindings
+from virtualzarr.references.materialize import encode_chunks
 from virtualzarr.references.plan import ArrayPlan, Plan
 from virtualzarr.references.portable import KEYS
 from virtualzarr.references.report import Counts
@@ -68,11 +68,11 @@ def write_icechunk(
     repository = _repository(uri, prefixes, storage_options)
     session = repository.writable_session(BRANCH)
     if expected is not None and session.snapshot_id != expected:
-        raise _overtaken(uri)
+        raise _conflict(uri)
     store = session.store
     if keep is None:
-        icechunks.clear(store)
-    nbytes = icechunks.put(store, _unconsolidated(documents))
+        bindings.clear(store)
+    nbytes = bindings.put(store, _without_consolidated(documents))
     copied = 0
     for path, array in list(plan.arrays.items()):
         before = counts.references
@@ -81,7 +81,7 @@ def write_icechunk(
             stored, copies = _write_array(store, path, array, start, counts)
         except VirtualZarrError as error:
             plan.skip(path, error)
-            icechunks.clear(store, path)
+            bindings.clear(store, path)
             continue
         nbytes, copied = nbytes + stored, copied + copies
         advance(counts.references - before)
@@ -89,8 +89,8 @@ def write_icechunk(
         text = message or ("virtualzarr: append" if keep else "virtualzarr: publish")
         try:
             session.commit(text)
-        except icechunks.icechunk().ConflictError as error:
-            raise _overtaken(uri) from error
+        except bindings.icechunk().ConflictError as error:
+            raise _conflict(uri) from error
     notes = []
     if prefixes:
         names = ", ".join(repr(prefix) for prefix in prefixes)
@@ -98,13 +98,13 @@ def write_icechunk(
     return nbytes, copied, notes
 
 
-def _overtaken(uri: str) -> SourceChangedError:
+def _conflict(uri: str) -> SourceChangedError:
     return SourceChangedError(
         "somebody else committed meanwhile; nothing was written: do it again", file=uri
     )
 
 
-def _unconsolidated(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+def _without_consolidated(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     """Documents without consolidated metadata: the repository is itself one."""
     for key, value in documents.items():
         document = loads_json(value)
@@ -121,14 +121,14 @@ def _prefixes(plan: Plan) -> dict[str, Mapping[str, Any] | None]:
     )
     if len(local) > _FOLDERS:
         local = [os.path.commonpath(local)]
-    found: dict[str, Mapping[str, Any] | None] = {
-        icechunks.location(_plain(folder)): None for folder in local
+    prefixes: dict[str, Mapping[str, Any] | None] = {
+        bindings.location(_plain(folder)): None for folder in local
     }
     for source in sources:
         if is_url(source.uri):
-            scheme, _, rest = source.uri.partition("://")
-            found[f"{scheme}://{rest.partition('/')[0]}/"] = source.storage_options
-    return dict(sorted(found.items()))
+            scheme, _, path = source.uri.partition("://")
+            prefixes[f"{scheme}://{path.partition('/')[0]}/"] = source.storage_options
+    return dict(sorted(prefixes.items()))
 
 
 def _plain(folder: str) -> str:
@@ -143,16 +143,16 @@ def _repository(
     prefixes: Mapping[str, Mapping[str, Any] | None],
     options: Mapping[str, Any] | None,
 ) -> Any:
-    module = icechunks.icechunk()
-    storage = icechunks.storage(uri, options)
+    module = bindings.icechunk()
+    storage = bindings.storage(uri, options)
     exists = module.Repository.exists(storage)
     config = module.Repository.open(storage).config if exists else None
     config = config or module.RepositoryConfig.default()
-    known = config.virtual_chunk_containers or {}
+    containers = config.virtual_chunk_containers or {}
     access = {}
-    for prefix, given in prefixes.items():
-        container, access[prefix] = icechunks.container_of(prefix, given)
-        if prefix not in known:
+    for prefix, source_options in prefixes.items():
+        container, access[prefix] = bindings.container_of(prefix, source_options)
+        if prefix not in containers:
             config.set_virtual_chunk_container(container)
     make = module.Repository.open if exists else module.Repository.create
     repository = make(storage, config=config, authorize_virtual_chunk_access=access)
@@ -172,36 +172,36 @@ def _write_array(
     index = tuple(slice(a, a + n) for a, n in zip(first, shape, strict=True))
     refs = manifest.take(index)
     flat = np.arange(manifest.ncells).reshape(manifest.shape)[index].reshape(-1)
-    odd = np.isin(flat, array.odd)
+    misread = np.isin(flat, array.misread)
     is_inline = np.array([source.is_inline for source in manifest.sources] + [False], bool)
-    own = is_inline[refs.source] & ~odd
-    virtual = (refs.source >= 0) & ~own & ~odd
+    inline = is_inline[refs.source] & ~misread
+    virtual = (refs.source >= 0) & ~inline & ~misread
     counts.references += int(np.count_nonzero(refs.source >= 0))
-    counts.inlined += int(np.count_nonzero(own))
+    counts.inlined += int(np.count_nonzero(inline))
     if virtual.any():
         length = _lengths(manifest, refs, virtual)
         refs = replace(refs, source=np.where(virtual, refs.source, -1), length=length)
         wrong = _set_references(store, f"/{path}", first, shape, manifest.sources, refs)
         if wrong:
             raise PublishError(f"Icechunk refuses {len(wrong)} references", variable=path)
-    stored = icechunks.put(store, _inline(path, manifest, flat[own]))
-    cells = flat[odd]
-    chunks = encoded_chunks(array.array, array.metadata, cells)
+    stored = bindings.put(store, _inline(path, manifest, flat[inline]))
+    cells = flat[misread]
+    chunks = encode_chunks(array.array, array.metadata, cells)
     keys = _keys(path, manifest.shape, cells)
-    copied = icechunks.put(store, zip(keys, chunks, strict=True))
+    copied = bindings.put(store, zip(keys, chunks, strict=True))
     return stored + copied, copied
 
 
 def _box(
-    shape: tuple[int, ...], kept: tuple[int, ...] | None
+    shape: tuple[int, ...], stored: tuple[int, ...] | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """First cell and shape of the part of a grid that is new; None if nothing is."""
     first = [0] * len(shape)
-    if kept is not None:
-        grown = [axis for axis, (n, k) in enumerate(zip(shape, kept, strict=True)) if n > k]
+    if stored is not None:
+        grown = [axis for axis, (n, k) in enumerate(zip(shape, stored, strict=True)) if n > k]
         if not grown:
             return None
-        first[grown[0]] = kept[grown[0]]
+        first[grown[0]] = stored[grown[0]]
     extent = tuple(n - a for n, a in zip(shape, first, strict=True))
     return (tuple(first), extent) if math.prod(extent) else None
 
@@ -228,35 +228,35 @@ def _inline(path: str, manifest: Manifest, cells: Ints) -> Iterator[tuple[str, b
 def _lengths(manifest: Manifest, refs: References, virtual: npt.NDArray[np.bool_]) -> Ints:
     """Lengths, also of chunks that are whole files."""
     length = np.array(refs.length)
-    whole = virtual & (length < 0)
-    for row in np.unique(refs.source[whole]).tolist():
-        known = manifest.sources[row]
-        size = known.size
+    open_ended = virtual & (length < 0)
+    for row in np.unique(refs.source[open_ended]).tolist():
+        file = manifest.sources[row]
+        size = file.size
         if size is None:
-            size = take_fingerprint(known.location).size
+            size = take_fingerprint(file.location).size
         if size is None:
-            raise PublishError("the size of the file is not known", file=known.uri)
-        cells = whole & (refs.source == row)
+            raise PublishError("the size of the file is not known", file=file.uri)
+        cells = open_ended & (refs.source == row)
         length[cells] = size - refs.offset[cells]
     return length
 
 
 def _set_references(
     store: Any,
-    place: str,
+    path: str,
     first: tuple[int, ...],
     shape: tuple[int, ...],
     sources: Sources,
     refs: References,
 ) -> Any:
     """Hand references over; return those that are refused."""
-    there = np.flatnonzero(refs.source >= 0)
-    used = [sources[row] for row in np.unique(refs.source[there]).tolist()]
-    texts = np.array([icechunks.location(source.uri) for source in sources] + [""], object)
+    present = np.flatnonzero(refs.source >= 0)
+    used = [sources[row] for row in np.unique(refs.source[present]).tolist()]
+    texts = np.array([bindings.location(source.uri) for source in sources] + [""], object)
     by_etag = any(s.etag is not None and s.mtime_ns is None for s in used)
     if hasattr(store, "set_virtual_refs_arr") and not by_etag:
         return store.set_virtual_refs_arr(
-            place,
+            path,
             shape,
             texts[refs.source].tolist(),
             refs.offset.astype(np.uint64),
@@ -265,16 +265,16 @@ def _set_references(
             checksum=_date(used),
         )
     # One date or tag for each file, or an older Icechunk: an object for each reference.
-    make = icechunks.icechunk().VirtualChunkSpec
-    cells = (_coordinates(there, shape) + np.array(first, np.int64)).tolist()
+    make = bindings.icechunk().VirtualChunkSpec
+    cells = (_coordinates(present, shape) + np.array(first, np.int64)).tolist()
     checks = [_check(source) for source in sources]
-    columns = (texts[refs.source[there]], refs.offset[there], refs.length[there])
-    rows = zip(cells, *(c.tolist() for c in columns), refs.source[there].tolist(), strict=True)
+    columns = (texts[refs.source[present]], refs.offset[present], refs.length[present])
+    rows = zip(cells, *(c.tolist() for c in columns), refs.source[present].tolist(), strict=True)
     specs = [
         make(index=cell, location=location, offset=offset, length=length, **checks[row])
         for cell, location, offset, length, row in rows
     ]
-    return store.set_virtual_refs(place, specs)
+    return store.set_virtual_refs(path, specs)
 
 
 def _check(source: Source) -> dict[str, Any]:

@@ -95,10 +95,10 @@ class Text:
         value, digits = _digits(self.words[end - 8])
         long = np.flatnonzero(digits == 8)
         if len(long):
-            upper, more = _digits(self.words[end[long] - 16])
+            upper, upper_digits = _digits(self.words[end[long] - 16])
             value[long] += upper * 100_000_000
-            digits[long] += more
-            too_long = long[more == 8]
+            digits[long] += upper_digits
+            too_long = long[upper_digits == 8]
             last = self.bytes[end[too_long] - 17]
             digits[too_long[(last >= ord("0")) & (last <= ord("9"))]] = 0
         zero_first = self.bytes[end - np.maximum(digits, 1)] == ord("0")
@@ -139,8 +139,8 @@ class Text:
         yield word
         last = np.maximum(start + length - 8, start)
         for first in range(8, longest, 8):
-            here = self.words[np.minimum(start + first, last)]
-            yield np.where(length > 8, here, np.uint64(0)) if int(length.min()) < 8 else here
+            words = self.words[np.minimum(start + first, last)]
+            yield np.where(length > 8, words, np.uint64(0)) if int(length.min()) < 8 else words
 
     def _classes(self, start: Positions, length: Positions) -> tuple[Positions, Positions]:
         """Number equal strings alike: by a hash, verified against each number's first string."""
@@ -151,12 +151,12 @@ class Text:
         _, first, which = np.unique(code, return_index=True, return_inverse=True)
         chosen = first[which]
         alike = length == length[chosen]
-        for mine, its in zip(
+        for mine, chosen_word in zip(
             self._words_of(start, length),
             self._words_of(start[chosen], length[chosen]),
             strict=False,
         ):
-            alike &= mine == its
+            alike &= mine == chosen_word
         if not alike.all():
             return self._classes_slowly(start, length)
         # Numbered in the order of their first rows, not of their hashes.
@@ -167,12 +167,12 @@ class Text:
 
     def _classes_slowly(self, start: Positions, length: Positions) -> tuple[Positions, Positions]:
         """As `_classes`, for strings made to collide."""
-        known: dict[bytes, int] = {}
+        numbers: dict[bytes, int] = {}
         first: list[int] = []
         which = np.empty(len(start), np.int64)
         for row, (a, n) in enumerate(zip(start.tolist(), length.tolist(), strict=True)):
-            which[row] = known.setdefault(bytes(self.data[a : a + n]), len(known))
-            if len(known) > len(first):
+            which[row] = numbers.setdefault(bytes(self.data[a : a + n]), len(numbers))
+            if len(numbers) > len(first):
                 first.append(row)
         return which, np.array(first, np.int64)
 

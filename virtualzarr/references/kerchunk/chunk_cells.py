@@ -77,12 +77,12 @@ class KeySpace:
 
     def cell(self, key: str) -> tuple[int, ...] | None:
         """The numbers in a key that begins with the stem, or None where they are none."""
-        rest = key[len(self.stem) :]
-        if self.is_v2_scalar and not rest:
+        coordinates = key[len(self.stem) :]
+        if self.is_v2_scalar and not coordinates:
             return (0,)
         if not self.ncoords:
-            return None if rest else ()
-        words = rest.split(self.separator)
+            return None if coordinates else ()
+        words = coordinates.split(self.separator)
         if len(words) != self.ncoords or not all(_is_number(word) for word in words):
             return None
         return tuple(int(word) for word in words)
@@ -171,7 +171,7 @@ def locate_members(text: Text, members: Members, spaces: Spaces) -> tuple[list[L
         Members whose keys are no chunk's; the caller decides what they are.
     """
     left = np.arange(len(members))
-    found = []
+    located = []
     for separator, ncoords in spaces.kinds():
         start, stop = members.key_start[left], members.key_stop[left]
         pieces = [
@@ -194,12 +194,12 @@ def locate_members(text: Text, members: Members, spaces: Spaces) -> tuple[list[L
             np.int64,
         )
         owner = owners[which] if len(which) else which
-        known = owner >= 0
+        is_chunk = owner >= 0
         rows = left[good]
-        found.append(Located(rows[known], owner[known], [n[known] for n in numbers]))
-        good[good] = known
+        located.append(Located(rows[is_chunk], owner[is_chunk], [n[is_chunk] for n in numbers]))
+        good[good] = is_chunk
         left = left[~good]
-    return found, left
+    return located, left
 
 
 def _coordinates(
@@ -252,14 +252,14 @@ def strings(text: Text, start: Positions, stop: Positions) -> tuple[Positions, l
     # Within unescaped quotes, so that side by side they are a list of strings if each is one.
     joined = b'","'.join([text.data[a:b] for a, b in places])
     try:
-        found = json.loads(b'["' + joined + b'"]') if places else []
+        decoded = json.loads(b'["' + joined + b'"]') if places else []
     except ValueError:
-        found = [_string(text, a, b) for a, b in places]
-    known = {string: number for number, string in enumerate(dict.fromkeys(found))}
-    if len(known) < len(found):
+        decoded = [_string(text, a, b) for a, b in places]
+    numbers = {string: number for number, string in enumerate(dict.fromkeys(decoded))}
+    if len(numbers) < len(decoded):
         # Differently escaped, the same string has come more than once.
-        which = np.array([known[string] for string in found], np.int64)[which]
-    return which, list(known)
+        which = np.array([numbers[string] for string in decoded], np.int64)[which]
+    return which, list(numbers)
 
 
 def member_items(text: Text, members: Members, rows: Positions) -> Iterator[tuple[str, list[Any]]]:

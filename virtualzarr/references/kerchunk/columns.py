@@ -110,7 +110,7 @@ class Columns:
     @cached_property
     def _references(self) -> int:
         """How many there are in the document, when all were added."""
-        return sum(len(batch.flat) for here in self._arrays for batch in here.batches)
+        return sum(len(batch.flat) for array in self._arrays for batch in array.batches)
 
     def _uri_rows(self, uris: Iterable[Any]) -> Ints:
         """Rows of the table of URIs; a URI that is refused costs only the arrays that use it."""
@@ -137,10 +137,17 @@ class Columns:
             offset, length = members.offset[part.rows], members.length[part.rows]
             self._add(part.array, part.coordinates, uri, offset, length)
 
-    def add_generated(self, made: Generated) -> None:
+    def add_generated(self, generated: Generated) -> None:
         """Add what a `gen` block made."""
-        uri = self._uri_rows(made.uris)[made.which]
-        self._add(made.array, made.coordinates, uri, made.offset, made.length, strict=True)
+        uri = self._uri_rows(generated.uris)[generated.which]
+        self._add(
+            generated.array,
+            generated.coordinates,
+            uri,
+            generated.offset,
+            generated.length,
+            strict=True,
+        )
 
     def _add(
         self,
@@ -176,29 +183,31 @@ class Columns:
 
     def add_objects(self, number: int, keys: list[str], values: list[Any]) -> None:
         """Add references of one array as JSON has them: texts, `[url]`, `[url, offset, length]`."""
-        space, here = self.spaces.all[number], self._arrays[number]
+        space, collected = self.spaces.all[number], self._arrays[number]
         with self._concerning(number):
             flat, inside = _flat_of_keys(space, keys)
             if inside is not None:
                 self.ignored += len(keys) - len(inside)
-                keys, values = _picked(inside, keys, values)
+                keys, values = _pick(inside, keys, values)
             is_text = [isinstance(value, str) for value in values]
             if any(is_text):
                 rows = np.flatnonzero(is_text)
-                self._add_inline(here, flat[rows], *_picked(rows, keys, values))
+                self._add_inline(collected, flat[rows], *_pick(rows, keys, values))
                 rows = np.flatnonzero(~np.array(is_text))
-                flat, (keys, values) = flat[rows], _picked(rows, keys, values)
+                flat, (keys, values) = flat[rows], _pick(rows, keys, values)
             if values:
                 uris, offset, length = _ranges(space, keys, values)
-                here.batches.append(_Batch(flat, self._uri_rows(uris), offset, length))
+                collected.batches.append(_Batch(flat, self._uri_rows(uris), offset, length))
 
-    def _add_inline(self, here: _Collected, flat: Ints, keys: list[str], values: list[str]) -> None:
+    def _add_inline(
+        self, collected: _Collected, flat: Ints, keys: list[str], values: list[str]
+    ) -> None:
         chunks = [inline_bytes(value, key) for key, value in zip(keys, values, strict=True)]
         length = np.array([len(chunk) for chunk in chunks], np.int64)
-        offset = here.heap_size + np.cumsum(length) - length
-        here.heap += chunks
-        here.heap_size += int(length.sum())
-        here.batches.append(_Batch(flat, np.full(len(flat), _INLINE), offset, length))
+        offset = collected.heap_size + np.cumsum(length) - length
+        collected.heap += chunks
+        collected.heap_size += int(length.sum())
+        collected.batches.append(_Batch(flat, np.full(len(flat), _INLINE), offset, length))
 
     def manifest(self, number: int, grid_shape: tuple[int, ...]) -> Manifest:
         """The manifest of an array.
@@ -208,10 +217,10 @@ class Columns:
         BadReferenceError
             If a reference of the array is wrong, or two are for one cell.
         """
-        here, space = self._arrays[number], self.spaces.all[number]
-        if here.error is not None:
-            raise here.error
-        count = sum(len(batch.flat) for batch in here.batches)
+        collected, space = self._arrays[number], self.spaces.all[number]
+        if collected.error is not None:
+            raise collected.error
+        count = sum(len(batch.flat) for batch in collected.batches)
         if not count:
             return Manifest.missing(grid_shape)
         ncells = math.prod(space.shape)
@@ -224,16 +233,18 @@ class Columns:
         config.limits.check("references", self._cells, "cells in all grids of a reference file",
                     space.path or "/")  # fmt: skip
         flat, uri, offset, length = (
-            np.concatenate([getattr(batch, name) for batch in here.batches])
+            np.concatenate([getattr(batch, name) for batch in collected.batches])
             for name in ("flat", "uri", "offset", "length")
         )
-        sources, source = self._table(uri, here, space, flat)
+        sources, source = self._table(uri, collected, space, flat)
         columns = _scatter(space, flat, ncells, source, offset, length)
-        source, offset, length = (squeezed(column.reshape(grid_shape)) for column in columns)
+        source, offset, length = (
+            squeeze_constant(column.reshape(grid_shape)) for column in columns
+        )
         return Manifest(grid_shape, sources, source, offset, length)
 
     def _table(
-        self, uri: Ints, here: _Collected, space: KeySpace, flat: Ints
+        self, uri: Ints, collected: _Collected, space: KeySpace, flat: Ints
     ) -> tuple[Sources, Ints]:
         """The sources that an array uses, and their rows."""
         counts = np.bincount(uri + 2, minlength=2)
@@ -253,7 +264,7 @@ class Columns:
         remap[used + 2] = np.arange(len(used))
         if counts[0]:
             remap[0] = len(rows)
-            rows.append(Source.inline(b"".join(here.heap)))
+            rows.append(Source.inline(b"".join(collected.heap)))
         return Sources(rows), remap[uri + 2]
 
 
@@ -273,11 +284,11 @@ class _Concerning:
         return True
 
 
-def _picked(rows: Ints, *lists: list[Any]) -> list[list[Any]]:
+def _pick(rows: Ints, *lists: list[Any]) -> list[list[Any]]:
     return [[items[row] for row in rows.tolist()] for items in lists]
 
 
-def squeezed(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def squeeze_constant(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A column of equal numbers as one number that is broadcast: it takes no memory."""
     if not column.size:
         return column
@@ -328,11 +339,11 @@ def _flat_of_keys(space: KeySpace, keys: list[str]) -> tuple[Ints, Ints | None]:
             cells.append(cell)
             rows.append(row)
     columns = list(np.array(cells, np.int64).reshape(len(cells), space.ncoords).T)
-    found = np.array(rows, np.int64)
+    matched = np.array(rows, np.int64)
     if not columns:
-        return np.zeros(len(cells), np.int64), found
+        return np.zeros(len(cells), np.int64), matched
     flat, inside = flat_cells(space, columns)
-    return flat, found if inside is None else found[inside]
+    return flat, matched if inside is None else matched[inside]
 
 
 def _ranges(space: KeySpace, keys: list[str], values: list[Any]) -> tuple[list[Any], Ints, Ints]:

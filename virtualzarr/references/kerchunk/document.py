@@ -71,7 +71,7 @@ def read_document(data: bytes | Mapping[str, Any]) -> Document:
     """
     if isinstance(data, Mapping):
         return _from_object(data)
-    data = _decompressed(data)
+    data = _decompress(data)
     document = _read_regular(data) if len(data) > SMALL + 2 * MARGIN else None
     return document or _from_object(_loads(data))
 
@@ -79,16 +79,16 @@ def read_document(data: bytes | Mapping[str, Any]) -> Document:
 def _read_regular(data: bytes) -> Document | None:
     """Read a document of mostly regular members, or return None."""
     styles = find_styles(data)
-    found = find_members(text := Text(data), styles) if styles else None
-    if found is None:
+    parsed = find_members(text := Text(data), styles) if styles else None
+    if parsed is None:
         return None
-    members, following = found
+    members, following = parsed
     for _ in range(3):
         cut = cut_out(data, members, following, most=1000 + len(members) // 8)
         if cut is None:
             return None
-        rest, stretches = cut
-        document = _from_object(_loads(rest))
+        remainder, stretches = cut
+        document = _from_object(_loads(remainder))
         strays = [s for s in stretches if document.others.pop(s.mark, None) is None]
         if not strays:
             document.text, document.members = text, members
@@ -156,7 +156,7 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _decompressed(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     """Undo gzip or zstd."""
     most = max(_ALWAYS_FINE, _MOST_EXPANSION * len(data))
     try:

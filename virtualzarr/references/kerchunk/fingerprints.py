@@ -49,9 +49,9 @@ class Fingerprints:
         >>> Fingerprints.document([Source("a.nc", size=10), Source.inline(b"")])
         {'sizes': {'a.nc': 10}}
         """
-        known = sorted({s for s in sources if not s.is_inline}, key=lambda source: source.uri)
+        files = sorted({s for s in sources if not s.is_inline}, key=lambda source: source.uri)
         parts = {
-            name: {s.uri: getattr(s, field) for s in known if getattr(s, field) is not None}
+            name: {s.uri: getattr(s, field) for s in files if getattr(s, field) is not None}
             for name, field in _MEMBERS.items()
         }
         return {name: part for name, part in parts.items() if part or name == "sizes"}

@@ -151,9 +151,9 @@ def _uris(
     pieces = templates.pieces(url, variables)
     moving = [piece for piece in pieces if isinstance(piece, np.ndarray)]
     if any(isinstance(piece, list) for piece in pieces):
-        known: dict[str, int] = {}
-        rows = [known.setdefault(text, len(known)) for text in texts(pieces, count)]
-        return np.array(rows, np.int64), list(known)
+        numbers: dict[str, int] = {}
+        rows = [numbers.setdefault(text, len(numbers)) for text in texts(pieces, count)]
+        return np.array(rows, np.int64), list(numbers)
     if not moving:
         return np.zeros(count, np.int64), texts(pieces, 1)
     values, which = np.unique(np.stack(moving), axis=1, return_inverse=True)
@@ -168,9 +168,9 @@ def _cells(pieces: list[Value], spaces: Spaces, count: int) -> list[tuple[Ints, 
         return []
     columns = [piece for piece in pieces if isinstance(piece, np.ndarray)]
     if not any(isinstance(piece, list) for piece in pieces) and len(columns) < 1000:
-        found = _cells_of_pattern(pieces, columns, spaces, count)
-        if found is not None:
-            return found
+        matches = _cells_of_pattern(pieces, columns, spaces, count)
+        if matches is not None:
+            return matches
     located = [spaces.locate(key) for key in texts(pieces, count)]
     owners = np.array([number for number, _ in located], np.int64)
     result = []

@@ -58,17 +58,17 @@ def read_hierarchy(documents: Mapping[str, Any], fetch: Callable[[Any], bytes]) 
         Returns the bytes of a reference.
     """
     hierarchy = Hierarchy()
-    found: dict[str, dict[str, Any]] = {}
+    by_path: dict[str, dict[str, Any]] = {}
     for key, value in documents.items():
         path, _, name = key.rpartition("/")
         try:
             if normalize_path(path) != path:
                 raise BadReferenceError(f"{path!r} is no path of a node")
-            found.setdefault(path, {})[name] = _document(key, value, fetch)
+            by_path.setdefault(path, {})[name] = _document(key, value, fetch)
         except VirtualZarrError as error:
             hierarchy.errors[path] = error.at(variable=path or "/")
-    _spread_consolidated(hierarchy, found)
-    for path, parts in found.items():
+    _spread_consolidated(hierarchy, by_path)
+    for path, parts in by_path.items():
         if path in hierarchy.errors:
             continue
         try:
@@ -88,16 +88,16 @@ def _document(key: str, value: Any, fetch: Callable[[Any], bytes]) -> Any:
     return loads_json(fetch(value))
 
 
-def _spread_consolidated(hierarchy: Hierarchy, found: dict[str, dict[str, Any]]) -> None:
+def _spread_consolidated(hierarchy: Hierarchy, by_path: dict[str, dict[str, Any]]) -> None:
     """Take from consolidated metadata what has no document of its own.
 
     Where both exist and say different things, other readers believe the first, or the second:
     nobody can tell which is meant.
     """
-    for root, parts in list(found.items()):
-        for path, name, value in _consolidated(root, parts):
-            own = found.setdefault(path, {})
-            if (member := _differing(own.setdefault(name, value), value)) is not None:
+    for root, parts in list(by_path.items()):
+        for path, name, value in _iter_consolidated(root, parts):
+            stored = by_path.setdefault(path, {})
+            if (member := _find_difference(stored.setdefault(name, value), value)) is not None:
                 error = BadReferenceError(
                     f"{name} and the consolidated metadata differ in {member!r}, and readers "
                     "believe either; remove the one that is wrong"
@@ -105,7 +105,7 @@ def _spread_consolidated(hierarchy: Hierarchy, found: dict[str, dict[str, Any]])
                 hierarchy.errors.setdefault(path, error.at(variable=path or "/"))
 
 
-def _consolidated(root: str, parts: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def _iter_consolidated(root: str, parts: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Yield path, name and value of the documents in those of a group."""
     lead = f"{root}/" if root else ""
     zmetadata = parts.pop(".zmetadata", None)
@@ -122,7 +122,7 @@ _REPEATED = ("consolidated_metadata", "storage_transformers")
 """Members that may be in one of two documents of a node: others say them, or leave them out."""
 
 
-def _differing(a: Any, b: Any) -> str | None:
+def _find_difference(a: Any, b: Any) -> str | None:
     """Return the first member in which two documents differ, None if they are alike."""
     if a is b or not (isinstance(a, Mapping) and isinstance(b, Mapping)):
         return None if a is b or _is_alike(a, b) else "all"

@@ -62,14 +62,14 @@ def decimal(numbers: Ints) -> Chars:
     top = int(numbers.max(initial=0))
     groups = max(1, -(-len(str(top)) // 4))
     out = np.empty((len(numbers), groups), np.uint32)
-    rest = numbers
+    remaining = numbers
     for column in range(groups - 1, -1, -1):
         if column == 0:
-            group, higher = rest, np.zeros((), bool)
+            group, higher = remaining, np.zeros((), bool)
         else:
-            higher_part = rest // _GROUP
-            group, higher = rest - higher_part * _GROUP, higher_part > 0
-            rest = higher_part
+            higher_part = remaining // _GROUP
+            group, higher = remaining - higher_part * _GROUP, higher_part > 0
+            remaining = higher_part
         form = np.where(higher, _GROUP, 2 * _GROUP if column == groups - 1 else 0)
         out[:, column] = _TABLES[group + form]
     return out.view(np.uint8)
@@ -78,8 +78,8 @@ def decimal(numbers: Ints) -> Chars:
 def table(texts: Sequence[bytes], rows: npt.NDArray[np.integer]) -> Chars:
     """`texts[rows]` as characters, one row each, NUL where a text is shorter."""
     width = max((len(text) for text in texts), default=0)
-    known = np.array(texts, dtype=f"S{max(width, 1)}").view(np.uint8).reshape(len(texts), -1)
-    return known[rows]
+    matrix = np.array(texts, dtype=f"S{max(width, 1)}").view(np.uint8).reshape(len(texts), -1)
+    return matrix[rows]
 
 
 def base64_rows(heap: Chars, offset: Ints, length: Ints) -> Chars:
@@ -102,9 +102,9 @@ def base64_rows(heap: Chars, offset: Ints, length: Ints) -> Chars:
     text[ends[(short != 0)] * 4 - 1] = ord("=")
     width = int(triples.max(initial=0)) * 4
     columns = np.arange(width)
-    place = ((ends - triples) * 4)[:, None] + columns
+    position = ((ends - triples) * 4)[:, None] + columns
     inside = columns < (triples * 4)[:, None]
-    return np.where(inside, text[np.where(inside, place, 0)] if total else 0, 0).astype(np.uint8)
+    return np.where(inside, text[np.where(inside, position, 0)] if total else 0, 0).astype(np.uint8)
 
 
 def join(fields: Sequence[Field], rows: int) -> bytes:
@@ -119,7 +119,7 @@ def join(fields: Sequence[Field], rows: int) -> bytes:
     return matrix.tobytes().translate(None, _NUL)
 
 
-def quoted(text: str) -> bytes:
+def to_json_string(text: str) -> bytes:
     """A JSON string without its quotes, in ASCII."""
     return json.dumps(text)[1:-1].encode("ascii")
 

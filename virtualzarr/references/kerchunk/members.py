@@ -76,9 +76,9 @@ def find_styles(document: bytes) -> list[Style]:
     for pattern in (_RANGES, _WHOLE_FILES):
         starts = [len(document) * i // _SAMPLES for i in range(_SAMPLES)]
         matches = [pattern.search(document, start, start + _SAMPLE_BYTES) for start in starts]
-        found = Counter(match.groups() for match in matches if match)
-        if found:
-            style = Style(*found.most_common(1)[0][0])
+        counts = Counter(match.groups() for match in matches if match)
+        if counts:
+            style = Style(*counts.most_common(1)[0][0])
             if max(map(len, (style.gap, style.comma, style.second, style.tail))) < LONGEST_CONSTANT:
                 styles.append(style)
     return styles

@@ -74,7 +74,7 @@ class ParquetForm(PortableForm):
             if new is None or not starts_with(new.manifest, array.manifest):
                 return replaced
             # What is copied now has other codecs, though its reference is still that of before.
-            if (new.odd < count).any():
+            if (new.misread < count).any():
                 return replaced
             keep[path] = count
         return {**replaced, "keep": keep, "series": folder.series}

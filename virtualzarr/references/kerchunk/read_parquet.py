@@ -79,13 +79,13 @@ class Folder:
             connection = self._connection
             path = f"{connection.path.rstrip('/')}/{name}"
             return connection.fetch(path, f"{self.uri}/{name}", 0, None)[0]
-        place = os.path.join(self.uri, name)
+        file = os.path.join(self.uri, name)
         try:
-            return Path(place).read_bytes()
+            return Path(file).read_bytes()
         except FileNotFoundError as error:
-            raise SourceNotFoundError("there is no such file", file=place) from error
+            raise SourceNotFoundError("there is no such file", file=file) from error
         except OSError as error:
-            raise SourceError(error.strerror or str(error), file=place) from error
+            raise SourceError(error.strerror or str(error), file=file) from error
 
     @cached_property
     def _connection(self) -> Connection:

@@ -28,7 +28,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.references.kerchunk.columns import squeezed
+from virtualzarr.references.kerchunk.columns import squeeze_constant
 from virtualzarr.stores.files import ByteFile
 from virtualzarr.stores.lru_cache import LRUCache
 
@@ -132,7 +132,7 @@ def _record(table: Any, source_of: Callable[[str], Source], series: str | None) 
         raise BadReferenceError("an offset or a size is negative")
     sources: list[Source] = []
     if "path" in names:
-        code, texts = _coded(table, "path")
+        code, texts = _dictionary_codes(table, "path")
         # The URL of an inline chunk is not looked at.
         sources = [source_of(text) if text else Source.inline(b"") for text in _texts(texts)]
         source[:] = code
@@ -140,7 +140,7 @@ def _record(table: Any, source_of: Callable[[str], Source], series: str | None) 
         source[empty[code]] = _NONE
         length[(offset == 0) & (length == 0)] = -1
     if "raw" in names:
-        code, texts = _coded(table, "raw")
+        code, texts = _dictionary_codes(table, "raw")
         inline = code >= 0
         heap, start, size = _heap(texts)
         if inline.any():
@@ -168,7 +168,7 @@ def _integers(table: Any, name: str) -> Ints:
     return numbers
 
 
-def _coded(table: Any, name: str) -> tuple[Ints, Any]:
+def _dictionary_codes(table: Any, name: str) -> tuple[Ints, Any]:
     """Row of the distinct values for each row, -1 for null, and these values."""
     import pyarrow
 
@@ -247,7 +247,7 @@ class RecordChunks(ManifestChunks):
                 self._check_dense(ncells)
             source, offset, length = self._take(np.arange(ncells))
             source, offset, length = (
-                squeezed(column.reshape(self.shape)) for column in (source, offset, length)
+                squeeze_constant(column.reshape(self.shape)) for column in (source, offset, length)
             )
             self._whole = Manifest(self.shape, Sources(self._table), source, offset, length)
         return self._whole
@@ -264,9 +264,9 @@ class RecordChunks(ManifestChunks):
         for axis, count in enumerate(self.shape):
             flat = flat * count + cells[:, axis]
         source, offset, length = self._take(flat)
-        there = np.flatnonzero(source >= 0)
+        present = np.flatnonzero(source >= 0)
         return LocatedChunks(
-            there, source[there].astype(np.int64), offset[there], length[there], self._file
+            present, source[present].astype(np.int64), offset[present], length[present], self._file
         )
 
     def _take(self, flat: Ints) -> tuple[npt.NDArray[np.int32], Ints, Ints]:

@@ -144,14 +144,14 @@ class _Scan:
         metadata = {k: v for k, v in document.others.items() if is_document(k)}
         objects = {k: v for k, v in document.others.items() if k not in metadata}
         hierarchy = self._hierarchy(metadata)
-        located, strays = self._located(hierarchy)
+        located, strays = self._locate(hierarchy)
         if any(is_document(key) for key in strays):
             # Metadata by reference looked like chunks: now that they are known, once more.
-            found = {k: v for k, v in strays.items() if is_document(k)}
-            _check_distinct(metadata, found)
-            metadata |= found
+            documents = {k: v for k, v in strays.items() if is_document(k)}
+            _check_distinct(metadata, documents)
+            metadata |= documents
             hierarchy = self._hierarchy(metadata)
-            located, strays = self._located(hierarchy)
+            located, strays = self._locate(hierarchy)
             strays = {k: v for k, v in strays.items() if not is_document(k)}
         spaces = spaces_of(hierarchy.arrays)
         columns = Columns(spaces, self.location, self.templates, document.fingerprints)
@@ -190,8 +190,10 @@ class _Scan:
             raise BadReferenceError(
                 f"metadata are an object, a text or a reference, not {value!r:.99}"
             )
-        known = self.document.fingerprints
-        source = Columns(spaces_of({}), self.location, self.templates, known).source_of(value[0])
+        fingerprints = self.document.fingerprints
+        source = Columns(spaces_of({}), self.location, self.templates, fingerprints).source_of(
+            value[0]
+        )
         start, length = value[1:] if len(value) == 3 else (0, -1)
         if type(start) is not int or type(length) is not int or start < 0:
             raise BadReferenceError(f"offset and length are integers, not {value[1:]!r:.99}")
@@ -201,7 +203,7 @@ class _Scan:
             raise BadReferenceError(f"metadata of {length} bytes", file=source.uri)
         return bytes(open_file(source.location).read(start, start + length))
 
-    def _located(self, hierarchy: Hierarchy) -> tuple[list[Located], dict[str, Any]]:
+    def _locate(self, hierarchy: Hierarchy) -> tuple[list[Located], dict[str, Any]]:
         """Regular members by array, and those whose keys are no chunk's, as objects."""
         text, members = self.document.text, self.document.members
         if text is None or members is None:
@@ -219,7 +221,7 @@ class _Scan:
     ) -> None:
         """Add references that are Python objects, array by array."""
         owners: dict[str, int] = {}
-        found: dict[int, tuple[list[str], list[Any]]] = {}
+        by_owner: dict[int, tuple[list[str], list[Any]]] = {}
         for key, value in objects.items():
             folder = key.rpartition("/")[0]
             owner = owners.get(folder)
@@ -229,10 +231,10 @@ class _Scan:
                 # Below nodes that could not be read, keys may be chunks.
                 columns.ignored += not _within(folder, hierarchy.errors)
                 continue
-            keys, values = found.setdefault(owner, ([], []))
+            keys, values = by_owner.setdefault(owner, ([], []))
             keys.append(key)
             values.append(value)
-        for owner, (keys, values) in found.items():
+        for owner, (keys, values) in by_owner.items():
             columns.add_objects(owner, keys, values)
 
     def _add_generated(self, columns: Columns) -> None:
@@ -242,13 +244,13 @@ class _Scan:
         count = 0
         for block in self.document.generators:
             try:
-                made = generate(block, self.templates, columns.spaces, most)
-                count += sum(len(part.which) for part in made)
+                generated = generate(block, self.templates, columns.spaces, most)
+                count += sum(len(part.which) for part in generated)
                 config.limits.check("generated", count, "references of gen blocks")
             except VirtualZarrError as error:
                 self._refuse("gen", error)
                 continue
-            for part in made:
+            for part in generated:
                 columns.add_generated(part)
 
     def _arrays(self, columns: Columns, hierarchy: Hierarchy) -> dict[str, Array]:

@@ -74,13 +74,13 @@ class Templates:
             raise UnsupportedError(
                 f"Jinja statements and comments are not supported: {text[:80]!r}"
             )
-        found: list[Value] = []
+        pieces: list[Value] = []
         for number, part in enumerate(_PLACE.split(text)):
             if number % 2:
-                found.append(self._evaluate(part, variables, depth))
+                pieces.append(self._evaluate(part, variables, depth))
             elif part:
-                found.append(part)
-        return found
+                pieces.append(part)
+        return pieces
 
     def _evaluate(self, expression: str, variables: Mapping[str, Value], depth: int) -> Value:
         if len(expression) > _LONGEST or depth > _DEEPEST:
@@ -98,9 +98,9 @@ class Templates:
             case ast.Constant(value=bool()):
                 pass
             case ast.Constant(value=int() | str() as value):
-                return _checked(value) if isinstance(value, int) else value
+                return _check_size(value) if isinstance(value, int) else value
             case ast.Name(id=name):
-                return self._named(name, {}, variables, depth)
+                return self._look_up(name, {}, variables, depth)
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
                 number = _integers(self._value(operand, variables, depth))
                 return -number if isinstance(sign, ast.USub) else number
@@ -108,33 +108,35 @@ class Templates:
                 left=left, op=ast.BitOr(), right=ast.Call(func=ast.Name(id="format")) as call
             ):
                 if len(call.args) == 1 and not call.keywords:
-                    return _formatted(
+                    return _format(
                         self._value(left, variables, depth),
                         self._value(call.args[0], variables, depth),
                     )
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 a, b = (self._value(side, variables, depth) for side in (left, right))
-                return _formatted(a, b) if _is_format(a, op) else _computed(op, a, b)
+                return _format(a, b) if _is_format(a, op) else _compute(op, a, b)
             case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords):
                 if all(keyword.arg for keyword in keywords):
-                    given = {str(k.arg): self._value(k.value, variables, depth) for k in keywords}
-                    return self._named(name, given, {}, depth)
+                    arguments = {
+                        str(k.arg): self._value(k.value, variables, depth) for k in keywords
+                    }
+                    return self._look_up(name, arguments, {}, depth)
         raise UnsupportedError(f"expressions such as {ast.unparse(node)!r} are not supported")
 
-    def _named(
-        self, name: str, given: Mapping[str, Value], variables: Mapping[str, Value], depth: int
+    def _look_up(
+        self, name: str, arguments: Mapping[str, Value], variables: Mapping[str, Value], depth: int
     ) -> Value:
         """A variable's value, or a template's text rendered with what it is given."""
         if name in variables:
             return variables[name]
         if name not in self.texts:
-            known = ", ".join([*variables, *self.texts]) or "none"
+            names = ", ".join([*variables, *self.texts]) or "none"
             raise BadReferenceError(
-                f"the template or variable {name!r} is not defined; there are: {known}"
+                f"the template or variable {name!r} is not defined; there are: {names}"
             )
         # As in fsspec, a template sees its arguments, and no other template.
-        pieces = Templates().pieces(self.texts[name], {**variables, **given}, depth + 1)
-        return _joined(pieces)
+        pieces = Templates().pieces(self.texts[name], {**variables, **arguments}, depth + 1)
+        return _join(pieces)
 
 
 def _is_format(left: Value, op: ast.operator) -> bool:
@@ -147,13 +149,13 @@ def _integers(value: Value) -> int | Ints:
     return value
 
 
-def _checked(value: int | Ints) -> int | Ints:
+def _check_size(value: int | Ints) -> int | Ints:
     if isinstance(value, int) and abs(value) >= _GREATEST:
         raise BadReferenceError("a number of a template is beyond 2^62")
     return value
 
 
-def _computed(op: ast.operator, left: Value, right: Value) -> int | Ints:
+def _compute(op: ast.operator, left: Value, right: Value) -> int | Ints:
     """Exact integer arithmetic: what does not fit is refused, not wrapped around."""
     a, b = _integers(left), _integers(right)
     divides = isinstance(op, (ast.FloorDiv, ast.Mod, ast.Div))
@@ -172,10 +174,10 @@ def _computed(op: ast.operator, left: Value, right: Value) -> int | Ints:
     return result if isinstance(result, np.ndarray) else int(result)
 
 
-def _formatted(form: Value, number: Value) -> Value:
+def _format(form: Value, number: Value) -> Value:
     """`'%03d' % i`."""
-    found = _NUMBER_FORMAT.fullmatch(form) if isinstance(form, str) else None
-    if found is None:
+    match = _NUMBER_FORMAT.fullmatch(form) if isinstance(form, str) else None
+    if match is None:
         raise UnsupportedError(f"the format {form!r:.80} is not supported; '%d' and '%03d' are")
     value = _integers(number)
     if isinstance(value, int):
@@ -189,7 +191,7 @@ def _as_text(value: Value) -> str:
     raise BadReferenceError("a variable where a single value is needed")
 
 
-def _joined(pieces: list[Value]) -> Value:
+def _join(pieces: list[Value]) -> Value:
     """One value of several pieces, which is a text unless it is one number alone."""
     if len(pieces) == 1:
         return pieces[0]

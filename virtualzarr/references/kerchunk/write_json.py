@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from virtualzarr.manifest import Affine, Manifest, Sources
 from virtualzarr.metadata import KeyEncoding
-from virtualzarr.references.kerchunk import json_text as text
+from virtualzarr.references.kerchunk import json_text
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.json_text import Field, Ints
 from virtualzarr.references.plan import Plan
@@ -44,12 +44,12 @@ def write_json(
         target.write(b'{"version":1,"refs":{\n')
         members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in documents.items())
         target.write(",\n".join(members).encode("ascii"))
-        keys, shown = KEYS[plan.zarr_format], 0
+        keys, reported = KEYS[plan.zarr_format], 0
         for path, array in plan.arrays.items():
             for piece in reference_text(array.manifest, path, keys, counts):
                 target.write(piece)
-                advance(counts.references - shown)
-                shown = counts.references
+                advance(counts.references - reported)
+                reported = counts.references
         # fsspec ignores members that it does not know; by this one we see that sources changed.
         remarks = {"relative": True} if relative else {}
         text = _dumps({**remarks, **Fingerprints.document(plan.sources())})
@@ -80,12 +80,12 @@ def reference_text(
     shape = manifest.shape
     folder = f"{path}/" if path else ""
     lead = f"c{keys.separator}" if keys.name == "default" else ""
-    stem = text.quoted(folder + (lead if shape else keys.key(())))
+    stem = json_text.to_json_string(folder + (lead if shape else keys.key(())))
     separator = keys.separator.encode()
     if not manifest.ncells:
         return
-    whole = (manifest.source, manifest.offset, manifest.length)
-    columns = [flat_reader(column, shape) for column in whole]
+    stored = (manifest.source, manifest.offset, manifest.length)
+    columns = [flat_reader(column, shape) for column in stored]
     sources = _SourceTexts(manifest.sources)
     for first in range(0, manifest.ncells, BLOCK):
         last = min(first + BLOCK, manifest.ncells)
@@ -93,16 +93,16 @@ def reference_text(
         cells = np.arange(first, last)
         for kind, rows in sources.kinds(source, length):
             cell = np.unravel_index(cells[rows], shape) if shape else ()
-            key = text.key_fields(stem, [c.astype(np.int64) for c in cell], separator)
+            key = json_text.key_fields(stem, [c.astype(np.int64) for c in cell], separator)
             counts.references += len(rows)
             if kind == "inline":
                 counts.inlined += len(rows)
                 yield from _inline(key, manifest.sources, source[rows], offset[rows], length[rows])
             elif kind == "whole":
-                yield text.whole_rows(key, sources.field(source[rows]), len(rows))
+                yield json_text.whole_rows(key, sources.field(source[rows]), len(rows))
             else:
                 uri = sources.field(source[rows])
-                yield text.range_rows(key, uri, offset[rows], length[rows])
+                yield json_text.range_rows(key, uri, offset[rows], length[rows])
 
 
 def flat_reader(column: Any, shape: tuple[int, ...]) -> Callable[[int, int], npt.NDArray[Any]]:
@@ -127,13 +127,13 @@ class _SourceTexts:
 
     def kinds(self, source: npt.NDArray[Any], length: Ints) -> Iterator[tuple[str, Ints]]:
         """Rows of each kind of reference: ranges, whole files, and inline chunks."""
-        there = source >= 0
-        if there.all() and not self._is_inline.any() and (length >= 0).all():
+        present = source >= 0
+        if present.all() and not self._is_inline.any() and (length >= 0).all():
             yield "range", np.arange(len(source))
             return
-        inline = there.copy()
-        inline[there] = self._is_inline[source[there]]
-        outside = there & ~inline
+        inline = present.copy()
+        inline[present] = self._is_inline[source[present]]
+        outside = present & ~inline
         masks = {
             "range": outside & (length >= 0),
             "whole": outside & (length < 0),
@@ -151,10 +151,10 @@ class _SourceTexts:
                 self._last = first, self._text(first)
             return self._last[1]
         used, which = np.unique(source, return_inverse=True)
-        return text.table([self._text(row) for row in used.tolist()], which)
+        return json_text.table([self._text(row) for row in used.tolist()], which)
 
     def _text(self, row: int) -> bytes:
-        return text.quoted(self._sources[row].uri)
+        return json_text.to_json_string(self._sources[row].uri)
 
 
 def _inline(
@@ -168,6 +168,6 @@ def _inline(
         step = max(1, _INLINE_CHARACTERS // (int(size.max(initial=0)) * 4 // 3 + 64))
         for first in range(0, len(rows), step):
             part = rows[first : first + step]
-            characters = text.base64_rows(data, offset[part], size[first : first + step])
+            characters = json_text.base64_rows(data, offset[part], size[first : first + step])
             fields = [field if isinstance(field, bytes) else field[part] for field in key]
-            yield text.inline_rows(fields, characters, len(part))
+            yield json_text.inline_rows(fields, characters, len(part))

@@ -81,12 +81,14 @@ def write_parquet(
                 for future in work:
                     future.result()
                 advance(counts.references - before)
-        known = json.dumps(Fingerprints.document(plan.sources()), indent=0, separators=(",", ":"))
-        target.write(FINGERPRINTS, known.encode())
-        whole = loads_json(documents[METADATA])
-        assert isinstance(whole, dict)
+        fingerprints = json.dumps(
+            Fingerprints.document(plan.sources()), indent=0, separators=(",", ":")
+        )
+        target.write(FINGERPRINTS, fingerprints.encode())
+        metadata = loads_json(documents[METADATA])
+        assert isinstance(metadata, dict)
         ours = {"series": series} | ({"relative": True} if relative else {})
-        whole |= {"record_size": size, "virtualzarr": ours}
-        target.write(METADATA, dumps_json(whole, indent=None))
+        metadata |= {"record_size": size, "virtualzarr": ours}
+        target.write(METADATA, dumps_json(metadata, indent=None))
         target.commit(last=METADATA)
     return target.nbytes

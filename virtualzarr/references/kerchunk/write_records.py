@@ -91,20 +91,20 @@ def _table(
     """One record as fsspec reads it."""
     import pyarrow
 
-    there = source >= 0
-    inline = there.copy()
-    inline[there] = urls.is_inline[source[there]]
+    present = source >= 0
+    inline = present.copy()
+    inline[present] = urls.is_inline[source[present]]
     raw = _raw(urls.sources, source, offset, length, inline)
     counts.inlined += int(np.count_nonzero(inline))
     # Offset and size 0 mean the whole file; an empty range must not.
     offset[(length == 0) & (offset == 0)] = 1
-    whole = (length < 0) | inline | ~there
-    offset[whole] = length[whole] = 0
+    no_range = (length < 0) | inline | ~present
+    offset[no_range] = length[no_range] = 0
     text, whole_number = pyarrow.string(), pyarrow.int64()
     coded = pyarrow.dictionary(pyarrow.int32(), text)
     schema = pyarrow.schema(
         [
-            pyarrow.field("path", coded, nullable=not there.all()),
+            pyarrow.field("path", coded, nullable=not present.all()),
             pyarrow.field("offset", whole_number, nullable=False),
             pyarrow.field("size", whole_number, nullable=False),
             pyarrow.field("raw", raw.type),

@@ -31,7 +31,7 @@ FEW = 16
 """When so many small parts follow one another, the next append makes one of them."""
 
 
-def saved(
+def save_manifest(
     store: Store, path: str, metadata: ArrayMetadata, manifest: Manifest, *, relative: bool = False
 ) -> ArrayMetadata:
     """Store the manifest of a new array, and return the metadata to write for it."""
@@ -102,7 +102,7 @@ def _without_last(grid: SeparableGrid, axis: int) -> ChunkGrid:
     return grid.resize(shape)
 
 
-def grown(array: Array, joined: Array, axis: int) -> ArrayMetadata:
+def extend(array: Array, joined: Array, axis: int) -> ArrayMetadata:
     """Store the references of what is appended to an array, and return its metadata then.
 
     Parameters
@@ -127,21 +127,21 @@ def grown(array: Array, joined: Array, axis: int) -> ArrayMetadata:
     theirs = joined.metadata.pipeline
     if theirs.decoding_key(array.dtype) != array.metadata.pipeline.decoding_key(array.dtype):
         manifest = with_decoder(manifest, theirs)
-    kept = max(last, 0)
-    if kept:
+    unchanged = max(last, 0)
+    if unchanged:
         grid = grids.concatenate([_without_last(old, axis), grid], axis)
     if before.ncells and after.edge(0) == before.edge(last):
-        kept = before.ncells
+        unchanged = before.ncells
         ahead = [slice(1, None) if i == axis else slice(None) for i in range(array.ndim)]
         manifest = _cut(manifest, tuple(ahead))
     elif before.ncells:
         _refuse_native(chunks, array, axis, last)
     configuration = _along(chunks, axis)
-    parts = _ended_at(configuration, old.grid_shape, kept)
+    parts = _end_at(configuration, old.grid_shape, unchanged)
     large = _large_parts(parts)
     if len(parts) - len(large) >= FEW:
         begin = sum(part.shape[axis] for part in large)
-        again = chunks.references(axis, begin, kept)
+        again = chunks.references(axis, begin, unchanged)
         manifest, parts = Manifest.concatenate([again, manifest], axis), large
     name = save_part(chunks.store, array.path, manifest, relative_uris=configuration.relative)
     parts = (*parts, Stretch(name, manifest.shape))
@@ -149,7 +149,7 @@ def grown(array: Array, joined: Array, axis: int) -> ArrayMetadata:
     return array.metadata.replace(**_members(grid), storage_transformers=(transformer,))
 
 
-def described_anew(
+def rewrite_parts(
     array: Array, change: Callable[[Manifest], Manifest], *, relative: bool | None = None
 ) -> ArrayMetadata:
     """Store all parts of an array's manifest changed, and return its metadata then.
@@ -162,16 +162,16 @@ def described_anew(
         Whether sources are named relative to the array; by default as they were.
     """
     chunks = native_chunks(array)
-    found = chunks.configuration
-    relative = found.relative if relative is None else relative
-    parts = list(found.parts)
-    for number, stretch in enumerate(found.parts):
+    configuration = chunks.configuration
+    relative = configuration.relative if relative is None else relative
+    parts = list(configuration.parts)
+    for number, stretch in enumerate(configuration.parts):
         part = chunks.part(number)
         if part is not None:
             manifest = change(part.load([slice(n) for n in stretch.shape]))
             name = save_part(chunks.store, array.path, manifest, relative_uris=relative)
             parts[number] = Stretch(name, stretch.shape)
-    transformer = replace(found, parts=tuple(parts), relative=relative).to_json()
+    transformer = replace(configuration, parts=tuple(parts), relative=relative).to_json()
     return array.metadata.replace(storage_transformers=(transformer,))
 
 
@@ -196,7 +196,7 @@ def _check_alike(array: Array, joined: Array, axis: int) -> None:
     elif not is_same_fill(*fills):
         wrong.append(f"fill value: {fills[1]!r}, not {fills[0]!r}")
     before, after = (with_typed_mask(metadata).attributes for metadata in (old, new))
-    for name, mine, its in _changed_meaning(before, after):
+    for name, mine, its in _iter_changed_meaning(before, after):
         wrong.append(f"attribute {name}: {its!r}, not {mine!r}, which stays")
     if find_differing_names([array.dims, joined.dims]):
         wrong.append(f"dimension names: {joined.dims}, not {array.dims}")
@@ -213,7 +213,7 @@ def _check_alike(array: Array, joined: Array, axis: int) -> None:
         )  # fmt: skip
 
 
-def _changed_meaning(
+def _iter_changed_meaning(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield the attributes by which numbers would mean something else than what is stored says."""
@@ -232,7 +232,7 @@ def _cuts(axis: Axis) -> tuple[Any, ...]:
 def _refuse_native(chunks: NativeChunks, array: Array, axis: int, last: int) -> None:
     if (marks := chunks.marks) is None:
         return
-    cells = marks.marked(array.grid.grid_shape)
+    cells = marks.find_marked(array.grid.grid_shape)
     if (cells[:, axis] == last).any():
         raise UnsupportedError(
             "the last chunks were written natively and reach past the end of the array: "
@@ -243,16 +243,16 @@ def _refuse_native(chunks: NativeChunks, array: Array, axis: int, last: int) -> 
 
 def _along(chunks: NativeChunks, axis: int) -> Configuration:
     """Return the configuration with an axis of growth: if that is another, all is one part."""
-    found = chunks.configuration
-    if found.axis != axis and len(found.parts) > 1:
+    configuration = chunks.configuration
+    if configuration.axis != axis and len(configuration.parts) > 1:
         shape = chunks.metadata.grid.grid_shape
-        whole = chunks.references(axis, 0, shape[axis])
-        name = save_part(chunks.store, chunks.path, whole, relative_uris=found.relative)
-        return replace(found, axis=axis, parts=(Stretch(name, shape),))
-    return replace(found, axis=axis)
+        manifest = chunks.references(axis, 0, shape[axis])
+        name = save_part(chunks.store, chunks.path, manifest, relative_uris=configuration.relative)
+        return replace(configuration, axis=axis, parts=(Stretch(name, shape),))
+    return replace(configuration, axis=axis)
 
 
-def _ended_at(
+def _end_at(
     configuration: Configuration, grid_shape: tuple[int, ...], end: int
 ) -> tuple[Stretch, ...]:
     """Return parts that cover the cells up to one along the axis of growth, and no others."""
@@ -260,8 +260,8 @@ def _ended_at(
     shape = (*grid_shape[:axis], end, *grid_shape[axis + 1 :])
     cut = configuration.cut(shape)
     if cut.length < end:  # cells that were added natively
-        rest = (*grid_shape[:axis], end - cut.length, *grid_shape[axis + 1 :])
-        return (*cut.parts, Stretch(None, rest))
+        missing = (*grid_shape[:axis], end - cut.length, *grid_shape[axis + 1 :])
+        return (*cut.parts, Stretch(None, missing))
     return cut.parts
 
 

@@ -16,8 +16,14 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import BadReferenceError, MetadataError
 from virtualzarr.manifest import Affine
-from virtualzarr.metadata import STRING, ArrayMetadata, array_to_v3, dumps_json, loads_json
-from virtualzarr.metadata import parse_array_v3 as parse_array
+from virtualzarr.metadata import (
+    STRING,
+    ArrayMetadata,
+    array_to_v3,
+    dumps_json,
+    loads_json,
+    parse_array_v3,
+)
 from virtualzarr.metadata.json_documents import as_list, as_object, member, require, short
 from virtualzarr.nodes.documents import join
 from virtualzarr.stores import FsspecStore, LocalStore, Store
@@ -75,8 +81,8 @@ def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
         return {"affine": {"base": values.base, "strides": list(values.strides)}}
     if not values.size:
         return {"constant": 0}
-    kept = values[tuple(slice(0, 1) if s == 0 else slice(None) for s in values.strides)]
-    low, high = int(kept.min()), int(kept.max())
+    distinct = values[tuple(slice(0, 1) if s == 0 else slice(None) for s in values.strides)]
+    low, high = int(distinct.min()), int(distinct.max())
     if low == high:
         return {"constant": low}
     if values.size <= LISTED:
@@ -209,7 +215,7 @@ class Column:
                 if 0 not in shape:
                     self._check(*self.affine.bounds())
             elif kind == "values":
-                self.values = self._checked(_listed(content, self.shape, bounds))
+                self.values = self._with_bounds(_parse_values(content, self.shape, bounds))
             elif kind == "array":
                 if content not in NAMES:
                     raise MetadataError(f"{short(content)} is not the name of a column")
@@ -232,26 +238,26 @@ class Column:
         """The stored array, whose document is read when it is first asked for."""
         if self._array is None:
             path = join(self.folder, self.name)
-            place = f"{self.store.uri}/{path}"
+            file = f"{self.store.uri}/{path}"
             data = self.store.get(join(path, "zarr.json"))
             if data is None:
-                raise MetadataError("the column is missing", file=place)
+                raise MetadataError("the column is missing", file=file)
             with member(self.name):
-                metadata = parse_array(loads_json(data))
+                metadata = parse_array_v3(loads_json(data))
             numbers, grid = metadata.dtype.kind in "iu", metadata.grid
             if metadata.storage_transformers or not isinstance(grid, RegularGrid):
-                raise MetadataError("a column is a plain array on a regular grid", file=place)
+                raise MetadataError("a column is a plain array on a regular grid", file=file)
             if metadata.shape != self.shape or numbers != (self.bounds is not None):
                 raise MetadataError(
                     f"the column has shape {metadata.shape} and data type {metadata.dtype}; it "
                     f"must have {self.shape} {'integers' if self.bounds else 'texts'}",
-                    file=place,
+                    file=file,
                 )
-            whole = all(c >= n for c, n in zip(grid.chunk_shape[self.ndim :], self.corner,
+            uncut = all(c >= n for c, n in zip(grid.chunk_shape[self.ndim :], self.corner,
                                                 strict=True))  # fmt: skip
             # A hostile document must not make us take more memory than columns ever need.
-            if math.prod(grid.chunk_shape) > CELLS * 64 or not whole:
-                raise MetadataError("the column's chunks are too large, or cut corners", file=place)
+            if math.prod(grid.chunk_shape) > CELLS * 64 or not uncut:
+                raise MetadataError("the column's chunks are too large, or cut corners", file=file)
             self._array = Array.from_store(metadata, self.store, path)
             self._array.fill_missing = False
             store = unwrap(self.store)
@@ -266,13 +272,13 @@ class Column:
             self._chunks = self.array.chunks[: self.ndim]
         return self._chunks
 
-    def take(self, cells: Int64, found: Mapping[tuple[int, ...], Cells]) -> NDArray[Any]:
+    def take(self, cells: Int64, groupings: Mapping[tuple[int, ...], Cells]) -> NDArray[Any]:
         """Return the column's entries of some cells.
 
         Parameters
         ----------
         cells : int64 array, shape (cells, axes)
-        found : mapping
+        groupings : mapping
             The same, grouped, by chunk shape.
         """
         if self.affine is not None:
@@ -283,29 +289,29 @@ class Column:
         if self.chunks is None:
             dtype: Any = object if self.bounds is None else np.int64
             return np.broadcast_to(np.array(self.constant, dtype), (len(cells), *self.corner))
-        grouping = found[self.chunks]
+        grouping = groupings[self.chunks]
         if len(grouping.groups) == 1:
             return self._block(grouping.groups[0][0])[grouping.inside]
         out: NDArray[Any] | None = None
-        for place, members in grouping.groups:
-            block = self._block(place)
+        for block_index, members in grouping.groups:
+            block = self._block(block_index)
             if out is None:
                 out = np.empty((len(cells), *self.corner), block.dtype)
             out[members] = block[tuple(index[members] for index in grouping.inside)]
         assert out is not None
         return out
 
-    def _block(self, place: tuple[int, ...]) -> NDArray[Any]:
+    def _block(self, index: tuple[int, ...]) -> NDArray[Any]:
         array = self.array
-        key = (self._owner, array.path, place)
+        key = (self._owner, array.path, index)
         block = recent.get(key)
         if block is None:
             corner = (0,) * len(self.corner)
-            block = self._checked(array.read((*place, *corner), mode="block"))
+            block = self._with_bounds(array.read((*index, *corner), mode="block"))
             recent.put(key, block, _nbytes(block))
         return block
 
-    def _checked(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _with_bounds(self, values: NDArray[Any]) -> NDArray[Any]:
         if self.bounds is not None and values.size:
             self._check(int(values.min()), int(values.max()))
         return values
@@ -319,7 +325,7 @@ class Column:
             return Affine([len(r) for r in ranges], base, self.affine.strides)
         if self.values is not None:
             return self.values[tuple(box)]
-        return self._checked(self.array.read(tuple(box))) if self.name else self.constant
+        return self._with_bounds(self.array.read(tuple(box))) if self.name else self.constant
 
 
 def _constant(value: Any, bounds: Bounds | None) -> Any:
@@ -330,7 +336,7 @@ def _constant(value: Any, bounds: Bounds | None) -> Any:
     return value
 
 
-def _listed(value: Any, shape: tuple[int, ...], bounds: Bounds | None) -> NDArray[Any]:
+def _parse_values(value: Any, shape: tuple[int, ...], bounds: Bounds | None) -> NDArray[Any]:
     value = as_list(value)
     if len(value) != math.prod(shape):
         raise MetadataError(f"{len(value)} entries; the column has {math.prod(shape)}")

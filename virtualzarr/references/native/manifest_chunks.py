@@ -67,9 +67,9 @@ class NativeChunks(ManifestChunks):
 
     def with_metadata(self, metadata: ArrayMetadata) -> NativeChunks:
         """Return the chunks of the array after its metadata have changed."""
-        made = NativeChunks(metadata, self.store, self.path, self.location)
-        made._parts = self._parts
-        return made
+        chunks = NativeChunks(metadata, self.store, self.path, self.location)
+        chunks._parts = self._parts
+        return chunks
 
     def __str__(self) -> str:
         # Without reading any: there may be very many.
@@ -88,17 +88,17 @@ class NativeChunks(ManifestChunks):
         stretch = self.configuration.parts[number]
         if stretch.name is None:
             return None
-        found = self._parts.get(stretch.name)
-        if found is None:
-            found = Part(self.store, self.path, stretch.name, self.metadata.ndim, self.location)
-            if any(n > m for n, m in zip(stretch.shape, found.shape, strict=True)):
+        part = self._parts.get(stretch.name)
+        if part is None:
+            part = Part(self.store, self.path, stretch.name, self.metadata.ndim, self.location)
+            if any(n > m for n, m in zip(stretch.shape, part.shape, strict=True)):
                 raise MetadataError(
-                    f"the part has cells {found.shape}, the array's document uses {stretch.shape}",
-                    file=f"{self.store.uri}/{found.folder}",
+                    f"the part has cells {part.shape}, the array's document uses {stretch.shape}",
+                    file=f"{self.store.uri}/{part.folder}",
                     variable=self.path,
                 )
-            self._parts[stretch.name] = found
-        return found
+            self._parts[stretch.name] = part
+        return part
 
     def parts(self) -> Iterator[Part]:
         """Yield the parts that have references."""
@@ -137,8 +137,8 @@ class NativeChunks(ManifestChunks):
         decoder: NDArray[np.int32] | None = None
         origin: NDArray[np.int32] | None = None
         for number, rows, refs in self._references(cells):
-            there = np.asarray(refs.source) >= 0
-            file[rows] = np.where(there, np.int64(refs.source) + (number << _SHIFT), -1)
+            present = np.asarray(refs.source) >= 0
+            file[rows] = np.where(present, np.int64(refs.source) + (number << _SHIFT), -1)
             offset[rows], length[rows] = refs.offset, refs.length
             part = self.part(number)
             if refs.decoder is not None and part is not None:
@@ -152,14 +152,14 @@ class NativeChunks(ManifestChunks):
                 origin[rows] = refs.origin
         keys: list[str] = []
         if native and (marks := self.marks) is not None:
-            own = np.flatnonzero(self._is_native(marks, cells))
-            keys = marks.keys(cells[own], self.metadata)
-            file[own] = -2 - np.arange(len(own))
-            offset[own], length[own] = 0, TO_END
+            hidden = np.flatnonzero(self._is_native(marks, cells))
+            keys = marks.keys(cells[hidden], self.metadata)
+            file[hidden] = -2 - np.arange(len(hidden))
+            offset[hidden], length[hidden] = 0, TO_END
             if decoder is not None:
-                decoder[own] = CANONICAL
+                decoder[hidden] = CANONICAL
             if origin is not None:
-                origin[own] = 0
+                origin[hidden] = 0
         cell = np.flatnonzero(file != -1)
         return LocatedChunks(
             cell,
@@ -174,7 +174,7 @@ class NativeChunks(ManifestChunks):
 
     def _references(self, cells: Int64) -> list[tuple[int, Any, References]]:
         """Look cells up: the number of each part that has any, which cells, their references."""
-        axis, found = self.configuration.axis, []
+        axis, matches = self.configuration.axis, []
         if not cells.shape[1]:
             which = np.zeros(len(cells), np.int64)
         else:
@@ -191,8 +191,8 @@ class NativeChunks(ManifestChunks):
                 inside = (local < np.array(stretch.shape, np.int64)).all(axis=1)
                 rows, local = rows[inside], local[inside]
             if len(rows):
-                found.append((number, rows, part.take(local)))
-        return found
+                matches.append((number, rows, part.take(local)))
+        return matches
 
     def _is_native(self, marks: Marks, cells: Int64) -> NDArray[np.bool_]:
         """Tell which cells are stored natively; those being written are looked for."""
@@ -210,14 +210,14 @@ class NativeChunks(ManifestChunks):
             if number >= 0:
                 return self._file(number)
             key = keys[-2 - number]
-            found = self.store.file(key)
-            if found is None:
-                raise self._lost(key)
-            return found
+            chunk = self.store.file(key)
+            if chunk is None:
+                raise self._missing(key)
+            return chunk
 
         return file
 
-    def _lost(self, key: str) -> VirtualZarrError:
+    def _missing(self, key: str) -> VirtualZarrError:
         return MetadataError(
             "a chunk is missing that was written", file=f"{self.store.uri}/{key}"
         ).at(variable=self.path)
@@ -230,10 +230,10 @@ class NativeChunks(ManifestChunks):
             source = part.source(row & ((1 << _SHIFT) - 1))
             if source.uri:
                 file = open_source(source)
-            elif (found := self.store.file(part.heap_key)) is not None:
-                file = found
+            elif (heap := self.store.file(part.heap_key)) is not None:
+                file = heap
             else:
-                raise self._lost(part.heap_key)
+                raise self._missing(part.heap_key)
             if len(self._files) >= config.open_sources:
                 self._files.clear()
             self._files[row] = file
@@ -264,15 +264,15 @@ class NativeChunks(ManifestChunks):
             end = min(box[along].stop, first + stretch.shape[along])
             if begin >= end:
                 continue
-            own = [slice(b.start, max(b.start, min(b.stop, n)))
+            inner = [slice(b.start, max(b.start, min(b.stop, n)))
                    for b, n in zip(box, stretch.shape, strict=True)]  # fmt: skip
-            own[along] = slice(begin - first, end - first)
-            shape = [b.stop - b.start for b in own]
+            inner[along] = slice(begin - first, end - first)
+            shape = [b.stop - b.start for b in inner]
             part = self.part(number)
-            found = Manifest.missing(shape) if part is None or 0 in shape else part.load(own)
+            manifest = Manifest.missing(shape) if part is None or 0 in shape else part.load(inner)
             wide[along] = end - begin
             left -= end - begin
-            manifests.append(_padded(found, wide))
+            manifests.append(_pad(manifest, wide))
         if left or not manifests:
             wide[along] = left
             manifests.append(Manifest.missing(wide))
@@ -283,7 +283,7 @@ class NativeChunks(ManifestChunks):
         marks = self.marks
         if marks is None:
             return manifest
-        cells = marks.marked(manifest.shape)
+        cells = marks.find_marked(manifest.shape)
         cells = cells[self._is_native(marks, cells)]
         if not len(cells):
             return manifest
@@ -305,13 +305,13 @@ class NativeChunks(ManifestChunks):
         if isinstance(store, LocalStore | FsspecStore):
             options = getattr(store, "storage_options", None)
             return [Source(store.to_uri(key), storage_options=options) for key in keys]
-        found = []
+        sources = []
         for key in keys:
             data = store.get(key)
             if data is None:
-                raise self._lost(key)
-            found.append(Source.inline(data))
-        return found
+                raise self._missing(key)
+            sources.append(Source.inline(data))
+        return sources
 
     def stretches(self) -> Iterator[tuple[int, Stretch, int]]:
         """Yield the first cell of each part along the axis of growth, its cells, its number."""
@@ -320,11 +320,11 @@ class NativeChunks(ManifestChunks):
             yield end - stretch.shape[axis], stretch, i
 
 
-def _padded(manifest: Manifest, shape: Sequence[int]) -> Manifest:
+def _pad(manifest: Manifest, shape: Sequence[int]) -> Manifest:
     """Return a manifest with cells without references behind its own."""
     for axis, count in enumerate(shape):
-        more = count - manifest.shape[axis]
-        if more:
-            rest = (*manifest.shape[:axis], more, *manifest.shape[axis + 1 :])
-            manifest = Manifest.concatenate([manifest, Manifest.missing(rest)], axis)
+        missing = count - manifest.shape[axis]
+        if missing:
+            shape_missing = (*manifest.shape[:axis], missing, *manifest.shape[axis + 1 :])
+            manifest = Manifest.concatenate([manifest, Manifest.missing(shape_missing)], axis)
     return manifest

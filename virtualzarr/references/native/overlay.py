@@ -36,11 +36,11 @@ Int64 = NDArray[np.int64]
 @contextmanager
 def writing(array: Array) -> Iterator[NativeWriter]:
     """Give what the write path writes to, within a with statement."""
-    made = NativeWriter(array)
+    writer = NativeWriter(array)
     try:
-        yield made
+        yield writer
     finally:
-        made.close()
+        writer.close()
 
 
 class NativeWriter(StoreChunks):
@@ -106,7 +106,7 @@ class NativeWriter(StoreChunks):
         """Return the cells with references that reach past the end of a grid along some axes."""
         if not isinstance(grid, SeparableGrid):
             return np.empty((0, grid.ndim), np.int64)
-        found = [np.empty((0, grid.ndim), np.int64)]
+        candidates = [np.empty((0, grid.ndim), np.int64)]
         for number in axes:
             axis = grid.axes[number]
             last = axis.ncells - 1
@@ -114,13 +114,13 @@ class NativeWriter(StoreChunks):
                 shape = grid.grid_shape
                 rows = [np.arange(n) for n in shape]
                 rows[number] = np.array([last])
-                found.append(
+                candidates.append(
                     np.stack(np.meshgrid(*rows, indexing="ij"), -1).reshape(-1, len(shape))
                 )
-        cells = np.unique(np.concatenate(found), axis=0).astype(np.int64)
-        return cells[self.referenced(cells)]
+        cells = np.unique(np.concatenate(candidates), axis=0).astype(np.int64)
+        return cells[self.has_reference(cells)]
 
-    def referenced(self, cells: Int64) -> NDArray[np.bool_]:
+    def has_reference(self, cells: Int64) -> NDArray[np.bool_]:
         """Tell which cells have a reference, hidden or not."""
         chunks: NativeChunks = self.array.chunk_source  # type: ignore[assignment]
         result = np.zeros(len(cells), bool)
@@ -137,23 +137,23 @@ class NativeWriter(StoreChunks):
     def base(self, key: str) -> bytes | None:
         """Return what a reference makes of a cell, encoded as the array declares; None without."""
         cell = self.cell_of(key)
-        if not self.referenced(cell)[0]:
+        if not self.has_reference(cell)[0]:
             return None
-        return self._encoded(cell, filled=False)
+        return self._encode(cell, filled=False)
 
-    def filled(self, key: str) -> bytes | None:
+    def fill_chunk(self, key: str) -> bytes | None:
         """Return a chunk of nothing but fill values, where there is a reference to hide."""
         cell = self.cell_of(key)
-        return self._encoded(cell, filled=True) if self.referenced(cell)[0] else None
+        return self._encode(cell, filled=True) if self.has_reference(cell)[0] else None
 
-    def _encoded(self, cell: Int64, *, filled: bool) -> bytes:
-        metadata, place = self.array.metadata, cell[0].tolist()
+    def _encode(self, cell: Int64, *, filled: bool) -> bytes:
+        metadata, index = self.array.metadata, cell[0].tolist()
         fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
         grid = metadata.grid
-        shape = grid.cell_shape(place)
+        shape = grid.cell_shape(index)
         block = full_block(tuple(shape), fill, metadata.dtype)
         if not filled:
-            corner, extent = grid.cell_origin(place), grid.cell_extent(place)
+            corner, extent = grid.cell_origin(index), grid.cell_extent(index)
             where = tuple(slice(i, i + n) for i, n in zip(corner, extent, strict=True))
             beneath = type(self.array)(
                 metadata, OnlyReferences(self.array.chunk_source), self.array.path
@@ -192,21 +192,21 @@ class Beneath:
         """Replace a key's value by what `change` makes of it, or of what a reference gives."""
         left = False
 
-        def changed(old: bytes | None) -> Buffer | None:
+        def apply(old: bytes | None) -> Buffer | None:
             nonlocal left
             base = self.writer.base(key) if old is None else old
             new = change(base)
             if new is None:
-                new = self.writer.filled(key)
+                new = self.writer.fill_chunk(key)
             left = new is None
             return new
 
-        self.store.update(key, changed)
+        self.store.update(key, apply)
         (self.writer.deleted_keys if left else self.writer.stored_keys).add(key)
 
     def delete(self, key: str) -> None:
         """Take a key's value away; where there is a reference, it is hidden."""
-        data = self.writer.filled(key)
+        data = self.writer.fill_chunk(key)
         if data is not None:
             self.set(key, data)
         else:

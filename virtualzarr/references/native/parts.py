@@ -92,12 +92,12 @@ def save_part(store: Store, path: str, manifest: Manifest, *, relative_uris: boo
 def _only_used(manifest: Manifest) -> Manifest:
     """Return a manifest without sources and decoders that nothing refers to."""
     changes: dict[str, Any] = {}
-    source, used = _renumbered(manifest.source, len(manifest.sources))
+    source, used = _renumber(manifest.source, len(manifest.sources))
     if len(used) < len(manifest.sources):
         changes["source"] = source
         changes["sources"] = Sources(manifest.sources[i] for i in used)
     if manifest.decoder is not None:
-        decoder, used = _renumbered(manifest.decoder, len(manifest.decoders))
+        decoder, used = _renumber(manifest.decoder, len(manifest.decoders))
         changes["decoder"] = decoder
         changes["decoders"] = tuple(manifest.decoders[i] for i in used)
     elif manifest.decoders:
@@ -105,12 +105,14 @@ def _only_used(manifest: Manifest) -> Manifest:
     return manifest.replace(**changes) if changes else manifest
 
 
-def _renumbered(column: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], list[int]]:
+def _renumber(column: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], list[int]]:
     """Return a column that numbers only the rows of a table that it uses, and which these are."""
     seen = np.zeros(count + 1, bool)
-    kept = column[tuple(slice(0, 1) if s == 0 else slice(None) for s in column.strides)].reshape(-1)
-    for start in range(0, kept.size, SLAB):  # an index takes memory
-        seen[kept[start : start + SLAB]] = True
+    distinct = column[
+        tuple(slice(0, 1) if s == 0 else slice(None) for s in column.strides)
+    ].reshape(-1)
+    for start in range(0, distinct.size, SLAB):  # an index takes memory
+        seen[distinct[start : start + SLAB]] = True
     used = seen[:count]
     if used.all():
         return column, list(range(count))
@@ -136,11 +138,11 @@ def _one_heap(manifest: Manifest) -> tuple[Manifest, bytes | None]:
     source, offset = np.asarray(manifest.source), np.asarray(manifest.offset)
     length = np.asarray(manifest.length)
     length = np.where(moved[source] & (length < 0), size[source] - offset, length)
-    kept = [i for i in range(len(sources)) if i not in {*inline}]
+    files = [i for i in range(len(sources)) if i not in {*inline}]
     numbers = np.full(len(sources) + 1, -1, np.int32)
-    numbers[kept] = np.arange(len(kept))
-    numbers[inline] = len(kept)
-    table = Sources([*(sources[i] for i in kept), Source.inline(heap)])
+    numbers[files] = np.arange(len(files))
+    numbers[inline] = len(files)
+    table = Sources([*(sources[i] for i in files), Source.inline(heap)])
     changed = manifest.replace(
         sources=table, source=numbers[source], offset=offset + base[source], length=length
     )
@@ -148,10 +150,10 @@ def _one_heap(manifest: Manifest) -> tuple[Manifest, bytes | None]:
 
 
 def _save_sources(store: Store, folder: str, sources: Sources, shorten: bool) -> dict[str, Any]:
-    place = folder_of(store, "/".join(folder.split("/")[:-2]))
+    home = folder_of(store, "/".join(folder.split("/")[:-2]))
     uris = [source.uri for source in sources]
     if shorten:
-        uris = [relative(uri, place) if uri else uri for uri in uris]
+        uris = [relative(uri, home) if uri else uri for uri in uris]
     sizes = [NO_SIZE if source.size is None else source.size for source in sources]
     times = [NO_TIME if source.mtime_ns is None else source.mtime_ns for source in sources]
     return {
@@ -261,13 +263,13 @@ class Part:
 
     def take(self, cells: Int64) -> References:
         """Return the references of some cells, given by their coordinates within the part."""
-        found: dict[tuple[int, ...], Cells] = {}
+        groupings: dict[tuple[int, ...], Cells] = {}
         values: dict[str, Any] = {}
         for name, column in self.columns.items():
             chunks = column.chunks
-            if chunks is not None and chunks not in found:
-                found[chunks] = Cells(cells, self.shape, chunks)
-            values[name] = column.take(cells, found)
+            if chunks is not None and chunks not in groupings:
+                groupings[chunks] = Cells(cells, self.shape, chunks)
+            values[name] = column.take(cells, groupings)
         return References(**values)
 
     def load(self, box: Sequence[slice]) -> Manifest:
@@ -286,26 +288,26 @@ class Part:
         values = {}
         for name, column in self.table.items():
             chunks = column.chunks
-            found = {} if chunks is None else {chunks: Cells(cells, (self.count,), chunks)}
-            values[name] = column.take(cells, found)[0]
+            groupings = {} if chunks is None else {chunks: Cells(cells, (self.count,), chunks)}
+            values[name] = column.take(cells, groupings)[0]
         return self._source(**values, heap=False)
 
     def sources(self) -> Sources:
         """Return the whole table of sources."""
-        columns = [self._listed(column) for column in self.table.values()]
+        columns = [self._as_list(column) for column in self.table.values()]
         rows = zip(*columns, strict=True)
         return Sources(self._source(u, n, t, e, True) for u, n, t, e in rows)
 
     def uris(self) -> list[tuple[str, int, int, str]]:
         """Return absolute URI, size, time and tag of all sources that are files, as stored."""
-        columns = [self._listed(column) for column in self.table.values()]
+        columns = [self._as_list(column) for column in self.table.values()]
         return [
             (absolute(uri, self.place), size, time, etag)
             for uri, size, time, etag in zip(*columns, strict=True)
             if uri
         ]
 
-    def _listed(self, column: Column) -> list[Any]:
+    def _as_list(self, column: Column) -> list[Any]:
         values = column.load((slice(None),))
         if isinstance(values, Affine | np.ndarray):
             return np.asarray(values).tolist()
@@ -337,8 +339,8 @@ class Part:
         return join(self.folder, INLINE)
 
 
-def _decoder(entry: Any, place: str) -> Decoder:
-    with member(place):
+def _decoder(entry: Any, label: str) -> Decoder:
+    with member(label):
         entry = as_object(entry)
         require(entry, "codecs")
         with member("codecs"):

@@ -42,11 +42,11 @@ def absolute(uri: str, folder: str | None) -> str:
         return os.path.normpath(os.path.join(folder, uri))
     if "::" in folder:
         raise BadReferenceError(f"the relative path {uri!r} means nothing within {folder!r}")
-    scheme, _, rest = folder.partition("://")
-    place = posixpath.normpath(posixpath.join(rest, from_name(uri, folder)))
-    if place.startswith("..") or place.split("/")[0] != rest.split("/")[0]:
+    scheme, _, path = folder.partition("://")
+    resolved = posixpath.normpath(posixpath.join(path, from_name(uri, folder)))
+    if resolved.startswith("..") or resolved.split("/")[0] != path.split("/")[0]:
         raise BadReferenceError(f"the relative path {uri!r} leads out of {folder!r}")
-    return f"{scheme}://{place}"
+    return f"{scheme}://{resolved}"
 
 
 def relative(uri: str, folder: str | None) -> str:
@@ -62,12 +62,12 @@ def relative(uri: str, folder: str | None) -> str:
     if folder is None or is_url(folder) != is_url(uri) or (is_url(uri) and "::" in uri + folder):
         return uri
     if not is_url(uri):
-        found = os.path.relpath(uri, folder)
+        path = os.path.relpath(uri, folder)
     else:
-        scheme, _, rest = uri.partition("://")
+        scheme, _, target = uri.partition("://")
         other, _, start = folder.partition("://")
-        if scheme != other or rest.split("/")[0] != start.split("/")[0]:
+        if scheme != other or target.split("/")[0] != start.split("/")[0]:
             return uri
-        found = posixpath.relpath(f"/{rest}", f"/{start}")
-    name = to_name(found, folder)
+        path = posixpath.relpath(f"/{target}", f"/{start}")
+    name = to_name(path, folder)
     return name if name is not None and absolute(name, folder) == uri else uri

@@ -124,7 +124,7 @@ class Configuration:
         relative = value.get("relative", False)
         if not isinstance(relative, bool):
             raise MetadataError(f"relative: must be true or false, not {short(relative)}")
-        return cls(axis, parts, native, relative, _recorded_dtypes(value))
+        return cls(axis, parts, native, relative, _parse_dtypes(value))
 
     def to_json(self) -> dict[str, Any]:
         """Return the transformer's object."""
@@ -158,8 +158,8 @@ class Configuration:
         return replace(self, parts=tuple(parts))
 
 
-def _stretch(entry: Any, place: str, grid_shape: tuple[int, ...]) -> Stretch:
-    with member(place):
+def _stretch(entry: Any, label: str, grid_shape: tuple[int, ...]) -> Stretch:
+    with member(label):
         entry = as_object(entry)
         require(entry, "name", "shape")
         name = entry["name"]
@@ -174,7 +174,7 @@ def _stretch(entry: Any, place: str, grid_shape: tuple[int, ...]) -> Stretch:
         return Stretch(name, shape)
 
 
-def _recorded_dtypes(configuration: Mapping[str, Any]) -> dict[str, str]:
+def _parse_dtypes(configuration: Mapping[str, Any]) -> dict[str, str]:
     """Return the data types of attributes that a configuration says.
 
     Raises
@@ -182,17 +182,17 @@ def _recorded_dtypes(configuration: Mapping[str, Any]) -> dict[str, str]:
     MetadataError
         There is no such data type.
     """
-    found: dict[str, str] = {}
-    for place, names in _DTYPES.items():
-        with member(place):
-            recorded = as_object(configuration.get(place, {}))
+    dtypes: dict[str, str] = {}
+    for key, names in _DTYPES.items():
+        with member(key):
+            recorded = as_object(configuration.get(key, {}))
             for name, dtype in recorded.items():
                 if not isinstance(dtype, str) or dtype not in names:
                     raise MetadataError(
                         f"{short(name)}: {short(dtype)} is none of {', '.join(sorted(names))}"
                     )
-        found |= recorded
-    return found
+        dtypes |= recorded
+    return dtypes
 
 
 def check(metadata: ArrayMetadata) -> None:
@@ -210,7 +210,7 @@ def change_attributes(
 
     Those that are not changed keep their data types; of the others, nothing is said any more.
     """
-    new = change(with_dtypes(attributes, _recorded_dtypes(configuration)))
+    new = change(with_dtypes(attributes, _parse_dtypes(configuration)))
     dtypes = attribute_dtypes(new)
     others = {name: value for name, value in configuration.items() if name not in _DTYPES}
     return others | ({"dtypes": dtypes} if dtypes else {}), new

@@ -48,7 +48,13 @@ from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
 from virtualzarr.nodes.write_nodes import delete_node
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.materialize import rename_sources
-from virtualzarr.references.native.append import described_anew, grown, native_chunks, saved, tail
+from virtualzarr.references.native.append import (
+    extend,
+    native_chunks,
+    rewrite_parts,
+    save_manifest,
+    tail,
+)
 from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
 from virtualzarr.references.native.relative_uris import folder_of
@@ -60,7 +66,7 @@ from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.stores.open_store import store_location
-from virtualzarr.virtual import from_store as references
+from virtualzarr.virtual.from_store import build_manifest
 from virtualzarr.virtual.rechunk import with_decoder
 
 
@@ -118,9 +124,9 @@ def save(
             _check_apart(node, store)
         if overwrite:
             delete_node(store, "", missing_ok=True)
-        if (found := next(iter(store.list()), None)) is not None:
+        if (stored := next(iter(store.list()), None)) is not None:
             raise NodeExistsError(
-                f"there is {found[0]!r}, which belongs to no Zarr hierarchy: remove it, or write "
+                f"there is {stored[0]!r}, which belongs to no Zarr hierarchy: remove it, or write "
                 "to another place",
                 file=store.uri,
             )
@@ -129,10 +135,10 @@ def save(
 
 def _check_apart(node: Group | Array, store: Store) -> None:
     """Refuse to delete what is referred to."""
-    place = folder_of(store, "")
-    if place is not None and not is_url(place):
+    folder = folder_of(store, "")
+    if folder is not None and not is_url(folder):
         for array in list_arrays(node).values():
-            check_sources(os.path.realpath(place), references.build_manifest(array).sources)
+            check_sources(os.path.realpath(folder), build_manifest(array).sources)
 
 
 def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) -> PublishReport:
@@ -149,7 +155,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) 
                 metadata: Any = GroupMetadata(attributes, 3)
                 counts["groups"] += 1
             else:
-                metadata, count, remarks = _saved_array(store, path, member, relative)
+                metadata, count, remarks = _save_array(store, path, member, relative)
                 counts["arrays"] += 1
                 counts["references"] += count
             document = to_documents(metadata)["zarr.json"]
@@ -171,7 +177,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) 
     )  # fmt: skip
 
 
-def _saved_array(
+def _save_array(
     store: Store, path: str, array: Array, relative: bool
 ) -> tuple[ArrayMetadata, int, tuple[str, ...]]:
     """Store the references of an array; return the metadata to write, their number, and notes."""
@@ -180,12 +186,12 @@ def _saved_array(
     portable = to_portable_v3(array.metadata)
     metadata = portable.metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
-    manifest: Manifest = references.build_manifest(array)
+    manifest: Manifest = build_manifest(array)
     if not _is_writable(metadata):
         manifest = with_decoder(manifest, metadata.pipeline)
         metadata = metadata.replace(pipeline=_SIMPLE)
     _check_said(metadata, path)
-    written = saved(store, path, metadata, manifest, relative=relative)
+    written = save_manifest(store, path, metadata, manifest, relative=relative)
     return written, manifest.nrefs, portable.notes
 
 
@@ -213,7 +219,7 @@ def _all_virtual(node: Group | Array) -> Any:
     if node.metadata.zarr_format == 3 and node.is_virtual:
         return node
     metadata = with_typed_mask(node.metadata).as_format(3)
-    return node.replace(metadata, references.build_manifest(node))
+    return node.replace(metadata, build_manifest(node))
 
 
 def _check_said(metadata: ArrayMetadata, path: str) -> None:
@@ -296,25 +302,25 @@ def append(
         top, root, inner = find_topmost(store, path)
         settle(top, root)
         node = open_hierarchy(store, path, location=location)
-        found = dict(_growing(node, dim, axis))
-        if not found:
+        growing = dict(_growing(node, dim, axis))
+        if not growing:
             raise ValueError(f"no array has a dimension {dim!r}")
         addition = _all_virtual(in_zarr_format(addition, 3))
-        if not _fresh(found, [addition], duplicates):
+        if not _fresh(growing, [addition], duplicates):
             return None
-        ends = _tails(node, found)
+        ends = _tails(node, growing)
         fitting = harmonize_to_stored(ends, addition, options)
         joined: Any = concat([ends, fitting], dim=dim, axis=axis, **options)
         changes = {
-            join(inner, place): (
+            join(inner, inner_path): (
                 array.metadata,
-                grown(array, joined[place] if place else joined, along),
+                extend(array, joined[inner_path] if inner_path else joined, along),
             )
-            for place, (array, along) in found.items()
+            for inner_path, (array, along) in growing.items()
         }
         commit(top, root, changes)
-    added = [addition[place] if place and isinstance(addition, Group) else addition
-             for place in found]  # fmt: skip
+    added = [addition[inner_path] if inner_path and isinstance(addition, Group) else addition
+             for inner_path in growing]  # fmt: skip
     count = sum(array.manifest.nrefs for array in added if isinstance(array, Array))
     return PublishReport(
         path=store.uri, zarr_format=3, why_v3=(), arrays=len(changes), groups=0, references=count,
@@ -378,13 +384,13 @@ def _rename(
     if not arrays:
         raise UnsupportedError("there are no references in it", file=store.uri)
     parts = [part for array in arrays.values() for part in native_chunks(array).parts()]
-    known = dict.fromkeys(uri for part in parts for uri, *_ in part.uris())
-    new = resolve_names(names, known, store.uri)
+    uris = dict.fromkeys(uri for part in parts for uri, *_ in part.uris())
+    new = resolve_names(names, uris, store.uri)
     if write and (new or relative is not None):
         change = partial(rename_sources, name=lambda old: new.get(old, old))
         top, root, inner = find_topmost(store, "")
         changes = {
-            join(inner, path): (array.metadata, described_anew(array, change, relative=relative))
+            join(inner, path): (array.metadata, rewrite_parts(array, change, relative=relative))
             for path, array in arrays.items()
         }
         commit(top, root, changes)
@@ -424,22 +430,22 @@ def _growing(
             yield path, (member, member.dims.index(dim))
 
 
-def _tails(node: Group | Array, found: Mapping[str, tuple[Array, int]], at: str = "") -> Any:
+def _tails(node: Group | Array, growing: Mapping[str, tuple[Array, int]], at: str = "") -> Any:
     """Return the hierarchy with only the end of the arrays that grow."""
     if isinstance(node, Array):
-        return tail(*found[at]) if at in found else node
-    members = {name: _tails(node[name], found, join(at, name)) for name in node}
+        return tail(*growing[at]) if at in growing else node
+    members = {name: _tails(node[name], growing, join(at, name)) for name in node}
     return node.replace(members=members, skipped={})
 
 
 def _fresh(
-    found: Mapping[str, tuple[Array, int]], additions: Sequence[Any], duplicates: Duplicates
+    growing: Mapping[str, tuple[Array, int]], additions: Sequence[Any], duplicates: Duplicates
 ) -> list[Any]:
     """Return the additions of which no file is there; all files of the others must be."""
-    wanted = [_files(found, addition) for addition in additions]
-    everything = {uri: source for files in wanted for uri, source in files.items()}
-    there: set[str] = set()
-    for array, _ in found.values():
+    files_of = [_files(growing, addition) for addition in additions]
+    everything = {uri: source for files in files_of for uri, source in files.items()}
+    referenced: set[str] = set()
+    for array, _ in growing.values():
         chunks = native_chunks(array)
         for _, _, number in chunks.stretches():
             part = chunks.part(number)
@@ -447,27 +453,27 @@ def _fresh(
                 if uri in everything:
                     source = everything[uri]
                     _check_same(uri, stored, (source.size, source.mtime_ns, source.etag))
-                    there.add(uri)
+                    referenced.add(uri)
     fresh = []
-    for addition, files in zip(additions, wanted, strict=True):
-        known = [uri for uri in files if uri in there]
-        if known and (duplicates == "raise" or len(known) < len(files)):
+    for addition, files in zip(additions, files_of, strict=True):
+        repeated = [uri for uri in files if uri in referenced]
+        if repeated and (duplicates == "raise" or len(repeated) < len(files)):
             raise MismatchError(
-                f"{len(known)} of {len(files)} files are there already; nothing was appended",
-                file=known[0],
+                f"{len(repeated)} of {len(files)} files are there already; nothing was appended",
+                file=repeated[0],
             )
-        if not known:
+        if not repeated:
             fresh.append(addition)
     return fresh
 
 
-def _files(found: Mapping[str, Any], addition: Group | Array) -> dict[str, Source]:
+def _files(growing: Mapping[str, Any], addition: Group | Array) -> dict[str, Source]:
     """Return the files that arrays refer to which are to be appended."""
     files: dict[str, Source] = {}
-    for place in found:
-        new = addition if isinstance(addition, Array) else addition.get(place)
+    for path in growing:
+        new = addition if isinstance(addition, Array) else addition.get(path)
         if isinstance(new, Array):
-            sources = references.build_manifest(new).sources
+            sources = build_manifest(new).sources
             files |= {source.uri: source for source in sources if not source.is_inline}
     return files
 

@@ -64,7 +64,7 @@ class Marks:
         shape = tuple((cells.max(axis=0) + 1).tolist())
         self._array(shape).vindex[tuple(cells.T)] = state
 
-    def marked(self, shape: tuple[int, ...]) -> Int64:
+    def find_marked(self, shape: tuple[int, ...]) -> Int64:
         """Return the cells of a grid that are, or may be, stored natively."""
         states = self._array(shape)[tuple(map(slice, shape))]
         return np.argwhere(states != 0).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Icechunk repositories: opening them by path or URL, and their asynchronous stores in step."""
+"""Bindings to Icechunk: storage by path or URL, its errors, and its asynchronous stores in step."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def storage(uri: str, options: Mapping[str, Any] | None = None) -> Any:
     options : mapping, optional
         Arguments of Icechunk's `s3_storage` or `gcs_storage`.
     """
-    module, given = icechunk(), dict(options or {})
+    module, arguments = icechunk(), dict(options or {})
     if not is_url(uri):
         return module.local_filesystem_storage(uri)
     parts = urlsplit(uri)
-    place = {"bucket": parts.netloc, "prefix": parts.path.strip("/") or None}
+    location = {"bucket": parts.netloc, "prefix": parts.path.strip("/") or None}
     if parts.scheme in ("s3", "s3a"):
-        return module.s3_storage(**place, **(given or {"from_env": True}))
+        return module.s3_storage(**location, **(arguments or {"from_env": True}))
     if parts.scheme in ("gs", "gcs"):
-        return module.gcs_storage(**place, **(given or {"from_env": True}))
+        return module.gcs_storage(**location, **(arguments or {"from_env": True}))
     raise UnsupportedError("repositories are opened at local paths, s3:// and gs://", file=uri)
 
 
@@ -93,7 +93,7 @@ def reading_errors(uri: str) -> Iterator[None]:
 
 
 @contextmanager
-def _errors(uri: str, kind: type[VirtualZarrError], what: str) -> Iterator[None]:
+def _errors(uri: str, kind: type[VirtualZarrError], failure: str) -> Iterator[None]:
     module = icechunk()
     with _quiet(module):
         try:
@@ -101,18 +101,18 @@ def _errors(uri: str, kind: type[VirtualZarrError], what: str) -> Iterator[None]
         except VirtualZarrError as error:
             raise error.at(file=uri) from error.__cause__
         except (module.IcechunkError, OSError, ValueError, KeyError, RuntimeError) as error:
-            raise kind(f"{what}: {first_line(error)}", file=uri) from error
+            raise kind(f"{failure}: {first_line(error)}", file=uri) from error
         except BaseException as error:
             # What Rust's code panics with is no Exception.
             if type(error).__name__ != "PanicException":
                 raise
-            raise kind(f"{what}: it failed inside: {first_line(error)}", file=uri) from None
+            raise kind(f"{failure}: it failed inside: {first_line(error)}", file=uri) from None
 
 
 def first_line(error: BaseException) -> str:
     """Return what an error of Icechunk says, without Rust's frames and backtraces."""
-    found = re.search(r"\w.*", str(error))
-    return found[0].strip() if found else type(error).__name__
+    match = re.search(r"\w.*", str(error))
+    return match[0].strip() if match else type(error).__name__
 
 
 @contextmanager
@@ -149,8 +149,8 @@ def location(uri: str) -> str:
     """
     if not is_url(uri):
         return _LOCAL + quote(uri)
-    scheme, _, rest = uri.partition("://")
-    return uri if scheme.startswith("http") else f"{scheme}://{quote(rest)}"
+    scheme, _, path = uri.partition("://")
+    return uri if scheme.startswith("http") else f"{scheme}://{quote(path)}"
 
 
 def source_uri(text: str) -> str:
@@ -163,7 +163,7 @@ def source_uri(text: str) -> str:
 def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, Any]:
     """Where chunks below a location lie, and what lets them be read, if that needs no secrets."""
     module = icechunk()
-    scheme, given = prefix.partition("://")[0], dict(options or {})
+    scheme, source_options = prefix.partition("://")[0], dict(options or {})
     access: Any = None
     credentials = getattr(module, "Credentials", None)
     if scheme == "file":
@@ -171,12 +171,12 @@ def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, A
         sentinel = getattr(credentials, "LocalFileSystemAccess", None)
         access = None if sentinel is None else sentinel()
     elif scheme in ("s3", "s3a"):
-        client = dict(given.get("client_kwargs") or {})
-        endpoint = given.get("endpoint_url") or client.get("endpoint_url")
+        client = dict(source_options.get("client_kwargs") or {})
+        endpoint = source_options.get("endpoint_url") or client.get("endpoint_url")
         store = module.s3_store(
             region=client.get("region_name"),
             endpoint_url=endpoint,
-            anonymous=bool(given.get("anon")),
+            anonymous=bool(source_options.get("anon")),
             allow_http=bool(endpoint and endpoint.startswith("http://")),
             force_path_style=bool(endpoint),
         )
@@ -271,8 +271,8 @@ def read_object(
     options : mapping, optional
         As for `storage`.
     """
-    place = f"{uri}/{folder}/{name}"
-    return bytes(open_file(Location(place, _fsspec_options(options or {}))).read(0, None))
+    path = f"{uri}/{folder}/{name}"
+    return bytes(open_file(Location(path, _fsspec_options(options or {}))).read(0, None))
 
 
 def _fsspec_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,13 +282,13 @@ def _fsspec_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "anonymous": "anon", "service_account_file": "token", "service_account_key": "token",
         "application_credentials": "token", "bearer_token": "token",
     }  # fmt: skip
-    found = {names[k]: v for k, v in options.items() if k in names and v is not None}
+    credentials = {names[k]: v for k, v in options.items() if k in names and v is not None}
     client = {
-        name: options[given]
-        for name, given in (("endpoint_url", "endpoint_url"), ("region_name", "region"))
-        if options.get(given) is not None
+        name: options[argument]
+        for name, argument in (("endpoint_url", "endpoint_url"), ("region_name", "region"))
+        if options.get(argument) is not None
     }
-    return found | ({"client_kwargs": client} if client else {})
+    return credentials | ({"client_kwargs": client} if client else {})
 
 
 def batches(store: Any, path: str, size: int) -> list[tuple[Any, ...]]:
