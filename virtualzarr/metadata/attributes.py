@@ -1,4 +1,4 @@
-"""Attributes: what file formats hand out, as the JSON values that documents hold."""
+"""Attributes: values of file formats to JSON values that remember their dtypes, and back."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from virtualzarr.errors import MetadataError, SkippedVariableWarning
 
 
 class TypedFloat(float):
-    """A plain number, for all but those who ask for the dtype it has in its file.
+    """A Python float with the attribute `dtype`: that of the number in its file.
 
-    How packed data decode depends on that: CF conventions 1.11, section 8.1.
+    The dtype of unpacked data depends on it: CF conventions 1.11, section 8.1.
 
     Examples
     --------
@@ -32,7 +32,7 @@ class TypedFloat(float):
 
     @staticmethod
     def from_numpy(value: np.floating[Any]) -> TypedFloat:
-        """Return a numpy scalar of 2, 4 or 8 bytes as such a number."""
+        """Return the number of a numpy scalar of 2, 4 or 8 bytes."""
         return _TYPED[value.dtype.itemsize](value)
 
     @property
@@ -42,7 +42,7 @@ class TypedFloat(float):
 
 
 class TypedInt(int):
-    """A plain integer, for all but those who ask for the dtype it has in its file.
+    """A Python int with the attribute `dtype`: that of the number in its file.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class TypedInt(int):
 
     @staticmethod
     def from_numpy(value: np.integer[Any]) -> TypedInt:
-        """Return a numpy scalar as such a number."""
+        """Return the number of a numpy scalar."""
         return _TYPED_INTS[value.dtype.newbyteorder("=")](value)
 
     @property
@@ -71,6 +71,8 @@ def _typed_int(dtype: str, value: int) -> TypedInt:
     return _TYPED_INTS[np.dtype(dtype)](value)
 
 
+# A class for each dtype instead of a slot in each number: attributes can be lists of millions, and
+# `type(number)` tells quickly whether all of them agree.
 _TYPED_INTS: dict[np.dtype[Any], type[TypedInt]] = {
     dtype: type(f"_{dtype.name.title()}", (TypedInt,), {"dtype": dtype})
     for dtype in map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))
@@ -158,7 +160,7 @@ def with_dtypes(attributes: Mapping[str, Any], dtypes: Mapping[str, str]) -> dic
 
 
 def _represents(kind: type[TypedFloat | TypedInt], number: Any) -> bool:
-    """Tell whether a number of a document is exactly one of a dtype."""
+    """Tell whether a number of a document is exactly representable in a dtype."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return False
     if issubclass(kind, TypedInt):
@@ -224,6 +226,7 @@ def _json(value: Any, name: str) -> Any:
 
 def _elements(values: NDArray[Any], name: str) -> list[Any]:
     """Return the elements of an array, which are many in some files."""
+    # Each element becomes a Python object: 100 MB of attribute would take gigabytes.
     if values.size > config.limits.attribute_elements:
         raise _TooMany(f"an array of {values.size} elements")
     if values.dtype.kind == "b":
@@ -262,6 +265,7 @@ def _number(value: np.generic) -> Any:
     # Not timedelta64, which numpy takes for an integer.
     if isinstance(value, np.integer) and value.dtype.kind in "iu":
         return TypedInt.from_numpy(value)
+    # longdouble goes through float only where that is exact, as JSON readers have float64.
     if isinstance(value, np.floating):
         number = float(value)
         if number == value or number != number:
@@ -272,6 +276,8 @@ def _number(value: np.generic) -> Any:
 
 def _text(value: Any, label: str) -> str:
     """Decode UTF-8, or with a warning Latin-1; text decoded with escapes is decoded again."""
+    # h5py decodes with surrogateescape: invalid bytes are lone surrogates, which JSON in UTF-8
+    # cannot hold. Latin-1 is what writers of such files nearly always mean, and it loses no byte.
     if isinstance(value, str):
         if value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value):
             return str(value)
@@ -304,6 +310,7 @@ def encode_fill_attribute(value: Any, dtype: np.dtype) -> Any:
     >>> encode_fill_attribute(1.5, np.dtype("f4"))
     'AAAAAAAA+D8='
     """
+    # As in xarray's FillValueCoder: JSON numbers have no NaN, base64 of a float64 has all of them.
     if dtype.kind == "f":
         return base64.b64encode(struct.pack("<d", float(value))).decode("ascii")
     if dtype.kind == "c":

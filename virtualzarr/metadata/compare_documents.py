@@ -1,4 +1,4 @@
-"""Comparison of two hierarchies by their JSON forms: a line for each difference."""
+"""Comparison of hierarchies by their JSON forms: a line for each difference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def compare_documents(
             continue
         if name == "attributes":
             yield from _compare_values(f"{path or '/'}: attributes", left[name], right[name])
-        elif name != "members" or _kind(left) == "an array":  # whose members mean nothing to us
+        # An array may have an extra member of that name; only those of groups are nodes.
+        elif name != "members" or _kind(left) == "an array":
             yield from _compare_values(path or "/", left, right, [name])
     if _kind(left) == "a group" and "members" not in exclude:
         yield from _compare_members(left, right, include, exclude, path)

@@ -1,4 +1,4 @@
-"""Conversion of metadata between Zarr v2 and v3, where nothing is lost."""
+"""Lossless conversion of metadata between Zarr v2 and v3."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def convert_array(
     metadata : ArrayMetadata
     zarr_format : {2, 3}
     new_keys : bool
-        Whether chunks get the keys that are usual in that format; else they stay where they are.
+        Whether chunks get the default keys of that format; else they keep theirs.
 
     Raises
     ------
@@ -42,8 +42,8 @@ def convert_array(
             key_encoding=_convert_keys(metadata.key_encoding, zarr_format, new_keys),
         )
     )
-    # There and back again: a member that does not return has no form in the other format. That
-    # finds losses nobody listed, such as a fill value that only one format can spell.
+    # Round trip: a member that does not return has no form in the other format. That finds losses
+    # no list of rules would have, such as a fill value that only one format can spell.
     back = result.replace(
         zarr_format=metadata.zarr_format,
         extra=metadata.extra,

@@ -1,4 +1,4 @@
-"""Names of dimensions: which say something, and what axes are called that become one."""
+"""Dimension names: phony ones, agreement between arrays, and unique names within a group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PHONY = re.compile(r"phony_dim_\d+")
 
 
 def real_name(name: str | None) -> str | None:
-    """Return the name of a dimension, None for one that readers made up.
+    """Return the name of a dimension, None for one that readers generated.
 
     The netCDF library calls the axes of HDF5 files without dimension scales `phony_dim_0` and so
     on, numbered anew in each file: equal names are not equal dimensions, nor others different ones.
@@ -30,8 +30,8 @@ def real_name(name: str | None) -> str | None:
 def find_differing_names(every: Iterable[Names | None]) -> tuple[int, int] | None:
     """Return the first two of several arrays whose axes are called differently, by their numbers.
 
-    An axis without a real name may be any. But no two axes may be called the same that way, unless
-    they are in one of the arrays: that is what a transposed array with one name looks like.
+    An axis without a real name fits any. But no two axes may get the same name that way, unless
+    they have it in one of the arrays: that is what a transposed array with one name looks like.
 
     Examples
     --------
@@ -40,6 +40,8 @@ def find_differing_names(every: Iterable[Names | None]) -> tuple[int, int] | Non
     >>> find_differing_names([("y", None), (None, "y")])
     (0, 1)
     """
+    # By axis: the real name that all arrays so far agree on, and the first array that has it, which
+    # the error names. One pass, as joins have thousands of arrays.
     assigned: dict[int, tuple[str, int]] = {}
     repeated: set[str] = set()
     for number, names in enumerate(every):
@@ -58,7 +60,7 @@ def find_differing_names(every: Iterable[Names | None]) -> tuple[int, int] | Non
 
 
 def join_names(every: Sequence[Names | None]) -> Names | None:
-    """Return the names of the axes of arrays that become one: real ones, as far as any has them.
+    """Return the names of the axes of joined arrays: real ones, where any of the arrays has one.
 
     Examples
     --------
@@ -68,6 +70,8 @@ def join_names(every: Sequence[Names | None]) -> Names | None:
     named = [names for names in every if names is not None]
     if not named or all(names == named[0] for names in named):
         return named[0] if named else None
+    # Phony names only where they are not taken already: each file numbers its own, so two axes
+    # could get the same one, which readers would take for one dimension.
     joined: list[str | None] = []
     for names in zip(*named, strict=True):
         candidates = [name for name in names if name is not None]
@@ -108,20 +112,21 @@ class Dimensions:
         Parameters
         ----------
         axes : iterable of str
-            What each axis is called.
+            The preferred name of each axis.
         shape : sequence of int
         coordinates : mapping, optional
-            Coordinates by what the axis is called.
+            Coordinates by preferred name.
         """
         names: list[str] = []
         for axis, length in zip(axes, shape, strict=True):
+            # Coordinates by their bytes: equal lengths do not make levels in hPa and in m equal.
             values = (coordinates or {}).get(axis)
             meaning = length, None if values is None else values.tobytes()
             names.append(self._find(axis, meaning, names))
         return tuple(names)
 
     def _find(self, axis: str, meaning: _Meaning, taken: Sequence[str]) -> str:
-        """Return the first name that means this, or nothing yet."""
+        """Return the first name with this meaning, or with none yet."""
         number, name = 0, axis
         while name in taken or self._meanings.setdefault(name, meaning) != meaning:
             number += 1

@@ -1,4 +1,4 @@
-"""What belongs to single axes: their names, and the units in which they count.
+"""Dimension units and names: the metadata of single axes.
 
 TensorStore keeps the units of a Zarr v3 array in its attribute `dimension_units`: for each
 dimension a text such as ``"4 nm"``, or null.
@@ -43,6 +43,7 @@ def format_unit(unit: Any) -> str | None:
         number, base = unit, ""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise MetadataError(f"a unit is text, a number, or both, not {short(unit)}")
+    # The shortest text that reads as the same number; 17 digits are enough for any float64.
     text = f"{number:.17g}" if float(f"{number:g}") != number else f"{number:g}"
     return base if base and number == 1 else f"{text} {base}".strip()
 
@@ -73,18 +74,19 @@ def dimension_units(attributes: Mapping[str, Any], ndim: int) -> tuple[str | Non
 def axis_members(
     metadata: ArrayMetadata, axes: Sequence[int | None], dim: str | None = None
 ) -> dict[str, Any]:
-    """Return the members of metadata that speak of single axes, for an array of other axes.
+    """Return the members of metadata that have an entry per axis, for an array of other axes.
 
     Parameters
     ----------
     axes : sequence of int or None
-        Which of the axes each new one is; None for one that was not there, which is called `dim`.
+        The old axis of each new one; None for an added one, whose name is `dim`.
 
     Returns
     -------
     dict
         `dimension_names` and `attributes`.
     """
+    # An attribute of that name with another form is not TensorStore's: it is passed on.
     names, attributes = metadata.dimension_names, dict(metadata.attributes)
     if names is not None or dim is not None:
         old = names or (None,) * metadata.ndim

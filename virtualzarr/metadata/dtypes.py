@@ -1,7 +1,7 @@
-"""Data types: what those of v2 and of v3 documents have in common.
+"""Data types of documents: helpers that Zarr v2 and v3 share.
 
-Variable-length strings and byte strings are object dtypes that carry which of the two they are in
-their numpy metadata, as h5py's do: `STRING` and `BYTES`.
+Variable-length strings and byte strings are object dtypes whose numpy metadata says which of the
+two they are, as h5py's do: `STRING` and `BYTES`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from virtualzarr.metadata.json_documents import short
 STRING = np.dtype(object, metadata={"vlen": str})
 BYTES = np.dtype(object, metadata={"vlen": bytes})
 
-# Names of v3 for dtypes of ml_dtypes.
+# Names in zarr-extensions of the dtypes of ml_dtypes: those of real numbers have the same name, the
+# complex ones are named by the format of their parts.
 NARROW_NAMES = {name: name for name, number in NARROW.items() if number.kind != "c"}
 NARROW_NAMES |= {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
 UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic")
@@ -53,6 +54,8 @@ def list_leaves(dtype: np.dtype) -> list[np.dtype]:
 
 def parse_time_dtype(kind: str, unit: str, order: str) -> np.dtype:
     """Return the dtype of times (M) or spans of time (m), in a unit such as ``"10s"``."""
+    # numpy takes more, such as "25s/3": only the units of zarr-extensions "numpy.datetime64" pass,
+    # with a multiplier that fits numpy's C int.
     match = re.fullmatch(r"([1-9][0-9]*)?(\D+)", unit)
     if match is None or match[2] not in UNITS or int(match[1] or 1) >= 2**31:
         raise MetadataError(f"{short(unit)} is no unit of time, such as 'ns' or '10s'")
@@ -78,6 +81,8 @@ def list_fields(dtype: np.dtype) -> list[tuple[str, np.dtype, int]]:
     UnsupportedError
         Fields overlap, are not in memory order, or have titles.
     """
+    # Both formats list fields one after the other, without offsets: overlaps (unions) and fields
+    # out of order cannot be written, and would be read at other bytes.
     result: list[tuple[str, np.dtype, int]] = []
     end = 0
     for name in dtype.names or ():

@@ -1,8 +1,8 @@
-"""Data types of other packages: registered in code or found by entry point.
+"""Registry of data types of other packages, by call or by entry point.
 
-A data type is known to documents by its name and configuration, and to numpy as a dtype. A plug-in
-says how the one becomes the other. Whatever sets its dtype apart, such as dtype metadata, is its
-own affair; the chunks are encoded as numpy sees the elements.
+Documents have the name and configuration of a data type, numpy a dtype. A plug-in converts one
+into the other, and recognizes its dtype by whatever it likes, such as dtype metadata; the chunks
+are encoded as numpy sees the elements.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _is_pending = True
 
 
 def register_data_type(data_type: DataType) -> None:
-    """Make a data type known to documents.
+    """Register a data type for documents.
 
     Packages do it without being imported by an entry point of the group
     ``virtualzarr.data_types``, named as the data type, that loads a `DataType`.
@@ -74,7 +74,9 @@ def register_data_type(data_type: DataType) -> None:
 
 
 def find_by_name(name: str) -> DataType | None:
-    """Return the plug-in for a name that this package does not know itself."""
+    """Return the plug-in for a name that this package does not support itself."""
+    # Importing `importlib.metadata` and scanning installed packages takes longer than opening an
+    # array: only for names nobody has registered.
     if name not in _registered:
         from importlib.metadata import entry_points
 
@@ -84,7 +86,7 @@ def find_by_name(name: str) -> DataType | None:
 
 
 def find_by_dtype(dtype: np.dtype, *, search: bool = False) -> DataType | None:
-    """Return the plug-in for a dtype, among those in use or, if told to search, all installed."""
+    """Return the plug-in for a dtype among those in use or, with `search`, all installed."""
     if search:
         _load_all()
     return next(

@@ -1,4 +1,4 @@
-"""Data types in v2 documents: their names to numpy dtypes, and back."""
+"""Data types of Zarr v2 documents: names and field lists to numpy dtypes, and back."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ def dtype_from_v2(value: Any) -> np.dtype:
 
 
 def _plain_from_v2(value: str) -> np.dtype:
+    # v2 spec, "Data type encoding": numpy's array protocol type string. numpy itself takes much
+    # more ("f4", "float", ">U"), which other readers of the document refuse.
     if value in ("|O", "|O8"):
         return np.dtype(object)
     match = _V2_STRING.fullmatch(value)
@@ -71,6 +73,8 @@ def _plain_from_v2(value: str) -> np.dtype:
         return parse_time_dtype(kind, unit or "generic", order)
     if unit is not None or size not in _V2_SIZES.get(kind, (size,)):
         raise MetadataError(f"{short(value)} is no v2 data type")
+    # "|" is for types without byte order. numpy reads "|i4" in the order of the machine: another
+    # machine would read other numbers.
     if order == "|" and ((kind in "iufc" and size > 1) or kind == "U"):
         raise MetadataError(f"{short(value)} lacks its byte order; write < or > for |")
     if size * (4 if kind == "U" else 1) > MAX_ITEMSIZE:
@@ -81,7 +85,9 @@ def _plain_from_v2(value: str) -> np.dtype:
 def _struct_from_v2(entries: list[Any]) -> np.dtype:
     """Read a list of fields; fields without a name are padding, as in numpy's `descr`."""
     config.limits.check("fields", len(entries), "fields of a structured data type")
-    names: dict[str, None] = {}  # in order, and found at once
+    # Offsets are summed here, since numpy refuses several fields without a name, of which aligned C
+    # structs have many. A dict, as looking each name up in a list is quadratic for hostile input.
+    names: dict[str, None] = {}
     formats: list[Any] = []
     offsets: list[int] = []
     offset = 0
@@ -152,7 +158,7 @@ def dtype_to_v2(dtype: np.dtype) -> str | list[Any]:
             raise UnsupportedError(f"the data type {plugin.name} has no configuration in v2")
         return plugin.name
     try:
-        dtype_from_v2(dtype.str)
+        dtype_from_v2(dtype.str)  # whatever the parser takes can be written, and nothing else
     except (MetadataError, UnsupportedError) as error:
         raise UnsupportedError(f"the data type {dtype} has no v2 form") from error
     return dtype.str
@@ -170,6 +176,7 @@ def _struct_to_v2(dtype: np.dtype) -> list[Any]:
     fields: list[Any] = []
     end = 0
     for name, field, offset in list_fields(dtype):
+        # Padding as numpy's `descr` has it, so that the fields keep their offsets.
         if offset > end:
             fields.append(["", f"|V{offset - end}"])
         base, shape = field.subdtype or (field, ())

@@ -1,4 +1,4 @@
-"""Data types in v3 documents: their names to numpy dtypes, and back."""
+"""Data types of Zarr v3 documents: names and configurations to numpy dtypes, and back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CORE = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 )
-# Other names for numpy's.
+# zarr-extensions names complex numbers by their parts; v3 core by their bits in total.
 _ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128"}
 _V3_NARROW = {name: v3 for v3, name in NARROW_NAMES.items()}
 
@@ -63,6 +63,7 @@ def dtype_from_v3(value: Any) -> np.dtype:
         return np.dtype(name)
     if name in _V3_PARSERS:
         return _V3_PARSERS[name](configuration)
+    # v3 core, "Data types": `r*` is the one name with a number in it, of bits.
     if re.fullmatch(r"r[0-9]+", name):
         _check_members(configuration)
         return _raw_bits(name)
@@ -76,6 +77,8 @@ def dtype_from_v3(value: Any) -> np.dtype:
 
 def _split_name(value: Any) -> tuple[str, dict[str, Any]]:
     """Split an extension object, or a bare name, into name and configuration."""
+    # v3 core, "Extension definition": a bare name stands for an object without configuration, and
+    # a data type that is not understood can never be ignored.
     if isinstance(value, str):
         return value, {}
     value = as_object(value)
@@ -114,7 +117,8 @@ def _raw_bits(name: str) -> np.dtype:
     bits = int(name[1:]) if len(name) < 20 else 0
     if bits == 0 or bits % 8 or bits // 8 > MAX_ITEMSIZE:
         raise MetadataError(f"{short(name)}: the number of bits must be a multiple of 8")
-    # Other readers know either this name or zarr-python's `raw_bytes`: keep the one found.
+    # Other readers support either this name or zarr-python's `raw_bytes`: the dtype remembers it,
+    # so that a document is written again as it was.
     return np.dtype(f"V{bits // 8}", metadata={"v3": f"r{bits}"})
 
 
@@ -153,6 +157,8 @@ def _build_vlen_parser(dtype: np.dtype) -> Callable[[dict[str, Any]], np.dtype]:
 
 def _struct_from_v3(configuration: dict[str, Any]) -> np.dtype:
     """Read `struct`, or `structured`, whose fields zarr-python up to 3.1 wrote as pairs."""
+    # Bytes are checked over all fields: few fields of fields of large types claim terabytes in a
+    # document of some hundred bytes.
     _check_members(configuration, "fields")
     fields: dict[str, np.dtype] = {}
     with member("configuration"), member("fields"):
@@ -225,6 +231,9 @@ def dtype_to_v3(dtype: np.dtype) -> str | dict[str, Any]:
     >>> dtype_to_v3(np.dtype("S4"))
     {'name': 'null_terminated_bytes', 'configuration': {'length_bytes': 4}}
     """
+    # Plug-ins first where the dtype carries metadata, by which they recognize theirs: a plug-in for
+    # cents in int64 must not be written as int64. For plain dtypes all entry points would have to
+    # be loaded for that, which is why those come last.
     name = _plugin_to_v3(dtype, search=dtype.metadata is not None)
     if name is not None:
         return name
@@ -266,6 +275,8 @@ def _plugin_to_v3(dtype: np.dtype, *, search: bool) -> str | dict[str, Any] | No
 
 
 def _struct_to_v3(dtype: np.dtype) -> dict[str, Any]:
+    # zarr-extensions "struct": fields are packed and have scalar types. Padding bytes made a field
+    # would change what other readers see, so such dtypes have to be repacked by the user.
     fields: list[Any] = []
     end = 0
     for name, field, offset in list_fields(dtype):

@@ -1,4 +1,4 @@
-"""Repairs of documents from drafts: what the examples of ZEP 6 spell as no Zarr document may."""
+"""Repairs of documents of drafts: spellings of the examples of ZEP 6 that no Zarr format has."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def empty_filters(document: Mapping[str, Any]) -> dict[str, Any]:
 def early_names(document: Mapping[str, Any]) -> dict[str, Any]:
     """Read a v3 data type in v2's spelling, such as `|u1`, and the codec name `GZip`.
 
-    Documents of that age also lack the codec that turns elements into bytes: it is put in, in the
-    byte order of the data type.
+    Documents of that age also lack the codec that turns elements into bytes: it is inserted with
+    the byte order of the data type.
     """
+    # Early drafts of v3 had v2's data types, with a byte order; final v3 has it in that codec.
     data_type = document.get("data_type")
     if not isinstance(data_type, str) or data_type[:1] not in ("|", "<", ">"):
         return dict(document)

@@ -1,4 +1,4 @@
-"""Fill values: the JSON of v2 and v3 documents to numpy scalars of the very same bits, and back."""
+"""Fill values: JSON of v2 and v3 documents to numpy scalars of the very same bits, and back."""
 
 from __future__ import annotations
 
@@ -62,12 +62,15 @@ def fill_from_json(
     np.uint64(18446744073709551615)
     """
     _check_size(dtype)
+    # v2 spec, "fill_value": null leaves the value undefined. It stays None here, as zarr-python and
+    # xarray treat an array with null (nothing is masked) unlike one with an explicit zero.
     if zarr_format == 2:
         if value is None:
             return None
         value = repair.zero_for_text(value, dtype)
         value = repair.number_for_bool(value, dtype)
         value = repair.integral_float(value, dtype)
+    # v3 core, "Fill value": mandatory, and there is no null for any data type.
     value = repair.bare_tokens(value)
     if value is None:
         raise MetadataError(f"null is not permitted for the data type {dtype}")
@@ -84,6 +87,9 @@ def fill_from_json(
 
 
 def _time_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
+    # Integers in units of the data type: zarr-extensions "numpy.datetime64", and what zarr-python 2
+    # wrote. The least int64 is numpy's not-a-time. Through an int64 view, as numpy's conversion
+    # from a number would need the unit again.
     if value == "NaT":
         value = _NAT
     if isinstance(value, bool) or not isinstance(value, int):
@@ -117,6 +123,9 @@ def _void_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
 
 def _raw_from_json(value: Any, zarr_format: int) -> bytes:
     """Return the bytes written as base64 text, or, in v3 only, as an array of integers."""
+    # v2 spec, "fill_value encoding": structured values and byte strings are base64. v3 core has an
+    # array of integers for r<N>; zarr-extensions `bytes` has either, zarr-python writes base64.
+    # Without `validate`, Python drops characters that are not of the alphabet.
     if isinstance(value, str):
         try:
             return base64.b64decode(value.encode("ascii"), validate=True)
@@ -140,6 +149,8 @@ def _object_from_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
 
 
 def _struct_from_json(value: Any, dtype: np.dtype, zarr_format: int, endian: str | None) -> Any:
+    # zarr-extensions `struct` has an object by field; zarr-python's `structured` wrote base64 of
+    # the packed element, in v3 in the byte order of its bytes codec, in v2 in that of each field.
     result = np.zeros((), dtype)
     if isinstance(value, Mapping) and zarr_format == 3:
         names = dict.fromkeys(dtype.names or ())
@@ -222,6 +233,7 @@ def _time_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> int:
 
 def _void_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
     raw = np.asarray(value).tobytes()
+    # The `r<N>` of v3 core, which only knows the array of integers; `raw_bytes` has base64.
     if zarr_format == 3 and "v3" in (dtype.metadata or {}):
         return list(raw)
     return _base64(raw)
@@ -273,6 +285,8 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
     if dtype.names is not None and isinstance(value, tuple):
         return _struct_scalar(value, dtype)
     try:
+        # A view of the same dtype keeps the payload of a NaN, which arithmetic or a Python float
+        # between would lose; readers compare fill values by their bits.
         array = np.asarray(value)
         if array.size == 1 and array.dtype.newbyteorder("=") == dtype.newbyteorder("="):
             return np.ascontiguousarray(array).reshape(-1).astype(dtype)[0]
@@ -292,7 +306,7 @@ def _check_size(dtype: np.dtype) -> None:
 
 
 def _is_immutable_scalar(value: np.generic, dtype: np.dtype) -> bool:
-    """Whether a scalar is of a dtype already, and nobody can change it."""
+    """Whether a scalar is of a dtype already, and immutable (records are not)."""
     return value.dtype == dtype and dtype.kind != "V"
 
 
@@ -315,7 +329,8 @@ def _convert(array: np.ndarray, value: Any, dtype: np.dtype) -> Any:
         return None
     item = array.reshape(-1)[0]
     if dtype.names is not None:
-        # A record of another dtype field by field; any other value is that of all fields.
+        # A record of another dtype field by field; any other value holds for all fields, as numpy
+        # assigns it.
         names = array.dtype.names
         parts = [item] * len(dtype.names) if names is None else [item[name] for name in names]
         return _struct_scalar(tuple(parts), dtype)
@@ -357,6 +372,8 @@ def _struct_scalar(parts: tuple[Any, ...], dtype: np.dtype) -> Any:
 
 
 def _convert_number(array: np.ndarray, item: Any, dtype: np.dtype) -> Any:
+    # numpy casts silently: 300 to uint8 becomes 44, 0.5 to int becomes 0. A fill value that changed
+    # that way would be read as data, so integers must be exact and floats at least finite.
     number, source = number_format(dtype), number_format(array.dtype)
     assert number is not None
     kind = source.kind if source is not None else array.dtype.kind
@@ -388,15 +405,16 @@ def _time_scalar(item: Any, dtype: np.dtype) -> Any:
         return _time_from_json(int(item), dtype, 3)
     if item.dtype.kind != dtype.kind:
         return None
+    # Of another unit: converted, and back again to see whether anything was truncated.
     result = item.astype(dtype)
     same = np.isnat(item) if np.isnat(result) else result.astype(item.dtype) == item
     return result if same else None
 
 
 def default_fill(dtype: np.dtype) -> Any:
-    """Return what elements never written are where a document has no fill value.
+    """Return the fill value of a data type where a document has none.
 
-    That is zero, or empty, or not a time: as zarr-python has it.
+    That is zero, or empty, or not a time: as in zarr-python.
 
     Examples
     --------
@@ -421,6 +439,7 @@ def is_same_fill(a: Any, b: Any) -> bool:
     >>> is_same_fill(nan, nan), is_same_fill(np.float32(0), np.float32(-0.0))
     (True, False)
     """
+    # Bytes, not numbers: NaN differs from itself, -0.0 equals 0.0, and both decide what is read.
     if not (isinstance(a, np.generic) and isinstance(b, np.generic)):
         return type(a) is type(b) and bool(a == b)
     a, b = (np.asarray(x, x.dtype.newbyteorder("=")) for x in (a, b))

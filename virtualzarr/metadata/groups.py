@@ -1,4 +1,4 @@
-"""Documents of groups, and the documents of a whole hierarchy that may be consolidated in one."""
+"""Group documents and consolidated metadata of Zarr v2 and v3, parsed and written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_group_v2(
     with member(".zgroup"):
         zgroup = as_object(zgroup)
         require_format(zgroup, 2)
-    # zarr-python 3 leaves a consolidated_metadata here; `.zmetadata` is where v2 has it.
+    # zarr-python 3 leaves a consolidated_metadata here, too; in v2 it belongs in `.zmetadata`.
     members = ("zarr_format", "consolidated_metadata")
     extra = {name: zgroup[name] for name in zgroup if name not in members}
     return GroupMetadata(parse_attributes(zattrs), 2, extra)
@@ -63,6 +63,8 @@ def parse_documents_v2(documents: Mapping[str, Any]) -> Consolidated:
     >>> parse_documents_v2({"a/.zattrs": {"b": 1}, "a/.zgroup": {"zarr_format": 2}}).nodes["a"]
     GroupMetadata(attributes={'b': 1}, zarr_format=2, extra={}, consolidated=None)
     """
+    # One pass to gather each node's documents, then one to parse: keys are in any order. Broken
+    # nodes are kept with their errors, so that the others can be opened.
     by_path: dict[str, dict[str, Any]] = {}
     for key, value in documents.items():
         path, _, name = key.rpartition("/")
@@ -148,6 +150,9 @@ def parse_consolidated_v3(value: Mapping[str, Any]) -> Consolidated:
         raise MetadataError(f"kind: must be 'inline', not {short(value.get('kind'))}")
     with member("metadata"):
         documents = as_object(value.get("metadata"))
+    # zarr-python writes consolidated metadata for each group it consolidates, and these nest. An
+    # inner one is not updated when the outer is written: its nodes count only where the outer one
+    # says nothing, which also holds for nodes that could not be read.
     result, inner = Consolidated(), Consolidated()
     for key, document in documents.items():
         path = normalize_path(key)
@@ -191,6 +196,7 @@ def consolidated_to_v3(consolidated: Consolidated) -> dict[str, Any]:
 
 
 def _check_complete(consolidated: Consolidated) -> None:
+    # Readers of consolidated metadata do not look for other nodes: leaving one out deletes it.
     for path, error in consolidated.skipped.items():
         raise UnsupportedError(
             f"the consolidated metadata cannot be written again without {path!r}, whose metadata "

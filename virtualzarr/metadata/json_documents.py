@@ -42,6 +42,8 @@ def loads_json(data: bytes | str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # RFC 8259 leaves open which of two members of one name counts; Python takes the last, others
+    # the first, so two readers could see two arrays.
     result = dict(pairs)
     if len(result) != len(pairs):
         seen: set[str] = set()
@@ -77,6 +79,7 @@ def dumps_json(value: Any, *, indent: int | None = 2, allow_nan: bool = True) ->
     except RecursionError as error:
         raise MetadataError("nested too deeply to be written as JSON") from error
     except (TypeError, ValueError) as error:
+        # Only now is the culprit looked for: Python names its type, not where it is.
         circular = "Circular" in str(error)
         culprit = None if circular else _describe_not_json(value, "", allow_nan)
         raise MetadataError(f"cannot be written as JSON: {culprit or error}") from error
@@ -127,7 +130,7 @@ def is_same_json(a: Any, b: Any) -> bool:
 
 
 def _are_numbers(kind: type, a: Any, b: Any) -> bool:
-    """Tell whether both are numbers of a kind, whether or not they remember a dtype."""
+    """Tell whether both are numbers of a kind, with or without a dtype; bools are not."""
     return all(isinstance(one, kind) and not isinstance(one, bool) for one in (a, b))
 
 

@@ -1,4 +1,4 @@
-"""Chunk keys: grid coordinates to the keys chunks are stored under, and back."""
+"""Chunk key encodings: grid coordinates to keys of chunks in a store, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULT_SEPARATOR = {"default": "/", "v2": "."}
 
 @dataclass(frozen=True)
 class KeyEncoding:
-    """How the grid coordinates of a cell become the key of its chunk.
+    """Conversion of the grid coordinates of cells to the keys of their chunks, and back.
 
     Source: Zarr v3 core specification, chunk key encodings `default` and `v2`.
 
@@ -74,6 +74,8 @@ class KeyEncoding:
             return [self.key(())] * count
         if count == 1:
             return [self.key(cells[0].tolist())]
+        # Object arrays of strings add elementwise in C. Each axis contributes few distinct texts,
+        # such as "/17", which are formatted once and repeated by a fancy index.
         total: Any = ""
         for axis in range(ndim):
             lead = self.separator if axis else ""
@@ -98,8 +100,10 @@ class KeyEncoding:
         [[0, 7], [12, 3]]
         """
         keys = list(keys)
+        # Read leniently and written again: what does not come back as it was is no key of this
+        # encoding. That refuses "01" and "+1", which int() takes, without a regular expression.
         cells = self._numbers(keys, ndim)
-        if cells is None or self.keys(cells) != keys:  # also catches 01, +1 and the like
+        if cells is None or self.keys(cells) != keys:
             self._explain(keys, ndim)
         assert cells is not None
         return cells
@@ -108,6 +112,7 @@ class KeyEncoding:
         """Read the numbers in `keys`; None where they cannot be coordinates."""
         if ndim == 0 or not keys:
             return np.zeros((len(keys), ndim), np.int64)
+        # One split of all keys: millions of keys cost no call each.
         words = self.separator.join(keys).split(self.separator)
         width = ndim + (self.name == "default")
         if len(words) != width * len(keys):
@@ -155,10 +160,8 @@ class KeyEncoding:
 
 
 def _find_distinct(column: npt.NDArray[Any]) -> tuple[Iterable[int], npt.NDArray[Any]]:
-    """Return coordinates, and for each one of `column` where it is among them.
-
-    Few distinct coordinates make many keys, so each is written out only once.
-    """
+    """Return coordinates that contain those of `column`, and the index of each among them."""
+    # Columns are mostly dense: a range and a subtraction instead of the sort of `np.unique`.
     if len(column):
         low, high = int(column.min()), int(column.max())
         if high - low < 2 * len(column) + 1000:

@@ -1,4 +1,4 @@
-"""The model of the metadata of an array and of a group, whatever document they came from."""
+"""Metadata of arrays and groups, independent of the Zarr format of their documents."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class ArrayMetadata:
         In native byte order; a structured one keeps the byte order of each field. Variable-length
         data types are `dtypes.STRING` and `dtypes.BYTES`.
     grid : ChunkGrid
-        How the array is cut into cells; `grid.shape` is `shape`.
+        The chunk grid; `grid.shape` is `shape`.
     pipeline : Pipeline
-        How a chunk becomes a block of elements.
+        The codecs that decode a chunk to a block of elements.
     fill_value : optional
-        What elements never written are: anything that `dtype` represents, kept as a numpy scalar
+        The value of elements never written: anything that `dtype` represents, as a numpy scalar
         (str or bytes for variable-length data types). None is the null of v2, and reads as zero.
     dimension_names : sequence of str or None, optional
         One name for each axis, None for one without; not necessarily distinct.
@@ -53,9 +53,9 @@ class ArrayMetadata:
     zarr_format : {2, 3}
     key_encoding : KeyEncoding
     extra : dict
-        Members of the document that mean nothing to this package, kept for writing it back.
+        Members of the document without meaning to this package, kept for writing it back.
     storage_transformers : tuple of dict
-        What stands between the array and its keys; v3 only, see `metadata.transformers`.
+        Storage transformers, v3 only; see `metadata.storage_transformers`.
 
     Raises
     ------
@@ -76,6 +76,8 @@ class ArrayMetadata:
     storage_transformers: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        # Everything is checked here, once, and not by those who create it: documents, users and
+        # scanners get the same errors, and readers need no checks.
         _set = object.__setattr__
         _set(self, "shape", _check_shape(self.shape))
         _set(self, "dtype", _check_dtype(self.dtype, self.pipeline))
@@ -164,15 +166,15 @@ class ArrayMetadata:
 
 @dataclass(frozen=True)
 class Consolidated:
-    """The metadata of all nodes below a group, as found in one document.
+    """Consolidated metadata: those of all nodes below a group, in one document.
 
     Attributes
     ----------
     nodes : dict
         Metadata by path relative to the group.
     skipped : dict
-        The error for each path whose metadata is broken or not supported: it concerns only those
-        who ask for that node.
+        The error for each path whose metadata is broken or not supported, raised when that node
+        is opened: one broken node does not close a hierarchy.
     """
 
     nodes: dict[str, ArrayMetadata | GroupMetadata] = field(default_factory=dict)
@@ -189,7 +191,7 @@ class GroupMetadata:
         JSON values.
     zarr_format : {2, 3}
     extra : dict
-        Members of the document that mean nothing to this package, kept for writing it back.
+        Members of the document without meaning to this package, kept for writing it back.
     consolidated : Consolidated, optional
         The metadata of all nodes below, where the group's document has it.
     """
@@ -236,7 +238,8 @@ def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _check_dtype(dtype: Any, pipeline: Pipeline) -> np.dtype:
-    """Check a dtype; an object one is told apart as text or bytes by its codec."""
+    """Return a dtype checked; an object one as text or bytes, by its codec."""
+    # numpy has one object dtype for both; which one it is decides fill values and documents.
     dtype = np.dtype(dtype)
     if dtype.kind == "O" and vlen_kind(dtype) is None:
         return next((d for name, d in _VLEN_CODECS.items() if has_codec(pipeline, name)), dtype)

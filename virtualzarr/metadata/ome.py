@@ -1,4 +1,4 @@
-"""OME-Zarr metadata as each Zarr format wants them: version 0.4 in Zarr v2, 0.5 in Zarr v3."""
+"""OME-Zarr metadata for each Zarr format: version 0.4 in Zarr v2, version 0.5 in Zarr v3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _NAMES = ("multiscales", "omero", "bioformats2raw.layout")
-"""Attributes of a group that version 0.5 has below ``ome``."""
+"""Attributes of a group that version 0.5 moves below ``ome``."""
 
 _PLATES = {"plate", "well", "image-label", "labels"}
 """Attributes of hierarchies that are left as they are: versions may not be mixed in one."""
@@ -19,7 +19,7 @@ Dims = tuple[str | None, ...]
 def find_ome_changes(
     groups: Mapping[str, Attributes], arrays: Mapping[str, Dims], zarr_format: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Names]]:
-    """Return what has to change for a hierarchy to be OME-Zarr in a Zarr format.
+    """Return the changes that turn a hierarchy into OME-Zarr of a Zarr format.
 
     Version 0.5 wants the axes' names as dimension names of every resolution. Where resolutions
     have coordinates, which then would lose their dimension, nothing changes.
@@ -35,7 +35,7 @@ def find_ome_changes(
     Returns
     -------
     (dict of dict by path, dict of tuple of str by path)
-        Attributes of groups, and dimension names of arrays, that are to be others.
+        New attributes of groups, and new dimension names of arrays, where they change.
 
     Examples
     --------
@@ -45,6 +45,8 @@ def find_ome_changes(
     >>> attributes[""]["ome"]["version"], dims
     ('0.5', {'1': ('y', 'x')})
     """
+    # Plates refer to wells and images in other groups, whose version must be theirs: a conversion
+    # group by group would mix versions, so such hierarchies keep theirs.
     attributes: dict[str, dict[str, Any]] = {}
     dims: dict[str, Names] = {}
     if any(_PLATES & {*group, *get_namespace(group)} for group in groups.values()):
@@ -82,7 +84,7 @@ def level_paths(group: Attributes) -> list[str]:
 
 
 def get_namespace(group: Attributes) -> Attributes:
-    """Return what a group has below ``ome``."""
+    """Return the attribute ``ome`` of a group, empty if it has none."""
     namespace = group.get("ome")
     return namespace if isinstance(namespace, Mapping) else {}
 
@@ -102,6 +104,8 @@ def _level_names(
     lead = f"{path}/" if path else ""
     images, names = as_objects(group["multiscales"]), dict[str, Names]()
     for image in images:
+        # All or nothing: levels with other axes than the image, or dimensions with coordinates
+        # arrays beside them, make it an image that 0.5 cannot describe without a loss.
         axes: tuple[Any, ...] = tuple(axis.get("name") for axis in as_objects(image.get("axes")))
         levels = [f"{lead}{name}" for name in level_paths({"multiscales": [image]})]
         if (

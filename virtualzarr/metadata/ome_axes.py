@@ -1,4 +1,4 @@
-"""OME-Zarr metadata of images that were joined: axes that are new, channels that are more."""
+"""OME-Zarr metadata of joined images: added axes and channels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RANKS = {"time": 0, "space": 2}
 """Axes are in this order; channels and custom ones are between."""
 
 _NEUTRAL = {"scale": 1.0, "translation": 0.0}
-"""What a transformation says of an axis that has no coordinates."""
+"""The value of a transformation for an axis without coordinates."""
 
 
 def join_ome_attributes(
@@ -49,7 +49,7 @@ def join_ome_attributes(
     Returns
     -------
     (dict, list of str)
-        Attributes, and what was left out of them and why.
+        Attributes, and which were left out and why.
 
     Examples
     --------
@@ -69,6 +69,8 @@ def join_ome_attributes(
     described = inner if "multiscales" in inner else group
     if "multiscales" not in described:
         return dict(group), []
+    # OME-Zarr 0.4 has ``multiscales`` in the attributes themselves, 0.5 below ``ome``. A wrong
+    # description is worse than none: one image that has no valid form takes all of them out.
     images = as_objects(described["multiscales"])
     joined = [_join_image(image, arrays, dim) for image in images]
     skipped = []
@@ -99,11 +101,12 @@ def _is_channel(image: Attributes, dim: str | None, axis: int | None) -> bool:
 def _join_image(
     image: Attributes, arrays: Mapping[str, Dims], dim: str | None
 ) -> dict[str, Any] | None:
-    """Return the description of an image, with the axis that is new; None if there can be none."""
+    """Return the description of an image with the added axis; None if OME-Zarr has none for it."""
     dims = [arrays[path] for path in level_paths({"multiscales": [image]}) if path in arrays]
     axes = as_objects(image.get("axes"))
     if all(len(names) == len(axes) for names in dims):
         return dict(image)
+    # The axis must be at the same place in every level, and be the only one that was added.
     positions = {names.index(dim) if dim in names else None for names in dims}
     at = positions.pop()
     if dim is None or at is None or positions or any(len(names) != len(axes) + 1 for names in dims):
@@ -127,7 +130,8 @@ def _are_allowed(axes: Sequence[Attributes]) -> bool:
 
 
 def _with_axis(described: Attributes, at: int) -> dict[str, Any] | None:
-    """Return an image, or a level of one, whose transformations have an axis more."""
+    """Return an image, or a level of one, with one more axis in its transformations."""
+    # A transformation can also be a path to an array of numbers, which cannot be extended here.
     if "coordinateTransformations" not in described:
         return dict(described)
     transformations: list[dict[str, Any]] = []

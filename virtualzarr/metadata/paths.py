@@ -24,6 +24,8 @@ def normalize_path(path: str) -> str:
     >>> normalize_path("/a//b/")
     'a/b'
     """
+    # v2 spec: backslashes become slashes. `..` must not reach a store, which could resolve it to a
+    # file outside of itself.
     steps = [step for step in path.replace("\\", "/").split("/") if step]
     if "." in steps or ".." in steps:
         raise MetadataError(f"the path {short(path)} contains the step '.' or '..'")
@@ -55,6 +57,7 @@ def check_name(name: str, zarr_format: int = 3) -> str:
         raise MetadataError(f"the name of a node must not contain a slash: {short(name)}")
     if not name.strip("."):
         raise MetadataError(f"the name of a node must not consist of dots: {short(name)}")
+    # v3 core, "Node names"; in v2 these are the keys of documents beside the node's children.
     reserved = (
         (".zarray", ".zgroup", ".zattrs", ".zmetadata") if zarr_format == 2 else ("zarr.json",)
     )

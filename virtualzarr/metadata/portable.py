@@ -1,7 +1,7 @@
 """Portable documents: fill values, missing values and attributes as other readers expect them.
 
-`copy`, `publish` and the native form all ask this module what a document says. What xarray, the
-reader with the most rules of its own, does with documents of each format:
+`copy`, `publish` and the native form all spell their documents by this module. What xarray, the
+reader with the most rules, does with documents of each format:
 
 * In Zarr v2 it takes a `fill_value` that is not null for `_FillValue`, whatever the attribute says,
   and masks it.
@@ -40,7 +40,7 @@ PRIVATE_FILL = "virtualzarr_FillValue"
 
 _PACKING = ("scale_factor", "add_offset")
 _SIGNED = {"i": ("true", "u"), "u": ("false", "i")}
-"""By the kind of integers: which `_Unsigned` makes readers see the other kind, and that kind."""
+"""By kind of integer: the value of `_Unsigned` that makes readers see the other kind, and that."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Portable:
     ----------
     metadata : ArrayMetadata
     notes : tuple of str
-        What could not be said to other readers as it is.
+        What other readers cannot be told exactly, a sentence each.
     """
 
     metadata: ArrayMetadata
@@ -62,19 +62,22 @@ class Portable:
 
 
 def get_mask(metadata: ArrayMetadata) -> Any:
-    """Return what readers mask in an array, or None: a scalar of its dtype, else as it was given.
+    """Return the value that readers mask in an array, or None.
 
-    That is the fill value of v2 documents, or the attribute `_FillValue`, decoded.
+    That is the fill value of v2 documents, or the attribute `_FillValue`, decoded: a scalar of the
+    array's dtype if there is one of exactly that value.
 
     Examples
     --------
     >>> from virtualzarr.codecs import Pipeline, make
     >>> from grids import RegularGrid
     >>> grid, codecs = RegularGrid((2,), (2,)), Pipeline([make("bytes", endian="little")])
-    >>> given = {"_FillValue": "AAAAAAAA+D8="}
-    >>> get_mask(ArrayMetadata((2,), np.dtype("f4"), grid, codecs, attributes=given))
+    >>> attributes = {"_FillValue": "AAAAAAAA+D8="}
+    >>> get_mask(ArrayMetadata((2,), np.dtype("f4"), grid, codecs, attributes=attributes))
     np.float32(1.5)
     """
+    # xarray's zarr backend sets `_FillValue` from the fill value of v2 arrays, and overwrites the
+    # attribute if there is one too.
     if metadata.zarr_format == 2 and metadata.fill_value is not None:
         return metadata.fill_value
     if FILL not in metadata.attributes and PRIVATE_FILL in metadata.attributes:
@@ -85,13 +88,14 @@ def get_mask(metadata: ArrayMetadata) -> Any:
 
 
 def decode_mask(value: Any, dtype: np.dtype) -> Any:
-    """Return a `_FillValue` as it is meant, whether it is plain or in xarray's encoding of v3.
+    """Return the value of a `_FillValue`, whether it is plain or in xarray's encoding of v3.
 
     Examples
     --------
     >>> decode_mask("AAAAAAAA+D8=", np.dtype("f4")), decode_mask("Infinity", np.dtype("f4"))
     (1.5, inf)
     """
+    # HDF5 attributes are arrays even of one element, and some writers keep the list.
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     text = dtype.kind == "S" and isinstance(value, str)
@@ -106,7 +110,7 @@ def decode_mask(value: Any, dtype: np.dtype) -> Any:
 
 
 def _parse_number(text: str) -> Any:
-    """Return the number that a text such as "NaN" or "-9999" means, or the text itself."""
+    """Return the number of a text such as "NaN" or "-9999", or the text itself."""
     try:
         return float(text)
     except ValueError:
@@ -125,6 +129,8 @@ def as_exact_mask(value: Any, dtype: np.dtype, unsigned: Any = None) -> Any:
         return None
     if isinstance(value, Mapping) and dtype.names is not None:
         value = tuple(value.values())
+    # NUG convention "_Unsigned": readers see the stored integers as the other kind, and netCDF-Java
+    # and others write `_FillValue` as what is seen, such as 255 for the stored -1.
     if dtype.kind in _SIGNED and unsigned == _SIGNED[dtype.kind][0]:
         visible = np.dtype(f"{_SIGNED[dtype.kind][1]}{dtype.itemsize}")
         other = as_exact_mask(value, visible)
@@ -143,7 +149,8 @@ def as_exact_mask(value: Any, dtype: np.dtype, unsigned: Any = None) -> Any:
 def is_named(metadata: ArrayMetadata) -> bool:
     """Tell whether all axes have names, without which xarray opens no array.
 
-    A v2 array without axes has to say so: it is named if its `dimension_names` are ().
+    A v2 array without axes is named only if its `dimension_names` are (): xarray raises for a v2
+    array without `_ARRAY_DIMENSIONS`, whereas v3 core lets `dimension_names` be absent for it.
     """
     names = metadata.dimension_names
     if names is None:
@@ -153,6 +160,8 @@ def is_named(metadata: ArrayMetadata) -> bool:
 
 def is_fill_mask(metadata: ArrayMetadata) -> bool:
     """Tell whether the fill value is exactly what readers mask, or NaN where they mask nothing."""
+    # In v2 the fill value is the mask: cells without a chunk and masked values are then one thing
+    # for xarray. A NaN needs no mask to be missing.
     fill, mask = metadata.fill_value, get_mask(metadata)
     if fill is None or mask is None:
         return fill is not None and metadata.dtype.kind == "f" and bool(fill != fill)
@@ -175,7 +184,7 @@ def with_typed_mask(metadata: ArrayMetadata) -> ArrayMetadata:
 
 
 def type_mask(metadata: ArrayMetadata) -> None:
-    """Do what `with_typed_mask` does to metadata that nobody else has yet, without a copy."""
+    """Do what `with_typed_mask` does in place, to metadata that nobody else refers to yet."""
     plain = _as_attribute(get_mask(metadata), metadata.dtype)
     metadata.attributes.pop(PRIVATE_FILL, None)
     if plain is not None:
@@ -184,6 +193,7 @@ def type_mask(metadata: ArrayMetadata) -> None:
 
 def _as_attribute(mask: Any, dtype: np.dtype) -> Any:
     """Return a mask as attributes have it in memory, or None where they have no form for it."""
+    # JSON has no form for times and opaque bytes that would be read as what they are.
     if mask is None:
         return None
     if isinstance(mask, bytes):
@@ -197,6 +207,8 @@ def _as_attribute(mask: Any, dtype: np.dtype) -> Any:
 
 def is_encodable(mask: Any, dtype: np.dtype) -> bool:
     """Tell whether xarray decodes the attribute of such a v3 array to the very same value."""
+    # xarray's FillValueCoder (v3) decodes floats, complex numbers, integers and bools. For fixed-
+    # length text, times and structures it raises, and then the whole dataset does not open.
     if isinstance(mask, np.generic):
         mask = mask.item()
     number = isinstance(mask, int | float) and not isinstance(mask, bool)
@@ -225,6 +237,8 @@ def _decode_private_mask(value: Any, dtype: np.dtype) -> Any:
 
 def _encode_private_mask(mask: Any, dtype: np.dtype) -> str | None:
     """Return what `_decode_private_mask` reads, or None for what masks nothing."""
+    # Base64 of the element's bytes, under an attribute that no other reader looks at: our own
+    # reader gets the mask back bit by bit, for every data type. Not-a-time is missing anyway.
     exact = as_exact_mask(mask, dtype)
     if exact is None or (dtype.kind in "mM" and np.isnat(exact)):
         return None
@@ -251,6 +265,8 @@ def to_portable_v2(metadata: ArrayMetadata, missing: bool) -> Portable:
         An attribute has no form in JSON that would be read right.
     """
     mask = get_mask(metadata)
+    # The one member `fill_value` says two things to xarray: what missing chunks hold, and what is
+    # masked. Only where no chunk is missing is it free to say the second alone.
     # xarray fails for structured ones, and with them for all variables.
     exact = None if metadata.dtype.names else as_exact_mask(mask, metadata.dtype)
     fill = metadata.fill_value if missing else exact
@@ -268,6 +284,7 @@ def to_portable_v2(metadata: ArrayMetadata, missing: bool) -> Portable:
             attributes[FILL] = plain
         elif exact is None:
             notes += (_note_unreadable(attribute, metadata.dtype),)
+    # Written as an empty `_ARRAY_DIMENSIONS`, without which xarray opens no v2 array.
     names = () if metadata.ndim == 0 else metadata.dimension_names
     return Portable(
         metadata.replace(fill_value=fill, attributes=attributes, dimension_names=names), notes
@@ -282,13 +299,15 @@ def to_portable_v3(metadata: ArrayMetadata) -> Portable:
     UnsupportedError
         An attribute has no form in JSON that would be read right.
     """
+    # v3 arrays always have a fill value, so xarray takes masks from the attribute alone, in the
+    # encoding of its FillValueCoder; a plain number there would be decoded as base64 and fail.
     dtype, mask = metadata.dtype, get_mask(metadata)
     attributes, notes = as_strict_attributes(
         {k: v for k, v in metadata.attributes.items() if k not in (FILL, PRIVATE_FILL)}
     )
     if mask is not None and is_encodable(mask, dtype):
         if dtype.kind in _SIGNED and attributes.get("_Unsigned") == _SIGNED[dtype.kind][0]:
-            # xarray takes it for the number that is seen, or for one that is stored and signed.
+            # xarray accepts the number that readers see, or the stored one if that is signed.
             mask = np.asarray(mask, dtype).view(f"i{dtype.itemsize}")[()]
         attributes[FILL] = encode_fill_attribute(mask, dtype)
     elif mask is not None:
@@ -297,7 +316,7 @@ def to_portable_v3(metadata: ArrayMetadata) -> Portable:
         attributes |= {} if private is None else {PRIVATE_FILL: private}
     names = metadata.dimension_names
     if metadata.zarr_format == 2 and not names:
-        names = None  # which only v2 has to be told of
+        names = None  # only v2 needs an empty list
     return Portable(metadata.replace(attributes=attributes, dimension_names=names), notes)
 
 
@@ -325,6 +344,9 @@ def as_strict_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any],
     >>> as_strict_attributes({"units": "K", "valid_max": float("inf")})[0]
     {'units': 'K', 'valid_max': 'Infinity'}
     """
+    # RFC 8259 has no NaN. zarr-python and xarray read the bare token, TensorStore and browsers
+    # refuse the whole document because of it: text keeps the others' arrays readable. Numbers that
+    # decoding needs must not become text, since readers would then decode without them.
     not_finite = [name for name, value in attributes.items() if _has_no_token(value)]
     if not not_finite:
         return dict(attributes), ()

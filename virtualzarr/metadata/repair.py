@@ -1,7 +1,7 @@
-"""Repairs of documents in the wild: the only place where broken ones are read leniently.
+"""Repairs of invalid documents in the wild: the only module that reads documents leniently.
 
-Each function takes a member as it was found and returns it as the specification has it, or as it
-was. Whatever it leaves broken, the strict parsers refuse.
+Each function takes a member as stored and returns it as the specification has it, or unchanged.
+Whatever it leaves broken, the strict parsers refuse.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def number_for_bool(value: Any, dtype: np.dtype) -> Any:
 
 def integral_float(value: Any, dtype: np.dtype) -> Any:
     """Read a v2 fill value such as 0.0 of an integer array as the integer it equals exactly."""
+    # Beyond 2**53 a float stands for several integers: which was meant cannot be told.
     if dtype.kind in "iu" and isinstance(value, float) and value.is_integer():
         return int(value) if abs(value) < 2**53 else value
     return value
@@ -101,6 +102,8 @@ def missing_typesize(codecs: Any, itemsize: int) -> Any:
 
 
 def _with_typesize(codec: Any, itemsize: int) -> Any:
+    # The v3 spec of blosc requires `typesize` if it shuffles. Here rather than in the codec, which
+    # does not see the data type; c-blosc takes up to 255 and treats more as 1.
     name = codec.get("name") if isinstance(codec, Mapping) else codec
     if name not in _CHANGED:
         return codec

@@ -1,4 +1,4 @@
-"""Storage transformers of v3 by name: what stands between an array and its keys."""
+"""Registry of Zarr v3 storage transformers, and the documents' member that lists them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from virtualzarr.metadata.json_documents import as_list, as_object, member, shor
 if TYPE_CHECKING:
     from virtualzarr.metadata.model import ArrayMetadata
 
-# name: module, imported when first asked for
+# name: module, imported on first use, as it is in a room above this one
 _BUILTIN = {"virtualzarr.manifest": "virtualzarr.references.native.storage_transformer"}
 _registered: dict[str, Transformer] = {}
 
 
 class Transformer(Protocol):
-    """What is known of a storage transformer: a module with these functions, or an object."""
+    """Interface of a storage transformer: a module with these functions, or an object."""
 
     def check(self, metadata: ArrayMetadata) -> None:
         """Raise a MetadataError or UnsupportedError for a configuration that is wrong."""
@@ -43,7 +43,7 @@ class Transformer(Protocol):
 
 
 def register_transformer(name: str, transformer: Transformer) -> None:
-    """Make a storage transformer known under a name."""
+    """Register a storage transformer under a name."""
     _registered[name] = transformer
 
 
@@ -106,7 +106,9 @@ def fit_transformers(metadata: ArrayMetadata) -> ArrayMetadata:
 def change_attributes(
     document: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Change the attributes in a v3 document and what transformers say of them; return them."""
+    """Change the attributes in a v3 document, and in its transformers; return them."""
+    # On the document, not the model: attributes are changed within one update of the store, which
+    # must not lose members that only the document has.
     old = dict(document.get("attributes") or {})
     entries = transformers_from_v3(document.get("storage_transformers", []))
     if not entries:

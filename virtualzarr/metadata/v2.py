@@ -1,4 +1,4 @@
-"""Zarr v2 documents of arrays (`.zarray`, `.zattrs`) to the model and back."""
+"""Zarr v2 array documents (`.zarray`, `.zattrs`), parsed and written."""
 
 from __future__ import annotations
 
@@ -47,6 +47,9 @@ def parse_array_v2(
     UnsupportedError
         It needs something this package does not have, such as a codec; the message names it.
     """
+    # In order of dependence, so that the first error names the member at fault: chunks are checked
+    # against the shape, codecs against dtype and chunks, and base64 of the fill value has the byte
+    # order of the stored dtype.
     with member(".zarray"):
         zarray = repair.missing_members(as_object(zarray))
         require_format(zarray, 2)
@@ -62,6 +65,8 @@ def parse_array_v2(
         with member("fill_value"):
             value = fill.fill_from_json(zarray["fill_value"], stored, 2)
     attributes, names = _split_names(parse_attributes(zattrs), len(shape))
+    # v2 has the byte order in the dtype, v3 in a codec: the model has it in the pipeline, but for
+    # structured dtypes, whose fields may differ in it.
     return ArrayMetadata(
         shape=shape,
         dtype=stored if stored.names or stored.hasobject else stored.newbyteorder("="),
@@ -83,7 +88,10 @@ def parse_attributes(zattrs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _resolve_vlen(dtype: np.dtype, filters: Any) -> np.dtype:
-    """Tell text from byte strings by the filter that writes them."""
+    """Return a dtype of text or of byte strings by the filter that writes them.
+
+    To numpy both are "|O", and so is anything else that Python can pickle.
+    """
     if dtype.kind != "O":
         return dtype
     filters = filters if isinstance(filters, list | tuple) else ()
@@ -132,7 +140,9 @@ def _parse_key_encoding(zarray: Mapping[str, Any]) -> KeyEncoding:
 def _split_names(
     attributes: dict[str, Any], ndim: int
 ) -> tuple[dict[str, Any], tuple[str, ...] | None]:
-    """Move dimension names out of the attributes; what cannot be such names stays there."""
+    """Split dimension names from the attributes; a value that cannot be names stays there."""
+    # `_ARRAY_DIMENSIONS` is a convention of xarray, not of the v2 spec: a wrong one is no error,
+    # and is written back as it was.
     names = attributes.get(DIMENSIONS)
     if not isinstance(names, list) or len(names) != ndim:
         return attributes, None
@@ -150,11 +160,13 @@ def array_to_v2(metadata: ArrayMetadata) -> tuple[dict[str, Any], dict[str, Any]
         v2 has no form for the array; the message says why.
     """
     chunk_shape = _get_chunk_shape(metadata.grid)
+    # v2 keys have no prefix "c/": a document alone does not rename the chunks that are stored.
     if metadata.key_encoding.name != "v2":
         raise UnsupportedError(
             "dimension_separator: the chunk keys are those of the v3 encoding 'default'; "
             "call as_format(2) first where no chunks are stored under them"
         )
+    # The codecs decide the stored dtype: `bytes` its byte order, `transpose` the member `order`.
     with member("codecs"):
         form = metadata.pipeline.to_v2(metadata.dtype, metadata.ndim, shape=chunk_shape)
     stored = np.dtype(form["dtype"])
@@ -168,6 +180,7 @@ def array_to_v2(metadata: ArrayMetadata) -> tuple[dict[str, Any], dict[str, Any]
         "dtype": dtype,
         "fill_value": value,
         "order": form["order"],
+        # v2 spec: null, not [], where there are none.
         "filters": form["filters"] or None,
         "dimension_separator": metadata.key_encoding.separator,
         "compressor": form["compressor"],
@@ -178,7 +191,7 @@ def array_to_v2(metadata: ArrayMetadata) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def _get_chunk_shape(grid: grids.ChunkGrid) -> tuple[int, ...]:
-    """Return the edges of a grid that is a regular one, whatever it is called."""
+    """Return the chunk shape of a grid with chunks of one shape, whatever its name."""
     if isinstance(grid, grids.RegularGrid):
         return grid.chunk_shape
     edges = [axis.uniform for axis in grid.axes] if isinstance(grid, grids.SeparableGrid) else [0]

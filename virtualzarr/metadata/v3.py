@@ -1,4 +1,4 @@
-"""Zarr v3 documents of arrays (`zarr.json`) to the model and back."""
+"""Zarr v3 array documents (`zarr.json`), parsed and written."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
     UnsupportedError
         It needs something this package does not have, such as a data type; the message names it.
     """
+    # In order of dependence: an unknown storage transformer changes what all other members mean,
+    # the repair of zero chunk lengths needs the codecs, and base64 of the fill value their order.
     with member("zarr.json"):
         document = repair.null_members(as_object(document))
         transformers = transformers_from_v3(document.get("storage_transformers", []))
@@ -88,11 +90,12 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
 
 
 def check_node(document: Mapping[str, Any], node_type: str, members: tuple[str, ...]) -> None:
-    """Refuse a document of another kind of node, or with members that must be understood."""
+    """Check the kind of node, and that a document has no members that must be understood."""
     require_format(document, 3)
     require(document, "node_type")
     if document["node_type"] != node_type:
         raise MetadataError(f"node_type: must be {node_type!r}, not {short(document['node_type'])}")
+    # v3 core, "Extension points": only an object that says so may be ignored by readers.
     for name, value in document.items():
         optional = isinstance(value, Mapping) and value.get("must_understand") is False
         if name not in members and not optional:
@@ -102,7 +105,7 @@ def check_node(document: Mapping[str, Any], node_type: str, members: tuple[str, 
 
 
 def _check_understood(value: Any) -> None:
-    """Refuse `must_understand: false` where the specification does not allow it."""
+    """Raise for `must_understand: false` where the specification does not allow it."""
     if isinstance(value, Mapping) and value.get("must_understand", True) is not True:
         raise MetadataError("must_understand: must be true here")
 
@@ -151,7 +154,7 @@ def _find_inner_chunks(codecs: list[dict[str, Any]]) -> list[int]:
 
 
 def _stored_dtype(pipeline: Pipeline, dtype: np.dtype) -> np.dtype:
-    """Return the dtype of what codecs from array to array leave to be made bytes."""
+    """Return the dtype of elements after the array-to-array codecs, which `bytes` encodes."""
     for codec in pipeline.codecs:
         if isinstance(codec, ArrayArray):
             dtype = codec.encode_dtype(dtype)
@@ -159,7 +162,10 @@ def _stored_dtype(pipeline: Pipeline, dtype: np.dtype) -> np.dtype:
 
 
 def _check_endian(codecs: list[dict[str, Any]], data_type: Any, dtype: np.dtype) -> None:
-    """Refuse a `bytes` codec without byte order where elements have more than one byte."""
+    """Raise for a `bytes` codec without byte order where elements have more than one byte.
+
+    v3 core, "bytes": `endian` is required for those. To guess it could give wrong numbers.
+    """
     name = data_type.get("name") if isinstance(data_type, Mapping) else data_type
     if name == "structured":  # zarr-python up to 3.1 left it out and meant little
         return
@@ -186,6 +192,7 @@ def array_to_v3(metadata: ArrayMetadata) -> dict[str, Any]:
     UnsupportedError
         v3 has no form for the array; the message says why.
     """
+    # v2 allows null as fill value, v3 does not: zero, as zarr-python reads null.
     dtype, codecs = _struct_order(metadata)
     with member("data_type"):
         data_type = dtype_to_v3(dtype)
@@ -212,10 +219,12 @@ def array_to_v3(metadata: ArrayMetadata) -> dict[str, Any]:
 
 
 def _struct_order(metadata: ArrayMetadata) -> tuple[np.dtype, list[dict[str, Any]]]:
-    """Return the dtype and the codecs; fields of one byte order have it in the codec instead."""
+    """Return dtype and codecs; where all fields have one byte order, the codec has it instead."""
     dtype, codecs = metadata.dtype, metadata.pipeline.to_v3(metadata.ndim)
     if dtype.names is None:
         return dtype, codecs
+    # v3 data types have no byte order, not even those of fields: `bytes` has one for all. A native
+    # dtype and its order in the codec say the same as the v2 dtype did.
     native = "little" if np.dtype("=i2").str[0] == "<" else "big"
     orders = {
         native if leaf.isnative else {"little": "big", "big": "little"}[native]
