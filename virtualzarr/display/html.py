@@ -93,6 +93,7 @@ def group_html(group: Group) -> str:
     >>> "<td>a &amp; b/</td>" in group_html(Group({}, {"a & b": Group()}))
     True
     """
+    # A notebook must show something even where the store fails: the error's text stands in.
     names: list[str] = []
     try:
         names = list(group)
@@ -146,6 +147,7 @@ def _row(cells: Iterable[Any]) -> str:
 
 def _text(value: Any) -> str:
     """Return a value as text that is no markup, and not long."""
+    # Escaped last, and cut before: half an entity would show as garbage. Names come from files.
     text = str(value)
     return escape(text if len(text) <= TEXT else f"{text[:TEXT]}…")
 
@@ -203,6 +205,7 @@ def draw_grid(array: Array) -> str:
     front: list[Point] = [(back, back), (back + width, back),
                           (back + width, back + height), (back, back + height)]  # fmt: skip
     shapes = [_polygon(points, opacity) for points, opacity in [*faces, (front, 0.1)]]
+    # One path element for all lines: each of its own would make the text several times longer.
     path = "".join(_lines(rows, columns, depth, width, height))
     names = [_axis_text(array, axis) for axis in range(grid.ndim)]
     x, total, bottom = _frame(names, width, height, back)

@@ -26,6 +26,7 @@ def human_size(nbytes: int) -> str:
     if nbytes < 1024:
         return f"{nbytes} byte{'' if nbytes == 1 else 's'}"
     size, unit = float(nbytes), 0
+    # Rounding comes before the choice of the unit: 1023.7 KiB would show as four digits.
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1
     return f"{size:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f} {_UNITS[unit]}"
@@ -61,6 +62,7 @@ def sources_text(array: Array, most: int = 2) -> str:
     chunks: Any = array.chunk_source
     if not isinstance(chunks, ManifestChunks):
         return str(getattr(getattr(chunks, "store", None), "uri", "a store"))
+    # Through vars, as the attribute would read the manifest: a representation must not do I/O.
     manifest = vars(chunks).get("manifest")
     if manifest is None:
         return "as reference files say, which are read when needed"

@@ -33,6 +33,7 @@ def _branches(group: Group, level: int | None) -> Iterator[str]:
 
 def info(group: Group) -> str:
     """Return what there is to know of a group, a line each; see `Group.info`."""
+    # Members are opened once, as each costs a request where nothing is consolidated.
     nodes = [node for _, node in group.members(max_depth=None)]
     arrays = [node for node in nodes if isinstance(node, Array)]
     rows = {

@@ -131,6 +131,7 @@ def create_array(
         data = _fill_params(params, data)
     metadata = new_array(params)
     validate_path(path, metadata.zarr_format)
+    # Chunks of both would have the same keys, which no listing of documents can tell apart.
     if not overwrite:
         _check_shared(target, path)
     try:
@@ -143,6 +144,7 @@ def create_array(
     array = Array.from_store(check_node_type(stored, "array", target, path), target, path)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
     array.cache_policy = policy
+    # Data last: a write that fails leaves an array that opens, with chunks that read as fill value.
     if data is not None:
         array[...] = data
     return array
@@ -150,6 +152,7 @@ def create_array(
 
 def _check_shared(store: Store, path: str) -> None:
     """Refuse a second array in a folder, whose chunks would have the keys of the first."""
+    # Only one of the two has a name that others look for; the other would be overwritten unseen.
     if isinstance(store, RenamedDocument) and find_node(store.store, path) is not None:
         raise NodeExistsError(
             "there is a node whose metadata have the usual name; overwrite=True replaces it",
@@ -160,6 +163,7 @@ def _check_shared(store: Store, path: str) -> None:
 
 def _fill_params(params: ArrayParams, data: Any) -> Any:
     """Take shape and data type from the data, where they are not given; return it as an array."""
+    # An Array is not read yet: only its shape and data type are needed here.
     data = data if isinstance(data, Array) else np.asarray(data)
     if params.get("shape") is None:
         params["shape"] = data.shape
@@ -284,10 +288,12 @@ def _assume_array(
     store, mode = resolved.store, resolved.mode
     if mode in ("w", "w-"):
         raise ValueError(f"assume: with mode {mode!r} the metadata are written, not assumed")
+    # A document may be in the spelling of either format, and of drafts, as models take it.
     if isinstance(assume, Mapping):
         assume = array_from_json(assume, 2 if assume.get("zarr_format") == 2 else 3)
     metadata = new_array(params) if isinstance(assume, bool) else assume
     validate_path(resolved.path, metadata.zarr_format)
+    # Attributes and shapes cannot be written back: what is stored may say something else.
     if lasting and mode != "r":
         store = AssumedStore(store)
     array = Array.from_store(metadata, store, resolved.path)

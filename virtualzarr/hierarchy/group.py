@@ -79,6 +79,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
     @property
     def attrs(self) -> MutableMapping[str, Any]:
         """The group's attributes; of a stored group, what is set is written at once."""
+        # Only the members of stored groups have a store: a group itself is any mapping of nodes.
         store = getattr(self._members, "store", None)
         if store is None:
             return self.attributes
@@ -135,6 +136,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         node: Array | Group = self
         names = [name for name in path.split("/") if name]
         for name in names:
+            # An array on the way, as in "x/y", is told as any other path that leads nowhere.
             try:
                 if not isinstance(node, Group):
                     raise KeyError(name)
@@ -248,6 +250,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         └── inner
             └── x (4, 6) float32
         """
+        # A hierarchy is of one format: readers of v2 do not see nodes of v3, and the reverse.
         options.setdefault("zarr_format", self.zarr_format)
         array = create_array(self.store, name=self._member_path(name), **options)
         return array if CACHING & options.keys() else self._with_cache_policy(array)
@@ -319,6 +322,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
 
     def _with_cache_policy(self, node: T) -> T:
         """Let an array or group be read with what this group was opened with."""
+        # Nodes are opened anew at each access: what a user chose in open() has to follow them.
         if self.cache_policy is not None:
             node.cache_policy = self.cache_policy
         return node

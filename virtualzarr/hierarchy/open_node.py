@@ -72,6 +72,8 @@ def build_node(
     """
     if isinstance(metadata, ArrayMetadata):
         return Array.from_store(metadata, store, path, location)
+    # A commit that was cut short is finished before anything relies on the arrays, which takes the
+    # right to write.
     writable = getattr(store, "writable", False)
     if writable and PENDING in metadata.extra:
         settle(store, path)
@@ -120,7 +122,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         self.path = path
         self.metadata = metadata
         self.location = location
-        # Those asked for are this group's: groups below need not have any of their own.
+        # True was about this group's document: groups below need not have any of their own.
         self._use_consolidated = None if use_consolidated else use_consolidated
         self._names: list[str] | None = None
 
@@ -135,6 +137,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
                 "location": self.location,
                 "use_consolidated": self._use_consolidated,
             }
+            # The group's own format first: fewer requests than looking for both at each member.
             try:
                 return open_hierarchy(
                     self.store, path, zarr_format=self.metadata.zarr_format, **options
@@ -142,12 +145,14 @@ class StoredMembers(Mapping[str, "Array | Group"]):
             except NodeNotFoundError:
                 return open_hierarchy(self.store, path, **options)
         if name in consolidated.skipped:
+            # The error object lives as long as the group: a traceback would keep frames alive.
             raise consolidated.skipped[name].with_traceback(None)
         metadata = consolidated.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
             return Array.from_store(metadata, self.store, path, self.location)
         if metadata is None and name not in self._list_names():
             raise KeyError(name)
+        # Consolidated metadata of v2 need not list groups that only contain others.
         group = metadata or GroupMetadata(zarr_format=self.metadata.zarr_format)
         inner = Consolidated(
             _select_below(consolidated.nodes, name), _select_below(consolidated.skipped, name)
@@ -174,6 +179,8 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         UnsupportedError
             The store cannot list: not even the group's own document is in the listing.
         """
+        # A web server may answer every listing with nothing: an empty group must be told from that,
+        # and a listing that works has at least the group's own document.
         listed = list(self.store.list_dir(self.path))
         names = [name for name in listed if name not in MARKERS and self._is_node(name)]
         if not names and not set(MARKERS) & {*listed}:
@@ -186,6 +193,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         return names
 
     def _is_node(self, name: str) -> bool:
+        # A folder without documents may be anything, such as chunks of an array in the root.
         keys = (f"{self._join(name)}/{marker}" for marker in MARKERS)
         return any(self.store.get(key) is not None for key in keys)
 

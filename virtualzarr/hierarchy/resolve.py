@@ -88,6 +88,7 @@ def resolve(
     """
     check_mode(mode)
     store = open_store(target, storage_options)
+    # As zarr-python: whoever says nothing gets what the store allows.
     if mode is None:
         mode = "a" if getattr(store, "writable", False) else "r"
     path = normalize_path(path)
@@ -111,6 +112,7 @@ def check_node_type(
     metadata: ArrayMetadata | GroupMetadata, node_type: str | None, store: Store, path: str
 ) -> Any:
     """Return the metadata of a node, if it is an array or a group as required."""
+    # Not a MismatchError: for who wants an array, a group under its path is no answer at all.
     is_array = isinstance(metadata, ArrayMetadata)
     if node_type is not None and is_array != (node_type == "array"):
         stored = "an array" if is_array else "a group"

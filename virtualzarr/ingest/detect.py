@@ -48,13 +48,14 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
         if each.has_path(uri, location.storage_options):
             return name
     head, name = _head(location), _file_name(uri)
-    # Formats of this package decide before plug-ins, whose import costs more than most scans.
+    # Formats of this package decide before plug-ins, whose import may be slow.
     match = _match_content(head, FORMATS) or _match_content(head, plugins())
     match = match or _match_name(name, known())
     if match is None and head.startswith(ZSTD) and name.endswith((".json.zst", ".json.zstd")):
         match = "kerchunk"  # whose first zstd block is longer than the head: nothing to look into
     if match is not None:
         return match
+    # A name that promises another content is the likeliest cause: a truncated or mislabelled file.
     formats = known()
     by_name = [each for each in formats if name.endswith(formats[each].extensions)]
     hint = f", though its name is that of {' or '.join(by_name)}" if by_name else ""
@@ -139,6 +140,7 @@ def scan(
     scanner: Any = matched.load()
     limits = {"allowed": allowed} if matched.reaches_files else {}
     started = time.perf_counter()
+    # A file's index may claim anything: a MemoryError of numpy is named after the file, too.
     try:
         group: Group = scanner(
             path_or_url, on_error=on_error, storage_options=storage_options, **limits
@@ -161,6 +163,7 @@ def _folder_in_zip(path: str) -> str | None:
         store = ZipStore(path)
     except SourceError:  # it only begins like an archive
         return None
+    # Archivers put the folder itself into the archive, so that its documents are one level down.
     folders = [*store.list_dir("")]
     if len(folders) == 1 and any(store.file(f"{folders[0]}/{name}") for name in MARKERS):
         return folders[0]

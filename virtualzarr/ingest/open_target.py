@@ -122,6 +122,7 @@ def open(
     """
     check_mode(mode)
     cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
+    # Reading never creates: only where a node may be created is an empty place taken for Zarr.
     if format is None:
         zarr = metadata_key is not None
         format = "zarr" if zarr else _format_of(target, mode, storage_options)
@@ -140,6 +141,7 @@ def open(
     else:
         store = open_store(target, storage_options)
         node = open_array(store, path, mode=mode, metadata_key=metadata_key, **params)
+    # After opening, as this is also how arrays of a group get it, whichever format they came from.
     node.cache_policy = cache_policy
     return _element_bytes(node, target) if open_as_void else node
 
@@ -206,6 +208,7 @@ def _format_of(target: Any, mode: str, storage_options: Mapping[str, Any] | None
         if mode in ("a", "w", "w-") and (is_url(name) or not os.path.isfile(name)):
             return "zarr"  # there may be nothing yet
         return detect(target, storage_options)
+    # Values tell a store from references in memory: those have texts and lists, stores have bytes.
     is_refs = isinstance(target, Mapping) and not all(
         isinstance(value, (bytes, bytearray, memoryview)) for value in target.values()
     )

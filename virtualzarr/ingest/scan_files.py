@@ -79,6 +79,7 @@ def _is_pattern(path: str) -> bool:
 
 
 def _glob_url(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    # Nothing says which of the chained file systems the pattern is of.
     if "::" in url:
         raise UnsupportedError("a pattern in a chained URL; list the URLs instead", file=url)
     connection = Connection(Location(url, storage_options))
@@ -126,7 +127,8 @@ def scan_each(
     **options
         Of `virtualzarr.virtualize`.
     """
-    if hasattr(parallel, "get_executor"):  # a client of dask
+    # A dask Client is no Executor, but offers one; dask itself is never imported for that.
+    if hasattr(parallel, "get_executor"):
         parallel = parallel.get_executor()
     if parallel is None:
         groups: Iterable[Any] = map(partial(_scan_one, **options), files)
@@ -150,7 +152,10 @@ def _scan_parallel(
 
     Their warnings are given here, and the settings of this process hold there.
     """
+    # Few messages for few files, so that all workers have some; at most 16 files in each, so that
+    # the last worker does not keep the others waiting.
     size = min(max(len(files) // _MESSAGES, 1), _AT_ONCE)
+    # Threads get no message: batches would only delay the first results.
     if isinstance(executor, ThreadPoolExecutor):
         size = 1
     settings = {name: value for name, value in vars(config).items() if name != "threads"}
@@ -171,6 +176,7 @@ def _scan_batch(
     """Scan files in whatever process this is; return what the first one, `home`, is to warn of."""
     if os.getpid() == home:
         return [_scan_one(file, **options) for file in files], []
+    # A worker starts with default settings: limits that the user raised have to hold there, too.
     vars(config).update(settings)
     if threading.current_thread() is not threading.main_thread():
         # Only one thread of a process can listen to its warnings.

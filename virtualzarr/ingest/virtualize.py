@@ -137,6 +137,7 @@ def virtualize(
     if allowed is not None:
         scan["allowed"] = allowed
     groups = _handle_bad_files(scan_each(files, parallel, progress, **scan), bad_files)
+    # Missing values need a length, which only files before or after can tell: combine does it.
     if any(isinstance(group, _UnreadableGroup) for group in groups):
         if combine == "by_coords":
             raise ValueError(
@@ -144,6 +145,7 @@ def virtualize(
                 'skip" leaves it out, and gaps="fill" or missing="fill" fills what is not there'
             )
         options["missing"] = "fill"
+    # After the scan, as names are only known then; before the join, which compares what remains.
     if drop_variables:
         drop = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
         groups = [None if group is None else _drop(group, drop) for group in groups]
@@ -230,6 +232,7 @@ class _Inputs:
         if self.coordinate is not None and len(dims) != 1:
             raise ValueError("coordinates are given for one new dimension")
         assert isinstance(tree, list)
+        # As in xarray, the innermost lists are joined first, along the last dimension.
         leaves = all(isinstance(part, int) for part in tree)
         if leaves != (len(dims) <= 1):
             raise ValueError(f"there must be as many lists within lists as dimensions: {dims}")
@@ -256,6 +259,7 @@ class _Inputs:
             return joined
         assert files is not None
         coordinate = self.coordinate
+        # Values are given for all files: those of files that were left out go, too.
         if not callable(coordinate) and len(coordinate) == len(self.groups):
             pairs = zip(coordinate, self.groups, strict=True)
             coordinate = [value for value, group in pairs if group is not None]

@@ -45,9 +45,11 @@ class ArraySpecBase(_Node, Generic[A]):
         """Check the parameters of a new model against one another."""
         head = {"zarr_format": self.zarr_format, "node_type": self.node_type}
         document = {**extra, **head, **_plain(members), "attributes": attributes_json(attributes)}
+        # v2 tells arrays from groups by the name of the document.
         if self.zarr_format == 2:
             del document["node_type"]
         metadata = array_from_json(document, self.zarr_format)
+        # What the parser gave a meaning is no further member, and would be lost among the extra.
         for name in extra:
             if name not in metadata.extra:
                 raise MetadataError(f"extra: {name} cannot be a further member of an array")
@@ -60,6 +62,7 @@ class ArraySpecBase(_Node, Generic[A]):
     @classmethod
     def _of(cls, metadata: ArrayMetadata, *kinds: Any) -> Self:
         """Return the model of metadata, whose members are spelled out when they are asked for."""
+        # Past __init__: metadata are checked already, and members are spelled out lazily.
         spec = object.__new__(cls)
         vars(spec)["metadata"] = metadata
         kind = cls._declared(*kinds)[0]

@@ -17,6 +17,7 @@ def convert(model: NodeSpec[Any], zarr_format: int, *, new_keys: bool = False) -
     if zarr_format == model.zarr_format:
         return model
     converted: dict[str, NodeSpec] = {}
+    # Node by node, so that an error names the one that has no form in the other format.
     for path, node in model.to_flat().items():
         try:
             if isinstance(node, ArraySpecBase):

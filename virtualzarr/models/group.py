@@ -95,6 +95,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
         consolidated = self.metadata.consolidated
         if consolidated is None:
             return None  # type: ignore[return-value]
+        # A model without the broken member would be created without it: an error instead.
         for error in consolidated.skipped.values():
             raise error
         array, group = self._types()
@@ -167,6 +168,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
         Traceback (most recent call last):
         virtualzarr.errors.MetadataError: members: a: this mandatory member is missing
         """
+        # Depth is bounded by Python's stack only: that error becomes one about the document.
         try:
             plain = cls._types()[1]._from_json(document, "")
         except RecursionError as error:
@@ -194,6 +196,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
 
     @classmethod
     def _member(cls, document: Any, path: str) -> NodeSpec:
+        # v2 has no node_type in its JSON: in ZEP 6, too, only a shape tells arrays.
         is_array = isinstance(document, Mapping) and (
             document.get("node_type") == "array" or "shape" in document
         )
@@ -260,8 +263,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
         The members of a group that are not known (None) stay so.
         """
         flat: dict[str, NodeSpec] = {}
-        # A stack and not recursion: hostile documents nest deeper than Python's stack. Reversed, so
-        # that members come in their order.
+        # A stack, onto which members go reversed, so that they come off in their order.
         remaining: list[tuple[str, NodeSpec]] = [("", self)]
         while remaining:
             path, node = remaining.pop()

@@ -44,6 +44,7 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
     >>> read(group, depth=1).members["a"].members is None
     True
     """
+    # By module name, as importing zarr to ask isinstance would cost all who do not have it.
     if _is_foreign(node):
         node = node[path] if path.strip("/") else node
         array, group = spec_classes(node.metadata.zarr_format)
@@ -61,6 +62,7 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
 def _build_model(node: Array | Group, zarr_format: int, depth: int | None) -> NodeSpec:
     array, group = spec_classes(zarr_format)
     if isinstance(node, Array):
+        # Virtual arrays have no keys yet: those of the group's format are as good as any.
         metadata = node.metadata
         return array.from_metadata(metadata.as_format(zarr_format) if node.is_virtual else metadata)
     members = None

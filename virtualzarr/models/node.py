@@ -55,6 +55,7 @@ class NodeSpec(ABC, Generic[N]):
     metadata: ArrayMetadata | GroupMetadata
 
     def __init_subclass__(cls, **options: Any) -> None:
+        # Type arguments exist at run time only in __orig_bases__; a TypeVar there is undeclared.
         super().__init_subclass__(**options)
         for base in vars(cls).get("__orig_bases__", ()):
             origin = get_origin(base)
@@ -173,6 +174,7 @@ class NodeSpec(ABC, Generic[N]):
         /: attributes: units: 'K' here, missing there
         /: shape: [4, 6] here, [5, 6] there
         """
+        # Imported here, as what opens targets needs models to return.
         if not isinstance(other, NodeSpec):
             from virtualzarr.models.hierarchy import read
 

@@ -47,6 +47,7 @@ def schema(zarr_format: int) -> dict[str, Any]:
     {'type': 'array', 'items': {'type': 'integer', 'minimum': 0}}
     """
     module = _MODULES[zarr_format]
+    # Shared by reference, as a group has members that are groups.
     definitions: dict[str, Any] = {}
     for model in (module.ArraySpec, module.GroupSpec):
         definitions[model.__name__] = _of_model(model, definitions)
@@ -64,6 +65,7 @@ def _of_model(model: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     fields = [field for field in signature(model).parameters.values() if field.name != "extra"]
     properties: dict[str, Any] = {"zarr_format": {"const": model.zarr_format}}
     required = ["zarr_format"]
+    # v2 documents have no node_type: the name of the file is what tells.
     if model.zarr_format == 3:
         properties["node_type"] = {"const": model.node_type}
         required.append("node_type")

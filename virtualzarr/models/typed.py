@@ -56,6 +56,7 @@ def _validate(value: Any, hint: Any) -> Any:
     origin = get_origin(hint)
     if hint is Any or hint is object:
         return value
+    # TypedDicts first: they are mappings as well, and would be taken for plain ones below.
     if is_typeddict(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return _members(value, hint)
     if isinstance(origin or hint, type) and issubclass(origin or hint, NodeSpec):
@@ -76,6 +77,7 @@ def _container(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
         fits = value is None
     elif kind is bool or kind is str:
         fits = isinstance(value, kind)
+    # bool is a subclass of int in Python, but no number in JSON.
     elif kind is int or kind is float:
         fits = isinstance(value, int if kind is int else (int, float)) and value is not True
         fits = fits and value is not False
@@ -142,12 +144,14 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 def required_keys(kind: Any) -> set[str]:
     """Return the members that a TypedDict must have, also where its annotations are text."""
+    # Where annotations are text, `__required_keys__` knows neither Required nor NotRequired.
     origins = {name: get_origin(hint) for name, hint in _hints(kind).items()}
     always = {name for name, origin in origins.items() if origin is Required}
     return always | {n for n in kind.__required_keys__ if origins[n] is not NotRequired}
 
 
 def _one_of(value: Any, hint: Any) -> Any:
+    # The first that fits, as nothing in JSON says which was meant; order matters for dataclasses.
     for choice in get_args(hint):
         try:
             return _validate(value, choice)

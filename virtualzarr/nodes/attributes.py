@@ -43,6 +43,7 @@ class Attributes(MutableMapping[str, Any]):
 
     def _change(self, change: Change) -> None:
         new = update_attributes(self._store, self._path, self._zarr_format, change)
+        # In place, as the metadata of the node share the dictionary.
         self._values.clear()
         self._values.update(new)
 
@@ -127,6 +128,7 @@ def update_attributes(
 
 def _apply_change(change: Change, stored: dict[str, Any]) -> dict[str, Any]:
     """Return new attributes; only stored ones may have NaN and others JSON has no token for."""
+    # NaN in JSON is read by Python and few others: what exists is kept, and no more is written.
     new: dict[str, Any] = plain_json(change(dict(stored)))
     old = {name: stored[name] for name in new if name in stored}
     changed = {k: value for k, value in new.items() if not is_same_json(old.get(k, {}), value)}

@@ -38,6 +38,7 @@ def find_topmost(store: Store, path: str) -> tuple[Store, str, str]:
     root = next(parents, path)
     inner = path[len(root) :].strip("/")
     folder = local_folder(store, root)
+    # A store of one array does not list its parents: the file system is asked instead.
     if folder is None or (top := topmost_folder(folder)) == folder:
         return store, root, inner
     return LocalStore(top), "", join(os.path.relpath(folder, top).replace(os.sep, "/"), inner)
@@ -189,6 +190,7 @@ def settle(store: Store, root: str = "") -> None:
     NodeNotFoundError
         There is nothing at `root`.
     """
+    # What was announced is the truth from then on, so the arrays follow it, never the reverse.
     data = store.get(join(root, "zarr.json"))
     if data is None:
         raise NodeNotFoundError(f"no Zarr v3 array or group at {root!r}", file=store.uri)

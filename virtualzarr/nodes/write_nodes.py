@@ -51,6 +51,7 @@ def write_node(
     encoded = {name: dumps_json(doc, allow_nan=False) for name, doc in documents.items()}
     for parent in ancestors(path):
         _ensure_group(store, parent, path, metadata.zarr_format)
+    # Deleted only now: an error above, such as an array among the parents, must not cost any data.
     if overwrite:
         delete_node(store, path, missing_ok=True)
     elif (node := find_node(store, path)) is not None:
@@ -93,6 +94,7 @@ def _overwrite(data: bytes) -> Callable[[bytes | None], bytes]:
 
 
 def _ensure_group(store: Store, path: str, below: str, zarr_format: int) -> None:
+    # The node's own format first: a folder may be a group of both formats.
     node = find_node(store, path, zarr_format) or find_node(store, path)
     if node is None:
         documents = to_documents(GroupMetadata(zarr_format=zarr_format))
@@ -120,9 +122,11 @@ def delete_node(store: Store, path: str, *, missing_ok: bool = False) -> None:
         raise NodeNotFoundError(f"no Zarr array or group at {path!r}", file=store.uri)
     if node is None and not path:
         return  # a directory that is not a hierarchy may be anything
+    # Without documents chunks are nothing: a reader sees the whole node, or none.
     for name in DOCUMENT_NAMES:
         store.delete(join(path, name))
     store.delete_dir(path)
+    # Documents of both formats may have been there.
     for zarr_format in (2, 3):
         refresh_consolidated(store, path, {}, zarr_format)
 
@@ -139,6 +143,7 @@ def move_node(store: Store, source: str, target: str) -> None:
 
     Stores with a method `rename` may do it as one step; else everything is copied, then deleted.
     """
+    # A local rename is atomic and copies nothing; object stores have no such operation.
     node = _prepare_target(store, source, target)
     rename: Callable[[str, str], bool] | None = getattr(store, "rename", None)
     if rename is None or not rename(source, target):
