@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Array": "virtualzarr.array",
     "ChunkCache": "virtualzarr.array",
     "ChunkLayout": "grids",
@@ -120,14 +120,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Names are imported when first used: importing the package costs next to nothing.
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = import_module(_HOMES[name])
-    value = home if name == "models" else getattr(home, name)
+    module = import_module(_MODULES[name])
+    value = module if name == "models" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    # What is meant to be used: neither modules of the inside nor what is imported here.
+    # The public names: neither internal modules nor what is imported here.
     return sorted([*__all__, "__version__", "errors"])

@@ -1,4 +1,4 @@
-"""The errors of this package: each says what happened, where, and what to do."""
+"""Exceptions of this package: each says what happened, where, and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class VirtualZarrError(Exception):
     message : str
         What happened and what to do about it.
     file, variable, chunk : str, optional
-        Where it happened. Whoever knows a place that the raiser did not adds it with `at`.
+        Where it happened. Callers that know more than the raiser add it with `at`.
 
     Examples
     --------
@@ -39,20 +39,20 @@ class VirtualZarrError(Exception):
     def at(
         self, *, file: str | None = None, variable: str | None = None, chunk: str | None = None
     ) -> VirtualZarrError:
-        """Fill in the places not known yet and return the error itself."""
+        """Fill in what is missing of where it happened, and return the error itself."""
         self.file = self.file or file
         self.variable = self.variable or variable
         self.chunk = self.chunk or chunk
         return self
 
     def __reduce__(self) -> Any:
-        # tblib, which dask and distributed install for all exceptions that are known by then, has
+        # tblib, which dask and distributed install for all exceptions defined by then, has
         # copies share one `__dict__` unless there is this method: `at` would change them both.
         return type(self), (self.message,), dict(self.__dict__)
 
     def __str__(self) -> str:
-        places = {"file": self.file, "variable": self.variable, "chunk": self.chunk}
-        where = ", ".join(f"{name} {place}" for name, place in places.items() if place)
+        context = {"file": self.file, "variable": self.variable, "chunk": self.chunk}
+        where = ", ".join(f"{name} {value}" for name, value in context.items() if value)
         return f"{self.message} [{where}]" if where else self.message
 
 
@@ -103,11 +103,12 @@ class AccessError(VirtualZarrError, PermissionError):
 class NodeNotFoundError(VirtualZarrError, KeyError):
     """No array or group is stored under the path."""
 
+    # That of KeyError shows the message as a literal, in quotes.
     __str__ = VirtualZarrError.__str__
 
 
 class NodeExistsError(VirtualZarrError, FileExistsError):
-    """There is an array or group where a new one is to be made."""
+    """There is an array or group where a new one is to be created."""
 
     __str__ = VirtualZarrError.__str__
 

@@ -1,4 +1,4 @@
-"""What must be installed beside this package for it to work at all."""
+"""Installation check: ``import grids`` must find the package that comes with this one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from importlib.util import find_spec
 
 _OURS = ("axis.py", "grid.py", "layout.py")
-"""Modules of the package ``grids`` that is meant."""
+"""Modules by which our package ``grids`` is recognized."""
 
 
 def check_grids() -> None:
-    """See to it that ``import grids`` finds the package that is installed with this one.
+    """Check that ``import grids`` finds the package that is installed with this one.
 
     PyPI has another one, of which the import name is the same.
 
@@ -20,9 +20,10 @@ def check_grids() -> None:
     ImportError
         It finds none, or another.
     """
+    # By its modules, not by its version: the other package has one, too, and may be anywhere.
     try:
         spec = sys.modules["grids"].__spec__ if "grids" in sys.modules else find_spec("grids")
-    except ValueError:  # somebody put something there that was not imported
+    except ValueError:  # a module without a spec, put there by hand
         spec = None
     if spec is None:
         raise ImportError(

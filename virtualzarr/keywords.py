@@ -1,4 +1,4 @@
-"""Keyword arguments of public functions, checked: what is not known is refused by name."""
+"""Validation of keyword arguments: unknown ones of public functions are refused by name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ R = TypeVar("R")
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_keywords(function: str, names: Iterable[str], parameters: Iterable[str]) -> None:
     """Refuse keyword arguments that a function does not have.
 
     Raises
     ------
     TypeError
-        One is not known; the message has the nearest name.
+        One is no parameter; the message has the nearest name.
 
     Examples
     --------
@@ -31,27 +31,27 @@ def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) ->
     Traceback (most recent call last):
     TypeError: open() has no parameter 'branch'; there are format and mode
     """
-    names = sorted(known)
-    for name in given:
-        if name in names:
+    existing = sorted(parameters)
+    for name in names:
+        if name in existing:
             continue
-        near = get_close_matches(name, names, 1, 0.7)
-        hint = f"is {near[0]!r} meant?" if near else f"there are {_listed(names)}"
+        near = get_close_matches(name, existing, 1, 0.7)
+        hint = f"is {near[0]!r} meant?" if near else f"there are {_join(existing)}"
         raise TypeError(f"{function}() has no parameter {name!r}; {hint}")
 
 
-def _listed(names: list[str]) -> str:
+def _join(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def strict_keywords(*more: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def strict_keywords(*targets: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that checks keyword arguments before a function is called.
 
     Parameters
     ----------
-    *more : type or callable
-        What else is known, where the function passes arguments on: typed dictionaries, or functions
-        whose parameters these are.
+    *targets : type or callable
+        What the function passes other arguments on to: functions, or typed dictionaries whose keys
+        they are.
 
     Examples
     --------
@@ -64,25 +64,26 @@ def strict_keywords(*more: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        known = parameters_of(function).union(*map(parameters_of, more))
+        parameters = parameters_of(function).union(*map(parameters_of, targets))
         name = function.__name__
 
         @functools.wraps(function)
-        def checked(*args: P.args, **given: P.kwargs) -> R:
-            if given.keys() - known:
-                check_keywords(name, given, known)
-            return function(*args, **given)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            # One set operation for each call; names are compared only where one is wrong.
+            if kwargs.keys() - parameters:
+                check_keywords(name, kwargs, parameters)
+            return function(*args, **kwargs)
 
-        return checked
+        return call
 
     return decorate
 
 
 @functools.cache
-def parameters_of(thing: Any) -> frozenset[str]:
+def parameters_of(target: Any) -> frozenset[str]:
     """Return the names by which a function takes arguments, or the keys of a typed dictionary."""
-    if isinstance(thing, type):
-        return frozenset(name for each in thing.__mro__ for name in inspect.get_annotations(each))
-    parameters = inspect.signature(thing).parameters
-    named = {name for name, each in parameters.items() if each.kind in NAMED}
-    return frozenset(named - {"self", "cls"})
+    if isinstance(target, type):
+        return frozenset(name for each in target.__mro__ for name in inspect.get_annotations(each))
+    parameters = inspect.signature(target).parameters
+    names = {name for name, each in parameters.items() if each.kind in NAMED}
+    return frozenset(names - {"self", "cls"})

@@ -1,6 +1,6 @@
-"""Processes of their own for libraries that end the process on damaged input.
+"""Worker processes for libraries that crash on damaged input.
 
-A worker has a limit of memory, its answers a limit of time; one that crashes is started again.
+A worker has a memory limit and a time limit for each answer; one that crashes is started again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Read = Callable[[int, int], bytes]
 _HEAD = struct.Struct("<BQ")
 _RANGE = struct.Struct("<QQ")
 _ANSWER, _ERROR, _READ = range(3)
-_MOST_READ = 1 << 28
+_MAX_READ_BYTES = 1 << 28
 
 
 class WorkerCrashError(Exception):
@@ -51,7 +51,7 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+            os.register_at_fork(after_in_child=self._reset_after_fork)
 
     def ask(self, request: bytes, read: Read | None = None) -> bytes:
         """Return the answer to a request.
@@ -79,7 +79,8 @@ class Worker:
             except (OSError, EOFError) as error:
                 self._stop(process)
                 raise WorkerCrashError(str(error)) from error
-            except BaseException:  # what is left of the answer must not be that to the next
+            except BaseException:
+                # Bytes of this answer in the pipe would be taken for the answer to the next.
                 self._stop(process)
                 raise
 
@@ -93,13 +94,14 @@ class Worker:
             if kind == _ERROR:
                 raise WorkerRefusalError(body.decode("utf-8", "replace"))
             start, nbytes = _RANGE.unpack(body)
-            if read is None or nbytes > _MOST_READ:
+            if read is None or nbytes > _MAX_READ_BYTES:
                 raise EOFError("the process asked for what it may not read")
             _send(process.stdin, _ANSWER, read(start, nbytes))
             deadline = time.monotonic() + self.timeout
 
     def _receive(self, process: subprocess.Popen[bytes], count: int, deadline: float) -> bytes:
         assert process.stdout is not None
+        # Not `stdout.read`: that has no time limit, and a library may loop for ever.
         descriptor, parts = process.stdout.fileno(), []
         while count:
             ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
@@ -117,6 +119,7 @@ class Worker:
             [sys.executable, "-m", self.module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # Libraries complain there of what is an error here; nobody would read the pipe.
             stderr=subprocess.DEVNULL,
             bufsize=0,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -128,7 +131,7 @@ class Worker:
         process.kill()
         process.communicate()
 
-    def _forget(self) -> None:
+    def _reset_after_fork(self) -> None:
         # The pipes are the parent's, and another thread may have held the lock.
         self.process, self._lock = None, threading.Lock()
 
@@ -151,16 +154,17 @@ def serve(answer: Callable[[bytes, Read], bytes], memory: int) -> None:
     memory : int
         Bytes that this process may take, where systems have such a limit.
     """
+    # Before anything is read: a damaged file may claim more memory than the machine has.
     _limit_memory(memory)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
 
     def read(start: int, nbytes: int) -> bytes:
         _send(sink, _READ, _RANGE.pack(start, nbytes))
-        return _take(source)
+        return _receive_message(source)
 
     while True:
         try:
-            request = _take(source)
+            request = _receive_message(source)
         except EOFError:
             return
         try:
@@ -172,7 +176,7 @@ def serve(answer: Callable[[bytes, Read], bytes], memory: int) -> None:
         _send(sink, kind, body)
 
 
-def _take(source: IO[bytes]) -> bytes:
+def _receive_message(source: IO[bytes]) -> bytes:
     head = source.read(_HEAD.size)
     if len(head) < _HEAD.size:
         raise EOFError
@@ -180,12 +184,12 @@ def _take(source: IO[bytes]) -> bytes:
     return source.read(length)
 
 
-def _limit_memory(most: int) -> None:
-    """Let what claims too much fail here."""
+def _limit_memory(limit: int) -> None:
+    """Let allocations beyond a limit fail in this process."""
     try:
         import resource
     except ImportError:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard == resource.RLIM_INFINITY or hard > most:
-        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    if hard == resource.RLIM_INFINITY or hard > limit:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

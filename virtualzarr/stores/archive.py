@@ -1,4 +1,4 @@
-"""Members of zip files that references point into: their checksums are compared when they are read.
+"""Checksums of zip members that references point into, compared when they are first read.
 
 A reference goes past the archive's own reader, and so past the CRC-32 that the archive has of each
 member. What is read first of a member makes the rest of it be read, too, where that is little.
@@ -21,7 +21,7 @@ _STEP = 1024 * 1024
 
 
 class MemberChecksums:
-    """Places and checksums of members of one archive, and which of them were compared.
+    """Offsets and checksums of members of one archive, and which of them were compared.
 
     Parameters
     ----------
@@ -39,11 +39,12 @@ class MemberChecksums:
     def add(self, begins: Iterable[int], lengths: Iterable[int], crcs: Iterable[int]) -> None:
         """Add members; those that are there already stay."""
         columns = (np.fromiter(column, np.int64) for column in (begins, lengths, crcs))
-        old = self._begins, self._lengths, self._crcs
-        both = [np.concatenate(pair) for pair in zip(old, columns, strict=True)]
-        unique, first = np.unique(both[0], return_index=True)
-        good = np.concatenate([self._good, np.zeros(len(both[0]) - len(self._good), bool)])
-        self._begins, self._lengths, self._crcs = unique, both[1][first], both[2][first]
+        current = self._begins, self._lengths, self._crcs
+        begin, length, crc = (np.concatenate(pair) for pair in zip(current, columns, strict=True))
+        # Sorted by first byte, for `unchecked`; of equal ones the first, which may be checked.
+        unique, first = np.unique(begin, return_index=True)
+        good = np.concatenate([self._good, np.zeros(len(begin) - len(self._good), bool)])
+        self._begins, self._lengths, self._crcs = unique, length[first], crc[first]
         self._good = good[first]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -52,18 +53,20 @@ class MemberChecksums:
 
     def unchecked(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the rows of members within a range that were not compared yet."""
+        # Members do not overlap: the first in the range is the last that begins at or before it.
         first = max(int(np.searchsorted(self._begins, start, "right")) - 1, 0)
         rows = np.arange(first, int(np.searchsorted(self._begins, stop)))
         return rows[~self._good[rows] & (self._begins[rows] + self._lengths[rows] > start)]
 
     def compare(self, file: OpenFile, row: int, start: int, view: memoryview) -> None:
-        """Compare the checksum of a member of which some bytes are here already.
+        """Compare the checksum of a member of which some bytes were read already.
 
         Raises
         ------
         SourceError
             It is another.
         """
+        # CRC-32 goes on from any state: what lies before and behind is read in steps around `view`.
         begin = int(self._begins[row])
         end = begin + int(self._lengths[row])
         low, high = max(begin, start), min(end, start + view.nbytes)

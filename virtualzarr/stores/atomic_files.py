@@ -1,7 +1,7 @@
-"""Files and folders that appear whole or not at all: a local path or a URL that fsspec opens.
+"""Atomic replacement of files and folders, at a local path or a URL that fsspec opens.
 
-What is there is replaced by a rename, so that readers see the old or the new. Symbolic links are
-followed, and what is replaced gives its mode to what comes in its place.
+A rename replaces the old content, so that readers see the old or the new. Symbolic links are
+followed, and the new file gets the mode of the old one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from typing import BinaryIO, Self
 
 from virtualzarr.errors import NodeExistsError, PublishError, VirtualZarrError, WriteError
 from virtualzarr.stores.files import filesystem, is_file, is_url
+from virtualzarr.stores.local import sync_folder
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import writer_lock
 
 _log = logging.getLogger(__name__)
 
-_PART, _ASIDE = ".part", ".old"
+_TEMPORARY, _REPLACED = ".part", ".old"
 
 
 @contextmanager
@@ -58,12 +59,13 @@ def resolve_links(uri: str) -> str:
 
 @contextmanager
 def lock_for_writing(uri: str) -> Iterator[None]:
-    """Exclude all others that write a file or folder, and tidy up after those that died.
+    """Exclude all others that write a file or folder, and remove what those left that died.
 
     See `virtualzarr.stores.locks.writer_lock`.
     """
     with writer_lock(uri) as is_first:
         if is_first and not is_url(uri):
+            # Only the first level of nested locks: within it, the temporary files are our own.
             _remove_leftovers(resolve_links(uri))
         yield
 
@@ -85,52 +87,54 @@ def check_regular(uri: str) -> None:
 
 @contextmanager
 def replace_atomically(uri: str) -> Iterator[str]:
-    """Give the name of a new file, which takes the place of another, or of none, in the end."""
+    """Give the name of a new file, which replaces another, or none, in the end."""
     check_regular(uri)
-    part = _temporary_name(resolve_links(uri))
+    temporary = _temporary_name(resolve_links(uri))
     try:
-        yield part
+        yield temporary
         with write_errors(uri):
-            replace_file(part, uri)
+            replace_file(temporary, uri)
     finally:
-        Path(part).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
 
 
-def _temporary_name(place: str) -> str:
-    """Return a name beside a place for what is to be put there."""
-    folder, name = os.path.split(place)
-    return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(8)}{_PART}")
+def _temporary_name(path: str) -> str:
+    """Return a name beside a path for its new content: a rename works within one device only."""
+    folder, name = os.path.split(path)
+    # Names have at most 255 bytes; what is added here takes 23.
+    return os.path.join(folder, f".{name[:200]}.{secrets.token_hex(8)}{_TEMPORARY}")
 
 
-def _remove_leftovers(place: str) -> None:
+def _remove_leftovers(path: str) -> None:
     """Remove what writers left that died; with the lock held, none is at work."""
-    folder, name = os.path.split(place)
-    pattern = re.compile(rf"\.{re.escape(name[:200])}\.[0-9a-f]{{16}}{_PART}({_ASIDE})?")
+    folder, name = os.path.split(path)
+    pattern = re.compile(rf"\.{re.escape(name[:200])}\.[0-9a-f]{{16}}{_TEMPORARY}({_REPLACED})?")
     if not os.path.isdir(folder):
         return
     with os.scandir(folder) as entries:
-        left = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
-    for path in left:
-        if path.endswith(_ASIDE) and not os.path.lexists(place):
-            os.rename(path, place)  # it was to be replaced, and was not
-    for path in left:
-        _log.info("removed %s, left by a process that died", path)
-        if os.path.isdir(path):
-            shutil.rmtree(path, ignore_errors=True)
+        leftovers = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
+    for leftover in leftovers:
+        # The writer died between the two renames of `replace_folder`: the old folder comes back.
+        if leftover.endswith(_REPLACED) and not os.path.lexists(path):
+            os.rename(leftover, path)
+    for leftover in leftovers:
+        _log.info("removed %s, left by a process that died", leftover)
+        if os.path.isdir(leftover):
+            shutil.rmtree(leftover, ignore_errors=True)
         else:
-            Path(path).unlink(missing_ok=True)
+            Path(leftover).unlink(missing_ok=True)
 
 
-def _mode_of(place: str) -> int | None:
-    """Return the permissions of what is at a place."""
+def _mode_of(path: str) -> int | None:
+    """Return the permissions of a file or folder; None where there is none."""
     try:
-        return stat.S_IMODE(os.stat(place).st_mode)
+        return stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
         return None
 
 
 class _Atomic:
-    """What is written beside its place, and put there when all of it is on the disk."""
+    """Content that is written under another name, and renamed when all of it is on the disk."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -138,16 +142,17 @@ class _Atomic:
         self.nbytes = 0
 
     def _send(self, files: Mapping[str, str], uri: str) -> None:
-        """Put files at paths below a URL, "" for the URL itself, one after the other."""
+        """Upload files to paths below a URL, "" for the URL itself, one after the other."""
         fs, root = filesystem(self.location.with_uri(uri))
-        for name, part in files.items():
+        for name, local in files.items():
             path = f"{root.rstrip('/')}/{name}" if name else root
             fs.makedirs(fs._parent(path), exist_ok=True)
-            fs.put_file(part, path)
+            # From a file on disk: `put_file` sends it in parts, object stores show it at the end.
+            fs.put_file(local, path)
 
 
 class AtomicFile(_Atomic):
-    """A file written beside its place and put there when all of it is on the disk.
+    """A file that replaces another when all of it is on the disk.
 
     Parameters
     ----------
@@ -177,11 +182,11 @@ class AtomicFile(_Atomic):
     def __enter__(self) -> Self:
         with write_errors(self.uri):
             if is_url(self.uri):
-                handle, self.part = tempfile.mkstemp(_PART)
+                handle, self.temporary = tempfile.mkstemp(_TEMPORARY)
                 self._file = os.fdopen(handle, "wb")
             else:
-                self.part = _temporary_name(resolve_links(self.uri))
-                self._file = open(self.part, "xb")
+                self.temporary = _temporary_name(resolve_links(self.uri))
+                self._file = open(self.temporary, "xb")
         return self
 
     def write(self, data: bytes) -> None:
@@ -200,7 +205,7 @@ class AtomicFile(_Atomic):
         return self._digest.hexdigest()[:16]
 
     def commit(self, uri: str | None = None) -> None:
-        """Put the file in its place, or in another in the same folder."""
+        """Rename the file to its path, or to another in the same folder."""
         assert self._file is not None
         self.uri = uri or self.uri
         with write_errors(self.uri):
@@ -209,47 +214,42 @@ class AtomicFile(_Atomic):
             self._file.close()
             self._file = None
             if is_url(self.uri):
-                self._send({"": self.part}, self.uri)
+                self._send({"": self.temporary}, self.uri)
             else:
-                replace_file(self.part, self.uri)
+                replace_file(self.temporary, self.uri)
 
     def __exit__(self, *error: object) -> None:
         if self._file is not None:
-            with suppress(OSError):  # what cannot be written any more is not wanted any more
+            with suppress(OSError):  # buffered bytes that cannot be written are dropped anyway
                 self._file.close()
-        Path(self.part).unlink(missing_ok=True)
+        Path(self.temporary).unlink(missing_ok=True)
 
 
-def replace_file(part: str, uri: str) -> None:
-    """Put a file that is on the disk in the place of another, or of none."""
-    place = resolve_links(uri)
-    mode = _mode_of(place)
+def replace_file(temporary: str, uri: str) -> None:
+    """Rename a file that is on the disk to the path of another, or of none."""
+    path = resolve_links(uri)
+    mode = _mode_of(path)
     if mode is not None:
-        os.chmod(part, mode)
-    os.replace(part, place)
-    _sync_folder(os.path.dirname(place))
+        os.chmod(temporary, mode)
+    os.replace(temporary, path)
+    _sync_name(path)
 
 
-def _sync_folder(folder: str) -> None:
-    """Make the new name itself durable, where folders can be opened."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sync_name(path: str) -> None:
+    """Make a new name itself durable: it is part of the folder, not of the file."""
+    # Windows opens no folders; there a name is as durable as the system makes it.
+    with suppress(PermissionError):
+        sync_folder(os.path.dirname(path))
 
 
 class AtomicFolder(_Atomic):
-    """A folder written beside its place and put there when all of it is on the disk.
+    """A folder that replaces another when all of it is on the disk.
 
     Parameters
     ----------
     location : Location
     growing : bool
-        Whether the folder is there, and what is written is put into it, file by file.
+        Whether the folder exists, and files are added to it, one by one.
 
     Raises
     ------
@@ -264,15 +264,15 @@ class AtomicFolder(_Atomic):
     def __enter__(self) -> Self:
         with write_errors(self.uri):
             if is_url(self.uri):
-                self._part = tempfile.mkdtemp(_PART)
+                self._temporary = tempfile.mkdtemp(_TEMPORARY)
             else:
-                self._part = _temporary_name(resolve_links(self.uri))
-                os.mkdir(self._part)
+                self._temporary = _temporary_name(resolve_links(self.uri))
+                os.mkdir(self._temporary)
         return self
 
     def file(self, name: str) -> str:
         """Return the path at which a file is to be written."""
-        path = os.path.join(self._part, *name.split("/"))
+        path = os.path.join(self._temporary, *name.split("/"))
         with write_errors(self.uri):
             os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
@@ -283,12 +283,13 @@ class AtomicFolder(_Atomic):
             Path(self.file(name)).write_bytes(data)
 
     def commit(self, last: str) -> None:
-        """Put everything in its place: where that is done file by file, one of them last."""
+        """Rename everything to its path: where that is done file by file, one of them last."""
         files = [
-            os.path.relpath(os.path.join(folder, name), self._part)
-            for folder, _, names in os.walk(self._part)
+            os.path.relpath(os.path.join(folder, name), self._temporary)
+            for folder, _, names in os.walk(self._temporary)
             for name in names
         ]
+        # Readers begin with that file: by then, all that it names must be there.
         files.sort(key=lambda name: (name == last, name))
         with write_errors(self.uri):
             self.nbytes = sum(os.path.getsize(self.file(name)) for name in files)
@@ -299,16 +300,16 @@ class AtomicFolder(_Atomic):
                 with open(self.file(name), "rb+") as file:
                     os.fsync(file.fileno())
             if self._growing:
-                self._put_into(files)
+                self._add(files)
             else:
-                replace_folder(self._part, resolve_links(self.uri))
-            _sync_folder(os.path.dirname(resolve_links(self.uri)))
+                replace_folder(self._temporary, resolve_links(self.uri))
+            _sync_name(resolve_links(self.uri))
 
-    def _put_into(self, files: list[str]) -> None:
+    def _add(self, files: list[str]) -> None:
         for name in files:
-            place = os.path.join(self.uri, name)
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            replace_file(self.file(name), place)
+            path = os.path.join(self.uri, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            replace_file(self.file(name), path)
 
     def _upload(self, files: list[str]) -> None:
         if not self._growing and is_file(self.location.with_uri(f"{self.uri}/{files[-1]}")):
@@ -320,22 +321,23 @@ class AtomicFolder(_Atomic):
         self._send({name: self.file(name) for name in files}, self.uri)
 
     def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._part, ignore_errors=True)
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-def replace_folder(new: str, place: str) -> None:
-    """Put a folder in the place of another, which is then at `new`, or of none."""
-    mode = _mode_of(place)
+def replace_folder(temporary: str, path: str) -> None:
+    """Rename a folder to the path of another, which is then at `temporary`, or of none."""
+    mode = _mode_of(path)
     if mode is None:
-        os.rename(new, place)
+        os.rename(temporary, path)
         return
-    os.chmod(new, mode)
-    if not exchange_names(new, place):
+    os.chmod(temporary, mode)
+    # POSIX renames a folder onto an empty one only.
+    if not exchange_names(temporary, path):
         # Not at once; but neither of them is ever incomplete.
-        aside = f"{new}{_ASIDE}"
-        os.rename(place, aside)
-        os.rename(new, place)
-        os.rename(aside, new)
+        replaced = f"{temporary}{_REPLACED}"
+        os.rename(path, replaced)
+        os.rename(temporary, path)
+        os.rename(replaced, temporary)
 
 
 def exchange_names(one: str, other: str) -> bool:
@@ -346,5 +348,6 @@ def exchange_names(one: str, other: str) -> bool:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError, TypeError):
         return False
-    here, exchanged = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), exchanged) == 0)
+    at_fdcwd, rename_exchange = -100, 2
+    names = os.fsencode(one), os.fsencode(other)
+    return bool(rename(at_fdcwd, names[0], at_fdcwd, names[1], rename_exchange) == 0)

@@ -1,4 +1,4 @@
-"""Which byte ranges to read together: sort, merge what lies close, cut what grows too long."""
+"""Range coalescing: which byte ranges are read as one, up to a gap and a length."""
 
 from __future__ import annotations
 
@@ -70,6 +70,8 @@ def plan_reads(
         return ReadPlan(one[:1], one, file, offset, stop)
     if _is_regular(file, offset, length):
         return _plan_sorted(file, offset, length, gap, limit)
+    # Ties are left in any order here: ranges that begin at the same byte are rare, and sorting by
+    # their length, too, would cost a third key for all.
     order = np.lexsort((offset, file)).astype(np.int64, copy=False)
     by_file = np.asarray(file, np.int64)[order]
     start = np.asarray(offset, np.int64)[order]
@@ -84,13 +86,14 @@ def plan_reads(
     length = np.asarray(length, np.int64)[order]
     if len(order) == 0:
         return ReadPlan(order, np.zeros(1, np.int64), file, start, start)
-    whole = length < 0
-    end = start + np.where(whole, 0, length)
+    to_end = length < 0
+    end = start + np.where(to_end, 0, length)
     # The furthest end so far within each file: ranges may overlap or contain each other.
     reach = _running_maximum(end, np.flatnonzero(new))
-    alone = whole[1:] | whole[:-1]
+    # A range to the end of the file has no known end, so that no gap can be measured from it.
+    alone = to_end[1:] | to_end[:-1]
     if repeats:
-        alone &= ~(whole[1:] & whole[:-1] & same_start)
+        alone &= ~(to_end[1:] & to_end[:-1] & same_start)
     new[1:] |= (start[1:] - reach[:-1] > gap) | alone
     # Cut long reads where the distance from their start passes a multiple of the limit.
     group = np.flatnonzero(new)
@@ -99,7 +102,7 @@ def plan_reads(
 
     group = np.flatnonzero(new)
     stop = np.maximum.reduceat(end, group)
-    stop[whole[group]] = -1
+    stop[to_end[group]] = -1
     return ReadPlan(order, np.append(group, len(order)), file[group], start[group], stop, repeats)
 
 
@@ -120,6 +123,7 @@ def _plan_sorted(file: NDArray, offset: NDArray, length: NDArray, gap: int, limi
     step = int(steps[0])
     # Long reads are cut where the distance from their start passes a multiple of the limit.
     if step <= gap + nbytes and file[0] == file[-1] and (steps == step).all():
+        # Equal steps: the cuts follow from arithmetic, without an array of all ranges.
         multiples = np.arange((len(start) - 1) * step // limit + 1) * limit
         first = np.unique(-(-multiples // step))
     else:

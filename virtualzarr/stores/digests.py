@@ -1,4 +1,4 @@
-"""Digests of samples of files: what tells a file from another of the same length and date."""
+"""Sample digests: what tells a file from another of the same length and date."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from virtualzarr.errors import SourceError
 from virtualzarr.stores.files import ByteFile
 
 SAMPLES, SAMPLE_BYTES = 64, 4096
-"""So many pieces of so many bytes are taken of a larger file, the first and the last among them."""
+"""Samples, and bytes of each, of a larger file; the first and last bytes are among them."""
 
 _NAME = f"blake2b-{SAMPLES}x{SAMPLE_BYTES}"
 
 
 def sample_digest(file: ByteFile, size: int) -> str:
-    """Return a digest of the length of a file, and of pieces of it that lie at equal distances.
+    """Return a digest of the length of a file, and of samples of it at equal distances.
 
     Files of up to `SAMPLES` times `SAMPLE_BYTES` bytes are read whole. The name of the method comes
     first, so that digests of others are never compared.
@@ -26,11 +26,12 @@ def sample_digest(file: ByteFile, size: int) -> str:
     >>> sample_digest(InlineFile(b"abc"), 3)
     'blake2b-64x4096:10366aba46518e2b9d040dde242bbc5a'
     """
-    engine = hashlib.blake2b(size.to_bytes(8, "little"), digest_size=16)
+    # The length is hashed, too: it tells files apart whose samples agree.
+    hasher = hashlib.blake2b(size.to_bytes(8, "little"), digest_size=16)
     with file.open() as opened:
         for start, stop in sample_ranges(size):
-            engine.update(opened.read(start, stop))
-    return f"{_NAME}:{engine.hexdigest()}"
+            hasher.update(opened.read(start, stop))
+    return f"{_NAME}:{hasher.hexdigest()}"
 
 
 def sample_ranges(size: int) -> Iterable[tuple[int, int]]:
@@ -38,7 +39,7 @@ def sample_ranges(size: int) -> Iterable[tuple[int, int]]:
 
     Examples
     --------
-    >>> list(pieces_of(3)), list(pieces_of(2**30))[-1] == (2**30 - 4096, 2**30)
+    >>> list(sample_ranges(3)), list(sample_ranges(2**30))[-1] == (2**30 - 4096, 2**30)
     ([(0, 3)], True)
     """
     if size <= SAMPLES * SAMPLE_BYTES:

@@ -1,4 +1,4 @@
-"""One file as bytes, wherever it is: local, remote through fsspec, or in memory."""
+"""Files as bytes: local, remote through fsspec, inline, or missing."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from virtualzarr.stores.uris import resolve_uri as resolve_uri
 Buffer = bytes | bytearray | memoryview
 
 SMALL_FILE_BYTES = 96 * 1024
-"""Files of fewer bytes may be read by one call, into memory that does not come from the system."""
+"""Files of fewer bytes may be read by one call: their memory needs no mapping by the system."""
 
 MAX_SCRATCH_BYTES = 16 * 1024 * 1024
-"""Memory for larger reads is not kept for the next one."""
+"""Memory for larger reads is not reused: it would stay for as long as the thread."""
 
 
 def take_fingerprint(location: Location) -> Fingerprint:
@@ -157,16 +157,17 @@ class LocalFile:
         except OSError as error:
             raise as_source_error(error, self.uri) from error
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise _irregular(self.uri, found.st_mode)
-            fingerprint, now = self.fingerprint, (found.st_size, found.st_mtime_ns)
-            if fingerprint is not None and (fingerprint.size, fingerprint.mtime_ns) != now:
-                check_unchanged(self.uri, fingerprint, Fingerprint(*now))
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise _irregular(self.uri, status.st_mode)
+            fingerprint, current = self.fingerprint, (status.st_size, status.st_mtime_ns)
+            # Plain comparison first: nearly all files are unchanged, and every read does this.
+            if fingerprint is not None and (fingerprint.size, fingerprint.mtime_ns) != current:
+                check_unchanged(self.uri, fingerprint, Fingerprint(*current))
         except BaseException:
             os.close(descriptor)
             raise
-        return OpenFile(self.uri, descriptor, found.st_size)
+        return OpenFile(self.uri, descriptor, status.st_size)
 
 
 def _irregular(uri: str, mode: int) -> SourceError:
@@ -181,7 +182,7 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read_small(path: str) -> bytes | None:
-    """Return what a file holds, quickly, or None if there is more to say of it.
+    """Return what a file holds, in three system calls, or None if a full read must say more.
 
     That is: it is missing, no plain file, empty, or has `SMALL_FILE_BYTES` bytes or more.
     """
@@ -276,7 +277,7 @@ else:
 
 
 class InlineFile:
-    """Bytes that are here already."""
+    """Bytes in memory."""
 
     __slots__ = ("data", "uri")
     remote = False
@@ -299,7 +300,7 @@ class InlineFile:
 
 
 class MissingFile:
-    """A file that is known not to be there."""
+    """A file that does not exist."""
 
     __slots__ = ("uri",)
     remote = False
@@ -321,15 +322,15 @@ _pinning = threading.Lock()
 
 
 class RemoteFile:
-    """A file elsewhere; each read is one request, and every answer must be of one version.
+    """A remote file; each read is one request, and every response must be of one version.
 
     Attributes
     ----------
     uri : str
     fingerprint : Fingerprint, optional
-        What was noted of the file when it was scanned.
+        What the file had when it was scanned.
     pinned : Fingerprint, optional
-        What the first answer said of it: nothing of another version is read by this object.
+        What the first response said of it: nothing of another version is read by this object.
     """
 
     __slots__ = ("connection", "fingerprint", "path", "pinned", "uri")
@@ -344,7 +345,7 @@ class RemoteFile:
 
     @classmethod
     def within(cls, connection: Connection, path: str, uri: str) -> RemoteFile:
-        """Make a file of a file system that is connected already."""
+        """Return a file of a file system that is connected already."""
         self = cls.__new__(cls)
         self.uri, self.connection, self.path = uri, connection, path
         self.fingerprint = self.pinned = None
@@ -368,14 +369,14 @@ class RemoteFile:
         """Return several ranges, requested side by side where that can be. Raises as `read`."""
         for span in ranges:
             self._check_inside(*span)
-        answers = self.connection.fetch_many(self.path, self.uri, ranges)
-        told = dict.fromkeys(fingerprint for _, fingerprint in answers)
-        for fingerprint in told:
+        responses = self.connection.fetch_many(self.path, self.uri, ranges)
+        # Nearly always they are of one version, which is then compared once.
+        for fingerprint in dict.fromkeys(fingerprint for _, fingerprint in responses):
             self._check_version(fingerprint)
-        for (start, stop), (data, _) in zip(ranges, answers, strict=True):
+        for (start, stop), (data, _) in zip(ranges, responses, strict=True):
             if len(data) != stop - start:
                 raise truncated_error(self.uri, start, stop, start + len(data))
-        return [data for data, _ in answers]
+        return [data for data, _ in responses]
 
     def tail(self, nbytes: int) -> Buffer:
         """Return the last bytes of the file, or all of it where it has no more."""
@@ -384,9 +385,9 @@ class RemoteFile:
         return data[-nbytes:]
 
     def pin(self, fingerprint: Fingerprint | None = None) -> None:
-        """Read nothing of another version than the one that is there, or is known to be.
+        """Read nothing of another version than the current one, or that of a fingerprint.
 
-        Where answers tell their version, the first one does this without another request.
+        Where responses tell their version, the first one does this without another request.
         """
         self.pinned = (
             self.connection.fingerprint(self.path, self.uri) if fingerprint is None else fingerprint
@@ -397,31 +398,32 @@ class RemoteFile:
         if size is not None and (start > size or (stop is not None and stop > size)):
             raise truncated_error(self.uri, start, stop or size, size)
 
-    def _check_version(self, told: Fingerprint | None) -> None:
-        """Compare what an answer told of its version with what is known of the file.
+    def _check_version(self, current: Fingerprint | None) -> None:
+        """Compare what a response told of its version with the fingerprints of the file.
 
-        If it told too little, the file is looked at now, after its bytes have come: if it still is
-        of the version that is known, they are.
+        If it told too little, the fingerprint is taken now, after the bytes have come: if the file
+        still is of the expected version, they are.
         """
         if not config.verify_sources:
             return
-        known = [
+        expected = [
             fingerprint
             for fingerprint in (self.fingerprint, self.pinned)
             if fingerprint and not fingerprint.is_empty
         ]
-        if known and (
-            told is None or not all(is_comparable(fingerprint, told) for fingerprint in known)
+        if expected and (
+            current is None
+            or not all(is_comparable(fingerprint, current) for fingerprint in expected)
         ):
-            told = self.connection.fingerprint(self.path, self.uri)
-        if told is None:
+            current = self.connection.fingerprint(self.path, self.uri)
+        if current is None:
             return
-        for fingerprint in known:
-            check_unchanged(self.uri, fingerprint, told)
-        if told.has_version:
+        for fingerprint in expected:
+            check_unchanged(self.uri, fingerprint, current)
+        if current.has_version:
             with _pinning:  # of threads that read at the same time, one is the first
-                pinned = self.pinned = self.pinned or told.as_recorded()
-            check_unchanged(self.uri, pinned, told)
+                pinned = self.pinned = self.pinned or current.as_recorded()
+            check_unchanged(self.uri, pinned, current)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)

@@ -1,4 +1,4 @@
-"""A store at any URL that fsspec opens."""
+"""fsspec store, at any URL that fsspec opens."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from virtualzarr.stores.store import ByteRange, Change, check_key, check_within,
 from virtualzarr.stores.transport import Answer
 
 NOT_FOUND_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""What file systems raise where there is no file."""
+"""Exceptions of file systems where there is no file."""
 
 
 class FsspecStore:
     """A store over any URL that fsspec opens.
 
-    Whether the place can be written to shows only when it is tried.
+    Whether it can be written to shows only when that is tried.
 
     Parameters
     ----------
@@ -104,8 +104,9 @@ class FsspecStore:
         """Return the contents of an object, or some of them, or None."""
         start, stop = (0, None) if byte_range is None else byte_range
         if stop is not None and (start < 0 or stop <= start):
-            whole = self.get(key)
-            return None if whole is None else whole[start:stop]
+            # HTTP and S3 have no range that counts both ends from the back, and no empty one.
+            content = self.get(key)
+            return None if content is None else content[start:stop]
         answer: Answer | None = self._ask(self.connection.fetch, key, start=start, stop=stop)
         return None if answer is None else answer[0]
 
@@ -128,11 +129,12 @@ class FsspecStore:
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield keys and sizes under a prefix; -1 for a size that is not said."""
-        found = self._list(self.connection.walk, prefix)
+        # File systems list a path without or with the slash or bucket that it was asked with.
+        entries = self._list(self.connection.walk, prefix)
         root = self.root.strip("/")
         start = len(root) + 1 if root else 0
         lead = f"{prefix}/" if prefix else ""
-        for path, size, _ in found:
+        for path, size, _ in entries:
             key = path.lstrip("/")[start:]
             key = unquote(key) if self._quoted else key
             if key.startswith(lead):

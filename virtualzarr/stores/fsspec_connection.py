@@ -68,7 +68,7 @@ class Connection:
         self._fs, self.path = filesystem(self.location)
         self._guard: AbstractContextManager[Any] = nullcontext()
         if not self._fs.async_impl:
-            # It may serve other URLs, too: fsspec keeps and shares file systems.
+            # It may serve other URLs, too: fsspec caches and shares its instances.
             self._guard = self._locks.setdefault(self._fs, threading.Lock())
         self._transport = transport_for(self._fs, self.location)
         self._process = os.getpid()
@@ -134,7 +134,7 @@ class Connection:
             with self._guard:
                 yield self._transport
         except VirtualZarrError as error:
-            # It has its own words for the place, or none.
+            # The transport names the path in its file system, or nothing: callers know the URI.
             error.file = uri
             raise
         except Exception as error:

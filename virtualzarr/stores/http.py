@@ -1,15 +1,16 @@
-"""Requests over HTTP: the status, range, length and version of every answer are checked."""
+"""HTTP transport: the status, range, length and version of every response are checked."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
 from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
+from virtualzarr.stores.async_transport import AsyncTransport, range_header
 from virtualzarr.stores.fingerprints import (
     Fingerprint,
     as_source_error,
@@ -21,7 +22,6 @@ from virtualzarr.stores.location import Location, without_credentials
 from virtualzarr.stores.retry import (
     TRANSIENT_STATUSES,
     TransientError,
-    gather_ranges,
     parse_retry_after,
     retry,
 )
@@ -36,12 +36,12 @@ _CREDENTIALS = (
     "; it wants other credentials (storage_options of a remote reference file go to its own host "
     "only, those of a local one to hosts that allowed= names)"
 )
-_LONGEST_LISTING = 256 * 1024 * 1024
+_MAX_LISTING_BYTES = 256 * 1024 * 1024
 
 _SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
 
 
-class HttpTransport:
+class HttpTransport(AsyncTransport):
     """Files on servers, through the session that fsspec's file system keeps.
 
     Parameters
@@ -52,46 +52,20 @@ class HttpTransport:
     """
 
     def __init__(self, fs: Any, location: Location) -> None:
-        self._fs = fs
+        super().__init__(fs)
         self._origin = origin_of(location.uri)
         self._options = location.storage_options or {}
         self._prefixes = location.redirects
 
-    def fetch(
-        self, url: str, start: int, stop: int | None, limit: int | None = None
-    ) -> tuple[bytes, Fingerprint]:
-        """Return bytes of a file, and what the answer says of it; see `Transport`."""
-        result: tuple[bytes, Fingerprint] = self._run(self._fetch, url, start, stop, limit)
-        return result
-
-    def fetch_many(
-        self, url: str, ranges: Sequence[tuple[int, int]]
-    ) -> list[tuple[bytes, Fingerprint]]:
-        """Return several ranges of a file, requested side by side."""
-
-        def fetch(start: int, stop: int) -> Awaitable[tuple[bytes, Fingerprint]]:
-            return self._fetch(url, start, stop, None)
-
-        result: list[tuple[bytes, Fingerprint]] = self._run(gather_ranges, fetch, ranges)
-        return result
-
-    def fingerprint(self, url: str) -> Fingerprint:
-        """Return a file's fingerprint.
-
-        HEAD alone is believed only if it tells a size: some servers do not know it, or it is not
-        what a signed URL is for. Whether a file is missing is said by GET.
-        """
-        result: Fingerprint = self._run(self._fingerprint, url)
-        return result
-
     def entries(self, url: str) -> list[Entry]:
         """Return the files and folders that a page links to and that lie directly below it."""
         folder = url if url.endswith("/") else f"{url}/"
-        data, _ = self.fetch(url, 0, None, _LONGEST_LISTING)
+        data, _ = self.fetch(url, 0, None, _MAX_LISTING_BYTES)
         page = _LinkParser()
         page.feed(data.decode("utf-8", "replace"))
-        found = {urldefrag(urljoin(folder, link))[0] for link in page.links}
-        below = (link for link in found if link.startswith(folder) and "?" not in link)
+        links = {urldefrag(urljoin(folder, link))[0] for link in page.links}
+        # Links with a query sort the listing of Apache; those above the folder lead elsewhere.
+        below = (link for link in links if link.startswith(folder) and "?" not in link)
         children = sorted(link for link in below if _is_child(link[len(folder) :]))
         return [Entry(link.rstrip("/"), None, link.endswith("/")) for link in children]
 
@@ -99,118 +73,112 @@ class HttpTransport:
         """Return all files below a page of links."""
         return walk_entries(self.entries, url)
 
-    def _run(self, work: Callable[..., Awaitable[Any]], *values: Any) -> Any:
-        from fsspec.asyn import sync
+    async def _take_fingerprint(self, url: str) -> Fingerprint:
+        """Request what tells the version of a file.
 
-        return sync(self._fs.loop, work, *values)
+        HEAD alone is believed only if it tells a size: some servers do not know it, or it is not
+        what a signed URL is for. Whether a file is missing is said by GET.
+        """
 
-    async def _fingerprint(self, url: str) -> Fingerprint:
-        async def ask() -> Fingerprint | None:
-            async with self._answer("HEAD", url, {}) as answer:
-                if answer.status in TRANSIENT_STATUSES:
-                    raise _transient_error(answer, url)
-                size = _content_length(answer)
-                return (
-                    Fingerprint.from_headers(answer.headers, size) if answer.status == 200 else None
-                )
+        async def head() -> Fingerprint | None:
+            async with self._request("HEAD", url, {}) as response:
+                if response.status in TRANSIENT_STATUSES:
+                    raise _transient_error(response, url)
+                if response.status != 200:
+                    return None
+                return Fingerprint.from_headers(response.headers, _content_length(response))
 
-        found = await retry(ask)
-        if found is not None and found.size:
-            return found
+        fingerprint = await retry(head)
+        if fingerprint is not None and fingerprint.size:
+            return fingerprint
         return await retry(lambda: self._fingerprint_by_get(url))
 
     async def _fingerprint_by_get(self, url: str) -> Fingerprint:
-        async with self._answer("GET", url, {"Range": "bytes=0-0"}) as answer:
-            if answer.status == 416:
+        # One byte: servers that ignore ranges send all of it, of which only the headers are read.
+        async with self._request("GET", url, {"Range": "bytes=0-0"}) as response:
+            if response.status == 416:  # an empty file has no first byte
                 return Fingerprint.from_headers(
-                    answer.headers, _parse_content_range(answer, url)[2]
+                    response.headers, _parse_content_range(response, url)[2]
                 )
-            _check_status(answer, url)
-            size = (
-                _parse_content_range(answer, url)[2]
-                if answer.status == 206
-                else _content_length(answer)
-            )
-            return Fingerprint.from_headers(answer.headers, size)
-
-    async def _fetch(
-        self, url: str, start: int, stop: int | None, limit: int | None
-    ) -> tuple[bytes, Fingerprint]:
-        return await retry(lambda: self._attempt(url, start, stop, limit))
+            _check_status(response, url)
+            partial = response.status == 206
+            size = _parse_content_range(response, url)[2] if partial else _content_length(response)
+            return Fingerprint.from_headers(response.headers, size)
 
     async def _attempt(
         self, url: str, start: int, stop: int | None, limit: int | None
     ) -> tuple[bytes, Fingerprint]:
-        headers = {}
-        if start or stop is not None:
-            last = "" if stop is None else stop - 1
-            headers["Range"] = f"bytes={start}" if start < 0 else f"bytes={start}-{last}"
-        async with self._answer("GET", url, headers) as answer:
-            if answer.status == 416:
-                size = _parse_content_range(answer, url)[2]
+        headers = range_header(start, stop)
+        async with self._request("GET", url, headers) as response:
+            if response.status == 416:
+                size = _parse_content_range(response, url)[2]
                 if start < 0 and size == 0:
-                    return b"", Fingerprint.from_headers(answer.headers, 0)
+                    return b"", Fingerprint.from_headers(response.headers, 0)
                 raise truncated_error(url, start, start if stop is None else stop, size or 0)
-            _check_status(answer, url)
-            size, begin, end = _content_length(answer), 0, None
-            if answer.status == 206:
-                begin, end, size = _parse_content_range(answer, url)
+            _check_status(response, url)
+            size, begin, end = _content_length(response), 0, None
+            if response.status == 206:
+                begin, end, size = _parse_content_range(response, url)
             length = size if end is None else end - begin
             if headers or end is not None:
-                _check_range(url, answer, (start, stop), (begin, end, size))
+                _check_range(url, response, (start, stop), (begin, end, size))
+            # The length is checked before the body is read: a server may announce any.
             if length is not None:
                 check_length(url, length, limit)
-            data = await _read(answer, url, length, limit)
-            if end is None and not headers and "Content-Encoding" not in answer.headers:
+            data = await _read_body(response, url, length, limit)
+            if end is None and not headers and "Content-Encoding" not in response.headers:
                 size = len(data)
-            if headers and answer.status != 206:
-                data = data[start:]  # all of it, where the last bytes were asked for
-            return data, Fingerprint.from_headers(answer.headers, size)
+            if headers and response.status != 206:
+                data = data[start:]  # all of it came, where the last bytes were requested
+            return data, Fingerprint.from_headers(response.headers, size)
 
     @asynccontextmanager
-    async def _answer(
+    async def _request(
         self, method: str, url: str, headers: Mapping[str, str]
     ) -> AsyncIterator[Any]:
-        """Send a request, follow redirects, and give the answer, whatever its status.
+        """Send a request, follow redirects, and give the response, whatever its status.
 
         Credentials go to the scheme and host they were given for, and nowhere else.
         """
         from yarl import URL
 
-        fs, place = self._fs, self._fs.encode_url(url)
+        fs, target = self._fs, self._fs.encode_url(url)
+        # aiohttp would follow redirects with all headers but those it knows to be secret, and past
+        # `allowed`: each hop is checked here instead.
         for _ in range(MAX_REDIRECTS + 1):
             options = dict(fs.kwargs)
-            sent = {**(options.pop("headers", None) or {}), "Accept-Encoding": "identity"}
+            # The bytes of references are those stored: a compressed answer has other offsets.
+            common = {**(options.pop("headers", None) or {}), "Accept-Encoding": "identity"}
             for name in ("allow_redirects", "max_redirects", "raise_for_status"):
                 options.pop(name, None)
             with _translate_errors(url):
                 session = await fs.set_session()
-                answer = await session.request(
-                    method, place, headers={**sent, **headers}, allow_redirects=False,
+                response = await session.request(
+                    method, target, headers={**common, **headers}, allow_redirects=False,
                     raise_for_status=False, **options,
                 )  # fmt: skip
             try:
-                target = answer.headers.get("Location")
-                if answer.status not in _REDIRECT_STATUSES or target is None:
+                redirect = response.headers.get("Location")
+                if response.status not in _REDIRECT_STATUSES or redirect is None:
                     with _translate_errors(url):
-                        yield answer
+                        yield response
                     return
             finally:
-                answer.release()
+                response.release()
             try:
-                place = answer.url.join(URL(target))
+                target = response.url.join(URL(redirect))
             except ValueError as error:
-                raise SourceError(f"a redirect leads to {target!r:.99}", file=url) from error
-            fs = self._file_system_for(str(place), url)
+                raise SourceError(f"a redirect leads to {redirect!r:.99}", file=url) from error
+            fs = self._file_system_for(str(target), url)
         raise SourceError(f"more than {MAX_REDIRECTS} redirects", file=url)
 
-    def _file_system_for(self, place: str, url: str) -> Any:
-        """Return what may ask a place to which a redirect leads."""
-        origin = origin_of(place)
+    def _file_system_for(self, target: str, url: str) -> Any:
+        """Return what may ask the URL to which a redirect leads."""
+        origin = origin_of(target)
         if origin[0] not in ("http", "https"):
-            raise AccessError(f"a redirect leads to {place}, which is not HTTP", file=url)
-        if self._prefixes is not None and not any(is_below(place, p) for p in self._prefixes):
-            raise AccessError(f"a redirect leads outside what was allowed, to {place}", file=url)
+            raise AccessError(f"a redirect leads to {target}, which is not HTTP", file=url)
+        if self._prefixes is not None and not any(is_below(target, p) for p in self._prefixes):
+            raise AccessError(f"a redirect leads outside what was allowed, to {target}", file=url)
         if origin == self._origin:
             return self._fs
         from fsspec.implementations.http import HTTPFileSystem
@@ -230,13 +198,13 @@ class _LinkParser(HTMLParser):
             self.links += [value for name, value in attrs if name == "href" and value]
 
 
-def _is_child(rest: str) -> bool:
-    name = rest.removesuffix("/")
+def _is_child(link: str) -> bool:
+    name = link.removesuffix("/")
     return bool(name) and "/" not in name and name not in (".", "..")
 
 
 class _translate_errors:
-    """Gives exceptions of aiohttp as errors of this package, transient ones as such."""
+    """Raises exceptions of aiohttp as errors of this package, transient ones as such."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -247,25 +215,26 @@ class _translate_errors:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         import aiohttp
 
+        # Nobody answers there: a wrong name or port, which no retry puts right.
         if isinstance(error, aiohttp.ClientConnectorError):
-            raise as_source_error(error, self._url) from error  # nobody answers there
+            raise as_source_error(error, self._url) from error
         transient = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
         if isinstance(error, transient):
-            named = as_source_error(error, self._url)
-            named.__cause__ = error
-            raise TransientError(named) from error
+            source_error = as_source_error(error, self._url)
+            source_error.__cause__ = error
+            raise TransientError(source_error) from error
         if isinstance(error, aiohttp.ClientError | ValueError):
             raise as_source_error(error, self._url) from error
 
 
-def _check_status(answer: Any, url: str) -> None:
+def _check_status(response: Any, url: str) -> None:
     """Raise what a status means, unless it is that of a file or of a part of it."""
-    if answer.status in TRANSIENT_STATUSES:
-        raise _transient_error(answer, url)
-    if answer.status in MISSING_STATUSES:
-        raise SourceNotFoundError(f"the server answered {answer.status}: no such file", file=url)
-    if answer.status not in (200, 206):
-        raise StatusError.of(answer, url)
+    if response.status in TRANSIENT_STATUSES:
+        raise _transient_error(response, url)
+    if response.status in MISSING_STATUSES:
+        raise SourceNotFoundError(f"the server answered {response.status}: no such file", file=url)
+    if response.status not in (200, 206):
+        raise StatusError.of(response, url)
 
 
 class StatusError(SourceError):
@@ -279,49 +248,51 @@ class StatusError(SourceError):
     status: int = 0
 
     @classmethod
-    def of(cls, answer: Any, url: str) -> StatusError:
-        """Return the error for an answer."""
-        hint = _CREDENTIALS if answer.status in (401, 403) else ""
-        text = f"the server answered {answer.status} {answer.reason or ''}".rstrip()
+    def of(cls, response: Any, url: str) -> StatusError:
+        """Return the error for an response."""
+        hint = _CREDENTIALS if response.status in (401, 403) else ""
+        text = f"the server answered {response.status} {response.reason or ''}".rstrip()
         error = cls(text + hint, file=url)
-        error.status = answer.status
+        error.status = response.status
         return error
 
 
-def _transient_error(answer: Any, url: str) -> TransientError:
-    error = StatusError.of(answer, url)
-    return TransientError(error, parse_retry_after(answer.headers.get("Retry-After")))
+def _transient_error(response: Any, url: str) -> TransientError:
+    error = StatusError.of(response, url)
+    return TransientError(error, parse_retry_after(response.headers.get("Retry-After")))
 
 
-def _content_length(answer: Any) -> int | None:
-    """Return how many bytes a file has by an answer with all of it."""
-    if answer.headers.get("Content-Encoding", "identity") not in ("identity", ""):
+def _content_length(response: Any) -> int | None:
+    """Return how many bytes a file has by an response with all of it."""
+    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
         return None  # the length of what was sent
-    text = answer.headers.get("Content-Length", "")
+    text = response.headers.get("Content-Length", "")
     return int(text) if text.isdecimal() else None
 
 
-def _parse_content_range(answer: Any, url: str) -> tuple[int, int, int | None]:
-    """Return which bytes an answer has, and of how many."""
-    text = answer.headers.get("Content-Range", "")
-    found = _SPAN.match(text.strip())
-    if found is None or (answer.status == 206) != (found[1] is not None):
-        if answer.status == 416:
+def _parse_content_range(response: Any, url: str) -> tuple[int, int, int | None]:
+    """Return which bytes an response has, and of how many."""
+    text = response.headers.get("Content-Range", "")
+    match = _SPAN.match(text.strip())
+    if match is None or (response.status == 206) != (match[1] is not None):
+        if response.status == 416:
             return 0, 0, None
         raise SourceError(f"the server's range is wrong: Content-Range is {text!r:.99}", file=url)
-    size = None if found[3] == "*" else int(found[3])
+    size = None if match[3] == "*" else int(match[3])
     # Some servers count back from the end beyond the beginning of a short file.
-    return max(int(found[1] or 0), 0), int(found[2] or -1) + 1, size
+    return max(int(match[1] or 0), 0), int(match[2] or -1) + 1, size
 
 
 def _check_range(
     url: str,
-    answer: Any,
-    asked: tuple[int, int | None],
-    came: tuple[int, int | None, int | None],
+    response: Any,
+    requested: tuple[int, int | None],
+    received: tuple[int, int | None, int | None],
 ) -> None:
-    """Refuse an answer with other bytes than were asked for, before they are read."""
-    (start, stop), (begin, end, size) = asked, came
+    """Refuse an response with other bytes than were asked for, before they are read."""
+    (start, stop), (begin, end, size) = requested, received
+    # Without a range in the answer it is the whole file: right for a suffix, which is cut from it,
+    # and for a range that is the file. Reading a large file to keep a part of it is refused.
     if end is None:
         if start < 0 or (start == 0 and size is not None and size == stop):
             return
@@ -330,30 +301,31 @@ def _check_range(
             "the server does not understand byte ranges",
             file=url,
         )
-    if answer.headers.get("Content-Encoding", "identity") not in ("identity", ""):
+    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
         raise SourceError("the server compresses what it sends: ranges mean nothing", file=url)
     if start < 0:
         right = size is not None and end == size and begin == max(size + start, 0)
     else:
         right = begin == start and (end == stop or (end == size and (stop is None or end < stop)))
     if not right:
-        wanted = f"{start} to {'the end' if stop is None else stop}"
+        requested_range = f"{start} to {'the end' if stop is None else stop}"
         raise SourceError(
-            f"bytes {wanted} were asked for and {begin} to {end} of {size} came", file=url
+            f"bytes {requested_range} were asked for and {begin} to {end} of {size} came", file=url
         )
 
 
-async def _read(answer: Any, url: str, length: int | None, limit: int | None) -> bytes:
+async def _read_body(response: Any, url: str, length: int | None, limit: int | None) -> bytes:
     """Return the body, which must have the length that is known, and at limit so many bytes."""
     if length is None and limit is not None:
         data = bytearray()
-        async for part in answer.content.iter_any():
+        # Of unknown length: counted as it comes, so that no server fills the memory.
+        async for part in response.content.iter_any():
             data += part
             check_length(url, len(data), limit)
         return bytes(data)
-    whole: bytes = await answer.read()
-    if length is not None and len(whole) != length:
+    content: bytes = await response.read()
+    if length is not None and len(content) != length:
         raise TransientError(
-            SourceError(f"{length} bytes were announced and {len(whole)} came", file=url)
+            SourceError(f"{length} bytes were announced and {len(content)} came", file=url)
         )
-    return whole
+    return content

@@ -1,4 +1,4 @@
-"""Listings of folders elsewhere: complete, or an error."""
+"""Directory listings of remote file systems: complete, or an error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def walk_entries(
     depth: int | None = None,
     folders: bool = False,
 ) -> list[Entry]:
-    """Return all files below a folder, and folders if they are wanted, so many levels down.
+    """Return all files below a folder, and folders on request, so many levels down.
 
     Parameters
     ----------
@@ -49,17 +49,19 @@ def walk_entries(
         missing files; except that a folder below may be gone meanwhile.
     path : str
     depth : int, optional
+    folders : bool
     """
-    here = [entry for entry in entries(path) if not entry.is_folder or entry.path != path]
-    found = [entry for entry in here if folders or not entry.is_folder]
+    # Some file systems list a folder among its own entries: that would never end.
+    children = [entry for entry in entries(path) if not entry.is_folder or entry.path != path]
+    result = [entry for entry in children if folders or not entry.is_folder]
     if depth == 1:
-        return found
+        return result
     deeper = None if depth is None else depth - 1
-    for entry in here:
+    for entry in children:
         if entry.is_folder:
             with suppress(SourceNotFoundError, FileNotFoundError):
-                found += walk_entries(entries, entry.path, deeper, folders)
-    return found
+                result += walk_entries(entries, entry.path, deeper, folders)
+    return result
 
 
 def list_folder(fs: Any, path: str) -> list[Entry]:
@@ -79,10 +81,10 @@ def list_files_below(fs: Any, path: str) -> list[Entry]:
 
     kind = type(fs)
     if fs.async_impl:
-        own = kind._find is not AsyncFileSystem._find
+        overridden = kind._find is not AsyncFileSystem._find
     else:
-        own = kind.find is not AbstractFileSystem.find
-    if not own:
+        overridden = kind.find is not AbstractFileSystem.find
+    if not overridden:
         return walk_entries(lambda folder: list_folder(fs, folder), path)
     fs.invalidate_cache(path)
     return [as_entry(info) for info in fs.find(path, detail=True).values()]
@@ -125,6 +127,7 @@ def glob(lists: SupportsListing, pattern: str) -> list[str]:
 
     root = pattern[: pattern.index("*")].rpartition("/")[0]
     depth = None if "**" in pattern else pattern[len(root) + 1 :].count("/") + 1
+    # Not the file system's own glob: most skip folders that they cannot list.
     try:
         if depth is None:
             names = _add_folders(entry.path for entry in lists.walk(root))

@@ -1,4 +1,4 @@
-"""A store over a directory: every write is atomic, and updates lose nothing between processes.
+"""Directory store: every write is atomic, and updates lose nothing between processes.
 
 A key is written by whoever holds the lock on its lock file: the new bytes go into the lock file
 itself, which is then renamed onto the key. So a reader sees old or new bytes, a process that dies
@@ -168,6 +168,7 @@ class LocalStore:
                     self._unlink(path)
             elif new is not old:
                 lock.replace(new)
+        # Only without the lock: its file lies in the folder that may go.
         if new is None:
             self._prune(path)
 
@@ -188,7 +189,7 @@ class LocalStore:
         return True
 
     def lock_key(self, key: str) -> _KeyLock:
-        """Keep threads and processes that ask for the same key out; its value stays as it is."""
+        """Exclude threads and processes that lock the same key; its value stays as it is."""
         return _KeyLock(self.to_uri(check_key(key, self.uri)))
 
     def _unlink(self, path: str) -> None:
@@ -222,24 +223,25 @@ class _KeyLock:
 
     def __enter__(self) -> Self:
         try:
-            while not self._acquired():
+            while not self._try_acquire():
                 continue
         except OSError as error:
             raise _as_source_error(error, self.path) from error
         return self
 
-    def _acquired(self) -> bool:
+    def _try_acquire(self) -> bool:
         self.fd = _open_lock_file(self.name)
         try:
             _lock(self.fd)
-            ours = os.fstat(self.fd)
+            locked = os.fstat(self.fd)
             try:
-                there = os.stat(self.name)
+                current = os.stat(self.name)
             except FileNotFoundError:
-                there = None
-            # Whoever held it before us may have renamed it onto the key, or removed it.
-            if there and (there.st_ino, there.st_dev) == (ours.st_ino, ours.st_dev):
-                self.stale = ours.st_size > 0
+                current = None
+            # Whoever held it before us may have renamed it onto the key, or removed it: then the
+            # lock is that of a file which nobody else will ask for.
+            if current and (current.st_ino, current.st_dev) == (locked.st_ino, locked.st_dev):
+                self.stale = locked.st_size > 0
                 return True
         except BaseException:
             os.close(self.fd)
@@ -252,6 +254,7 @@ class _KeyLock:
         try:
             if self.stale:
                 os.ftruncate(self.fd, 0)  # left behind by a process that died
+            # One call for nearly all values; a signal or a full disk makes it write less.
             done = os.write(self.fd, data)
             if done < len(data):
                 view = memoryview(data).cast("B")
@@ -262,7 +265,7 @@ class _KeyLock:
             os.replace(self.name, self.path)
             self.renamed = True
             if config.sync_files:
-                _sync_folder(os.path.dirname(self.path))
+                sync_folder(os.path.dirname(self.path))
         except OSError as error:
             raise _as_source_error(error, self.path) from error
 
@@ -281,7 +284,7 @@ class _WindowsKeyLock(_KeyLock):
 
     __slots__ = ()
 
-    def _acquired(self) -> bool:
+    def _try_acquire(self) -> bool:
         self.fd = _open_lock_file(self.name)
         try:
             # The lock file cannot vanish as long as we have it open.
@@ -317,32 +320,33 @@ class _WindowsKeyLock(_KeyLock):
 
 
 def _retry_while_open(step: Callable[[], None]) -> None:
-    """Do what Windows refuses while others have the file open, as readers do for a moment."""
-    for tried in count():
+    """Repeat what Windows refuses while others have the file open, as readers do for a moment."""
+    for attempt in count():
         try:
             return step()
         except PermissionError:
-            if fcntl is not None or tried == 500:
+            if fcntl is not None or attempt == 500:
                 raise
             time.sleep(0.01)
 
 
 def _open_lock_file(name: str) -> int:
     """Open a lock file, and make it and its folder if need be."""
-    for vanished in count():
+    for attempt in count():
         try:
             return os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
             # Others who delete remove folders that are empty, also while we make them. And there
             # are folders in which no file can be made, such as those of processes.
-            if vanished > 1000:
+            if attempt > 1000:
                 raise
             with suppress(FileNotFoundError, FileExistsError):
                 os.makedirs(os.path.dirname(name), exist_ok=True)
     raise AssertionError
 
 
-def _sync_folder(path: str) -> None:
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

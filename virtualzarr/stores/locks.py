@@ -1,4 +1,4 @@
-"""Locks of whole datasets: one writer at a time, by whatever path it came, until it ends or dies.
+"""Dataset locks: one writer at a time, by whatever path it came, until it ends or dies.
 
 In directories they are locks of files, as those of single keys (`virtualzarr.stores.local`): the
 system releases them when a process dies. Elsewhere they exclude threads of this process only.
@@ -57,7 +57,7 @@ def hierarchy_lock(
     Parameters
     ----------
     create : bool
-        Whether a folder that is not there is made; if not, nothing is locked.
+        Whether a missing folder is created; if not, nothing is locked.
     """
     folder = local_folder(store, path)
     if folder is None:
@@ -85,7 +85,8 @@ def topmost_folder(folder: str) -> str:
 def _path_lock(folder: str, name: str, *, create: bool = False) -> Iterator[bool]:
     path = os.path.join(folder, name)
     held = held_locks.paths
-    # Where there is no folder, whoever writes says so; none is made for a lock's sake.
+    # Where there is no folder, whoever writes says so; none is created for a lock's sake. A lock
+    # that this thread holds is not taken again: it would wait for itself.
     if path in held or not (create or os.path.isdir(folder)):
         yield path not in held
         return

@@ -1,4 +1,4 @@
-"""A store over a mapping in memory."""
+"""Memory store, over a mapping of keys to bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MemoryStore:
     Parameters
     ----------
     data : mapping of str to bytes, optional
-        Kept, not copied.
+        Not copied: what is written is written to it.
 
     Examples
     --------
@@ -86,6 +86,7 @@ class MemoryStore:
 
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it."""
+        # Locks are those of the mapping: several stores may be over the same one.
         mapping, key = self._mutable(), check_key(key, self.uri)
         with thread_lock(id(mapping), key):
             old = mapping.get(key)

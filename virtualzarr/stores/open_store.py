@@ -1,4 +1,4 @@
-"""Which kind of store a place is."""
+"""Opening of stores: which kind a path, URL, mapping or object is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from virtualzarr.stores.zip import ZipStore
 def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
     """Return a store over a directory, a zip file, a URL, a mapping of bytes, or a store itself.
 
-    A local zip file is known by its content, one elsewhere by its name. None is made here.
+    A local zip file is recognized by its content, one elsewhere by its name. None is created here.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Stores seen through a rule: what may not be written."""
+"""Read-only views of stores, and views that protect some keys."""
 
 from __future__ import annotations
 

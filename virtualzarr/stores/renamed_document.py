@@ -1,4 +1,4 @@
-"""Stores seen with the metadata document of one array under another name."""
+"""View of a store with the metadata document of one array under another name."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ class RenamedDocument(ReadOnlyStore):
         super().__init__(store)
         self.writable = getattr(store, "writable", False)
         self.metadata_key, self.zarr_format = metadata_key, zarr_format
+        # An exchange, so that nothing else is hidden: the other document has the usual name's key.
         usual = DOCUMENTS[zarr_format]
         check_metadata_key(metadata_key, usual)
         start = f"{path}/" if path else ""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from virtualzarr.config import config
 
 TRANSIENT_STATUSES = frozenset([429, 500, 502, 503, 504])
-"""Answers of a server that another attempt may not get."""
+"""Statuses of responses that another attempt may not get."""
 
 T = TypeVar("T")
 
@@ -44,6 +44,7 @@ async def retry(attempt: Callable[[], Awaitable[T]]) -> T:
         try:
             return await attempt()
         except TransientError as failed:
+            # A server that wants minutes of rest would only be asked again by a hanging read.
             if number >= config.retries or failed.retry_after > config.max_retry_seconds:
                 raise failed.error from failed.error.__cause__
             await asyncio.sleep(back_off_seconds(number, failed.retry_after))
@@ -53,11 +54,11 @@ async def retry(attempt: Callable[[], Awaitable[T]]) -> T:
 async def gather_ranges(
     fetch: Callable[[int, int], Awaitable[T]], ranges: Sequence[tuple[int, int]]
 ) -> list[T]:
-    """Return what is fetched for each range, `config.requests` at a time."""
-    turns = asyncio.Semaphore(config.requests)
+    """Return the result for each range, with `config.requests` requests under way at most."""
+    slots = asyncio.Semaphore(config.requests)
 
     async def fetch_one(start: int, stop: int) -> T:
-        async with turns:
+        async with slots:
             return await fetch(start, stop)
 
     return await asyncio.gather(*(fetch_one(*span) for span in ranges))
@@ -71,7 +72,7 @@ def back_off_seconds(number: int, retry_after: float = 0.0) -> float:
 
     Examples
     --------
-    >>> delay(3, retry_after=2.0) >= 2.0
+    >>> back_off_seconds(3, retry_after=2.0) >= 2.0
     True
     """
     return retry_after + random.uniform(
@@ -84,8 +85,8 @@ def parse_retry_after(header: str | None) -> float:
 
     Examples
     --------
-    >>> seconds_of("7"), seconds_of(None), seconds_of("Thu, 01 Jan 1970 00:00:00 GMT")
-    (7.0, 0.0, 0.0)
+    >>> parse_retry_after("7"), parse_retry_after(None)
+    (7.0, 0.0)
     """
     if header is None:
         return 0.0

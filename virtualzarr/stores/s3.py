@@ -1,20 +1,19 @@
-"""Objects of S3 and what speaks like it: every answer has an entity tag, which is passed on."""
+"""S3 transport: bytes of objects, each with the entity tag of the response they came in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from virtualzarr.errors import SourceError
+from virtualzarr.stores.async_transport import AsyncTransport, range_header
 from virtualzarr.stores.fingerprints import Fingerprint, check_length, to_nanoseconds
-from virtualzarr.stores.listing import Listings
-from virtualzarr.stores.retry import TransientError, gather_ranges, retry
+from virtualzarr.stores.retry import TransientError
 
 _SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
 
 
-class S3Transport(Listings):
+class S3Transport(AsyncTransport):
     """Objects of S3, asked for through s3fs, which repeats requests that fail before the body.
 
     Parameters
@@ -22,73 +21,40 @@ class S3Transport(Listings):
     fs : s3fs.S3FileSystem
     """
 
-    def fetch(
-        self, path: str, start: int, stop: int | None, limit: int | None = None
-    ) -> tuple[bytes, Fingerprint]:
-        """Return bytes of an object; see `Transport`."""
-        result: tuple[bytes, Fingerprint] = self._run(self._fetch, path, start, stop, limit)
-        return result
-
-    def fetch_many(
-        self, path: str, ranges: Sequence[tuple[int, int]]
-    ) -> list[tuple[bytes, Fingerprint]]:
-        """Return several ranges of an object, requested side by side."""
-
-        def fetch(start: int, stop: int) -> Awaitable[tuple[bytes, Fingerprint]]:
-            return self._fetch(path, start, stop, None)
-
-        result: list[tuple[bytes, Fingerprint]] = self._run(gather_ranges, fetch, ranges)
-        return result
-
-    def fingerprint(self, path: str) -> Fingerprint:
-        """Return an object's size and entity tag."""
-        found: Fingerprint = self._run(self._fingerprint, path)
-        return found
-
-    def _run(self, work: Callable[..., Awaitable[Any]], *values: Any) -> Any:
-        from fsspec.asyn import sync
-
-        return sync(self._fs.loop, work, *values)
-
-    def _place(self, path: str) -> dict[str, str]:
+    def _parameters(self, path: str) -> dict[str, str]:
         bucket, key, version = self._fs.split_path(path)
         if not key:
             raise IsADirectoryError(21, "it is a bucket, not an object")
-        place = {"Bucket": bucket, "Key": key}
-        return place | {"VersionId": version} if version else place
+        parameters = {"Bucket": bucket, "Key": key}
+        return parameters | {"VersionId": version} if version else parameters
 
-    async def _fingerprint(self, path: str) -> Fingerprint:
-        found = await self._fs._call_s3("head_object", **self._place(path))
-        return _fingerprint(found, found["ContentLength"])
-
-    async def _fetch(
-        self, path: str, start: int, stop: int | None, limit: int | None
-    ) -> tuple[bytes, Fingerprint]:
-        return await retry(lambda: self._attempt(path, start, stop, limit))
+    async def _take_fingerprint(self, path: str) -> Fingerprint:
+        response = await self._fs._call_s3("head_object", **self._parameters(path))
+        return _fingerprint(response, response["ContentLength"])
 
     async def _attempt(
         self, path: str, start: int, stop: int | None, limit: int | None
     ) -> tuple[bytes, Fingerprint]:
-        asked = self._place(path)
-        if start or stop is not None:
-            last = "" if stop is None else stop - 1
-            asked["Range"] = f"bytes={start}" if start < 0 else f"bytes={start}-{last}"
-        answer = await self._fs._call_s3("get_object", **asked)
-        body, length = answer["Body"], answer["ContentLength"]
+        parameters = self._parameters(path) | range_header(start, stop)
+        # `cat_file` of s3fs returns bytes alone: the entity tag of this very response would be
+        # lost, and a second request may be answered for a newer version.
+        response = await self._fs._call_s3("get_object", **parameters)
+        body, length = response["Body"], response["ContentLength"]
         try:
-            size = _size_of(answer, start, stop) if "Range" in asked else length
+            size = _size_of(response, start, stop) if "Range" in parameters else length
             check_length(path, length, limit)
-            data = await _read(body, length)
+            data = await _read_body(body, length)
         finally:
             body.close()
-        return data, _fingerprint(answer, size)
+        return data, _fingerprint(response, size)
 
 
-def _fingerprint(answer: Any, size: int) -> Fingerprint:
-    return Fingerprint(size, to_nanoseconds(answer.get("LastModified")), answer.get("ETag") or None)
+def _fingerprint(response: Any, size: int) -> Fingerprint:
+    mtime_ns = to_nanoseconds(response.get("LastModified"))
+    return Fingerprint(size, mtime_ns, response.get("ETag") or None)
 
 
-async def _read(body: Any, length: int) -> bytes:
+async def _read_body(body: Any, length: int) -> bytes:
     import aiohttp
     from botocore.exceptions import HTTPClientError, IncompleteReadError, ResponseStreamingError
 
@@ -96,21 +62,24 @@ async def _read(body: Any, length: int) -> bytes:
     try:
         data: bytes = await body.read()
     except (*cut, OSError) as error:
-        named = SourceError(f"the answer was cut off: {error}")
-        named.__cause__ = error
-        raise TransientError(named) from error
+        source_error = SourceError(f"the answer was cut off: {error}")
+        source_error.__cause__ = error
+        raise TransientError(source_error) from error
     if len(data) != length:
         raise TransientError(SourceError(f"{length} bytes were announced and {len(data)} came"))
     return data
 
 
-def _size_of(answer: Any, start: int, stop: int | None) -> int:
+def _size_of(response: Any, start: int, stop: int | None) -> int:
     """Return the size of an object by an answer with a part of it, which must be the right one."""
-    found = _SPAN.match(answer.get("ContentRange", ""))
-    if found is None:
+    match = _SPAN.match(response.get("ContentRange", ""))
+    if match is None:
         raise SourceError("the store does not understand byte ranges")
-    begin, end, size = int(found[1]), int(found[2]) + 1, int(found[3])
-    right = (max(size + start, 0), size) if start < 0 else (start, min(stop or size, size))
-    if (begin, end) != right:
-        raise SourceError(f"bytes {right[0]} to {right[1]} were asked for, {begin} to {end} came")
+    begin, end, size = int(match[1]), int(match[2]) + 1, int(match[3])
+    # A range that begins in the object may end behind it; a suffix may be longer than it.
+    expected = (max(size + start, 0), size) if start < 0 else (start, min(stop or size, size))
+    if (begin, end) != expected:
+        raise SourceError(
+            f"bytes {expected[0]} to {expected[1]} were asked for, {begin} to {end} came"
+        )
     return size

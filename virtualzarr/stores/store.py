@@ -1,4 +1,4 @@
-"""What a key-value store is: keys with ``/`` between their parts, and bytes for each."""
+"""Store protocol: keys with ``/`` between their parts, and bytes for each."""
 
 from __future__ import annotations
 
@@ -106,6 +106,7 @@ def check_within(key: str, uri: str) -> str:
     AccessError
         The key leads out.
     """
+    # Elsewhere than on Windows, a backslash is a character of names.
     backslash = os.name == "nt" and "\\" in key
     if key.startswith("/") or ".." in key.split("/") or "\0" in key or backslash:
         raise AccessError(f"the key {key!r} leads out of the store", file=uri)
@@ -136,14 +137,15 @@ class HeldLocks(threading.local):
 
 
 held_locks = HeldLocks()
+# A fixed number of locks, shared by all keys that hash to one: none is ever to be removed.
 _stripes: list[threading.RLock] = []
-_claims: list[threading.RLock] = []
+_key_locks: list[threading.RLock] = []
 
 
 def _new_stripes() -> None:
     held_locks.paths = set()
     _stripes[:] = [threading.RLock() for _ in range(256)]
-    _claims[:] = [threading.RLock() for _ in range(256)]
+    _key_locks[:] = [threading.RLock() for _ in range(256)]
 
 
 _new_stripes()
@@ -158,11 +160,11 @@ def thread_lock(owner: Hashable, key: str) -> threading.RLock:
 
 
 def lock_key(store: Store, key: str) -> AbstractContextManager[Any]:
-    """Keep others that ask for the same key out, while keys are read and written as usual.
+    """Exclude others that lock the same key, while keys are read and written as usual.
 
     Those are all threads of this process and, where the store has a method `lock_key` that does
     more, other processes.
     """
-    own: Callable[[str], AbstractContextManager[Any]] | None = getattr(store, "lock_key", None)
+    method: Callable[[str], AbstractContextManager[Any]] | None = getattr(store, "lock_key", None)
     # Not the locks of `update`: threads that help must not wait for the one they help.
-    return _claims[hash((store.uri, key)) % len(_claims)] if own is None else own(key)
+    return _key_locks[hash((store.uri, key)) % len(_key_locks)] if method is None else method(key)

@@ -1,4 +1,4 @@
-"""Transports: bytes of files elsewhere, with what each answer tells of the file's version."""
+"""Transports: bytes of remote files, with what each response tells of the file's version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Transport(Protocol):
     """Reads files of one file system, named by their paths there.
 
     All methods raise whatever the file system does, and `SourceError` for answers that are wrong;
-    nothing is tried again by the caller.
+    the caller retries nothing.
     """
 
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
@@ -61,25 +61,26 @@ class FsspecTransport(Listings):
 
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes of a file."""
-        whole = start == 0 and stop is None
-        if whole and limit is not None:
+        # Without a range: fsspec then needs no length, which costs another request.
+        everything = start == 0 and stop is None
+        if everything and limit is not None:
             size = self._fs.info(path).get("size")
             check_length(path, size or 0, limit)
-        data = self._fs.cat_file(path, start=None if whole else start, end=stop)
+        data = self._fs.cat_file(path, start=None if everything else start, end=stop)
         return bytes(data), None
 
     def fetch_many(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[Answer]:
         """Return several ranges of a file."""
         starts, stops = zip(*ranges, strict=True)
-        found = self._fs.cat_ranges([path] * len(ranges), list(starts), list(stops))
-        for part in found:
-            if isinstance(part, BaseException):
-                raise part
-        return [(bytes(part), None) for part in found]
+        results = self._fs.cat_ranges([path] * len(ranges), list(starts), list(stops))
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [(bytes(result), None) for result in results]
 
     def fingerprint(self, path: str) -> Fingerprint:
         """Return what the file system tells of a file."""
-        self._fs.invalidate_cache(path)  # a listing that it keeps is no news
+        self._fs.invalidate_cache(path)  # its listing may be stale
         info = self._fs.info(path)
         if info.get("type") == "directory":
             raise IsADirectoryError(21, "it is a folder, not a file")

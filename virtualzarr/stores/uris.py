@@ -1,4 +1,4 @@
-"""Paths and URLs: which is which, what lies below what, and whom a URL asks."""
+"""Paths and URLs: parsing, containment, and the host that a URL asks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22}
 
 
 def is_url(uri: str) -> bool:
-    """Tell whether a text names a place by protocol, as fsspec understands it.
+    """Tell whether a text begins with a protocol, as fsspec understands it.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
         return scheme, parts.netloc.rpartition("@")[2].lower() if "@" in parts.netloc else "", None
     try:
         port = parts.port
-    except ValueError:
+    except ValueError:  # no number: equal to that of no other URL
         port = -1
     return scheme, (parts.hostname or "").lower(), port or _PORTS.get(scheme)
 
@@ -117,10 +117,10 @@ def split_archives(uri: str) -> tuple[str, str]:
     >>> split_archives("zip://a.nc::https://host/b.zip"), split_archives("s3://bucket/a.nc")
     (('zip://a.nc::', 'https://host/b.zip'), ('', 's3://bucket/a.nc'))
     """
-    outer, mark, last = uri.rpartition("::")
-    if not mark or not all(link.startswith(_ARCHIVES) for link in outer.split("::")):
+    members, mark, archive = uri.rpartition("::")
+    if not mark or not all(link.startswith(_ARCHIVES) for link in members.split("::")):
         return "", uri
-    return outer + mark, last
+    return members + mark, archive
 
 
 def strip_members(uri: str) -> str:
@@ -141,6 +141,7 @@ def is_below(uri: str, prefix: str) -> bool:
     if not is_url(uri):
         # A real path, so that neither `..` nor a link leads out.
         return not is_url(prefix) and _starts(os.path.realpath(uri), prefix)
+    # A server may take %2e%2e for .. and lead out of the prefix.
     plain = unquote(uri)
     if ".." in plain.replace("\\", "/").split("/") or uri.count("::") != prefix.count("::"):
         return False

@@ -1,8 +1,8 @@
-"""A store in one zip file.
+"""Zip store, in one zip file.
 
-What a zip file holds is said by the directory at its end. It is never overwritten: what is added
-goes behind it, and behind that a new directory. So a process that dies leaves a file whose last
-directory is intact, with all that it names; we look for it behind which rubbish lies.
+The directory at the end of a zip file says which members it has. It is never overwritten: new
+members go behind it, and behind those a new directory. So a process that dies leaves a file whose
+last directory is intact, with all that it names; we look for that one, not for the end of the file.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class ZipStore:
             entry = archive.NameToInfo.get(key)
         if entry is None:
             return None
-        # What was written once is never overwritten, as long as the archive is open.
+        # Members are never overwritten while the archive is open: their offsets name versions.
         return _MemberFile(self, key, entry.file_size, (self._opening, entry.header_offset))
 
     def places(self, keys: Iterable[str]) -> tuple[list[int], list[int]]:
@@ -220,11 +220,11 @@ class ZipStore:
             raise UnsupportedError("the zip file is being written", file=self.uri)
         with self._archive() as archive:
             entries = [archive.NameToInfo[key] for key in keys]
-        packed = next((e for e in entries if e.compress_type != zipfile.ZIP_STORED), None)
-        if packed is not None:
+        compressed = next((e for e in entries if e.compress_type != zipfile.ZIP_STORED), None)
+        if compressed is not None:
             raise UnsupportedError(
-                f"{packed.filename} is compressed in the archive (so that its bytes have no place "
-                "in it); pack the files again without compression (zip -0)",
+                f"{compressed.filename} is compressed in the archive (so that its bytes have no "
+                "place in it); pack the files again without compression (zip -0)",
                 file=self.uri,
             )
         with LocalFile(self.uri).open() as file:
@@ -276,7 +276,7 @@ class ZipStore:
         entry = self._zip.NameToInfo.pop(key, None)
         if entry is not None:
             self._zip.filelist = [other for other in self._zip.filelist if other is not entry]
-            # Assigned so that the directory is written anew.
+            # The setter of `comment` makes zipfile write the directory, even if nothing is added.
             self._zip.comment = self._zip.comment
 
     def delete_dir(self, prefix: str) -> None:
@@ -338,7 +338,7 @@ def _open(path: str, mode: Literal["r", "w", "a"]) -> zipfile.ZipFile:
         raw.close()
         raise
     raw.limit = sys.maxsize
-    # Even if nothing is added: others do not look for the directory.
+    # Written anew even if nothing is added: other readers look at the end of the file only.
     archive._didModify = mode == "a"
     return archive
 
@@ -360,6 +360,7 @@ def _find_last_directory(path: str) -> int | None:
                 end = start + at + (_end_record_length(part[at:]) or size + 1)
                 if end <= size and _is_end_record(file, start + at):
                     return None if end == size else end
+            # The record may lie across two steps, each four times the one before.
             top, after = start, part[: _END_SIZE - 1]
             scan = min(4 * scan, 1 << 24)
     return None
@@ -380,6 +381,7 @@ def _is_end_record(file: BinaryIO, at: int) -> bool:
     file.seek(at)
     record = file.read(_END_SIZE)
     size, offset = struct.unpack("<II", record[12:20])
+    # Zip64: its record (56 bytes) and locator (20) come before, with the numbers in 8 bytes each.
     if at >= 76:
         file.seek(at - 76)
         extra = file.read(76)
