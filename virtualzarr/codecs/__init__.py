@@ -1,4 +1,8 @@
-"""How bytes become blocks of elements and back: codecs, their registry, and pipelines of them."""
+"""Codecs: array to array, array to bytes and bytes to bytes, their registry and pipelines.
+
+To add one, subclass `ArrayArray`, `ArrayBytes` or `BytesBytes` (the contract, `core/base.py`) in a
+module named as the codec, and name it in `core/registry.py`; other packages call `register`.
+"""
 
 from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, BytesBytes, ChunkSpec, Codec
 from virtualzarr.codecs.core.block import BlockCodec

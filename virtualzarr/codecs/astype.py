@@ -1,4 +1,4 @@
-"""Elements stored in another dtype, cast as numpy casts."""
+"""The `virtualzarr.astype` codec: elements stored in another dtype, cast as numpy casts."""
 
 from __future__ import annotations
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec, Endian
+from virtualzarr.codecs.core.base import Block, ChunkSpec, Codec, Endian, LossyFilter
 from virtualzarr.codecs.core.numbers import component, is_narrow, number_format
 from virtualzarr.codecs.core.rounding import float_format
 from virtualzarr.errors import UnsupportedError
@@ -15,7 +14,7 @@ from virtualzarr.errors import UnsupportedError
 _NARROW = ("bfloat16", "complex32", "bcomplex32")
 
 
-class BitRound(ArrayArray):
+class BitRound(LossyFilter):
     """Floats keep `keepbits` bits of their mantissa, integers that many from their highest on.
 
     Source: zarr-extensions, codecs/bitround. Rounded to the nearest, ties to even; decoding
@@ -40,18 +39,6 @@ class BitRound(ArrayArray):
         if not supported or (is_narrow(dtype) and dtype.name not in _NARROW):
             raise self.invalid(f"is not defined for {dtype}")
         return self
-
-    def is_identity(self, spec: ChunkSpec) -> bool:
-        """Return True."""
-        return True
-
-    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
-        """Return None."""
-        return None
-
-    def decode(self, block: Block, spec: ChunkSpec) -> Block:
-        """Return the block."""
-        return block
 
     def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the block rounded."""

@@ -1,4 +1,4 @@
-"""Blocks that lie somewhere within more bytes, as an image behind the header of its file."""
+"""The `virtualzarr.byte_slice` codec: a block within more bytes, as behind a file's header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums of 32 bits beside the bytes they protect; always verified."""
+"""Checksum codecs (CRC-32, CRC-32C, Adler-32, Fletcher-32, lookup3): four bytes, verified."""
 
 from __future__ import annotations
 

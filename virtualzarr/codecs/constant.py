@@ -1,4 +1,4 @@
-"""A block of one element repeated, stored as that element: what was never written, explicitly."""
+"""The `virtualzarr.constant` codec: one stored element, repeated over the block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `sharding_indexed` codec: many sub-chunks in one object, and an index of where they lie."""
+"""The `sharding_indexed` codec: sub-chunks in one object, and an index of their byte ranges."""
 
 from __future__ import annotations
 

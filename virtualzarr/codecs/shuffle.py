@@ -1,4 +1,4 @@
-"""The byte shuffle: all first bytes of the elements, then all second bytes, and so on."""
+"""The `numcodecs.shuffle` codec: first bytes of all elements, then all second bytes, etc."""
 
 from __future__ import annotations
 

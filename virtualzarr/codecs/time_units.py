@@ -1,4 +1,4 @@
-"""Times counted in one unit from one date, as times counted in another from another."""
+"""The `virtualzarr.time` codec: times of one unit and epoch, decoded to another unit and epoch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.cf_packing import equal_scalars
 from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
 from virtualzarr.codecs.core.netcdf_fill import NETCDF_FILL
+from virtualzarr.codecs.core.scalars import equal_scalars
 from virtualzarr.errors import CodecError
 
 _MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}

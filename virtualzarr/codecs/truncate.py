@@ -1,4 +1,4 @@
-"""Blocks that are stored longer than their cell: what follows the cell is dropped."""
+"""The `virtualzarr.truncate` codec: the first bytes of blocks stored longer than their cell."""
 
 from __future__ import annotations
 

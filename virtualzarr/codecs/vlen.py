@@ -1,4 +1,4 @@
-"""Variable-length strings and bytes: a count, then length and bytes of each element."""
+"""The `vlen-utf8` and `vlen-bytes` codecs: a count, then length and bytes of each element."""
 
 from __future__ import annotations
 

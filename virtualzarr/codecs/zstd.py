@@ -1,4 +1,4 @@
-"""Zstandard frames, decoded with one context kept per thread."""
+"""The `zstd` codec: Zstandard frames, decoded with one context per thread."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
-from virtualzarr.codecs.cf_packing import equal_scalars
 from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
+from virtualzarr.codecs.core.scalars import equal_scalars
 from virtualzarr.codecs.time_units import NAT, TimeUnits
 from virtualzarr.combine.attributes import PACKING_ATTRIBUTES, is_same_value
 from virtualzarr.combine.cf_time import (

@@ -10,7 +10,7 @@ import numpy as np
 import grids
 from grids import Axis
 from virtualzarr.array import Array
-from virtualzarr.codecs.cf_packing import equal_scalars
+from virtualzarr.codecs.core.scalars import equal_scalars
 from virtualzarr.combine.harmonize import mask_values
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group

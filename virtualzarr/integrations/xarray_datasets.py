@@ -21,8 +21,8 @@ except ImportError as error:
 
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline
-from virtualzarr.codecs.cf_packing import Unpack
 from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
+from virtualzarr.codecs.unpack import Unpack
 from virtualzarr.combine.attributes import PACKING_ATTRIBUTES
 from virtualzarr.combine.harmonize import CFPacking, with_codec
 from virtualzarr.hierarchy.create import create_array

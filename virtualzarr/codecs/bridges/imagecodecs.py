@@ -1,4 +1,4 @@
-"""The codecs of the package imagecodecs, under the names its own Zarr plugins give them."""
+"""Codecs of imagecodecs, under the names its own Zarr plugins give them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from virtualzarr.codecs.core.base import (
     ChunkSpec,
     Codec,
     Endian,
+    LossyFilter,
     as_u1,
     as_view,
     nbytes_of,
@@ -417,27 +418,15 @@ class ArrayFilter(_Bridged, ArrayArray):
         return {"id": self.name, **fields}
 
 
-class Rounded(_Bridged, ArrayArray):
+class Rounded(LossyFilter, _Bridged):
     """imagecodecs' quantize: it loses digits when encoding, and decoding changes nothing."""
 
     takes: ClassVar[Mapping[str, tuple[str, str]]] = {"quantize": ("", "mode nsd")}
-
-    def decode(self, block: Block, spec: ChunkSpec) -> Block:
-        """Return the block."""
-        return block
 
     def encode(self, block: Block, spec: ChunkSpec) -> Block:
         """Return the rounded block."""
         options = {"mode": "bitgroom", "nsd": 8, **self.pick_options("mode nsd")}
         return self.call(self.function("encode"), np.ascontiguousarray(block), **options)
-
-    def is_identity(self, spec: ChunkSpec) -> bool:
-        """Return True."""
-        return True
-
-    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
-        """Return None."""
-        return None
 
 
 class BitOrderBytes(_Bridged, BytesBytes):

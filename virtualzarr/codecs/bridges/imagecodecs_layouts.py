@@ -1,4 +1,4 @@
-"""Codecs of imagecodecs that lay out elements: they need the shape and dtype of the array."""
+"""Codecs of imagecodecs that need the shape and dtype of the block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The array filters of numcodecs, each with the dtypes of its place in the chain."""
+"""Array-to-array filters of numcodecs, each with the dtypes of its place in the chain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec, Endian, as_hashable
+from virtualzarr.codecs.core.base import (
+    ArrayArray,
+    Block,
+    ChunkSpec,
+    Codec,
+    Endian,
+    LossyFilter,
+    as_hashable,
+)
 from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import MissingDependencyError
@@ -150,18 +158,10 @@ class AsType(Filter):
         return self.encode_spec(spec).dtype == spec.dtype
 
 
-class BitRound(Filter):
+class BitRound(LossyFilter, Filter):
     """Fewer mantissa bits (numcodecs ``bitround``); decoding changes nothing."""
 
     outer = inner = None
-
-    def is_identity(self, spec: ChunkSpec) -> bool:
-        """Return True."""
-        return True
-
-    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
-        """Return None."""
-        return None
 
 
 class PackBits(Filter):

@@ -1,4 +1,4 @@
-"""Codecs of numcodecs that compress whole arrays of numbers: zfpy and pcodec."""
+"""Array-to-bytes compressors of numcodecs: zfpy and pcodec."""
 
 from __future__ import annotations
 

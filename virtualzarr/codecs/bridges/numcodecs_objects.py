@@ -1,4 +1,4 @@
-"""Object codecs of v2: arrays of arrays, and whatever JSON or MessagePack can say."""
+"""Object codecs of numcodecs: arrays of arrays, JSON, and MessagePack."""
 
 from __future__ import annotations
 

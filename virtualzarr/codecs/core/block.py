@@ -1,4 +1,4 @@
-"""A pipeline made ready for blocks of one shape and dtype.
+"""Compiled pipelines: decoding and encoding of blocks of one shape and dtype.
 
 Decoding is compiled once to a few steps. Where the elements end up as plain bytes, the last step
 writes into the caller's array: the decompressor itself when the array's memory is laid out like the

@@ -1,4 +1,4 @@
-"""The numbers that elements are made of: how many bits they have, and which special values.
+"""Number formats of dtypes: kinds, bits, and special values.
 
 numpy lacks the integers of less than 8 bits and the small floats of zarr-extensions; ml_dtypes has
 them. Their dtypes are of kind "V" for numpy, which is why this table says what they are.

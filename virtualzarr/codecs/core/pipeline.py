@@ -1,4 +1,4 @@
-"""A chain of codecs, from and to the documents of Zarr v2 and v3."""
+"""Codec pipelines: chains of codecs, from and to the documents of Zarr v2 and v3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs by name: built from v3 documents, v2 configurations, or in code."""
+"""Codec registry: codecs by name, from v3 documents, v2 configurations, or in code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BUILTIN: dict[str, str] = {
     "virtualzarr.repeat": "repeat:Repeat",
     "virtualzarr.truncate": "truncate:Truncate",
     "virtualzarr.byte_slice": "byte_slice:ByteSlice",
-    "virtualzarr.unpack": "cf_packing:Unpack",
+    "virtualzarr.unpack": "unpack:Unpack",
     "virtualzarr.time": "time_units:TimeUnits",
     "virtualzarr.hdf5_bitshuffle": "hdf5.bitshuffle:Bitshuffle",
     "virtualzarr.hdf5_scaleoffset": "hdf5.scaleoffset:ScaleOffset",

@@ -1,4 +1,4 @@
-"""Numbers of one dtype as numbers of another, exactly: rounded as told, never out of range."""
+"""Casts between dtypes of numbers: rounded as configured, never out of range."""
 
 from __future__ import annotations
 

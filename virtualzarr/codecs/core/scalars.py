@@ -1,8 +1,9 @@
-"""Single numbers as JSON, exact to the bit: fill values, and parameters of codecs."""
+"""Scalars as JSON, exact to the bit: fill values, and parameters of codecs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -166,3 +167,17 @@ def _bits(value: Any) -> int:
 
 def _from_bits(bits: int, dtype: np.dtype[Any]) -> Any:
     return np.array([bits], f"u{dtype.itemsize}").view(native(dtype))[0]
+
+
+def equal_scalars(numbers: Iterable[float], dtype: np.dtype[Any]) -> list[Any]:
+    """Return those numbers that a dtype of numbers represents, as scalars of it."""
+    scalars = []
+    for number in numbers:
+        with np.errstate(all="ignore"):
+            try:
+                scalar = dtype.type(number)
+            except (OverflowError, ValueError):  # an integer out of range, or NaN as one
+                continue
+        if scalar == number:
+            scalars.append(scalar)
+    return scalars

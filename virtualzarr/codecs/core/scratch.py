@@ -1,4 +1,4 @@
-"""One reusable buffer per thread, for bytes that live no longer than one call."""
+"""Scratch memory: one reusable buffer per thread, for bytes that live no longer than a call."""
 
 from __future__ import annotations
 

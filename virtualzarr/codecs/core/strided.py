@@ -1,4 +1,4 @@
-"""Blocks whose elements lie in their bytes at even distances, so that parts of them can be read."""
+"""Strided layouts: uncompressed elements at even distances, for partial reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains of codecs to and from the members of v2 documents.
+"""v2 metadata of codecs: dtype, order, filters and compressor as a chain, and back.
 
 A v2 document has a dtype with a byte order, a memory order, filters and a compressor. In v3 terms
 the memory order is a transpose before everything, the byte order belongs to the codec that turns

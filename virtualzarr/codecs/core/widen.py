@@ -1,4 +1,4 @@
-"""Pipelines for blocks with an axis of length 1 more or less: the bytes are the same."""
+"""Pipelines of blocks with an axis of length 1 more or less: the bytes are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the grid of a GRIB message is one that ecCodes can calculate the points of.
+"""Checks of GRIB grids, before ecCodes calculates their points.
 
 With wrong numbers it reads beyond its tables, takes any amount of time, or ends the process.
 """

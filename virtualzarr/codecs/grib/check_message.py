@@ -1,4 +1,4 @@
-"""Whether the values of a GRIB message are as long as they say, before ecCodes is given them.
+"""Checks of GRIB packings, before ecCodes is given the values.
 
 ecCodes trusts the numbers that say how values are packed: with wrong ones it takes any amount of
 memory, reads beyond the end of the message, or ends the process.

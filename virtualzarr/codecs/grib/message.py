@@ -1,4 +1,4 @@
-"""GRIB messages as bytes: their sections, and messages of one field made of sections.
+"""GRIB messages as bytes: their sections, and messages of one field.
 
 Sources: WMO Manual on Codes (WMO-No. 306), volume I.2, FM 92 GRIB editions 1 and 2.
 """

@@ -1,4 +1,4 @@
-"""ecCodes in a process of its own, for packings and grids whose numbers cannot be checked before.
+"""Worker process of ecCodes, for packings and grids that cannot be checked before.
 
 ecCodes ends the process where they are wrong.
 """

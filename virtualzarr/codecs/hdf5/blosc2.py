@@ -1,4 +1,4 @@
-"""The HDF5 filter Blosc2: one chunk in a frame, its elements in blocks of several axes."""
+"""The HDF5 filter Blosc2 (32026): one chunk in a frame, in blocks of several axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datatype messages of HDF5, looked at before the library is given them: it trusts them."""
+"""Checks of HDF5 datatype messages, which the HDF5 library trusts."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 
-from virtualzarr.codecs.core.base import U1, Block, Buffer, BytesBytes, as_u1, nbytes_of
-from virtualzarr.codecs.core.scratch import allocate
+from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, as_u1, nbytes_of
 from virtualzarr.codecs.hdf5.library_file import _H5PY_ERRORS, _head, _message
 from virtualzarr.errors import MissingDependencyError, UnsupportedError
 
@@ -70,14 +69,6 @@ class Filters(BytesBytes):
                 "szip is not left to the HDF5 library, which crashes on broken chunks"
             )
         return tuple(entries), tuple(numbers)
-
-    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
-        """Return the bytes that all filters were given."""
-        if size is None:
-            raise self.error("the decoded size must be known, and what follows does not tell it")
-        out = allocate((size,), U1)
-        self.decode_into(data, out)
-        return out
 
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Let the HDF5 library decode."""

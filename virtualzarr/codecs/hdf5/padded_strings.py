@@ -1,4 +1,4 @@
-"""Fixed-length strings as HDF5 keeps them: the padding of each is made NUL bytes, as numpy's is."""
+"""The `virtualzarr.strings` codec: padding of fixed-length HDF5 strings made NUL bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The intensities that scanners of gels store as smaller integers."""
+"""The `virtualzarr.tiff_gel` codec: intensities that gel scanners store as integers."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Packed numbers as what they mean: masks, scale and offset of the CF conventions undone."""
+"""The `virtualzarr.unpack` codec: masks, scale and offset of the CF conventions undone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
+from virtualzarr.codecs.core.scalars import equal_scalars
 
 _MEMBERS = {
     *("data_type", "view", "masks", "calculated", "scale_factor", "add_offset", "factors", "fill")
@@ -81,17 +81,3 @@ class Unpack(ArrayArray):
     def encode_fill(self, fill: Any, spec: ChunkSpec) -> Any:
         """Return the fill value of what is stored."""
         return self.configuration.get("fill", 0)
-
-
-def equal_scalars(numbers: Iterable[float], dtype: np.dtype[Any]) -> list[Any]:
-    """Return those numbers that a dtype of numbers represents, as scalars of it."""
-    scalars = []
-    for number in numbers:
-        with np.errstate(all="ignore"):
-            try:
-                scalar = dtype.type(number)
-            except (OverflowError, ValueError):  # an integer out of range, or NaN as one
-                continue
-        if scalar == number:
-            scalars.append(scalar)
-    return scalars
