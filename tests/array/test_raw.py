@@ -1,4 +1,4 @@
-"""Pieces of uncompressed blocks: every selection, few bytes, bounded reads."""
+"""Partial reads of uncompressed blocks: every selection, few bytes, bounded reads."""
 
 import numpy as np
 import pytest

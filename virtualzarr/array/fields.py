@@ -205,9 +205,9 @@ def split_fields(selection: Any) -> tuple[list[str] | str | None, Any]:
 
     Examples
     --------
-    >>> fields_of(("x", slice(2)))
+    >>> split_fields(("x", slice(2)))
     ('x', (slice(None, 2, None),))
-    >>> fields_of(["x", "y"])
+    >>> split_fields(["x", "y"])
     (['x', 'y'], Ellipsis)
     """
     if _is_field(selection):

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
-import numpy as np
-
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.stores.fingerprints import Fingerprint as Fingerprint
@@ -25,6 +23,7 @@ from virtualzarr.stores.fingerprints import check_length as check_length
 from virtualzarr.stores.fsspec_connection import Connection as Connection
 from virtualzarr.stores.fsspec_connection import filesystem as filesystem
 from virtualzarr.stores.location import Location as Location
+from virtualzarr.stores.scratch import ScratchBuffer
 from virtualzarr.stores.uris import is_url as is_url
 from virtualzarr.stores.uris import resolve_uri as resolve_uri
 
@@ -100,21 +99,7 @@ class ByteFile(Protocol):
         ...
 
 
-class _Scratch(threading.local):
-    """Memory that each thread reads into again and again: fresh pages cost more than the copy."""
-
-    def __init__(self) -> None:
-        self.memory = np.empty(0, np.uint8)
-
-    def take(self, nbytes: int) -> memoryview:
-        if nbytes > MAX_SCRATCH_BYTES:
-            return np.empty(nbytes, np.uint8).data
-        if len(self.memory) < nbytes:
-            self.memory = np.empty(max(nbytes, 1024 * 1024), np.uint8)
-        return self.memory.data[:nbytes]
-
-
-_scratch = _Scratch()
+_scratch = ScratchBuffer(MAX_SCRATCH_BYTES)
 
 
 class LocalFile:
@@ -214,7 +199,7 @@ class OpenFile:
         stop = self.size if stop is None else stop
         self._check(start, stop)
         check_length(self.uri, stop - start, limit)
-        view = _scratch.take(stop - start)
+        view = _scratch.take(stop - start).data
         self.fill(start, view)
         return view
 

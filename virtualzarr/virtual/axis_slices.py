@@ -32,8 +32,8 @@ class AxisSlices:
 
     Examples
     --------
-    >>> Pieces.slice(Axis.bare(10, 4), 3, 9)
-    Pieces(cell=array([0, 1, 2]), start=array([3, 0, 0]), axis=Axis(6, [1, 4], [1, 2]))
+    >>> AxisSlices.slice(Axis.bare(10, 4), 3, 9)
+    AxisSlices(cell=array([0, 1, 2]), start=array([3, 0, 0]), axis=Axis(6, [1, 4], [1, 2]))
     """
 
     cell: Int64
@@ -88,7 +88,7 @@ class AxisSlices:
 
         Examples
         --------
-        >>> pieces = Pieces.take(Axis.bare(10, 4), np.array([2, 3, 4, -1, 4]))
+        >>> pieces = AxisSlices.take(Axis.bare(10, 4), np.array([2, 3, 4, -1, 4]))
         >>> pieces.cell, pieces.start, pieces.axis
         (array([ 0,  1, -1,  1]), array([2, 0, 0, 0]), Axis(5, [2, 1, 4], [1, 2, 1]))
         """
@@ -139,7 +139,7 @@ class AxisSlices:
 
         Examples
         --------
-        >>> pieces = Pieces.grow(Axis.bare(6, 4), 13)
+        >>> pieces = AxisSlices.grow(Axis.bare(6, 4), 13)
         >>> pieces.cell, pieces.axis
         (array([ 0,  1, -1, -1, -1]), Axis(13, [4, 2, 4], [1, 2, 2]))
         """

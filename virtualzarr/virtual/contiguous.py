@@ -51,7 +51,7 @@ def locate_parts(layout: Layout, part: Any, origin: Any, block: Any) -> BlockPar
 
     Examples
     --------
-    >>> rows = parts_of_blocks((np.dtype("i4"), (0, 1)), (2, np.array([6, 3])), (1, 0), (5, 6))
+    >>> rows = locate_parts((np.dtype("i4"), (0, 1)), (2, np.array([6, 3])), (1, 0), (5, 6))
     >>> rows.contiguous, rows.first, rows.nbytes
     (array([ True, False]), 24, array([48, 24]))
     """

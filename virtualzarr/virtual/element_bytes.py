@@ -42,7 +42,7 @@ def view_as_bytes(array: Array) -> FieldView:
     --------
     >>> import virtualzarr as vz
     >>> a = vz.create_array({}, shape=(2,), dtype=">i2", zarr_format=2, fill_value=258)
-    >>> element_bytes(a)[...].tolist()
+    >>> view_as_bytes(a)[...].tolist()
     [[1, 2], [1, 2]]
     """
     chunks = array.chunk_source

@@ -99,7 +99,7 @@ def unshard(array: Array) -> Array:
     >>> import virtualzarr as vz
     >>> a = vz.create_array({}, shape=(8,), shards=(4,), chunks=(2,), dtype="u1", compressors=None)
     >>> a[:3] = [1, 2, 3]
-    >>> b = unsharded(as_virtual(a))
+    >>> b = unshard(as_virtual(a))
     >>> b, b.manifest.offset.tolist(), b[:4].tolist()
     (<Array (8,) uint8, 4 chunks, virtual>, [0, 2, 0, 0], [1, 2, 3, 0])
     """

@@ -48,7 +48,7 @@ def resolve_recheck(bound: Recheck, opened: float) -> float:
 
     Examples
     --------
-    >>> valid_since("always", 5.0), valid_since(False, 5.0), valid_since("open", 5.0)
+    >>> resolve_recheck("always", 5.0), resolve_recheck(False, 5.0), resolve_recheck("open", 5.0)
     (inf, -inf, 5.0)
     """
     if bound is True or bound == "always":
@@ -107,7 +107,7 @@ def combine_policies(policies: Sequence[CachePolicy]) -> CachePolicy:
 
     Examples
     --------
-    >>> common_caching([Caching(data="open"), Caching(data=60.0, metadata="never")]).data
+    >>> combine_policies([CachePolicy(data="open"), CachePolicy(data=60.0, metadata="never")]).data
     'always'
     """
     first = policies[0]
