@@ -16,7 +16,7 @@ import pytest
 from virtualzarr.errors import CodecError, SourceError
 from virtualzarr.formats.hdf5 import h5py_fallback as library
 from virtualzarr.formats.hdf5 import links, scan
-from virtualzarr.formats.hdf5.unsupported import Unknown
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.worker import Worker, WorkerCrashError, WorkerRefusalError, serve
 
 
@@ -105,7 +105,7 @@ def test_answers_are_data_alone():
     for attack in (os.system, print, eval, scan):
         raw = pickle.dumps((attack, "x"))
         with pytest.raises(pickle.UnpicklingError, match="no part of an answer"):
-            library._Answer(io.BytesIO(raw)).load()
+            library._AnswerUnpickler(io.BytesIO(raw)).load()
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def asked(tmp_path, monkeypatch):
     """Write a file that the HDF5 library is asked for."""
 
     def unknown(*args):
-        raise Unknown("links of version 9")
+        raise UnknownStructureError("links of version 9")
         yield
 
     with h5py.File(tmp_path / "a.h5", "w") as file:

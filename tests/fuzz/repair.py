@@ -9,7 +9,7 @@ from unittest import mock
 
 from tests.formats.hdf5.helpers import source_of
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.formats.hdf5.checksum import checksums
+from virtualzarr.formats.hdf5.checksum import compute_checksums
 from virtualzarr.formats.hdf5.objects import Objects
 from virtualzarr.formats.hdf5.superblock import SIGNATURE, Superblock
 
@@ -31,7 +31,7 @@ def repaired(raw: bytes) -> bytes:
         else:
             del whole[place:]
         if base + address + place + 4 <= len(out):
-            struct.pack_into("<I", out, base + address + place, checksums([whole])[0])
+            struct.pack_into("<I", out, base + address + place, compute_checksums([whole])[0])
     return bytes(out)
 
 

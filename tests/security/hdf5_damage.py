@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 from tests.security.attacks import ANYTHING, attack, attacks
-from virtualzarr.formats.hdf5.checksum import checksums
+from virtualzarr.formats.hdf5.checksum import compute_checksums
 
 
 def mappings(raw):
@@ -38,7 +38,9 @@ def change(path, at, data):
     raw = bytearray(path.read_bytes())
     start, stop = mappings(raw)
     raw[start + at : start + at + len(data)] = data
-    raw[stop - 4 : stop] = checksums([bytes(raw[start : stop - 4])])[0].to_bytes(4, "little")
+    raw[stop - 4 : stop] = compute_checksums([bytes(raw[start : stop - 4])])[0].to_bytes(
+        4, "little"
+    )
     path.write_bytes(raw)
 
 

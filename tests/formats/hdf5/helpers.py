@@ -10,8 +10,8 @@ import numpy as np
 from tests.fidelity.compare import difference
 from virtualzarr.array import Array
 from virtualzarr.formats.hdf5 import scan
+from virtualzarr.formats.hdf5.byte_source import LocalPages, PageCache
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.unsupported import LocalPages, PageCache
 
 
 def scan_all(path):

@@ -12,7 +12,7 @@ import pytest
 from tests.formats.hdf5.helpers import scan_all
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.formats.hdf5 import scan
-from virtualzarr.formats.hdf5.checksum import checksums
+from virtualzarr.formats.hdf5.checksum import compute_checksums
 
 
 class _Config(ctypes.Structure):
@@ -85,7 +85,7 @@ def test_damage(tmp_path, libver):
         damaged = bytearray(raw)
         damaged[start + int(rng.integers(length - 4))] = int(rng.integers(256))
         if number % 4:
-            sums = checksums([bytes(damaged[start : start + length - 4])])[0]
+            sums = compute_checksums([bytes(damaged[start : start + length - 4])])[0]
             damaged[start + length - 4 : start + length] = sums.to_bytes(4, "little")
         path.write_bytes(damaged)
         try:

@@ -13,42 +13,42 @@ from hypothesis import strategies as st
 from tests.formats.hdf5.helpers import objects_of
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import checksum
-from virtualzarr.formats.hdf5.checksum import _one, checksums, wrong_rows
+from virtualzarr.formats.hdf5.checksum import _hash_one, compute_checksums, find_damaged_rows
 
 
 @pytest.fixture(params=["the library's", "ours"], autouse=True)
 def whose(request, monkeypatch):
     """Run every test with the function of the HDF5 library, and with our own."""
     if request.param == "ours":
-        monkeypatch.setattr(checksum, "_library", lambda: None)
-    elif checksum._library() is None:
+        monkeypatch.setattr(checksum, "_load_library_function", lambda: None)
+    elif checksum._load_library_function() is None:
         pytest.skip("this build of the HDF5 library does not let its function be called")
 
 
 def test_known_values():
     # Of the algorithm's own test program.
-    assert checksums([b"Four score and seven years ago"]) == [0x17770551]
-    assert checksums([b""]) == [0xDEADBEEF]
+    assert compute_checksums([b"Four score and seven years ago"]) == [0x17770551]
+    assert compute_checksums([b""]) == [0xDEADBEEF]
 
 
 @given(st.lists(st.binary(max_size=80), max_size=60))
 def test_ours_are_the_librarys(blocks):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checksum, "_library", lambda: None)
-        ours = checksums(blocks)
-    assert checksums(blocks) == ours
+        patch.setattr(checksum, "_load_library_function", lambda: None)
+        ours = compute_checksums(blocks)
+    assert compute_checksums(blocks) == ours
 
 
 def test_the_library_wrote_the_same(tmp_path):
     path = tmp_path / "a.h5"
     h5py.File(path, "w", libver="latest").close()
     head = path.read_bytes()[:48]
-    assert struct.unpack("<I", head[44:]) == tuple(checksums([head[:44]]))
+    assert struct.unpack("<I", head[44:]) == tuple(compute_checksums([head[:44]]))
 
 
 @given(st.lists(st.binary(max_size=80), max_size=60))
 def test_many_at_once_are_as_one_by_one(blocks):
-    assert checksums(blocks) == [_one(block) for block in blocks]
+    assert compute_checksums(blocks) == [_hash_one(block) for block in blocks]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=9), st.data())
@@ -56,13 +56,13 @@ def test_rows_that_are_wrong(blocks, data):
     rows = np.full((len(blocks), 40), 77, np.uint8)
     ends = []
     for row, block in zip(rows, blocks, strict=True):
-        raw = block + struct.pack("<I", _one(block))
+        raw = block + struct.pack("<I", _hash_one(block))
         row[: len(raw)] = np.frombuffer(raw, np.uint8)
         ends.append(len(raw))
-    assert wrong_rows(rows, np.array(ends)).tolist() == []
+    assert find_damaged_rows(rows, np.array(ends)).tolist() == []
     broken = data.draw(st.integers(0, len(blocks) - 1))
     rows[broken, data.draw(st.integers(0, ends[broken] - 1))] ^= 1
-    assert wrong_rows(rows, np.array(ends)).tolist() == [broken]
+    assert find_damaged_rows(rows, np.array(ends)).tolist() == [broken]
 
 
 def test_only_what_is_damaged_is_lost(tmp_path):
@@ -95,5 +95,5 @@ def test_a_damaged_superblock(tmp_path, place):
 @pytest.mark.parametrize("count", [2, 20])
 def test_ends_outside_their_rows_are_not_followed(count):
     rows = np.zeros((count, 16), np.uint8)
-    assert wrong_rows(rows, np.full(count, 10_000_000)).tolist() == list(range(count))
-    assert wrong_rows(rows, np.zeros(count, np.int64)).tolist() == list(range(count))
+    assert find_damaged_rows(rows, np.full(count, 10_000_000)).tolist() == list(range(count))
+    assert find_damaged_rows(rows, np.zeros(count, np.int64)).tolist() == list(range(count))

@@ -34,7 +34,7 @@ def block(steps, shape=(20,), dtype="i4"):
 @pytest.fixture
 def nothing_direct(monkeypatch):
     """Leave all filters to the HDF5 library."""
-    kept = (filters._pipeline, describe._decoding)
+    kept = (filters._make_pipeline, describe._make_filter_pipeline)
     monkeypatch.setattr(filters, "_TRANSLATIONS", {})
     for function in kept:
         function.cache_clear()
@@ -104,7 +104,7 @@ def test_masks_leave_filters_out(tmp_path, nothing_direct):
 )
 def test_the_library_is_left_as_little_as_can_be(monkeypatch, unknown, steps, expected):
     monkeypatch.delitem(filters._TRANSLATIONS, unknown)
-    filters._pipeline.cache_clear()
+    filters._make_pipeline.cache_clear()
     element = filters.ElementType(np.dtype("i4"), 4, (LITTLE,))
     values = {1: (4,), 2: (4,), 3: ()}
     made = filters.filter_pipeline(element, [filters.Filter(n, "", values[n]) for n in steps])
@@ -116,7 +116,7 @@ def test_the_library_is_left_as_little_as_can_be(monkeypatch, unknown, steps, ex
             assert codec.configuration == {"filters": filters_message(parts)}
         else:
             assert codec.name == names[want[0]]
-    filters._pipeline.cache_clear()
+    filters._make_pipeline.cache_clear()
 
 
 def test_chunks_that_decode_to_too_little_are_refused():

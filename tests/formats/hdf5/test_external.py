@@ -11,7 +11,7 @@ from tests.formats.hdf5.helpers import assert_same, scan_all
 from virtualzarr import config
 from virtualzarr.errors import AccessError, SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import scan
-from virtualzarr.formats.hdf5.external import lay
+from virtualzarr.formats.hdf5.external_storage import lay_out_segments
 from virtualzarr.ingest.detect import scan as scan_any
 from virtualzarr.manifest import Source
 
@@ -110,9 +110,9 @@ def test_other_folders_are_out_of_reach_unless_allowed(here, tmp_path_factory):
 
 def test_a_regular_grid_only_where_all_pieces_are_equal(here):
     made = Source("/a", 1000)
-    grid, _ = lay([(made, 0, 32), (made, 40, 32), (made, 80, 32)], (6, 4), 4)
+    grid, _ = lay_out_segments([(made, 0, 32), (made, 40, 32), (made, 80, 32)], (6, 4), 4)
     assert grid.chunk_shape == (2, 4)
-    grid, _ = lay([(made, 0, 32), (made, 40, 32), (made, 80, 16)], (5, 4), 4)
+    grid, _ = lay_out_segments([(made, 0, 32), (made, 40, 32), (made, 80, 16)], (5, 4), 4)
     assert (
         grid.chunks == ((2, 2, 1), (4,)) if hasattr(grid, "chunks") else grid.grid_shape == (3, 1)
     )

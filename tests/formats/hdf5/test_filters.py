@@ -172,8 +172,8 @@ def test_plugin_filters(plugin_files, name, dtype):
 
 def forget():
     """Forget which codecs filters became."""
-    filters._pipeline.cache_clear()
-    describe._decoding.cache_clear()
+    filters._make_pipeline.cache_clear()
+    describe._make_filter_pipeline.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["zfp", "fcidecomp", "blosc2", "sz", "sz3", "sperr"])

@@ -21,9 +21,9 @@ from virtualzarr.errors import (
     UnsupportedError,
     VirtualZarrError,
 )
-from virtualzarr.formats.hdf5 import heaps, inlined, scan
-from virtualzarr.formats.hdf5.open_file import opened
-from virtualzarr.formats.hdf5.unsupported import FIRST
+from virtualzarr.formats.hdf5 import heaps, inline_values, scan
+from virtualzarr.formats.hdf5.byte_source import FIRST
+from virtualzarr.formats.hdf5.open_file import open_hdf5
 
 TEXT = h5py.string_dtype()
 PADDINGS = (h5py.h5t.STR_NULLTERM, h5py.h5t.STR_NULLPAD, h5py.h5t.STR_SPACEPAD)
@@ -56,7 +56,7 @@ def assert_as_h5py(path, asked, names=(), only=None):
         file.visititems(lambda name, node: paths.update({h5py.h5o.get_info(node.id).addr: name}))
         for name, node in group.members(max_depth=None):
             if isinstance(node, Array) and 0 not in node.shape and name in (only or [name]):
-                dtype, shape, data, pipeline = inlined.read(file[name].id, paths)
+                dtype, shape, data, pipeline = inline_values.read(file[name].id, paths)
                 assert (node.dtype, node.shape) == (dtype, shape), name
                 assert node.metadata.pipeline == pipeline
                 assert node.manifest.sources[0].data == data, name
@@ -256,12 +256,12 @@ def test_over_a_link(path, http_server, asked):
             part[:] = [random.normal(size=k % 5) for k in range(50)]
             made[-1][start : start + 50] = part
     url = f"{http_server(path.parent)}/{path.name}"
-    with opened(url) as file:
+    with open_hdf5(url) as file:
         before = file.data.rounds
     rounds = []
 
     with pytest.MonkeyPatch.context() as patch:
-        from virtualzarr.formats.hdf5.unsupported import PageCache
+        from virtualzarr.formats.hdf5.byte_source import PageCache
 
         load = PageCache.load
 
@@ -359,7 +359,7 @@ def test_what_goes_wrong_costs_one_dataset(path, http_server, monkeypatch):
     def broken(parts, shape):
         raise ValueError("whatever h5py raises")
 
-    monkeypatch.setattr(inlined, "texts", broken)
+    monkeypatch.setattr(inline_values, "encode_texts", broken)
     for place in (path, f"{http_server(path.parent)}/{path.name}"):
         with pytest.warns(SkippedVariableWarning, match="whatever h5py raises"):
             group = scan(place, on_error="warn")

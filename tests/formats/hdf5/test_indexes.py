@@ -14,10 +14,16 @@ from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import assert_same, low_level, objects_of, scan_all, source_of
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import btree_v2 as btree
-from virtualzarr.formats.hdf5.checksum import checksums
-from virtualzarr.formats.hdf5.indexes import btree1, columns
-from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered, Placing, dense
+from virtualzarr.formats.hdf5 import btree_v2
+from virtualzarr.formats.hdf5.checksum import compute_checksums
+from virtualzarr.formats.hdf5.indexes import btree_v1, columns
+from virtualzarr.formats.hdf5.indexes.columns import (
+    Chunks,
+    ColumnBuilder,
+    Grids,
+    NumberedChunks,
+    to_columns,
+)
 from virtualzarr.formats.hdf5.objects import Objects
 
 
@@ -194,9 +200,9 @@ def chunks(*addresses):
 
 
 def placed(cells, chunks, grids, size, base):
-    placing = Placing(grids, len(cells))
+    placing = ColumnBuilder(grids, len(cells))
     placing.add(np.array(cells), chunks)
-    return dense(placing.done(), grids, size, base)
+    return to_columns(placing.build(), grids, size, base)
 
 
 def test_placed_chunks_must_be_distinct_and_within():
@@ -224,7 +230,7 @@ def test_a_large_and_empty_grid_is_refused(monkeypatch):
     with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
         placed([[0, 0], [9, 99]], chunks(5, 6), grids, 100, 0)
     with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
-        dense(Numbered([(0, chunks(5)), (700, chunks(6))], 1), grids, 100, 0)
+        to_columns(NumberedChunks([(0, chunks(5)), (700, chunks(6))], 1), grids, 100, 0)
 
 
 @given(st.integers(1, 3), st.data())
@@ -243,8 +249,8 @@ def test_numbers_are_cells(ndim, data):
     limits[axis] = None
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans()):  # the way of sparse arrays
-            patch.setattr(columns, "_whole", lambda found, grids: None)
-        found = dense(Numbered(runs, axis), Grids(now, tuple(limits)), 10_000, 7)
+            patch.setattr(columns, "_reshape_dense", lambda found, grids: None)
+        found = to_columns(NumberedChunks(runs, axis), Grids(now, tuple(limits)), 10_000, 7)
     expected = {}
     for number, cell in enumerate(cells):
         place = tuple(cell[order.index(k)] for k in range(ndim))
@@ -277,8 +283,8 @@ def test_large_trees_are_read_some_nodes_at_a_time(tmp_path, monkeypatch, libver
         data = np.arange(1600).reshape(40, 40)
         file.create_dataset("x", data=data, chunks=(1, 1), maxshape=grows)
     at_once = scan_all(path)["x"].manifest
-    monkeypatch.setattr(btree1, "_NODES", 3)
-    monkeypatch.setattr(btree, "_AT_ONCE", 5000)
+    monkeypatch.setattr(btree_v1, "_NODES", 3)
+    monkeypatch.setattr(btree_v2, "_AT_ONCE", 5000)
     by_and_by = scan_all(path)["x"].manifest
     assert by_and_by == at_once
     assert by_and_by.nrefs == 1600
@@ -292,7 +298,9 @@ def test_a_tree_of_more_records_than_it_says(path):
     header = raw.index(b"BTHD")
     assert raw[header + 26 : header + 34] == (500).to_bytes(8, "little")
     raw[header + 26 : header + 34] = (400).to_bytes(8, "little")
-    raw[header + 34 : header + 38] = struct.pack("<I", *checksums([raw[header : header + 34]]))
+    raw[header + 34 : header + 38] = struct.pack(
+        "<I", *compute_checksums([raw[header : header + 34]])
+    )
     path.write_bytes(raw)
     index, _ = read_index(path)
     assert "not 400" in index.message
@@ -304,7 +312,9 @@ def test_a_tree_of_records_without_a_root(path):
     raw = bytearray(path.read_bytes())
     header = raw.index(b"BTHD")
     raw[header + 16 : header + 24] = b"\xff" * 8
-    raw[header + 34 : header + 38] = struct.pack("<I", *checksums([raw[header : header + 34]]))
+    raw[header + 34 : header + 38] = struct.pack(
+        "<I", *compute_checksums([raw[header : header + 34]])
+    )
     path.write_bytes(raw)
     with pytest.raises(SourceError, match=r"records and no root.*file .*variable x"):
         scan_all(path)

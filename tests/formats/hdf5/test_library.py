@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.formats.hdf5.helpers import assert_same
-from virtualzarr.formats.hdf5 import attributes, header, indexes, links, superblock
-from virtualzarr.formats.hdf5.unsupported import Unknown
+from virtualzarr.formats.hdf5 import attributes, describe, indexes, links, superblock
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def path(tmp_path):
 
 def unknown(*args):
     """Stand for a parser that meets what it does not know."""
-    raise Unknown("something of version 9")
+    raise UnknownStructureError("something of version 9")
     yield
 
 
@@ -60,10 +60,10 @@ def test_h5py_is_asked(path, monkeypatch, caplog, place, name):
 def test_other_objects_are_not_affected(path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.h5py_fallback")
 
-    def pipeline(body):
-        raise Unknown("filter message version 9")
+    def parse_filters(body):
+        raise UnknownStructureError("filter message version 9")
 
-    monkeypatch.setattr(header, "pipeline", pipeline)
+    monkeypatch.setattr(describe, "parse_filters", parse_filters)
     assert_same(path)
-    asked = {record.getMessage().split(": ")[1].split()[0] for record in caplog.records}
-    assert asked == {"/g/x", "/z"}
+    paths = {record.getMessage().split(": ")[1].split()[0] for record in caplog.records}
+    assert paths == {"/g/x", "/z"}

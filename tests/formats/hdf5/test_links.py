@@ -14,8 +14,7 @@ from virtualzarr.errors import (
     SourceError,
     UnsupportedError,
 )
-from virtualzarr.formats.hdf5 import linked_files as parts
-from virtualzarr.formats.hdf5 import scan, walk
+from virtualzarr.formats.hdf5 import linked_files, scan, walk
 
 
 @pytest.fixture(params=["earliest", "latest"])
@@ -219,7 +218,7 @@ def scan_only(path, name):
 
 
 def test_many_other_files(path, monkeypatch):
-    monkeypatch.setattr(parts, "_MAX_OPEN", 3)
+    monkeypatch.setattr(linked_files, "_MAX_OPEN", 3)
     with h5py.File(path, "a") as file:
         for k in range(10):
             file[f"v{k}"] = h5py.ExternalLink(f"{k % 7}.h5", "/g/x")

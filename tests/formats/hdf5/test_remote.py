@@ -8,9 +8,9 @@ import pytest
 
 from tests.formats.hdf5.helpers import assert_same, scan_all, source_of
 from virtualzarr.array import Array
+from virtualzarr.formats.hdf5.byte_source import FIRST
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.open_file import opened
-from virtualzarr.formats.hdf5.unsupported import FIRST
+from virtualzarr.formats.hdf5.open_file import open_hdf5
 
 VARIABLES, STEPS = 20, 250
 
@@ -48,7 +48,7 @@ def test_few_rounds(path):
 
 def test_over_http(path, http_server):
     url = f"{http_server(path.parent)}/{path.name}"
-    with opened(url) as file:
+    with open_hdf5(url) as file:
         assert file.data.rounds <= 4
         wanted = file.data.requests
     http_server.requests.clear()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import source_of
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.unsupported import FIRST, GAP, PAGE, Gather, LocalPages, exactly
+from virtualzarr.formats.hdf5.byte_source import FIRST, GAP, PAGE, Gather, LocalPages, read_exactly
 
 RAW = np.random.default_rng(0).bytes(3 * FIRST + 77)
 
@@ -81,7 +81,7 @@ def test_spawned_parsers_join_the_rounds():
     done = []
 
     def parser(depth):
-        yield from exactly(FIRST + (GAP + 2 * PAGE) * depth, 5, "thing")
+        yield from read_exactly(FIRST + (GAP + 2 * PAGE) * depth, 5, "thing")
         if depth < 3:
             source.spawn(parser(depth + 1))
             source.spawn(parser(depth + 1))
@@ -99,7 +99,7 @@ def test_what_cannot_be(path, far):
         with pytest.raises(SourceError, match="claims"):
             source.run([asking(wanted)])
     with pytest.raises(SourceError, match="ends inside the thing at"):
-        source.run([exactly(len(RAW) - 3, 4, "thing")])
+        source.run([read_exactly(len(RAW) - 3, 4, "thing")])
 
 
 def test_files_that_shrink_meanwhile():

@@ -77,7 +77,7 @@ def test_small_datasets_of_clean_strings_need_no_codec(
         made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=tid)
     names = [codec.name for codec in assert_same(path)["x"].metadata.pipeline.codecs]
     assert ("virtualzarr.strings" in names) == (not clean)
-    monkeypatch.setattr(dataset, "_LOOKED_AT", 15)
+    monkeypatch.setattr(dataset, "_MAX_CHECKED_STRINGS", 15)
     names = [codec.name for codec in assert_same(path)["x"].metadata.pipeline.codecs]
     assert "virtualzarr.strings" in names
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.dmrpp.document import Document, Element, children, member
-from virtualzarr.formats.dmrpp.types import whole
+from virtualzarr.formats.dmrpp.document import Document, Element, get_attribute, iter_children
+from virtualzarr.formats.dmrpp.types import parse_number
 from virtualzarr.formats.plain import plain_pipeline
 from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.manifest.manifest import MISSING
@@ -24,7 +24,7 @@ _FILTERS = ("shuffle", "deflate", "fletcher32")
 Ints = NDArray[np.int64]
 
 
-class Places:
+class ChunkList:
     """Where chunks are, as a document says it, in its order.
 
     Attributes
@@ -51,12 +51,12 @@ class Places:
                 parts.append((*numbers, table))  # type: ignore[arg-type]
                 single.clear()
 
-        for chunk in children(chunks, kind):
+        for chunk in iter_children(chunks, kind):
             run = document.run(chunk)
             if run is None:
-                href = member(chunk, "href")
+                href = get_attribute(chunk, "href")
                 file = rows.setdefault(href, len(rows))
-                single.append((*_numbers(chunk), file, _position(chunk, ndim)))
+                single.append((*_parse_numbers(chunk), file, _parse_position(chunk, ndim)))
                 continue
             flush()
             count, none = len(run.offset), np.zeros((len(run.offset), ndim), np.int64)
@@ -79,24 +79,26 @@ class Places:
         return len(self.offset)
 
 
-def _numbers(chunk: Element) -> tuple[int, int, int]:
-    offset, length = (whole(member(chunk, name), name) for name in ("offset", "nBytes"))
-    mask = member(chunk, "fm")
-    return offset, length, 0 if mask is None else whole(mask, "a filter mask", 2**32 - 1)
+def _parse_numbers(chunk: Element) -> tuple[int, int, int]:
+    offset, length = (
+        parse_number(get_attribute(chunk, name), name) for name in ("offset", "nBytes")
+    )
+    mask = get_attribute(chunk, "fm")
+    return offset, length, 0 if mask is None else parse_number(mask, "a filter mask", 2**32 - 1)
 
 
-def _position(chunk: Element, ndim: int) -> list[int]:
-    said = member(chunk, "chunkPositionInArray")
-    if said is None:
+def _parse_position(chunk: Element, ndim: int) -> list[int]:
+    text = get_attribute(chunk, "chunkPositionInArray")
+    if text is None:
         return [0] * ndim
-    match = re.fullmatch(r"\s*\[([0-9, ]*)\]\s*", said)
+    match = re.fullmatch(r"\s*\[([0-9, ]*)\]\s*", text)
     words = match[1].replace(",", " ").split() if match else []
     if len(words) != ndim:
-        raise SourceError(f"a chunk is at {said!r} in an array of {ndim} axes")
-    return [whole(word, "the position of a chunk") for word in words]
+        raise SourceError(f"a chunk is at {text!r} in an array of {ndim} axes")
+    return [parse_number(word, "the position of a chunk") for word in words]
 
 
-def cells_of(places: Places, shape: Sequence[int], edges: Sequence[int]) -> Ints:
+def compute_cells(places: ChunkList, shape: Sequence[int], edges: Sequence[int]) -> Ints:
     """Return the number of each chunk's cell, in order C.
 
     Raises
@@ -108,9 +110,9 @@ def cells_of(places: Places, shape: Sequence[int], edges: Sequence[int]) -> Ints
     if not grid:
         cells = np.zeros(len(places), np.int64)
     else:
-        index, rest = np.divmod(places.position, np.array(edges, np.int64))
-        if rest.any() or (index >= np.array(grid, np.int64)).any():
-            wrong = rest.any(axis=1) | (index >= np.array(grid, np.int64)).any(axis=1)
+        index, remainder = np.divmod(places.position, np.array(edges, np.int64))
+        if remainder.any() or (index >= np.array(grid, np.int64)).any():
+            wrong = remainder.any(axis=1) | (index >= np.array(grid, np.int64)).any(axis=1)
             raise SourceError(
                 f"a chunk is at {places.position[int(wrong.argmax())].tolist()} in an array of "
                 f"shape {tuple(shape)} in chunks of {tuple(edges)}"
@@ -121,7 +123,7 @@ def cells_of(places: Places, shape: Sequence[int], edges: Sequence[int]) -> Ints
     return cells
 
 
-def block_edges(places: Places, row: int, rows: int) -> list[int]:
+def split_blocks(places: ChunkList, row: int, rows: int) -> list[int]:
     """Return how many rows there are in each of the blocks that an array is stored in.
 
     What lies in the last of them behind the array is left out.
@@ -144,7 +146,9 @@ def block_edges(places: Places, row: int, rows: int) -> list[int]:
     return [int(edge) for edge in edges]
 
 
-def filters_of(chunks: Element, stored: np.dtype, paddings: Sequence[Codec], old: bool) -> Pipeline:
+def make_pipeline(
+    chunks: Element, stored: np.dtype, paddings: Sequence[Codec], old: bool
+) -> Pipeline:
     """Return the codecs of the chunks of a variable.
 
     Parameters
@@ -161,7 +165,7 @@ def filters_of(chunks: Element, stored: np.dtype, paddings: Sequence[Codec], old
     UnsupportedError
         There is a filter that is not known.
     """
-    names = (member(chunks, "compressionType") or "").split()
+    names = (get_attribute(chunks, "compressionType") or "").split()
     if old and set(names) <= set(_FILTERS) and len(set(names)) == len(names):
         names.sort(key=_FILTERS.index)
     codecs: list[Codec] = [*plain_pipeline(stored).codecs, *paddings]
@@ -177,8 +181,8 @@ def filters_of(chunks: Element, stored: np.dtype, paddings: Sequence[Codec], old
     return Pipeline(codecs)
 
 
-def manifest_of(
-    places: Places,
+def make_manifest(
+    places: ChunkList,
     shape: Sequence[int],
     edges: Sequence[int],
     pipeline: Pipeline,
@@ -198,7 +202,7 @@ def manifest_of(
         return Manifest.missing(grid)
     if count > MOST_CELLS and count > 16 * len(places):
         raise UnsupportedError(f"a variable of {count} chunks, most of which are not stored")
-    cells = cells_of(places, shape, edges)
+    cells = compute_cells(places, shape, edges)
     table = sources(places.hrefs)
     ends = np.array([2**62 if each.size is None else each.size for each in table])[places.file]
     beyond = places.offset > ends - places.length
@@ -210,11 +214,11 @@ def manifest_of(
         )
 
     def column(values: Ints, dtype: type, missing: int) -> NDArray:
-        made: NDArray = np.full(count, missing, dtype)
-        made[cells] = values
-        return made.reshape(grid)
+        values_by_cell: NDArray = np.full(count, missing, dtype)
+        values_by_cell[cells] = values
+        return values_by_cell.reshape(grid)
 
-    decoders, decoder = _masked(places.mask, pipeline, skip)
+    decoders, decoder = _make_decoders(places.mask, pipeline, skip)
     return Manifest(
         grid, table,
         column(places.file, np.int32, MISSING),
@@ -224,7 +228,7 @@ def manifest_of(
     )  # fmt: skip
 
 
-def _masked(mask: Ints, pipeline: Pipeline, skip: int) -> tuple[list[Decoder], Ints | None]:
+def _make_decoders(mask: Ints, pipeline: Pipeline, skip: int) -> tuple[list[Decoder], Ints | None]:
     """Return what decodes chunks that did not go through all filters, and which of it they need."""
     filters = len(pipeline.codecs) - skip
     mask = mask & ((1 << filters) - 1)

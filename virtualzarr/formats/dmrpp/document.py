@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError, UnsupportedError
 
-LONGEST = 1 << 30
+MAX_BYTES = 1 << 30
 """Bytes of a document: some hundred million."""
-DEEPEST = 64
+MAX_DEPTH = 64
 """Groups within groups, structures and attributes included."""
 
 Element = ElementTree.Element
 _RUN = re.compile(rb"(?:<dmrpp:chunk\s[^<>/]*+/>\s*+){2,}+")
-_MEMBER = re.compile(rb'\s([\w:]+)="([^"]*)"')
+_XML_ATTRIBUTE = re.compile(rb'\s([\w:]+)="([^"]*)"')
 _DIGITS = b"0123456789"
-_APART = bytes(code if code in _DIGITS else 32 for code in range(256))
-_MOST = 2**62
+_DIGITS_ONLY = bytes(code if code in _DIGITS else 32 for code in range(256))
+_MAX_NUMBER = 2**62
 _COLUMNS = {b"offset", b"nBytes", b"chunkPositionInArray", b"fm"}
 
 
@@ -64,17 +64,17 @@ class Document:
     """
 
     def __init__(self, raw: bytes) -> None:
-        if len(raw) > LONGEST:
+        if len(raw) > MAX_BYTES:
             raise UnsupportedError(f"a DMR++ document of {len(raw)} bytes")
         self._runs: list[Run] = []
         self._mark = f"run-{secrets.token_hex(8)}"
-        rest = _RUN.sub(self._cut, raw) if _is_ascii_compatible(raw) else raw
-        self.root = _parsed(rest)
-        if local(self.root) != "Dataset":
-            raise SourceError(f"the document is no DMR++, but {local(self.root)!r}")
+        remaining = _RUN.sub(self._cut, raw) if _is_ascii_compatible(raw) else raw
+        self.root = _parse(remaining)
+        if get_local_name(self.root) != "Dataset":
+            raise SourceError(f"the document is no DMR++, but {get_local_name(self.root)!r}")
 
     def _cut(self, match: re.Match[bytes]) -> bytes:
-        run = _run(match[0])
+        run = _parse_run(match[0])
         if run is None:
             return match[0]
         self._runs.append(run)
@@ -90,10 +90,10 @@ def _is_ascii_compatible(raw: bytes) -> bool:
     return b"\0" not in raw[:4] and raw[:2] not in (b"\xff\xfe", b"\xfe\xff")
 
 
-def _run(text: bytes) -> Run | None:
+def _parse_run(text: bytes) -> Run | None:
     """Return the chunks of a run, if all of them are written as the first one is."""
     first = text[: text.index(b"/>") + 2]
-    members = _MEMBER.findall(first)
+    members = _XML_ATTRIBUTE.findall(first)
     names = [name for name, _ in members]
     if not {b"offset", b"nBytes"} <= set(names) <= _COLUMNS or len(names) != len(set(names)):
         return None
@@ -109,8 +109,10 @@ def _run(text: bytes) -> Run | None:
         for name, value in members
     ):
         return None
-    numbers = np.fromstring(text.translate(_APART), np.int64, sep=" ")
-    if numbers.size != count * sum(counts) or numbers.max() > _MOST:  # or it was cut off there
+    numbers = np.fromstring(text.translate(_DIGITS_ONLY), np.int64, sep=" ")
+    if (
+        numbers.size != count * sum(counts) or numbers.max() > _MAX_NUMBER
+    ):  # or it was cut off there
         return None
     return Run(names, counts, numbers.reshape(count, sum(counts)))
 
@@ -122,8 +124,8 @@ class _Builder(ElementTree.TreeBuilder):
 
     def start(self, tag: Any, attrs: Any, /) -> Element:
         self.depth += 1
-        if self.depth > DEEPEST:
-            raise SourceError(f"the document has more than {DEEPEST} elements within each other")
+        if self.depth > MAX_DEPTH:
+            raise SourceError(f"the document has more than {MAX_DEPTH} elements within each other")
         return super().start(tag, attrs)
 
     def end(self, tag: Any, /) -> Element:
@@ -134,7 +136,7 @@ class _Builder(ElementTree.TreeBuilder):
         raise UnsupportedError("DMR++ documents with a document type declaration")
 
 
-def _parsed(raw: bytes) -> Element:
+def _parse(raw: bytes) -> Element:
     parser = ElementTree.XMLParser(target=_Builder())
     try:
         parser.feed(raw)
@@ -144,24 +146,24 @@ def _parsed(raw: bytes) -> Element:
     return root
 
 
-def local(element: Element) -> str:
+def get_local_name(element: Element) -> str:
     """Return the name of an element without its namespace."""
     return str(element.tag).rpartition("}")[2]
 
 
-def children(element: Element, name: str) -> Iterator[Element]:
+def iter_children(element: Element, name: str) -> Iterator[Element]:
     """Yield the children of a name, in any namespace."""
-    return (child for child in element if local(child) == name)
+    return (child for child in element if get_local_name(child) == name)
 
 
-def child(element: Element, name: str) -> Element | None:
+def find_child(element: Element, name: str) -> Element | None:
     """Return the first child of a name, in any namespace."""
-    return next(children(element, name), None)
+    return next(iter_children(element, name), None)
 
 
-def member(element: Element, name: str) -> str | None:
+def get_attribute(element: Element, name: str) -> str | None:
     """Return a member of an element, in any namespace."""
-    found = element.get(name)
-    if found is not None:
-        return found
+    value = element.get(name)
+    if value is not None:
+        return value
     return next((v for k, v in element.items() if k.rpartition("}")[2] == name), None)

@@ -8,11 +8,11 @@ import zlib
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.dmrpp.document import Element, children, member
-from virtualzarr.formats.dmrpp.types import whole
+from virtualzarr.formats.dmrpp.document import Element, get_attribute, iter_children
+from virtualzarr.formats.dmrpp.types import parse_number
 
 
-def binary(text: str | None) -> bytes:
+def decode_base64(text: str | None) -> bytes:
     """Return bytes that are written as base64.
 
     Raises
@@ -26,7 +26,7 @@ def binary(text: str | None) -> bytes:
         raise SourceError(f"values in the document are no base64: {error}") from error
 
 
-def listed(element: Element, most: int) -> list[str]:
+def list_texts(element: Element, most: int) -> list[str]:
     """Return the texts of a list, of which each may stand for several.
 
     Raises
@@ -35,19 +35,21 @@ def listed(element: Element, most: int) -> list[str]:
         They are more than `most`, or than `config.inline_bytes` allows, or damaged.
     """
     texts: list[str] = []
-    for value in children(element, "v"):
+    for value in iter_children(element, "v"):
         text = value.text or ""
-        size = member(value, "s")
+        size = get_attribute(value, "s")
         if size is not None:
-            text = _inflated(binary(text), whole(size, "the size of a text", config.inline_bytes))
-        times = whole(member(value, "c") or "1", "the number of equal texts")
+            text = _inflate(
+                decode_base64(text), parse_number(size, "the size of a text", config.inline_bytes)
+            )
+        times = parse_number(get_attribute(value, "c") or "1", "the number of equal texts")
         if len(texts) + times > min(most, config.inline_bytes // 8):
             raise SourceError(f"more than {most} texts, or too many to keep in the manifest")
         texts += [text] * times
     return texts
 
 
-def _inflated(raw: bytes, size: int) -> str:
+def _inflate(raw: bytes, size: int) -> str:
     stream = zlib.decompressobj()
     try:
         text = stream.decompress(raw, size + 1)

@@ -14,25 +14,25 @@ from virtualzarr.array import Array
 from virtualzarr.choices import OnError
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.dmrpp.chunks import Places, block_edges, filters_of, manifest_of
+from virtualzarr.formats.dmrpp.chunks import ChunkList, make_manifest, make_pipeline, split_blocks
 from virtualzarr.formats.dmrpp.document import (
-    LONGEST,
+    MAX_BYTES,
     Document,
     Element,
-    child,
-    children,
-    local,
-    member,
+    find_child,
+    get_attribute,
+    get_local_name,
+    iter_children,
 )
-from virtualzarr.formats.dmrpp.inlined import binary, listed
+from virtualzarr.formats.dmrpp.inlined import decode_base64, list_texts
 from virtualzarr.formats.dmrpp.types import (
     TEXTS,
     VARIABLES,
-    attributes_of,
-    element_dtype,
-    fill_value,
-    padding_of,
-    whole,
+    make_dtype,
+    make_padding_codecs,
+    parse_attributes,
+    parse_fill_value,
+    parse_number,
 )
 from virtualzarr.formats.headers import byte_file
 from virtualzarr.formats.on_error import Refusals
@@ -93,7 +93,7 @@ def scan(
     """
     source = Source.from_file(path_or_url, storage_options)
     try:
-        if source.size is None or source.size > LONGEST:
+        if source.size is None or source.size > MAX_BYTES:
             raise UnsupportedError(f"a DMR++ document of {source.size} bytes")
         document = Document(bytes(byte_file(source).read(0, source.size)))
         location = Location.of(source.uri, storage_options, allowed)
@@ -111,7 +111,7 @@ class _Scan:
         self.source, self.document, self.refusals = source, document, refusals
         self.location = location
         self.root = document.root
-        self.old = member(self.root, "version") is None
+        self.is_old = get_attribute(self.root, "version") is None
         self._sources: dict[str | None, Source] = {}
         self._dimensions: dict[str, int] = {}
         self._enums: dict[str, str] = {}
@@ -119,33 +119,35 @@ class _Scan:
     def group(self) -> Group:
         self._declare(self.root, "")
         members = self._members(self.root, "")
-        attributes = json_attributes(attributes_of(self.root))
+        attributes = json_attributes(parse_attributes(self.root))
         return Group(attributes, members, skipped=self.refusals.reasons)
 
     def _declare(self, group: Element, path: str) -> None:
         """Note the dimensions and enumerations of a group and of those in it."""
         for element in group:
-            kind, name = local(element), f"{path}/{member(element, 'name')}"
+            kind, name = get_local_name(element), f"{path}/{get_attribute(element, 'name')}"
             if kind == "Dimension":
-                self._dimensions[name] = whole(member(element, "size"), f"the dimension {name}")
+                self._dimensions[name] = parse_number(
+                    get_attribute(element, "size"), f"the dimension {name}"
+                )
             elif kind == "Enumeration":
-                self._enums[name] = member(element, "basetype") or ""
+                self._enums[name] = get_attribute(element, "basetype") or ""
             elif kind == "Group":
                 self._declare(element, name)
 
     def _members(self, group: Element, path: str) -> dict[str, Array | Group]:
         members: dict[str, Array | Group] = {}
         for element in group:
-            kind = local(element)
+            kind = get_local_name(element)
             if kind not in VARIABLES and kind != "Group":
                 continue
-            name = member(element, "name") or ""
+            name = get_attribute(element, "name") or ""
             inner = f"{path}/{name}"
             with self.refusals.of(inner[1:]):
                 if check_name(name, 2) in members:
                     raise SourceError(f"the document has two members {inner}")
                 if kind == "Group":
-                    attributes = json_attributes(attributes_of(element))
+                    attributes = json_attributes(parse_attributes(element))
                     members[name] = Group(attributes, self._members(element, inner), inner[1:])
                 else:
                     members[name] = _Variable(self, element, path).array()
@@ -153,9 +155,11 @@ class _Scan:
 
     def dimension(self, dim: Element, path: str) -> tuple[str | None, int]:
         """Return the name and length of a dimension of a variable in a group."""
-        name = member(dim, "name")
+        name = get_attribute(dim, "name")
         if name is None:
-            return None, whole(member(dim, "size"), "the length of a dimension", LIMIT)
+            return None, parse_number(
+                get_attribute(dim, "size"), "the length of a dimension", LIMIT
+            )
         short = name.rpartition("/")[2]
         while not name.startswith("/"):
             if f"{path}/{name}" in self._dimensions or not path:
@@ -173,22 +177,28 @@ class _Scan:
         """Return the files that chunks are in; None is that of the document."""
         for href in hrefs:
             if href not in self._sources:
-                self._sources[href] = self._beside() if href is None else self._named(href)
+                self._sources[href] = (
+                    self._find_described_file() if href is None else self._resolve_href(href)
+                )
         return Sources([self._sources[href] for href in hrefs])
 
-    def _named(self, href: str) -> Source:
+    def _resolve_href(self, href: str) -> Source:
         if href == PLACEHOLDER:
             return self.sources([None])[0]
         return Source.from_file(self.location.resolve(href))
 
-    def _beside(self) -> Source:
+    def _find_described_file(self) -> Source:
         """Return the file that a document is about."""
-        own = self.source.uri
-        path, mark, query = own.partition("?") if is_url(own) else (own, "", "")
+        document_uri = self.source.uri
+        path, mark, query = (
+            document_uri.partition("?") if is_url(document_uri) else (document_uri, "", "")
+        )
         folder = path.rpartition("/")[0]
-        called = (member(self.root, "name") or "").replace("\\", "/").rpartition("/")[2]
+        described_name = (
+            (get_attribute(self.root, "name") or "").replace("\\", "/").rpartition("/")[2]
+        )
         names = [path[: -len(SUFFIX)]] if path.endswith(SUFFIX) else []
-        names += [f"{folder}/{called}"] if called not in ("", ".", "..") else []
+        names += [f"{folder}/{described_name}"] if described_name not in ("", ".", "..") else []
         tried = []
         for name in dict.fromkeys(names):
             if name == path:
@@ -198,12 +208,12 @@ class _Scan:
                 return Source.from_file(location)
             except SourceNotFoundError:
                 tried.append(name)
-        href = member(self.root, "href")
+        href = get_attribute(self.root, "href")
         if href is None or href == PLACEHOLDER:
             raise SourceNotFoundError(
                 f"the file that the document describes is missing; tried {', '.join(tried)}"
             )
-        return self._named(href)
+        return self._resolve_href(href)
 
 
 class _Variable:
@@ -211,70 +221,74 @@ class _Variable:
 
     def __init__(self, scan: _Scan, element: Element, path: str) -> None:
         self.scan, self.element = scan, element
-        self.path = f"{path}/{member(element, 'name')}"[1:]
-        dimensions = [scan.dimension(dim, path) for dim in children(element, "Dim")]
+        self.path = f"{path}/{get_attribute(element, 'name')}"[1:]
+        dimensions = [scan.dimension(dim, path) for dim in iter_children(element, "Dim")]
         self.shape = tuple(length for _, length in dimensions)
         self.names = tuple(name for name, _ in dimensions)
         if math.prod(max(length, 1) for length in self.shape) > LIMIT:
             raise SourceError(f"a variable of shape {self.shape}")
-        self.said = attributes_of(element)
+        self.declared_attributes = parse_attributes(element)
 
     def array(self) -> Array:
         for name in ("specialstructuredata", "vlsa", "compact", "missingdata", "chunks"):
-            found = child(self.element, name)
-            if found is not None and name != "chunks":
-                return self._inlined(name, found)
-            if found is not None:
-                return self._chunked(found)
+            element = find_child(self.element, name)
+            if element is not None and name != "chunks":
+                return self._read_inline(name, element)
+            if element is not None:
+                return self._read_chunked(element)
         if 0 in self.shape:
             dtype = self._dtype(1)
-            return self._made(
-                dtype, plain_pipeline(dtype), self._whole(), None, np.zeros((), dtype)[()]
+            return self._make_array(
+                dtype, plain_pipeline(dtype), self._single_cell(), None, np.zeros((), dtype)[()]
             )
         raise UnsupportedError("the DMR++ document does not say where the values are")
 
     def _dtype(self, nbytes: int | None = None) -> np.dtype[Any]:
-        return element_dtype(self.element, self.scan.enums, nbytes)
+        return make_dtype(self.element, self.scan.enums, nbytes)
 
-    def _whole(self) -> list[int]:
+    def _single_cell(self) -> list[int]:
         return [max(length, 1) for length in self.shape]
 
     # -- values in chunks -------------------------------------------------------------
 
-    def _chunked(self, chunks: Element) -> Array:
-        if member(chunks, "LBChunk") == "true":
+    def _read_chunked(self, chunks: Element) -> Array:
+        if get_attribute(chunks, "LBChunk") == "true":
             raise UnsupportedError("chunks that lie in several blocks")
-        if child(chunks, "block") is not None:
-            return self._in_blocks(chunks)
-        places = Places(self.scan.document, chunks, len(self.shape))
-        said = member(chunks, "fillValue")
-        edges = self._edges(chunks)
+        if find_child(chunks, "block") is not None:
+            return self._read_blocks(chunks)
+        places = ChunkList(self.scan.document, chunks, len(self.shape))
+        fill_text = get_attribute(chunks, "fillValue")
+        edges = self._read_chunk_shape(chunks)
         grid = [-(-n // edge) for n, edge in zip(self.shape, edges, strict=True)]
         missing = len(places) < math.prod(grid)
-        stored = self._stored(chunks, places, said)
-        if missing and said is None:
+        stored = self._stored_dtype(chunks, places, fill_text)
+        if missing and fill_text is None:
             raise UnsupportedError(
                 "chunks are not stored, and the DMR++ document does not say what they read as"
             )
-        fill = fill_value(said if missing else None, stored.newbyteorder("="), self.said)
-        paddings = padding_of(self.element, stored)
-        pipeline = filters_of(chunks, stored, paddings, self.scan.old)
+        fill = parse_fill_value(
+            fill_text if missing else None, stored.newbyteorder("="), self.declared_attributes
+        )
+        paddings = make_padding_codecs(self.element, stored)
+        pipeline = make_pipeline(chunks, stored, paddings, self.scan.is_old)
         skip = 1 + len(paddings)
-        manifest = manifest_of(places, self.shape, edges, pipeline, skip, self.scan.sources)
-        return self._made(stored, pipeline, edges, manifest, fill)
+        manifest = make_manifest(places, self.shape, edges, pipeline, skip, self.scan.sources)
+        return self._make_array(stored, pipeline, edges, manifest, fill)
 
-    def _in_blocks(self, chunks: Element) -> Array:
+    def _read_blocks(self, chunks: Element) -> Array:
         """Return an array that lies in several pieces, as HDF4 lets arrays grow."""
-        if not self.shape or 0 in self.shape or member(chunks, "compressionType"):
+        if not self.shape or 0 in self.shape or get_attribute(chunks, "compressionType"):
             raise UnsupportedError("scalars, and compressed or empty arrays, in several blocks")
-        places = Places(self.scan.document, chunks, len(self.shape), "block")
-        stored = self._stored(chunks, places, None)
+        places = ChunkList(self.scan.document, chunks, len(self.shape), "block")
+        stored = self._stored_dtype(chunks, places, None)
         row = math.prod(self.shape[1:]) * stored.itemsize
-        edges = block_edges(places, row, self.shape[0])
+        edges = split_blocks(places, row, self.shape[0])
         ones = [1] * (len(self.shape) - 1)
-        pipeline = filters_of(chunks, stored, padding_of(self.element, stored), self.scan.old)
+        pipeline = make_pipeline(
+            chunks, stored, make_padding_codecs(self.element, stored), self.scan.is_old
+        )
         # Their positions are numbers, in a grid of cells of one.
-        manifest = manifest_of(
+        manifest = make_manifest(
             places,
             [len(edges), *ones],
             [1, *ones],
@@ -283,31 +297,35 @@ class _Variable:
             self.scan.sources,
         )
         grid = RectilinearGrid(self.shape, [edges, *self.shape[1:]])
-        return self._made(stored, pipeline, grid, manifest, np.zeros((), stored)[()])
+        return self._make_array(stored, pipeline, grid, manifest, np.zeros((), stored)[()])
 
-    def _edges(self, chunks: Element) -> list[int]:
-        sizes = child(chunks, "chunkDimensionSizes")
+    def _read_chunk_shape(self, chunks: Element) -> list[int]:
+        sizes = find_child(chunks, "chunkDimensionSizes")
         if sizes is None:
-            return self._whole()
-        edges = [whole(word, "chunkDimensionSizes", LIMIT) for word in (sizes.text or "").split()]
+            return self._single_cell()
+        edges = [
+            parse_number(word, "chunkDimensionSizes", LIMIT) for word in (sizes.text or "").split()
+        ]
         if len(edges) != len(self.shape) or 0 in edges:
             raise SourceError(f"chunks of {edges} for an array of shape {self.shape}")
         if math.prod(edges) > LIMIT:
             raise SourceError(f"chunks of {edges} elements")
         return edges
 
-    def _stored(self, chunks: Element, places: Places, said: str | None) -> np.dtype[Any]:
+    def _stored_dtype(
+        self, chunks: Element, places: ChunkList, fill_text: str | None
+    ) -> np.dtype[Any]:
         """Return the type of the elements as they are stored."""
-        order = (member(chunks, "byteOrder") or "LE").upper()
+        order = (get_attribute(chunks, "byteOrder") or "LE").upper()
         if order not in ("LE", "BE"):
             raise UnsupportedError(f"the byte order {order!r} of a DMR++ document")
         nbytes = None
-        if local(self.element) in TEXTS and math.prod(self.shape) == 1:
-            whole_text = len(places) == 1 and not member(chunks, "compressionType")
-            nbytes = int(places.length[0]) if whole_text else len((said or " ").encode())
+        if get_local_name(self.element) in TEXTS and math.prod(self.shape) == 1:
+            whole_text = len(places) == 1 and not get_attribute(chunks, "compressionType")
+            nbytes = int(places.length[0]) if whole_text else len((fill_text or " ").encode())
         return self._dtype(nbytes).newbyteorder("<" if order == "LE" else ">")
 
-    def _made(
+    def _make_array(
         self,
         stored: np.dtype[Any],
         pipeline: Pipeline,
@@ -323,39 +341,42 @@ class _Variable:
             pipeline=pipeline,
             fill_value=fill,
             dimension_names=self.names if any(self.names) else None,
-            attributes=json_attributes(self.said),
+            attributes=json_attributes(self.declared_attributes),
         )
-        found = Manifest.missing(grid.grid_shape) if manifest is None else manifest
-        return Array.from_manifest(metadata, found, self.path)
+        references = Manifest.missing(grid.grid_shape) if manifest is None else manifest
+        return Array.from_manifest(metadata, references, self.path)
 
     # -- values in the document -------------------------------------------------------------
 
-    def _inlined(self, name: str, element: Element) -> Array:
+    def _read_inline(self, name: str, element: Element) -> Array:
         if name == "specialstructuredata":
             raise UnsupportedError("structures with texts, in a DMR++ document")
         if name == "vlsa":
-            return self._texts(listed(element, math.prod(self.shape)))
-        raw = binary(element.text)
+            return self._make_text_array(list_texts(element, math.prod(self.shape)))
+        raw = decode_base64(element.text)
         count = math.prod(self.shape)
-        if local(self.element) in TEXTS and child(self.element, "FixedLengthStringArray") is None:
+        if (
+            get_local_name(self.element) in TEXTS
+            and find_child(self.element, "FixedLengthStringArray") is None
+        ):
             if self.shape:
                 raise UnsupportedError("compact texts of variable length")
-            return self._texts([raw.decode("utf-8", "replace")])
+            return self._make_text_array([raw.decode("utf-8", "replace")])
         stored = self._dtype().newbyteorder("<")
-        codecs = [*plain_pipeline(stored).codecs, *padding_of(self.element, stored)]
+        codecs = [*plain_pipeline(stored).codecs, *make_padding_codecs(self.element, stored)]
         if name == "missingdata" and count != 1:
             codecs.append(make("numcodecs.zlib"))
         elif len(raw) != count * stored.itemsize:
             raise SourceError(f"{len(raw)} bytes in the document for {count} of {stored}")
         if not count:
-            return self._made(
-                stored, Pipeline(codecs), self._whole(), None, np.zeros((), stored)[()]
+            return self._make_array(
+                stored, Pipeline(codecs), self._single_cell(), None, np.zeros((), stored)[()]
             )
         manifest = Manifest.inline(raw, len(self.shape))
         fill = np.zeros((), stored)[()]
-        return self._made(stored, Pipeline(codecs), self._whole(), manifest, fill)
+        return self._make_array(stored, Pipeline(codecs), self._single_cell(), manifest, fill)
 
-    def _texts(self, texts: list[str]) -> Array:
+    def _make_text_array(self, texts: list[str]) -> Array:
         count = math.prod(self.shape)
         if len(texts) != count:
             raise SourceError(f"{len(texts)} texts for a variable of {count} elements")
@@ -364,4 +385,4 @@ class _Variable:
         pipeline = Pipeline([make("vlen-utf8")])
         data = pipeline.for_block(self.shape, STRING).encode(values.reshape(self.shape))
         manifest = Manifest.inline(data, len(self.shape)) if count else None
-        return self._made(STRING, pipeline, self._whole(), manifest, "")
+        return self._make_array(STRING, pipeline, self._single_cell(), manifest, "")

@@ -12,7 +12,13 @@ import numpy as np
 from virtualzarr.codecs import Codec, make
 from virtualzarr.codecs.core.netcdf_fill import NETCDF_FILL
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.dmrpp.document import Element, child, children, local, member
+from virtualzarr.formats.dmrpp.document import (
+    Element,
+    find_child,
+    get_attribute,
+    get_local_name,
+    iter_children,
+)
 
 NUMBERS = {
     "Byte": "u1", "UByte": "u1", "UInt8": "u1", "Int8": "i1", "Char": "u1", "Int16": "i2",
@@ -30,7 +36,7 @@ Enums = Mapping[str, str]
 """Types of enumerations by their path."""
 
 
-def whole(text: str | None, what: str, most: int = 2**62) -> int:
+def parse_number(text: str | None, subject: str, most: int = 2**62) -> int:
     """Return a number of a document that is not negative.
 
     Raises
@@ -39,11 +45,11 @@ def whole(text: str | None, what: str, most: int = 2**62) -> int:
         It is none.
     """
     if text is None or not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or int(text) > most:
-        raise SourceError(f"the DMR++ document says {text!r} for {what}")
+        raise SourceError(f"the DMR++ document says {text!r} for {subject}")
     return int(text)
 
 
-def element_dtype(variable: Element, enums: Enums, nbytes: int | None = None) -> np.dtype[Any]:
+def make_dtype(variable: Element, enums: Enums, nbytes: int | None = None) -> np.dtype[Any]:
     """Return the native type of the elements of a variable, or of a member of a structure.
 
     Parameters
@@ -58,79 +64,82 @@ def element_dtype(variable: Element, enums: Enums, nbytes: int | None = None) ->
     UnsupportedError
         Elements of such a type do not lie in chunks.
     """
-    kind = local(variable)
+    kind = get_local_name(variable)
     if kind in NUMBERS:
         return np.dtype(NUMBERS[kind])
     if kind == "Enum":
-        base = enums.get(member(variable, "enum") or "", "")
+        base = enums.get(get_attribute(variable, "enum") or "", "")
         if base not in NUMBERS:
-            raise SourceError(f"there is no enumeration {member(variable, 'enum')!r}")
+            raise SourceError(f"there is no enumeration {get_attribute(variable, 'enum')!r}")
         return np.dtype(NUMBERS[base])
     if kind in TEXTS:
-        fixed = child(variable, "FixedLengthStringArray")
+        fixed = find_child(variable, "FixedLengthStringArray")
         if fixed is not None:
-            nbytes = whole(member(fixed, "string_length"), "string_length", _LONGEST_TEXT)
+            nbytes = parse_number(
+                get_attribute(fixed, "string_length"), "string_length", _LONGEST_TEXT
+            )
         if not nbytes or nbytes > _LONGEST_TEXT:
             raise UnsupportedError("text of variable length in chunks")
         return np.dtype(f"S{nbytes}")
     if kind == "Structure":
-        return _structure(variable, enums)
+        return _make_structure_dtype(variable, enums)
     raise UnsupportedError(f"variables of type {kind}")
 
 
-def _structure(variable: Element, enums: Enums) -> np.dtype[Any]:
+def _make_structure_dtype(variable: Element, enums: Enums) -> np.dtype[Any]:
     names, formats = [], []
     for part in variable:
-        if local(part) not in VARIABLES:
+        if get_local_name(part) not in VARIABLES:
             continue
-        if local(part) in ("Structure", *TEXTS):
-            raise UnsupportedError(f"structures with members of type {local(part)}")
-        name = member(part, "name")
+        if get_local_name(part) in ("Structure", *TEXTS):
+            raise UnsupportedError(f"structures with members of type {get_local_name(part)}")
+        name = get_attribute(part, "name")
         if not name or name in names:
             raise SourceError(f"a structure with two members {name!r}, or one without a name")
         sizes = [
-            whole(member(dim, "size"), "the size of a member") for dim in children(part, "Dim")
+            parse_number(get_attribute(dim, "size"), "the size of a member")
+            for dim in iter_children(part, "Dim")
         ]
-        base = element_dtype(part, enums)
+        base = make_dtype(part, enums)
         if math.prod(sizes) * base.itemsize >= 2**31:
             raise SourceError(f"the member {name!r} of a structure has the shape {sizes}")
         names.append(name)
         formats.append(np.dtype((base, tuple(sizes))))
     if not names:
         raise SourceError("a structure without members")
-    offsets, itemsize = _offsets(variable, formats)
+    offsets, itemsize = _find_offsets(variable, formats)
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})
 
 
-def _offsets(variable: Element, formats: list[np.dtype[Any]]) -> tuple[list[int], int]:
+def _find_offsets(variable: Element, formats: list[np.dtype[Any]]) -> tuple[list[int], int]:
     """Return where the members of a structure begin, and its size."""
     sizes = [each.itemsize for each in formats]
-    chunks = child(variable, "chunks")
-    said = None if chunks is None else member(chunks, "structOffset")
-    if said is None:
+    chunks = find_child(variable, "chunks")
+    offsets = None if chunks is None else get_attribute(chunks, "structOffset")
+    if offsets is None:
         ends = np.cumsum(sizes).tolist()
         return [0, *ends[:-1]], ends[-1]
     # Where the second one begins, the third, ..., and then the size of all.
-    ends = [whole(word, "structOffset", 2**31 - 1) for word in said.split()]
+    ends = [parse_number(word, "structOffset", 2**31 - 1) for word in offsets.split()]
     starts = [0, *ends[:-1]]
     if len(ends) != len(sizes) or any(
         start + size > end for start, size, end in zip(starts, sizes, ends, strict=True)
     ):
-        raise SourceError(f"structOffset {said!r} does not fit members of {sizes} bytes")
+        raise SourceError(f"structOffset {offsets!r} does not fit members of {sizes} bytes")
     return starts, ends[-1]
 
 
-def padding_of(variable: Element, dtype: np.dtype[Any]) -> list[Codec]:
+def make_padding_codecs(variable: Element, dtype: np.dtype[Any]) -> list[Codec]:
     """Return what takes the padding of texts of fixed length away, as the HDF5 library does."""
-    fixed = child(variable, "FixedLengthStringArray")
-    padding = None if fixed is None else _PADDINGS.get(member(fixed, "pad") or "")
+    fixed = find_child(variable, "FixedLengthStringArray")
+    padding = None if fixed is None else _PADDINGS.get(get_attribute(fixed, "pad") or "")
     if padding is None or dtype.kind != "S":
         return []
     whole_element = [0, dtype.itemsize, padding]
     return [make("virtualzarr.strings", itemsize=dtype.itemsize, fields=[whole_element])]
 
 
-def fill_value(text: str | None, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Any:
+def parse_fill_value(text: str | None, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Any:
     """Return what chunks that are not stored read as; zero if the document does not say it.
 
     Floats are written with six digits only: where an attribute, or netCDF, has a fill value that is
@@ -147,15 +156,15 @@ def fill_value(text: str | None, dtype: np.dtype[Any], attributes: Mapping[str, 
         words = text.split()
         if words == ["0"]:
             return np.zeros((), dtype)[()]
-        parts = [(name, *_parts(dtype[name])) for name in dtype.names]
+        parts = [(name, *_count_member(dtype[name])) for name in dtype.names]
         if len(words) != sum(size for _, _, size in parts):
             raise UnsupportedError(f"structures with the fill value {text!r}")
-        made = np.zeros((), dtype)
+        value = np.zeros((), dtype)
         for name, base, size in parts:
-            numbers = [fill_value(word, base, {}) for word in words[:size]]
-            made[name] = np.array(numbers, base).reshape(dtype[name].shape)
+            numbers = [parse_fill_value(word, base, {}) for word in words[:size]]
+            value[name] = np.array(numbers, base).reshape(dtype[name].shape)
             words = words[size:]
-        return made[()]
+        return value[()]
     if dtype.kind == "S":
         if text.startswith("unsupported-"):
             raise UnsupportedError(f"the fill value of the variable is {text}")
@@ -163,15 +172,15 @@ def fill_value(text: str | None, dtype: np.dtype[Any], attributes: Mapping[str, 
         if len(raw) > dtype.itemsize:
             raise SourceError(f"the fill value {text!r} is longer than {dtype.itemsize} bytes")
         return np.bytes_(raw)
-    return _number(text, dtype, attributes)
+    return _parse_fill_number(text, dtype, attributes)
 
 
-def _parts(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], int]:
+def _count_member(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], int]:
     """Return the type and the number of the elements of a member."""
     return dtype.base, math.prod(dtype.shape)
 
 
-def _number(text: str, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Any:
+def _parse_fill_number(text: str, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Any:
     try:
         if dtype.kind in "iu":
             number = (
@@ -181,8 +190,8 @@ def _number(text: str, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> A
         value = float(text)
     except (ValueError, OverflowError) as error:
         raise SourceError(f"the fill value {text!r} is no {dtype}") from error
-    known = [attributes.get(name) for name in ("_FillValue", "missing_value", "fillvalue")]
-    for other in (*known, *_NETCDF):
+    declared = [attributes.get(name) for name in ("_FillValue", "missing_value", "fillvalue")]
+    for other in (*declared, *_NETCDF):
         if isinstance(other, float | int) and f"{other:g}" == f"{value:g}":
             value = float(other)
             break
@@ -190,24 +199,24 @@ def _number(text: str, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> A
         return dtype.type(value)
 
 
-def attributes_of(element: Element) -> dict[str, Any]:
+def parse_attributes(element: Element) -> dict[str, Any]:
     """Return the attributes of a group or variable; containers are dictionaries."""
-    found: dict[str, Any] = {}
-    for attribute in children(element, "Attribute"):
-        name = member(attribute, "name")
+    attributes: dict[str, Any] = {}
+    for attribute in iter_children(element, "Attribute"):
+        name = get_attribute(attribute, "name")
         if not name:
             raise SourceError("a DMR++ attribute has no name")
-        found[name] = _value(attribute, name)
-    return found
+        attributes[name] = _parse_attribute(attribute, name)
+    return attributes
 
 
-def _value(attribute: Element, name: str) -> Any:
-    kind = member(attribute, "type") or "String"
+def _parse_attribute(attribute: Element, name: str) -> Any:
+    kind = get_attribute(attribute, "type") or "String"
     if kind == "Container":
-        return attributes_of(attribute)
-    texts = [_text(value) for value in children(attribute, "Value")]
-    if not texts and member(attribute, "value") is not None:
-        texts = [member(attribute, "value") or ""]
+        return parse_attributes(attribute)
+    texts = [_get_text(value) for value in iter_children(attribute, "Value")]
+    if not texts and get_attribute(attribute, "value") is not None:
+        texts = [get_attribute(attribute, "value") or ""]
     if kind not in NUMBERS:
         return texts[0] if len(texts) == 1 else texts or ""
     words = [word for text in texts for word in text.split()]
@@ -221,6 +230,6 @@ def _value(attribute: Element, name: str) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def _text(value: Element) -> str:
-    said = member(value, "value")
-    return said if said is not None else value.text or ""
+def _get_text(value: Element) -> str:
+    text = get_attribute(value, "value")
+    return text if text is not None else value.text or ""

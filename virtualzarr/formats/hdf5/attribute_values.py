@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from virtualzarr.codecs.hdf5.check_datatype import ARRAY, REFERENCE, SEQUENCE
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.datatype import (
-    base,
-    checked,
-    decoded,
-    dimensions,
+    check_datatype,
+    decode_datatype,
+    find_memory_type,
+    get_array_dims,
+    get_base_type,
+    get_class,
+    get_size,
     is_text,
-    kind,
-    memory,
-    size,
 )
 from virtualzarr.formats.hdf5.heaps import GlobalHeap
-from virtualzarr.formats.hdf5.space import space
-from virtualzarr.formats.hdf5.unsupported import Unknown
+from virtualzarr.formats.hdf5.messages import parse_dataspace
 
 _MAX_BYTES = 1 << 26
 # Lists without elements, which an attribute of any size has room for.
@@ -38,14 +38,14 @@ class Address(int):
     """Address of the object header that a reference points to; -1 for one to nothing."""
 
 
-def refuse_large(shape: tuple[int, ...], itemsize: int) -> None:
+def check_attribute_size(shape: tuple[int, ...], itemsize: int) -> None:
     """Refuse what no attribute holds, before memory is taken for it."""
     lists = math.prod([n for n in shape if n]) if 0 in shape else 0
     if math.prod(shape) * itemsize > _MAX_BYTES or lists > _MAX_EMPTY:
         raise UnsupportedError(f"its shape {shape} is too large for an attribute")
 
 
-def refuse_unreadable(tid: Any, inside: bool = False) -> None:
+def check_readable(tid: Any, inside: bool = False) -> None:
     """Refuse types that have no JSON form, before h5py reads (and sometimes crashes on) them."""
     from h5py import h5t
 
@@ -55,21 +55,21 @@ def refuse_unreadable(tid: Any, inside: bool = False) -> None:
     if kind == h5t.REFERENCE and not tid.equal(h5t.STD_REF_OBJ):
         raise UnsupportedError("region references are not supported")
     if kind in (h5t.VLEN, h5t.ARRAY):
-        refuse_unreadable(tid.get_super(), inside)
+        check_readable(tid.get_super(), inside)
     if kind == h5t.COMPOUND:
         for index in range(tid.get_nmembers()):
-            refuse_unreadable(tid.get_member_type(index), inside=True)
+            check_readable(tid.get_member_type(index), inside=True)
 
 
 @lru_cache(4096)
-def _plan(datatype: bytes) -> tuple[bytes, tuple[int, ...], int]:
+def _split_array_type(datatype: bytes) -> tuple[bytes, tuple[int, ...], int]:
     """Return the datatype of the elements of an array type, its dimensions, and their bytes."""
-    message = checked(datatype)
+    message = check_datatype(datatype)
     inner: tuple[int, ...] = ()
-    while kind(message) == ARRAY:
-        inner += dimensions(message)
-        message = base(message)
-    return message, inner, size(message)
+    while get_class(message) == ARRAY:
+        inner += get_array_dims(message)
+        message = get_base_type(message)
+    return message, inner, get_size(message)
 
 
 @lru_cache(4096)
@@ -80,14 +80,14 @@ def count_elements(
 
     The shape of a null dataspace is None.
     """
-    element, inner, width = _plan(datatype)
-    outer = space(extents, length_size).shape
+    element, inner, width = _split_array_type(datatype)
+    outer = parse_dataspace(extents, length_size).shape
     if outer is None:
         return element, None, 0, width
     shape = outer + inner
     count = math.prod(shape)
     if not count:
-        refuse_large(shape, 1)
+        check_attribute_size(shape, 1)
     # netCDF keeps every single value as a list of one.
     return element, () if shape == (1,) else shape, count, width
 
@@ -101,8 +101,8 @@ def as_array(message: bytes, data: bytes, count: int) -> NDArray[Any]:
         If h5py has no such type.
     """
     try:
-        _refuse(message)
-        return memory(message).values(data, count)
+        _check_readable_message(message)
+        return find_memory_type(message).values(data, count)
     except VirtualZarrError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:
@@ -110,8 +110,8 @@ def as_array(message: bytes, data: bytes, count: int) -> NDArray[Any]:
 
 
 @lru_cache(1024)
-def _refuse(message: bytes) -> None:
-    refuse_unreadable(decoded(message))
+def _check_readable_message(message: bytes) -> None:
+    check_readable(decode_datatype(message))
 
 
 def nest(values: list[Any], shape: tuple[int, ...]) -> Any:
@@ -124,63 +124,63 @@ def nest(values: list[Any], shape: tuple[int, ...]) -> Any:
     return [nest(values[k * step : (k + 1) * step], shape[1:]) for k in range(shape[0])]
 
 
-def follow(
+def dereference(
     heap: GlobalHeap, message: bytes, data: bytes, count: int, depth: int = 0
 ) -> Generator[Any, Any, list[Any]]:
     """Return elements that are references or lie in the global heap."""
-    superblock, width = heap.superblock, size(message)
+    superblock, width = heap.superblock, get_size(message)
     wide = superblock.address_size
-    if kind(message) == REFERENCE:
+    if get_class(message) == REFERENCE:
         if message[1] & 15 == 1:
             raise UnsupportedError("region references are not supported")
         if message[1] & 15 or width != wide:
-            raise Unknown("references of another kind")
+            raise UnknownStructureError("references of another kind")
         addresses = [superblock.address(data, k * width) for k in range(count)]
         return [Address(a if a and a != superblock.undefined else -1) for a in addresses]
     if depth > _MAX_DEPTH:
         raise UnsupportedError(f"its sequences are nested more than {_MAX_DEPTH} deep")
     if width != 8 + wide:
         raise SourceError(f"a sequence has {width} bytes")
-    values: list[Any] = []
-    inner, text = base(message), is_text(message)
+    elements: list[Any] = []
+    inner, text = get_base_type(message), is_text(message)
     for at in range(0, count * width, width):
         length = int.from_bytes(data[at : at + 4], "little")
         address = superblock.address(data, at + 4)
         stored = b""
         if length and address and address != superblock.undefined:
             index = int.from_bytes(data[at + 4 + wide : at + width], "little")
-            known = heap.known(address, index)
-            stored = (yield from heap.get(address, index)) if known is None else known
+            read_already = heap.get_cached(address, index)
+            stored = (yield from heap.get(address, index)) if read_already is None else read_already
             superblock.spend(len(stored))
         else:
             length = 0
         if text:
-            values.append(stored[:length].split(b"\0")[0])
+            elements.append(stored[:length].split(b"\0")[0])
         else:
-            values.append((yield from _sequence(heap, inner, length, stored, depth)))
-    return values
+            elements.append((yield from _dereference_sequence(heap, inner, length, stored, depth)))
+    return elements
 
 
-def find_text(heap: GlobalHeap, message: bytes, width: int, data: bytes) -> bytes | None:
+def get_cached_text(heap: GlobalHeap, message: bytes, width: int, data: bytes) -> bytes | None:
     """Return one text whose collection was read already: most are such. None for all else."""
     if width != _POINTER.size or heap.superblock.address_size != 8 or not is_text(message):
         return None
     length, address, index = _POINTER.unpack_from(data)
-    stored = heap.known(address, index) if length else None
+    stored = heap.get_cached(address, index) if length else None
     if stored is None:
         return None
     heap.superblock.spend(len(stored))
     return stored[:length].split(b"\0")[0]
 
 
-def _sequence(
+def _dereference_sequence(
     heap: GlobalHeap, message: bytes, length: int, data: bytes, depth: int
 ) -> Generator[Any, Any, Any]:
-    element, dims, width = _plan(message)
+    element, dims, width = _split_array_type(message)
     shape = (length, *dims)
     count = math.prod(shape)
     if count * width > len(data):
         raise SourceError(f"{count * width} bytes are needed, {len(data)} are stored")
-    if kind(element) not in (SEQUENCE, REFERENCE):
+    if get_class(element) not in (SEQUENCE, REFERENCE):
         return as_array(element, data, count).reshape(shape)
-    return nest((yield from follow(heap, element, data, count, depth + 1)), shape)
+    return nest((yield from dereference(heap, element, data, count, depth + 1)), shape)

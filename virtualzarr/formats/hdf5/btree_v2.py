@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.byte_source import Gather, read_exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import Gather, exactly
 
 _PREFIX, _CHECKSUM = 6, 4
 _MAX_DEPTH = 32
@@ -84,7 +84,7 @@ class Tree:
         """
         wide = superblock.address_size
         length = 22 + wide + superblock.length_size
-        header = yield from exactly(address, length, "header of a v2 B-tree")
+        header = yield from read_exactly(address, length, "header of a v2 B-tree")
         if header[:4] != b"BTHD" or header[4] != 0 or header[5] not in kinds:
             raise SourceError(f"there is no v2 B-tree of the kind that is needed at {address}")
         superblock.check(header, "v2 B-tree", address)
@@ -116,13 +116,13 @@ class Tree:
         if not self.total:
             return
         shape = _Shape(self)
-        found = 0
+        nrecords = 0
         addresses = np.array([self.root], np.uint64).astype(np.int64)
         counts = np.array([self.count], np.int64)
         for level in range(self.depth, -1, -1):
             _check(self.superblock, shape, level, addresses, counts)
-            found += int(counts.sum())
-            if found > self.total:
+            nrecords += int(counts.sum())
+            if nrecords > self.total:
                 break
             below = []
             step = max(_AT_ONCE // self.node_bytes, 1)
@@ -136,9 +136,9 @@ class Tree:
                     below.append(_children(self.superblock, shape, level, nodes, counts[some]))
             if level:
                 addresses, counts = (np.concatenate(column) for column in zip(*below, strict=True))
-        if found != self.total:
+        if nrecords != self.total:
             raise SourceError(
-                f"the v2 B-tree at {self.address} holds {found} records, not {self.total}"
+                f"the v2 B-tree at {self.address} holds {nrecords} records, not {self.total}"
             )
 
 
@@ -231,14 +231,14 @@ def _children(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the addresses of the nodes below, and their numbers of records."""
     pointer, wide = shape.pointer[level], superblock.address_size
-    found = []
+    groups = []
     for count in np.unique(counts).tolist():
         start = _PREFIX + count * shape.width
         stop = start + (count + 1) * pointer
-        found.append(nodes[counts == count, start:stop].reshape(-1, pointer))
-    pointers = np.concatenate(found)
+        groups.append(nodes[counts == count, start:stop].reshape(-1, pointer))
+    pointers = np.concatenate(groups)
     numbers = np.zeros((2, len(pointers), 8), np.uint8)
     numbers[0, :, :wide] = pointers[:, :wide]
     numbers[1, :, : shape.count_bytes] = pointers[:, wide : wide + shape.count_bytes]
-    addresses, below = numbers.view("<i8")[..., 0]
-    return addresses, below
+    addresses, child_counts = numbers.view("<i8")[..., 0]
+    return addresses, child_counts

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import (
+from virtualzarr.formats.hdf5.byte_source import (
     Buffer,
     ByteSource,
     Gather,
     Parser,
-    Unknown,
-    exactly,
+    UnknownStructureError,
+    read_exactly,
 )
+from virtualzarr.formats.hdf5.superblock import Superblock
 
 MESSAGE = 0x18
 """Kind of the message of the superblock extension that says where the image lies."""
@@ -45,41 +45,41 @@ def read(superblock: Superblock, message: Buffer) -> Generator[Any, Any, list[En
     ------
     SourceError
         If it is damaged.
-    Unknown
+    UnknownStructureError
         If it is of another version.
     """
     wide, width = superblock.address_size, superblock.length_size
     if not message or message[0] != 0:
-        raise Unknown("a metadata cache image of another version")
+        raise UnknownStructureError("a metadata cache image of another version")
     address = superblock.address(message, 1)
     if address == superblock.undefined:
         return []
     length = superblock.length(message, 1 + wide)
     if address + length > superblock.size:
         raise SourceError("the metadata cache image lies outside the file")
-    data = yield from exactly(address, length, "metadata cache image")
+    data = yield from read_exactly(address, length, "metadata cache image")
     data = bytes(data)
     if data[:4] != _SIGNATURE:
         raise SourceError(f"there is no metadata cache image at {address}")
     if data[4] != 0:
-        raise Unknown("a metadata cache image of another version")
+        raise UnknownStructureError("a metadata cache image of another version")
     superblock.check(data, "metadata cache image", address)
     at = 6 + width
     count = int.from_bytes(data[at : at + 4], "little")
     at += 4
-    found = []
+    entries = []
     for _ in range(count):
         parents = int.from_bytes(data[at + 8 : at + 10], "little")
         start = at + _HEAD
-        place, size = superblock.address(data, start), superblock.length(data, start + wide)
+        entry_address, size = superblock.address(data, start), superblock.length(data, start + wide)
         start += wide + width + parents * wide
         at = start + size
         if at > length - 4:
             raise SourceError("the metadata cache image ends inside an entry")
-        found.append(Entry(place, data[start:at]))
+        entries.append(Entry(entry_address, data[start:at]))
     if at != length - 4:
         raise SourceError("the metadata cache image is longer than its entries")
-    return sorted(found, key=lambda entry: entry.address)
+    return sorted(entries, key=lambda entry: entry.address)
 
 
 class Overlay:
@@ -120,22 +120,23 @@ class Overlay:
 
     def _patch(self, parser: Parser) -> Generator[Any, Any, Any]:
         """Run a parser, with the image's bytes in what it is sent."""
-        found: Any = None
+        answer: Any = None
         try:
             while True:
-                wanted = parser.send(found)
-                found = yield wanted
-                if type(wanted) is tuple:
-                    found = self._over(wanted[0], found)
-                elif type(wanted) is Gather:
+                request = parser.send(answer)
+                answer = yield request
+                if type(request) is tuple:
+                    answer = self._over(request[0], answer)
+                elif type(request) is Gather:
                     rows = [
                         self._over(address, row.tobytes())
-                        for address, row in zip(wanted.addresses.tolist(), found, strict=True)
+                        for address, row in zip(request.addresses.tolist(), answer, strict=True)
                     ]
-                    found = np.frombuffer(b"".join(rows), np.uint8).reshape(found.shape)
+                    answer = np.frombuffer(b"".join(rows), np.uint8).reshape(answer.shape)
                 else:
-                    found = [
-                        self._over(part[0], data) for part, data in zip(wanted, found, strict=True)
+                    answer = [
+                        self._over(extent[0], piece)
+                        for extent, piece in zip(request, answer, strict=True)
                     ]
         except StopIteration as stop:
             return stop.value

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.formats.hdf5.unsupported import Buffer
+from virtualzarr.formats.hdf5.byte_source import Buffer
 
 # Fewer blocks than this are done one after the other.
 _FEW = 8
@@ -19,16 +19,16 @@ _WORD = 0xFFFFFFFF
 _START = 0xDEADBEEF
 # Bob Jenkins' lookup3: (changed, taken away and mixed in, rotation, added to).
 _ROUND = ((0, 2, 4, 1), (1, 0, 6, 2), (2, 1, 8, 0), (0, 2, 16, 1), (1, 0, 19, 2), (2, 1, 4, 0))
-_KEPT = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, _WORD], np.uint32)
+_TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, _WORD], np.uint32)
 _LAST = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24))
 
 
-_KNOWN = b"Four score and seven years ago", 0x17770551
+_TEST_VECTOR = b"Four score and seven years ago", 0x17770551
 """A block and its checksum, from the algorithm's own test program."""
 
 
 @cache
-def _library() -> Callable[[bytes | int, int, int], int] | None:
+def _load_library_function() -> Callable[[bytes | int, int, int], int] | None:
     """Return the HDF5 library's function, which is a hundred times faster than Python.
 
     It is not part of the library's documented interface, and not every build lets it be called.
@@ -41,11 +41,11 @@ def _library() -> Callable[[bytes | int, int, int], int] | None:
         return None
     function.restype = ctypes.c_uint32
     function.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
-    block, expected = _KNOWN
+    block, expected = _TEST_VECTOR
     return function if function(block, len(block), 0) == expected else None
 
 
-def checksums(blocks: Sequence[Buffer]) -> list[int]:
+def compute_checksums(blocks: Sequence[Buffer]) -> list[int]:
     """Return the checksum of each block of bytes.
 
     HDF5 file format specification, appendix on the "Jenkins lookup3" checksum.
@@ -55,7 +55,7 @@ def checksums(blocks: Sequence[Buffer]) -> list[int]:
     >>> [hex(n) for n in checksums([b"Four score and seven years ago"])]
     ['0x17770551']
     """
-    function = _library()
+    function = _load_library_function()
     if function is not None:
         return [function(bytes(block), len(block), 0) for block in blocks]
     done = [0] * len(blocks)
@@ -65,14 +65,14 @@ def checksums(blocks: Sequence[Buffer]) -> list[int]:
     for numbers in groups.values():
         if len(numbers) < _FEW or not len(blocks[numbers[0]]):
             for number in numbers:
-                done[number] = _one(blocks[number])
+                done[number] = _hash_one(blocks[number])
             continue
-        for number, value in zip(numbers, _many([blocks[n] for n in numbers]), strict=True):
+        for number, value in zip(numbers, _hash_many([blocks[n] for n in numbers]), strict=True):
             done[number] = value
     return done
 
 
-def _one(block: Buffer) -> int:
+def _hash_one(block: Buffer) -> int:
     """Hash one block with Python's integers."""
     rounds = max(-(-len(block) // 12), 1)
     words = np.frombuffer(bytes(block).ljust(12 * rounds, b"\0"), "<u4").tolist()
@@ -100,16 +100,16 @@ def _one(block: Buffer) -> int:
     return state[2]
 
 
-def _many(blocks: Sequence[Buffer]) -> list[int]:
+def _hash_many(blocks: Sequence[Buffer]) -> list[int]:
     """Hash blocks of about the same length with numpy's 32 bits, which overflow as they should."""
     lengths = np.array([len(block) for block in blocks])
     rounds = np.maximum(-(-lengths // 12), 1)
     most = int(rounds.max())
     raw = b"".join(bytes(block).ljust(12 * most, b"\0") for block in blocks)
-    return _hashed(np.frombuffer(raw, "<u4").reshape(len(blocks), 3 * most), lengths).tolist()
+    return _hash_rows(np.frombuffer(raw, "<u4").reshape(len(blocks), 3 * most), lengths).tolist()
 
 
-def _hashed(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.uint32]:
+def _hash_rows(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.uint32]:
     """Hash rows of words, of which only the first `lengths` bytes count."""
     rounds = np.maximum(-(-lengths // 12), 1)
     order = np.argsort(-rounds, kind="stable")
@@ -121,7 +121,7 @@ def _hashed(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.uint
     rows = np.arange(len(ordered))
     for k in range(3):  # bytes of the last round that do not count are zero
         last = 3 * (ordered - 1) + k
-        columns[last, rows] &= _KEPT[np.clip(lengths[order] - 4 * last, 0, 4)]
+        columns[last, rows] &= _TAIL_MASKS[np.clip(lengths[order] - 4 * last, 0, 4)]
     start = (lengths[order] + _START).astype(np.uint32)
     state = [start.copy() for _ in range(3)]
     # How many rows go on after each round; those with most rounds come first.
@@ -154,17 +154,17 @@ def _hashed(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.uint
     return done
 
 
-def wrong_rows(nodes: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+def find_damaged_rows(nodes: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return which rows do not hold their own checksum in the 4 bytes before their end."""
     lengths = np.clip(ends - 4, 0, nodes.shape[1] - 4)
     nodes = np.ascontiguousarray(nodes)
-    function = _library()
+    function = _load_library_function()
     if function is not None:
         starts = range(nodes.ctypes.data, nodes.ctypes.data + nodes.size, nodes.shape[1])
-        found = np.fromiter(map(function, starts, lengths.tolist(), repeat(0)), np.uint32)
+        computed = np.fromiter(map(function, starts, lengths.tolist(), repeat(0)), np.uint32)
     else:
-        rest = -nodes.shape[1] % 4
-        whole = np.pad(nodes, ((0, 0), (0, rest))) if rest else nodes
-        found = _hashed(whole.view("<u4"), lengths)
-    sums = nodes[np.arange(len(nodes))[:, None], lengths[:, None] + np.arange(4)]
-    return np.flatnonzero(found != np.ascontiguousarray(sums).view("<u4")[:, 0])
+        padding = -nodes.shape[1] % 4
+        padded = np.pad(nodes, ((0, 0), (0, padding))) if padding else nodes
+        computed = _hash_rows(padded.view("<u4"), lengths)
+    stored = nodes[np.arange(len(nodes))[:, None], lengths[:, None] + np.arange(4)]
+    return np.flatnonzero(computed != np.ascontiguousarray(stored).view("<u4")[:, 0])

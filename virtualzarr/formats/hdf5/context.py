@@ -20,7 +20,7 @@ _MAX_DEPTH = 8
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class FileContext:
     """The file that a dataset lies in.
 
     Parameters
@@ -45,7 +45,7 @@ class Surroundings:
     depth: int = 0
     visits: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def within(self, file: OpenFile) -> Surroundings:
+    def enter(self, file: OpenFile) -> FileContext:
         """Return the surroundings in a file that a virtual dataset of this one names.
 
         Raises
@@ -58,7 +58,7 @@ class Surroundings:
         config.limits.check("virtual_sources", next(self.visits), "sources of virtual datasets")
         return replace(self, file=file, names={}, depth=self.depth + 1)
 
-    def beside(self, name: str, variable: str) -> Source | None:
+    def find_linked_file(self, name: str, variable: str) -> Source | None:
         """Return a file that a virtual dataset or an external link names, None where there is none.
 
         As HDF5 does, relative names are looked for in the folders of an environment variable,
@@ -78,29 +78,29 @@ class Surroundings:
         """
         home = self.file.source.uri
         if is_url(home):
-            return self._beside_url(home, name)
-        for place in self._places(variable):
-            for part in (name, os.path.basename(name)) if os.path.isabs(name) else (name,):
-                path = os.path.join(place, part)
+            return self._find_linked_url(home, name)
+        for folder in self._search_folders(variable):
+            for candidate in (name, os.path.basename(name)) if os.path.isabs(name) else (name,):
+                path = os.path.join(folder, candidate)
                 if os.path.isfile(path):
-                    return self._source(_plain(path))
+                    return self._source(_normalize_path(path))
         return None
 
-    def _beside_url(self, home: str, name: str) -> Source | None:
+    def _find_linked_url(self, home: str, name: str) -> Source | None:
         if is_url(name):
             return self._source(name)
         # An absolute path is one of the machine where the file was written.
         absolute = posixpath.isabs(name)
-        found = self._source(_joined(home, posixpath.basename(name) if absolute else name))
-        return self._source(name) if found is None and absolute else found
+        source = self._source(_join_url(home, posixpath.basename(name) if absolute else name))
+        return self._source(name) if source is None and absolute else source
 
-    def _places(self, variable: str) -> list[str]:
+    def _search_folders(self, variable: str) -> list[str]:
         """Return the folders where HDF5 looks for files that a local file names."""
         home = self.file.source.uri
         folder, real = os.path.dirname(home), os.path.dirname(os.path.realpath(home))
-        return [*_prefixes(variable, folder), folder, os.getcwd(), real]
+        return [*_list_prefixes(variable, folder), folder, os.getcwd(), real]
 
-    def external(self, name: str) -> Source:
+    def find_external_file(self, name: str) -> Source:
         """Return a file that holds values.
 
         Raises
@@ -110,12 +110,14 @@ class Surroundings:
         SourceError
             If it is not there.
         """
-        for prefix in _prefixes("HDF5_EXTFILE_PREFIX", posixpath.dirname(self.file.source.uri)):
+        for prefix in _list_prefixes(
+            "HDF5_EXTFILE_PREFIX", posixpath.dirname(self.file.source.uri)
+        ):
             name = os.path.join(prefix, name)
-        found = self._source(name)
-        if found is None:
+        source = self._source(name)
+        if source is None:
             raise SourceNotFoundError(f"there is no external file {name!r}")
-        return found
+        return source
 
     def _source(self, name: str) -> Source | None:
         try:
@@ -124,26 +126,26 @@ class Surroundings:
             return None
 
 
-def _prefixes(variable: str, origin: str) -> list[str]:
+def _list_prefixes(variable: str, origin: str) -> list[str]:
     """Return the folders that an environment variable of HDF5 names."""
-    found = os.environ.get(variable, "").split("\0" if variable == "HDF5_EXTFILE_PREFIX" else ":")
+    folders = os.environ.get(variable, "").split("\0" if variable == "HDF5_EXTFILE_PREFIX" else ":")
     if variable != "HDF5_EXT_PREFIX":
-        found = [part.replace("${ORIGIN}", origin) for part in found]
-    return [part for part in found if part not in ("", ".")]
+        folders = [folder.replace("${ORIGIN}", origin) for folder in folders]
+    return [folder for folder in folders if folder not in ("", ".")]
 
 
-def _joined(home: str, name: str) -> str:
+def _join_url(home: str, name: str) -> str:
     """Return the URL of a file that another at a URL names."""
-    scheme, _, place = home.partition("://")
-    folder = place.rpartition("/")[0]
+    scheme, _, location = home.partition("://")
+    folder = location.rpartition("/")[0]
     host = folder.partition("/")[0]
-    found = posixpath.normpath(posixpath.join(folder, name))
-    if found.split("/")[0] in ("..", "") or (host and not found.startswith(f"{host}/")):
+    target = posixpath.normpath(posixpath.join(folder, name))
+    if target.split("/")[0] in ("..", "") or (host and not target.startswith(f"{host}/")):
         raise AccessError(f"{name!r} leads out of the host", file=home)
-    return f"{scheme}://{found}"
+    return f"{scheme}://{target}"
 
 
-def _plain(path: str) -> str:
+def _normalize_path(path: str) -> str:
     """Return a path without ``..``, if it then still is the same file."""
     plain = os.path.normpath(path)
     return plain if os.path.exists(plain) and os.path.samefile(plain, path) else path

@@ -20,106 +20,106 @@ from virtualzarr.codecs.hdf5.check_datatype import (
 )
 from virtualzarr.codecs.hdf5.library_type import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5.unsupported import Unknown
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 
 _H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, MemoryError)
 
 
-def kind(message: bytes) -> int:
+def get_class(message: bytes) -> int:
     """Return the class of a datatype."""
     return message[0] & 15
 
 
-def size(message: bytes) -> int:
+def get_size(message: bytes) -> int:
     """Return the bytes of an element."""
     return int.from_bytes(message[4:8], "little")
 
 
 def is_text(message: bytes) -> bool:
     """Whether elements are variable-length strings."""
-    return kind(message) == SEQUENCE and message[1] & 15 == 1
+    return get_class(message) == SEQUENCE and message[1] & 15 == 1
 
 
 @lru_cache(4096)
-def base(message: bytes) -> bytes:
+def get_base_type(message: bytes) -> bytes:
     """Return the datatype that one of class `SEQUENCE` or `ARRAY` is made of."""
     start = 8
-    if kind(message) == ARRAY:
+    if get_class(message) == ARRAY:
         start = 8 + count_array_head(message, 8, message[0] >> 4)
     return message[start:]
 
 
 @lru_cache(4096)
-def dimensions(message: bytes) -> tuple[int, ...]:
+def get_array_dims(message: bytes) -> tuple[int, ...]:
     """Return the dimensions of a datatype of class `ARRAY`."""
     start = 12 if message[0] >> 4 < 3 else 9
     return struct.unpack_from(f"<{message[8]}I", message, start)
 
 
 @lru_cache(4096)
-def checked(message: bytes) -> bytes:
+def check_datatype(message: bytes) -> bytes:
     """Return a datatype message without what follows it.
 
     Raises
     ------
     SourceError
         If it ends early, or members reach over the end of an element.
-    Unknown
+    UnknownStructureError
         If a version or class in it is not known.
     """
     try:
         return hdf5_datatype.check_datatype(message)
     except UnsupportedError as error:
-        raise Unknown(error.message) from error
+        raise UnknownStructureError(error.message) from error
 
 
 @lru_cache(1024)
-def decoded(message: bytes) -> Any:
+def decode_datatype(message: bytes) -> Any:
     """Return the type as h5py has it.
 
     Raises
     ------
-    SourceError, Unknown
-        As `checked` does, or if the HDF5 library refuses the type.
+    SourceError, UnknownStructureError
+        As `check_datatype` does, or if the HDF5 library refuses the type.
     """
     from h5py import h5t
 
     try:
         # What comes before the message is its kind, and the version of such a text.
-        return h5t.decode(b"\x03\x00" + checked(message) + bytes(64))
+        return h5t.decode(b"\x03\x00" + check_datatype(message) + bytes(64))
     except _H5PY_ERRORS as error:
         raise SourceError(f"HDF5 cannot read the datatype: {error}") from error
 
 
-def members(message: bytes) -> list[tuple[int, bytes]]:
+def list_members(message: bytes) -> list[tuple[int, bytes]]:
     """Return offset and datatype of each member of a datatype of class `COMPOUND`, as stored.
 
     The HDF5 library itself tells offsets in memory, where pointers are of another length.
 
     Raises
     ------
-    Unknown
+    UnknownStructureError
         If members have axes of their own, as version 1 has it.
     """
     version, count = message[0] >> 4, message[1] | message[2] << 8
-    wide = 4 if version < 3 else max(-(-size(message).bit_length() // 8), 1)
-    at, found = 8, []
+    wide = 4 if version < 3 else max(-(-get_size(message).bit_length() // 8), 1)
+    at, fields = 8, []
     for _ in range(count):
         at = find_name_end(message, at, version)
         offset = int.from_bytes(message[at : at + wide], "little")
         at += wide
         if version == 1:
             if message[at]:
-                raise Unknown("members of a compound datatype with axes of their own")
+                raise UnknownStructureError("members of a compound datatype with axes of their own")
             at += 28
         end = find_type_end(message, at, 0)
-        found.append((offset, message[at:end]))
+        fields.append((offset, message[at:end]))
         at = end
-    return found
+    return fields
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryType:
     """A flat datatype and the numpy dtype that h5py reads it as.
 
     Parameters
@@ -137,9 +137,9 @@ class Memory:
     same: bool
 
     @classmethod
-    def of(cls, stored: Any, dtype: np.dtype[Any]) -> Memory:
+    def of(cls, stored: Any, dtype: np.dtype[Any]) -> MemoryType:
         """Compare a type with a dtype."""
-        memory = memory_type(dtype)
+        memory = make_memory_type(dtype)
         return cls(stored, memory, dtype, bool(stored.equal(memory)))
 
     def values(self, data: bytes, count: int) -> NDArray[Any]:
@@ -167,7 +167,7 @@ class Memory:
         return buffer[: count * width].view(self.dtype)
 
 
-def convert(source: bytes, target: bytes, values: NDArray[Any]) -> NDArray[Any]:
+def convert_elements(source: bytes, target: bytes, values: NDArray[Any]) -> NDArray[Any]:
     """Convert elements of one datatype to another, as the HDF5 library does.
 
     Parameters
@@ -184,13 +184,13 @@ def convert(source: bytes, target: bytes, values: NDArray[Any]) -> NDArray[Any]:
     """
     from h5py import h5t
 
-    source, target = checked(source), checked(target)
+    source, target = check_datatype(source), check_datatype(target)
     if source == target:
         return values
-    types = decoded(source), decoded(target)
+    types = decode_datatype(source), decode_datatype(target)
     if not all(map(is_flat, types)):
         raise UnsupportedError("elements of other types that point elsewhere")
-    width = size(target)
+    width = get_size(target)
     buffer = np.zeros(max(values.nbytes, values.size * width), np.uint8)
     buffer[: values.nbytes] = np.frombuffer(values.tobytes(), np.uint8)
     try:
@@ -200,7 +200,7 @@ def convert(source: bytes, target: bytes, values: NDArray[Any]) -> NDArray[Any]:
     return buffer[: values.size * width].view(f"V{width}")
 
 
-def memory_type(dtype: np.dtype[Any]) -> Any:
+def make_memory_type(dtype: np.dtype[Any]) -> Any:
     """Return what h5py calls a dtype.
 
     Raises
@@ -218,18 +218,18 @@ def memory_type(dtype: np.dtype[Any]) -> Any:
 
 
 @lru_cache(1024)
-def memory(message: bytes) -> Memory:
+def find_memory_type(message: bytes) -> MemoryType:
     """Return how h5py reads a datatype without pointers.
 
     Raises
     ------
-    SourceError, Unknown
-        As `decoded` does.
+    SourceError, UnknownStructureError
+        As `decode_datatype` does.
     TypeError
         If numpy has no such type.
     """
-    tid = decoded(message)
+    tid = decode_datatype(message)
     try:
-        return Memory.of(tid, tid.dtype)
+        return MemoryType.of(tid, tid.dtype)
     except (ValueError, RuntimeError) as error:  # parameters of no type that numpy has
         raise TypeError(str(error)) from error

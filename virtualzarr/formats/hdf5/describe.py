@@ -12,21 +12,26 @@ from numpy.typing import NDArray
 from virtualzarr.codecs.hdf5.library_type import type_of
 from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import header
-from virtualzarr.formats.hdf5.datatype import Memory, checked, decoded, memory
-from virtualzarr.formats.hdf5.external_files import Slot
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
+from virtualzarr.formats.hdf5.datatype import (
+    MemoryType,
+    check_datatype,
+    decode_datatype,
+    find_memory_type,
+)
+from virtualzarr.formats.hdf5.element_type import ElementType, make_element_type
+from virtualzarr.formats.hdf5.external_file_list import Slot
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
-from virtualzarr.formats.hdf5.h5py_fallback import Remote
+from virtualzarr.formats.hdf5.h5py_fallback import LibraryObject
 from virtualzarr.formats.hdf5.header import ObjectHeader
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.layout_message import Layout
+from virtualzarr.formats.hdf5.messages import Dataspace, FillValue, parse_fill, parse_filters
 from virtualzarr.formats.hdf5.objects import Object
-from virtualzarr.formats.hdf5.space import Fill, Space, fill
-from virtualzarr.formats.hdf5.types import ElementType, element_type
-from virtualzarr.formats.hdf5.unsupported import Unknown
 
 
 @dataclass(slots=True)
-class Described:
+class DatasetDescription:
     """A dataset.
 
     Parameters
@@ -66,20 +71,20 @@ class Described:
     decoding: Callable[[], FilterPipeline]
     fill: Callable[[], NDArray[Any] | None]
     index: Callable[[], ChunkIndex | None]
-    open: Callable[[str], Remote]
+    open: Callable[[str], LibraryObject]
     address: int | None = None
     never_filled: bool = False
     mappings: bytes | None = None
 
 
 def describe(
-    found: Object | None, base: int, size: int, open_: Callable[[str], Remote]
-) -> Described:
+    object_: Object | None, base: int, size: int, open_: Callable[[str], LibraryObject]
+) -> DatasetDescription:
     """Describe a dataset.
 
     Parameters
     ----------
-    found : Object, optional
+    object_ : Object, optional
         None where the file's superblock is not known.
     base, size : int
         Of the file.
@@ -90,84 +95,94 @@ def describe(
     ------
     SourceError, UnsupportedError
     """
-    if found is None:
-        return _by_library(open_("its superblock"), None, 0)
+    if object_ is None:
+        return _describe_by_library(open_("its superblock"), None, 0)
     try:
-        return _by_messages(found, base, size, open_)
-    except Unknown as error:
-        layout = found.layout if isinstance(found.layout, Layout) else None
-        return _by_library(open_(error.message), layout, base)
+        return _describe_by_messages(object_, base, size, open_)
+    except UnknownStructureError as error:
+        layout = object_.layout if isinstance(object_.layout, Layout) else None
+        return _describe_by_library(open_(error.message), layout, base)
 
 
-def _by_messages(found: Object, base: int, size: int, open_: Callable[[str], Remote]) -> Described:
-    headers, space, layout = found.header, found.space, found.layout
-    for part in (headers, space, layout, found.external):
+def _describe_by_messages(
+    object_: Object, base: int, size: int, open_: Callable[[str], LibraryObject]
+) -> DatasetDescription:
+    headers, space, layout = object_.header, object_.space, object_.layout
+    for part in (headers, space, layout, object_.external):
         if isinstance(part, VirtualZarrError):
             raise part
     if TYPE_CHECKING:
         assert isinstance(headers, ObjectHeader)
-        assert isinstance(space, Space)
+        assert isinstance(space, Dataspace)
         assert isinstance(layout, Layout)
-        assert isinstance(found.external, tuple)
+        assert isinstance(object_.external, tuple)
     messages = headers.messages
     filters = messages.get(header.FILTERS) if layout.kind == "chunked" else None
     # What is not known must be noticed now.
-    given = fill(messages.get(header.FILL), messages.get(header.OLD_FILL))
+    fill_value = parse_fill(messages.get(header.FILL), messages.get(header.FILL_V0))
     if filters is not None:
-        header.pipeline(filters)
-    return Described(
+        parse_filters(filters)
+    return DatasetDescription(
         space.shape,
-        _element(messages[header.TYPE]),
+        _make_element_type(messages[header.TYPE]),
         layout,
-        found.external,
+        object_.external,
         base,
         size,
-        lambda: _decoding(messages[header.TYPE], filters),
-        lambda: _fill(messages[header.TYPE], given),
-        lambda: _index(found, base, open_),
+        lambda: _make_filter_pipeline(messages[header.TYPE], filters),
+        lambda: _read_fill(messages[header.TYPE], fill_value),
+        lambda: _get_index(object_, base, open_),
         open_,
-        found.address,
-        given.never,
-        found.mappings,
+        object_.address,
+        fill_value.never,
+        object_.mappings,
     )
 
 
 @lru_cache(4096)
-def _element(message: bytes) -> ElementType:
-    return element_type(decoded(message))
+def _make_element_type(message: bytes) -> ElementType:
+    return make_element_type(decode_datatype(message))
 
 
 @lru_cache(4096)
-def _decoding(message: bytes, filters: bytes | None) -> FilterPipeline:
-    return filter_pipeline(_element(message), () if filters is None else header.pipeline(filters))
+def _make_filter_pipeline(message: bytes, filters: bytes | None) -> FilterPipeline:
+    return filter_pipeline(
+        _make_element_type(message), () if filters is None else parse_filters(filters)
+    )
 
 
-def _fill(message: bytes, given: Fill) -> NDArray[Any] | None:
-    if given.value is None:
+def _read_fill(message: bytes, fill_value: FillValue) -> NDArray[Any] | None:
+    if fill_value.value is None:
         return None
     try:
-        how = memory(checked(message))
+        memory_type_ = find_memory_type(check_datatype(message))
     except TypeError as error:  # h5py has no such type
         try:
-            how = Memory.of(decoded(message), _element(message).dtype)
+            memory_type_ = MemoryType.of(
+                decode_datatype(message), _make_element_type(message).dtype
+            )
         except TypeError:
             raise UnsupportedError(f"h5py cannot read the fill value: {error}") from error
-    return how.values(given.value, 1)
+    return memory_type_.values(fill_value.value, 1)
 
 
-def _index(found: Object, base: int, open_: Callable[[str], Remote]) -> ChunkIndex | None:
-    if isinstance(found.index, Unknown):
-        assert isinstance(found.layout, Layout)
-        return open_(found.index.message).index(found.layout)
-    if isinstance(found.index, VirtualZarrError):
-        raise found.index
-    return found.index
+def _get_index(
+    object_: Object, base: int, open_: Callable[[str], LibraryObject]
+) -> ChunkIndex | None:
+    if isinstance(object_.index, UnknownStructureError):
+        assert isinstance(object_.layout, Layout)
+        return open_(object_.index.message).index(object_.layout)
+    if isinstance(object_.index, VirtualZarrError):
+        raise object_.index
+    return object_.index
 
 
-def _by_library(found: Remote, layout: Layout | None, base: int) -> Described:
+def _describe_by_library(
+    dataset: LibraryObject, layout: Layout | None, base: int
+) -> DatasetDescription:
     """Describe a dataset whose messages are not all known."""
-    facts = found.facts(layout, base)
-    element = element_type(type_of(facts.datatype))
+    facts = dataset.facts(layout, base)
+    element = make_element_type(type_of(facts.datatype))
 
     def filters() -> FilterPipeline:
         if isinstance(facts.filters, VirtualZarrError):
@@ -179,7 +194,7 @@ def _by_library(found: Remote, layout: Layout | None, base: int) -> Described:
             raise facts.fill
         return facts.fill
 
-    return Described(
+    return DatasetDescription(
         facts.space.shape,
         element,
         facts.layout,
@@ -188,7 +203,7 @@ def _by_library(found: Remote, layout: Layout | None, base: int) -> Described:
         None,
         filters,
         fill_value,
-        lambda: found.index(facts.layout),
-        lambda reason: found,
+        lambda: dataset.index(facts.layout),
+        lambda reason: dataset,
         never_filled=facts.never_filled,
     )

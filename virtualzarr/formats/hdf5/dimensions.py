@@ -18,14 +18,14 @@ _NON_COORDINATE = "_nc4_non_coord_"
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 
 
-def shown_name(name: str) -> str:
+def strip_prefix(name: str) -> str:
     """Return a variable's name without the prefix netCDF4 gives one that shadows a dimension."""
     return name.removeprefix(_NON_COORDINATE) or name
 
 
 def is_only_dimension(attributes: Attributes) -> bool:
     """Whether a dataset is only there to hold the length of a netCDF dimension."""
-    return attributes.is_scale and str(attributes.hidden.get("NAME")).startswith(_NO_VARIABLE)
+    return attributes.is_scale and str(attributes.bookkeeping.get("NAME")).startswith(_NO_VARIABLE)
 
 
 @dataclass
@@ -76,11 +76,11 @@ class Naming:
     def add_scale(self, scale: Scale, attributes: Attributes) -> None:
         """Add a dimension scale, by its number, too, if it is a netCDF dimension."""
         self.scales[scale.address] = scale
-        number = np.ravel(attributes.hidden.get("_Netcdf4Dimid", ()))
+        number = np.ravel(attributes.bookkeeping.get("_Netcdf4Dimid", ()))
         if number.size == 1:
             self.dimension_ids[int(number[0])] = scale
 
-    def attached(self, address: int, attributes: Attributes, ndim: int) -> list[int | None]:
+    def get_scales(self, address: int, attributes: Attributes, ndim: int) -> list[int | None]:
         """Return the address of the scale of each axis of a dataset, None where there is none.
 
         Of several scales of one axis that is the last, as in netCDF4 and h5netcdf.
@@ -93,21 +93,21 @@ class Naming:
         ndim : int
         """
         key = address, ndim
-        known = self._attached.get(key)
-        if known is None:
-            known = self._attached[key] = self._find_attached(address, attributes, ndim)
-        return known
+        scales = self._attached.get(key)
+        if scales is None:
+            scales = self._attached[key] = self._find_scales(address, attributes, ndim)
+        return scales
 
-    def _find_attached(self, address: int, attributes: Attributes, ndim: int) -> list[int | None]:
+    def _find_scales(self, address: int, attributes: Attributes, ndim: int) -> list[int | None]:
         if attributes.is_scale and ndim == 1:
             return [address]
         if attributes.is_scale and ndim > 1:
-            numbers = np.ravel(attributes.hidden.get("_Netcdf4Coordinates", ()))
+            numbers = np.ravel(attributes.bookkeeping.get("_Netcdf4Coordinates", ()))
             if len(numbers) != ndim:
                 return [None] * ndim
             scales = [self.dimension_ids.get(int(number)) for number in numbers]
             return [None if scale is None else scale.address for scale in scales]
-        last = _last_scales(attributes)
+        last = _find_last_scales(attributes)
         return last if len(last) == ndim else (last + [None] * ndim)[:ndim]
 
     @cached_property
@@ -118,13 +118,13 @@ class Naming:
         )
         for dataset, attributes, shape in self.datasets if longest else ():
             for address, length in zip(
-                self.attached(dataset, attributes, len(shape)), shape, strict=True
+                self.get_scales(dataset, attributes, len(shape)), shape, strict=True
             ):
                 if address in longest and length > longest[address]:
                     longest[address] = length
         return longest
 
-    def lengths(self, scales: Sequence[int | None], shape: Shape) -> Shape:
+    def compute_lengths(self, scales: Sequence[int | None], shape: Shape) -> Shape:
         """Return how long the axes of a dataset are in netCDF's terms.
 
         Unlimited dimensions have one length in the whole file, that of the longest variable on
@@ -179,7 +179,7 @@ class Naming:
         # it then is no dimension of it.
         if scale and not scale.unlimited and scale.length not in (None, length):
             return None
-        return shown_name(path.rsplit("/", 1)[-1])
+        return strip_prefix(path.rsplit("/", 1)[-1])
 
 
 @dataclass
@@ -200,7 +200,9 @@ class Axes:
     labels: list[str | None]
 
 
-def axes_of(name: str, address: int, attributes: Attributes, naming: Naming, shape: Shape) -> Axes:
+def describe_axes(
+    name: str, address: int, attributes: Attributes, naming: Naming, shape: Shape
+) -> Axes:
     """Return the axes of a dataset in netCDF's terms.
 
     Parameters
@@ -215,23 +217,23 @@ def axes_of(name: str, address: int, attributes: Attributes, naming: Naming, sha
         As HDF5 has it.
     """
     labels = (
-        _labels(attributes.shown["DIMENSION_LABELS"], len(shape))
-        if "DIMENSION_LABELS" in attributes.shown
+        _list_labels(attributes.user["DIMENSION_LABELS"], len(shape))
+        if "DIMENSION_LABELS" in attributes.user
         else []
     )
     if not has_scales(attributes):  # most datasets of files that are not netCDF
         return Axes(shape, [None] * len(shape), labels)
-    scales = naming.attached(address, attributes, len(shape))
-    lengths = naming.lengths(scales, shape)
+    scales = naming.get_scales(address, attributes, len(shape))
+    lengths = naming.compute_lengths(scales, shape)
     return Axes(lengths, naming.names(name, attributes, scales, lengths), labels)
 
 
 def has_scales(attributes: Attributes) -> bool:
     """Return whether a dataset is a dimension scale, or has some attached to its axes."""
-    return attributes.is_scale or "DIMENSION_LIST" in attributes.hidden
+    return attributes.is_scale or "DIMENSION_LIST" in attributes.bookkeeping
 
 
-def _labels(labels: Any, ndim: int) -> list[str | None]:
+def _list_labels(labels: Any, ndim: int) -> list[str | None]:
     listed = [labels] if isinstance(labels, str) else labels if isinstance(labels, list) else ()
     usable = [label if isinstance(label, str) and "/" not in label else None for label in listed]
     return [label or None for label in (usable + [None] * ndim)[:ndim]]
@@ -256,12 +258,12 @@ def use_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> dict[str,
         Lengths of the names of axes in this group and above.
     """
     if any(axes.labels for axes in group.values()):
-        _use_labels(group, above)
-    own = [pair for axes in group.values() for pair in zip(axes.names, axes.lengths, strict=True)]
-    return {**above, **{name: length for name, length in own if name}}
+        _apply_labels(group, above)
+    pairs = [pair for axes in group.values() for pair in zip(axes.names, axes.lengths, strict=True)]
+    return {**above, **{name: length for name, length in pairs if name}}
 
 
-def _use_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> None:
+def _apply_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> None:
     lengths: dict[str, set[int]] = {}
     barred = {name for name, axes in group.items() if not axes.lengths}
     for axes in group.values():
@@ -279,9 +281,9 @@ def _use_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> None:
                 axes.names[axis] = label
 
 
-def _last_scales(attributes: Attributes) -> list[int | None]:
+def _find_last_scales(attributes: Attributes) -> list[int | None]:
     """Return the address of the last scale of each axis."""
-    listed = attributes.hidden.get("DIMENSION_LIST")
+    listed = attributes.bookkeeping.get("DIMENSION_LIST")
     if not isinstance(listed, list) or not listed:
         return []
     if not isinstance(listed[0], list):  # a list of one axis is not nested
@@ -293,7 +295,7 @@ def _last_scales(attributes: Attributes) -> list[int | None]:
     return last
 
 
-class Phony:
+class PhonyNames:
     """Makes up names for axes without a scale, as netCDF4 does: `phony_dim_0`, `phony_dim_1`, ...
 
     Within a group, axes of the same length get the same name; the axes of one dataset get
@@ -308,23 +310,23 @@ class Phony:
     def __init__(self, start: int) -> None:
         self._next = start
 
-    def group(self) -> NameAxes:
+    def start_group(self) -> NameAxes:
         """Return what names the axes of the datasets of one group."""
-        known: list[tuple[str, int]] = []
+        phony_names: list[tuple[str, int]] = []
 
         def name(names: Sequence[str | None], shape: Sequence[int]) -> tuple[str, ...]:
-            done: list[str] = []
-            for given, length in zip(names, shape, strict=True):
-                done.append(given or self._pick(known, length, done))
-            return tuple(done)
+            axis_names: list[str] = []
+            for scale_name, length in zip(names, shape, strict=True):
+                axis_names.append(scale_name or self._pick(phony_names, length, axis_names))
+            return tuple(axis_names)
 
         return name
 
-    def _pick(self, known: list[tuple[str, int]], length: int, taken: Sequence[str]) -> str:
-        for name, n in known:
+    def _pick(self, phony_names: list[tuple[str, int]], length: int, taken: Sequence[str]) -> str:
+        for name, n in phony_names:
             if n == length and name not in taken:
                 return name
         name = f"phony_dim_{self._next}"
         self._next += 1
-        known.append((name, length))
+        phony_names.append((name, length))
         return name

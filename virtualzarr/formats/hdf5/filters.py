@@ -10,8 +10,8 @@ from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.core.base import BytesBytes
 from virtualzarr.codecs.hdf5.library_filters import PLUGINS, filters_message, is_available
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
-from virtualzarr.formats.hdf5.header import Filter
-from virtualzarr.formats.hdf5.types import ElementType
+from virtualzarr.formats.hdf5.element_type import ElementType
+from virtualzarr.formats.hdf5.messages import Filter
 
 # Registered filters, so that messages can name them.
 _NAMES = PLUGINS | {
@@ -46,12 +46,12 @@ class FilterPipeline:
         UnsupportedError
             If the HDF5 library has no such filter.
         """
-        return _pipeline(self.element, self.filters)
+        return _make_pipeline(self.element, self.filters)
 
-    def masked(self, mask: int) -> Pipeline:
+    def without_skipped(self, mask: int) -> Pipeline:
         """Return the codecs of a chunk for which the filters in `mask` were skipped."""
-        kept = [step for k, step in enumerate(self.filters) if not mask >> k & 1]
-        return _pipeline(self.element, tuple(kept))
+        applied = [step for k, step in enumerate(self.filters) if not mask >> k & 1]
+        return _make_pipeline(self.element, tuple(applied))
 
     @property
     def all_skipped(self) -> int:
@@ -70,32 +70,32 @@ def filter_pipeline(element: ElementType, filters: Sequence[Filter] = ()) -> Fil
 
 
 @lru_cache(256)
-def _pipeline(element: ElementType, filters: tuple[Filter, ...]) -> Pipeline:
+def _make_pipeline(element: ElementType, filters: tuple[Filter, ...]) -> Pipeline:
     """Return the codecs of filters that were applied in this order."""
     parts: list[list[Codec]] = []
     starts: list[int] = []  # the first filter of each part
     # The bytes before each part; None where they depend on the data.
     sizes: list[int | None] = [_SOME_ELEMENTS * element.itemsize]
     for k, step in enumerate(filters):
-        made, start = _direct(step, element), k
-        if made is None:
+        codecs, start = _translate(step, element), k
+        if codecs is None:
             # What the library is to decode must have a known size: it does the rest, too.
             while sizes[-1] is None:
                 start = starts.pop()
                 parts.pop()
                 sizes.pop()
-            made = [_universal(filters[start : k + 1])]
+            codecs = [_make_library_codec(filters[start : k + 1])]
         size = sizes[-1]
-        for codec in made:
+        for codec in codecs:
             assert isinstance(codec, BytesBytes)
             size = codec.compute_encoded_size(size)
-        parts.append(made)
+        parts.append(codecs)
         starts.append(start)
         sizes.append(size)
-    return Pipeline([*element.codecs, *(codec for made in parts for codec in made)])
+    return Pipeline([*element.codecs, *(codec for codecs in parts for codec in codecs)])
 
 
-def _direct(step: Filter, element: ElementType) -> list[Codec] | None:
+def _translate(step: Filter, element: ElementType) -> list[Codec] | None:
     """Return the codecs of one filter, none of them if nothing needs to be done.
 
     None for a filter that only the HDF5 library undoes.
@@ -109,7 +109,7 @@ def _direct(step: Filter, element: ElementType) -> list[Codec] | None:
         return None  # parameters nobody has seen: the library knows better
 
 
-def _universal(filters: Sequence[Filter]) -> Codec:
+def _make_library_codec(filters: Sequence[Filter]) -> Codec:
     for step in filters:
         # What hdf5plugin brings is referenced also where it is not installed.
         if step.number not in PLUGINS and not is_available(step.number):
@@ -206,7 +206,7 @@ def _blosc2(values: Sequence[int], itemsize: int) -> list[Codec]:
     return [make("virtualzarr.hdf5_blosc2", parameters=list(values))]
 
 
-def _nothing(values: Sequence[int], itemsize: int) -> list[Codec]:
+def _identity(values: Sequence[int], itemsize: int) -> list[Codec]:
     """Filters that only lose digits when writing (bit grooming)."""
     return []
 
@@ -228,6 +228,6 @@ _TRANSLATIONS: dict[int, Callable[[Sequence[int], int], list[Codec] | None]] = {
     32015: _zstd,
     32018: _fcidecomp,
     32026: _blosc2,
-    32022: _nothing,
-    32023: _nothing,
+    32022: _identity,
+    32023: _identity,
 }

@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 
 from virtualzarr.codecs.hdf5.library_type import type_message, type_of
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5 import inlined
+from virtualzarr.formats.hdf5 import inline_values
 from virtualzarr.formats.hdf5.attributes import AttributeReader
-from virtualzarr.formats.hdf5.external_files import Slot
-from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS, Facts
-from virtualzarr.formats.hdf5.header import Filter
-from virtualzarr.formats.hdf5.index import read_chunk_index
+from virtualzarr.formats.hdf5.element_type import make_element_type
+from virtualzarr.formats.hdf5.external_file_list import Slot
+from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS, DatasetFacts
+from virtualzarr.formats.hdf5.h5py_index import read_chunk_index
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.links import Link
-from virtualzarr.formats.hdf5.space import Space, h5py_space
-from virtualzarr.formats.hdf5.types import element_type
+from virtualzarr.formats.hdf5.messages import Dataspace, Filter, from_h5py_space
 from virtualzarr.metadata import STRING
 
 # h5py passes on no more parameters of a filter than this.
@@ -44,7 +43,7 @@ def links(fid: Any, target: bytes) -> list[Link]:
     from h5py import h5, h5l, h5o, h5p
 
     kinds = {h5l.TYPE_HARD: "hard", h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
-    found: list[Link] = []
+    result: list[Link] = []
     gid = h5o.open(fid, target)
 
     def note(name: bytes, info: Any) -> None:
@@ -55,16 +54,16 @@ def links(fid: Any, target: bytes) -> list[Link]:
             value = gid.links.get_val(name)
         elif kind == "external":
             value = b"\0".join(gid.links.get_val(name)) + b"\0"
-        found.append(Link(name, kind, address, value))
+        result.append(Link(name, kind, address, value))
 
     order = h5.INDEX_NAME
     if gid.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED:
         order = h5.INDEX_CRT_ORDER
     gid.links.iterate(note, info=True, idx_type=order)
-    return found
+    return result
 
 
-def _dataset(fid: Any, target: bytes) -> Any:
+def _open_dataset(fid: Any, target: bytes) -> Any:
     """Open a dataset, but not a virtual one: the library would open whatever files that names."""
     from h5py import h5d
 
@@ -74,32 +73,32 @@ def _dataset(fid: Any, target: bytes) -> Any:
     return dsid
 
 
-def space(fid: Any, target: bytes) -> Space:
+def space(fid: Any, target: bytes) -> Dataspace:
     """Return the dataspace of a dataset."""
-    return h5py_space(_dataset(fid, target).get_space())
+    return from_h5py_space(_open_dataset(fid, target).get_space())
 
 
-def facts(fid: Any, target: bytes, layout: Layout | None, base: int) -> Facts:
+def facts(fid: Any, target: bytes, layout: Layout | None, base: int) -> DatasetFacts:
     """Return what is to be known of a dataset."""
     from h5py import h5d
 
-    dsid = _dataset(fid, target)
+    dsid = _open_dataset(fid, target)
     dcpl = dsid.get_create_plist()
-    known = _layout(dsid, dcpl, base) if layout is None else layout
+    dataset_layout = _read_layout(dsid, dcpl, base) if layout is None else layout
     filters: tuple[Filter, ...] | VirtualZarrError = ()
     fill: NDArray[Any] | VirtualZarrError | None
     try:
-        filters = _filters(dcpl) if known.kind == "chunked" else ()
+        filters = _list_filters(dcpl) if dataset_layout.kind == "chunked" else ()
     except VirtualZarrError as error:
         filters = error
     try:
-        fill = _given_fill(dsid, dcpl)
+        fill = _read_user_fill(dsid, dcpl)
     except VirtualZarrError as error:
         fill = error
-    return Facts(
-        h5py_space(dsid.get_space()),
+    return DatasetFacts(
+        from_h5py_space(dsid.get_space()),
         type_message(dsid.get_type()),
-        known,
+        dataset_layout,
         tuple(Slot(*dcpl.get_external(k)) for k in range(dcpl.get_external_count())),
         filters,
         fill,
@@ -107,7 +106,7 @@ def facts(fid: Any, target: bytes, layout: Layout | None, base: int) -> Facts:
     )
 
 
-def _layout(dsid: Any, dcpl: Any, base: int) -> Layout:
+def _read_layout(dsid: Any, dcpl: Any, base: int) -> Layout:
     """Return the layout as far as h5py tells it.
 
     Raises
@@ -135,14 +134,14 @@ def _read_stored(dsid: Any) -> NDArray[np.uint8]:
 
     tid = dsid.get_type()
     nbytes = dsid.get_space().get_simple_extent_npoints() * tid.get_size()
-    inlined.check_size(nbytes)
+    inline_values.check_size(nbytes)
     raw = np.zeros(nbytes, np.uint8)
     # With the dataset's own type for the memory, HDF5 converts nothing.
     dsid.read(h5s.ALL, h5s.ALL, raw, mtype=tid)
     return raw
 
 
-def _filters(dcpl: Any) -> tuple[Filter, ...]:
+def _list_filters(dcpl: Any) -> tuple[Filter, ...]:
     filters = []
     for k in range(dcpl.get_nfilters()):
         number, _, values, name = dcpl.get_filter(k)
@@ -152,7 +151,7 @@ def _filters(dcpl: Any) -> tuple[Filter, ...]:
     return tuple(filters)
 
 
-def _given_fill(dsid: Any, dcpl: Any) -> NDArray[Any] | None:
+def _read_user_fill(dsid: Any, dcpl: Any) -> NDArray[Any] | None:
     from h5py import h5d
 
     if dcpl.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
@@ -160,7 +159,7 @@ def _given_fill(dsid: Any, dcpl: Any) -> NDArray[Any] | None:
     try:
         values = np.zeros((), dsid.dtype)
     except TypeError:  # h5py has no such type
-        values = np.zeros((), element_type(type_of(type_message(dsid.get_type()))).dtype)
+        values = np.zeros((), make_element_type(type_of(type_message(dsid.get_type()))).dtype)
     try:
         dcpl.get_fill_value(values)
     except H5PY_ERRORS as error:
@@ -170,7 +169,7 @@ def _given_fill(dsid: Any, dcpl: Any) -> NDArray[Any] | None:
 
 def index(fid: Any, target: bytes, layout: Layout) -> ChunkIndex | None:
     """Return the chunk index of a dataset, None where no chunk is stored."""
-    return read_chunk_index(_dataset(fid, target), layout)
+    return read_chunk_index(_open_dataset(fid, target), layout)
 
 
 def attributes(fid: Any, target: bytes) -> list[tuple[str, Any]]:
@@ -178,15 +177,17 @@ def attributes(fid: Any, target: bytes) -> list[tuple[str, Any]]:
     from h5py import h5o
 
     oid = h5o.open(fid, target)
-    return [(found.name, found.value) for found in AttributeReader({}).listed(oid)]
+    return [
+        (attribute.name, attribute.value) for attribute in AttributeReader({}).list_with_h5py(oid)
+    ]
 
 
-def copied(fid: Any, target: bytes, names: Mapping[int, str]) -> tuple[Any, ...]:
+def read_inline(fid: Any, target: bytes, names: Mapping[int, str]) -> tuple[Any, ...]:
     """Return the values of a dataset that lie in heaps: type, shape, bytes and codecs."""
-    dsid = _dataset(fid, target)
+    dsid = _open_dataset(fid, target)
     if dsid.get_create_plist().get_external_count():
         raise UnsupportedError("variable-length values in external files")
-    dtype, shape, data, pipeline = inlined.read(dsid, names)
+    dtype, shape, data, pipeline = inline_values.read(dsid, names)
     plain: Any = dtype
     if dtype.hasobject:
         plain = "text" if dtype == STRING else "sequences"

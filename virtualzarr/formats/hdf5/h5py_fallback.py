@@ -20,11 +20,10 @@ from virtualzarr import errors
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, VirtualZarrError
-from virtualzarr.formats.hdf5.external_files import Slot
-from virtualzarr.formats.hdf5.header import Filter
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.external_file_list import Slot
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.links import Link
-from virtualzarr.formats.hdf5.space import Space
+from virtualzarr.formats.hdf5.messages import Dataspace, Filter
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import STRING
 from virtualzarr.stores.files import RemoteFile, is_url
@@ -32,7 +31,7 @@ from virtualzarr.worker import Worker, WorkerCrashError, WorkerRefusalError
 
 if TYPE_CHECKING:
     from virtualzarr.formats.hdf5.indexes import ChunkIndex
-    from virtualzarr.formats.hdf5.inlined import Copied
+    from virtualzarr.formats.hdf5.inline_values import InlineValues
 
 H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, OverflowError, MemoryError)
 
@@ -41,12 +40,12 @@ worker = Worker("virtualzarr.formats.hdf5.library_worker")
 
 
 @dataclass
-class Facts:
+class DatasetFacts:
     """What the library says of a dataset.
 
     Parameters
     ----------
-    space : Space
+    space : Dataspace
     datatype : str
         Message of the datatype, in base64.
     layout : Layout
@@ -57,7 +56,7 @@ class Facts:
     never_filled : bool
     """
 
-    space: Space
+    space: Dataspace
     datatype: str
     layout: Layout
     external: tuple[Slot, ...]
@@ -83,14 +82,14 @@ class Library:
         self.source = source
         self.asked: list[tuple[str, str]] = []
 
-    def ask(self, path: str, reason: str) -> None:
+    def record_request(self, path: str, reason: str) -> None:
         """Note that the library is asked."""
         self.asked.append((path, reason))
         _log.info("%s: /%s is read with h5py: %s", self.source.uri, path, reason)
 
-    def open(self, target: bytes) -> Remote:
+    def open(self, target: bytes) -> LibraryObject:
         """Return an object by its path."""
-        return Remote(self, target)
+        return LibraryObject(self, target)
 
     def kind(self, target: bytes) -> tuple[str, int]:
         """Return what an object is ("group", "dataset" or "type"), and its address.
@@ -99,8 +98,8 @@ class Library:
         ------
         SourceError
         """
-        found: tuple[str, int] = self.carry_out("kind", target)
-        return found
+        answer: tuple[str, int] = self.call_worker("kind", target)
+        return answer
 
     def links(self, target: bytes) -> list[Link]:
         """Return the links of a group, in the order of creation if that is kept, else by name.
@@ -109,10 +108,10 @@ class Library:
         ------
         SourceError
         """
-        found: list[Link] = self.carry_out("links", target)
-        return found
+        answer: list[Link] = self.call_worker("links", target)
+        return answer
 
-    def carry_out(self, operation: str, *arguments: Any) -> Any:
+    def call_worker(self, operation: str, *arguments: Any) -> Any:
         """Carry out an operation of `h5py_dataset` in the worker.
 
         Raises
@@ -123,8 +122,8 @@ class Library:
         uri, remote = self.source.uri, is_url(self.source.uri)
         file = RemoteFile(self.source.location, self.source.fingerprint) if remote else None
         size = (self.source.size or 0) if remote else 0
-        place = None if remote else uri
-        request = pickle.dumps((place, size, config.inline_bytes, operation, arguments))
+        path = None if remote else uri
+        request = pickle.dumps((path, size, config.inline_bytes, operation, arguments))
         try:
             answer = worker.ask(
                 request, None if file is None else lambda a, n: bytes(file.read(a, a + n))
@@ -135,13 +134,13 @@ class Library:
             raise SourceError(
                 f"the HDF5 library crashed: the file is damaged ({error})", file=uri
             ) from error
-        found = _Answer(io.BytesIO(answer)).load()
-        if isinstance(found, VirtualZarrError):
-            raise found
-        return found
+        result = _AnswerUnpickler(io.BytesIO(answer)).load()
+        if isinstance(result, VirtualZarrError):
+            raise result
+        return result
 
 
-class Remote:
+class LibraryObject:
     """An object of a file, in the process that the HDF5 library runs in. All may raise errors.
 
     Parameters
@@ -154,44 +153,45 @@ class Remote:
     def __init__(self, library: Library, target: bytes) -> None:
         self._library, self._target = library, target
 
-    def space(self) -> Space:
+    def space(self) -> Dataspace:
         """Return the dataspace of a dataset."""
-        found: Space = self._library.carry_out("space", self._target)
-        return found
+        answer: Dataspace = self._library.call_worker("space", self._target)
+        return answer
 
-    def facts(self, layout: Layout | None, base: int) -> Facts:
+    def facts(self, layout: Layout | None, base: int) -> DatasetFacts:
         """Return what is to be known of a dataset."""
-        found: Facts = self._library.carry_out("facts", self._target, layout, base)
-        return found
+        answer: DatasetFacts = self._library.call_worker("facts", self._target, layout, base)
+        return answer
 
     def index(self, layout: Layout) -> ChunkIndex | None:
         """Return the chunk index of a dataset, None where no chunk is stored."""
-        found: ChunkIndex | None = self._library.carry_out("index", self._target, layout)
-        return found
+        answer: ChunkIndex | None = self._library.call_worker("index", self._target, layout)
+        return answer
 
     def attributes(self) -> list[tuple[str, Any]]:
         """Return names and values of the attributes of an object, or why they cannot be read."""
-        found: list[tuple[str, Any]] = self._library.carry_out("attributes", self._target)
-        return found
+        answer: list[tuple[str, Any]] = self._library.call_worker("attributes", self._target)
+        return answer
 
-    def copied(self, names: Mapping[int, str]) -> Copied:
+    def read_inline(self, names: Mapping[int, str]) -> InlineValues:
         """Return the values of a dataset that lie in heaps; `names` are paths by address."""
-        dtype, shape, data, codecs = self._library.carry_out("copied", self._target, dict(names))
+        dtype, shape, data, codecs = self._library.call_worker(
+            "read_inline", self._target, dict(names)
+        )
         if isinstance(dtype, str):
             dtype = STRING if dtype == "text" else np.dtype(object)
         return dtype, shape, data, Pipeline([make(name, **how) for name, how in codecs])
 
 
 _CLASSES = {
-    "virtualzarr.formats.hdf5.h5py_fallback": ("Facts",),
-    "virtualzarr.formats.hdf5.space": ("Space",),
-    "virtualzarr.formats.hdf5.layouts": ("Layout",),
-    "virtualzarr.formats.hdf5.header": ("Filter",),
-    "virtualzarr.formats.hdf5.external_files": ("Slot",),
+    "virtualzarr.formats.hdf5.h5py_fallback": ("DatasetFacts",),
+    "virtualzarr.formats.hdf5.messages": ("Dataspace", "Filter"),
+    "virtualzarr.formats.hdf5.layout_message": ("Layout",),
+    "virtualzarr.formats.hdf5.external_file_list": ("Slot",),
     "virtualzarr.formats.hdf5.links": ("Link",),
     "virtualzarr.formats.hdf5.indexes.columns": ("ChunkIndex",),
     "virtualzarr.formats.hdf5.attribute_values": ("Address",),
-    "virtualzarr.formats.hdf5.unsupported": ("Unknown",),
+    "virtualzarr.formats.hdf5.byte_source": ("UnknownStructureError",),
     "virtualzarr.errors": tuple(vars(errors)),
     "numpy": ("ndarray", "dtype"),
     "numpy._core.multiarray": ("_reconstruct", "scalar"),
@@ -202,7 +202,7 @@ _CLASSES = {
 }
 
 
-class _Answer(pickle.Unpickler):
+class _AnswerUnpickler(pickle.Unpickler):
     """Reads answers of a process that a damaged file may have got the better of: data alone."""
 
     def find_class(self, module: str, name: str) -> Any:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.byte_source import Buffer, UnknownStructureError, read_exactly
 from virtualzarr.formats.hdf5.fractal_heap import FractalHeap
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import Buffer, Unknown, exactly
 
-SPACE, LINK_INFO, TYPE, OLD_FILL, FILL, LINK, EXTERNAL, LAYOUT = 1, 2, 3, 4, 5, 6, 7, 8
+SPACE, LINK_INFO, TYPE, FILL_V0, FILL, LINK, EXTERNAL, LAYOUT = 1, 2, 3, 4, 5, 6, 7, 8
 FILTERS, ATTRIBUTE, SYMBOL_TABLE, ATTRIBUTE_INFO = 0x0B, 0x0C, 0x11, 0x15
 _CONTINUATION = 0x10
-_SHARED, _NEEDED = 0x02, 0x80
-_ODD = _SHARED | _NEEDED
+_SHARED, _MUST_UNDERSTAND = 0x02, 0x80
+_RARE_FLAGS = _SHARED | _MUST_UNDERSTAND
 # Kind 9 is none that files are meant to have.
-_KNOWN = frozenset(range(0x19)) - {9}
+_KNOWN_KINDS = frozenset(range(0x19)) - {9}
 _MAX_BLOCKS = 4096
 _MAX_SHARED = 8
 # Most headers are not longer; what is too much here saves another request where it is not.
@@ -47,12 +46,12 @@ class ObjectHeader:
     @property
     def kind(self) -> str:
         """What the object is: "group", "dataset" or "type"."""
-        found = self.messages
-        if SYMBOL_TABLE in found or LINK_INFO in found:
+        messages = self.messages
+        if SYMBOL_TABLE in messages or LINK_INFO in messages:
             return "group"
-        if TYPE in found and SPACE in found:
+        if TYPE in messages and SPACE in messages:
             return "dataset"
-        if TYPE in found:
+        if TYPE in messages:
             return "type"
         raise SourceError(f"the object at {self.address} is neither group nor dataset nor type")
 
@@ -67,37 +66,39 @@ def read(superblock: Superblock, address: int) -> Generator[Any, Any, ObjectHead
 
     Raises
     ------
-    SourceError, Unknown
+    SourceError, UnknownStructureError
     """
-    found = ObjectHeader(address)
-    kept, attributes = found.messages, found.attributes
-    messages = yield from _messages(superblock, address)
+    header = ObjectHeader(address)
+    first, attributes = header.messages, header.attributes
+    messages = yield from _read_messages(superblock, address)
     for kind, flags, body in messages:
-        if flags & _ODD:  # which is rare
-            if flags & _NEEDED and kind not in _KNOWN:
-                raise Unknown(f"message {kind}, which the object at {address} says must be known")
+        if flags & _RARE_FLAGS:  # which is rare
+            if flags & _MUST_UNDERSTAND and kind not in _KNOWN_KINDS:
+                raise UnknownStructureError(
+                    f"message {kind}, which the object at {address} says must be known"
+                )
             if flags & _SHARED and kind != LINK:
-                body = yield from shared(superblock, body, kind, 0)
+                body = yield from resolve_shared(superblock, body, kind, 0)
         if kind == ATTRIBUTE:
             attributes.append(body)
         elif kind == LINK:
-            found.links.append(body)
-        elif kind not in kept:
-            kept[kind] = body
-    return found
+            header.links.append(body)
+        elif kind not in first:
+            first[kind] = body
+    return header
 
 
-def _messages(superblock: Superblock, address: int) -> Generator[Any, Any, list[_Message]]:
+def _read_messages(superblock: Superblock, address: int) -> Generator[Any, Any, list[_Message]]:
     data: Buffer = yield address, _GUESS
-    found: list[_Message] = []
+    messages: list[_Message] = []
     parse: Any = _parse_v1
     if len(data) >= 16 and data[0] == 1:
         (size,) = _SIZE_V1.unpack_from(data, 8)
         if size > len(data) - 16:
-            data = yield from exactly(address, 16 + size, "object header")
-        blocks = _parse_v1(superblock, data[16 : 16 + size], found)
+            data = yield from read_exactly(address, 16 + size, "object header")
+        blocks = _parse_v1(superblock, data[16 : 16 + size], messages)
     elif data[:4] == b"OHDR":
-        parse, blocks = yield from _first_v2(superblock, address, data, found)
+        parse, blocks = yield from _parse_first_v2(superblock, address, data, messages)
     else:
         raise SourceError(f"there is no object header at {address}")
     seen = 0
@@ -106,19 +107,21 @@ def _messages(superblock: Superblock, address: int) -> Generator[Any, Any, list[
         if seen > _MAX_BLOCKS:
             raise SourceError(f"the object header at {address} has more than {_MAX_BLOCKS} blocks")
         parts = yield blocks
-        wanted, blocks = blocks, []
-        for (place, length), part in zip(wanted, parts, strict=True):
+        requested, blocks = blocks, []
+        for (block_address, length), part in zip(requested, parts, strict=True):
             if len(part) < length:
-                raise SourceError(f"the file ends inside an object header's block at {place}")
+                raise SourceError(
+                    f"the file ends inside an object header's block at {block_address}"
+                )
             if parse is _parse_v1:
-                blocks += _parse_v1(superblock, part, found)
+                blocks += _parse_v1(superblock, part, messages)
             else:
-                blocks += _continued_v2(superblock, place, part, parse, found)
-    return found
+                blocks += _parse_continuation_v2(superblock, block_address, part, parse, messages)
+    return messages
 
 
 def _parse(
-    superblock: Superblock, block: Buffer, head: struct.Struct, width: int, found: list[_Message]
+    superblock: Superblock, block: Buffer, head: struct.Struct, width: int, messages: list[_Message]
 ) -> list[Any]:
     """Collect the messages of a block; return where the header goes on.
 
@@ -130,7 +133,7 @@ def _parse(
         Bytes from the beginning of a message to its body, which may be more.
     """
     block = bytes(block)
-    size, at, more = len(block), 0, []
+    size, at, continuations = len(block), 0, []
     superblock.spend(size)
     unpack = head.unpack_from
     while at + width <= size:
@@ -140,14 +143,14 @@ def _parse(
         if at > size:
             raise SourceError("a message reaches over the end of its object header")
         if kind == _CONTINUATION:
-            more.append(_continuation(superblock, block[start:at]))
+            continuations.append(_parse_continuation(superblock, block[start:at]))
         elif kind:
-            found.append((kind, flags, block[start:at]))
-    return more
+            messages.append((kind, flags, block[start:at]))
+    return continuations
 
 
-def _parse_v1(superblock: Superblock, block: Buffer, found: list[_Message]) -> list[Any]:
-    return _parse(superblock, block, _HEAD_V1, 8, found)
+def _parse_v1(superblock: Superblock, block: Buffer, messages: list[_Message]) -> list[Any]:
+    return _parse(superblock, block, _HEAD_V1, 8, messages)
 
 
 _SIZE_V1 = struct.Struct("<I")
@@ -155,33 +158,33 @@ _HEAD_V1 = struct.Struct("<HHB")
 _HEAD_V2 = struct.Struct("<BHB")
 
 
-def _first_v2(
-    superblock: Superblock, address: int, data: Buffer, found: list[_Message]
+def _parse_first_v2(
+    superblock: Superblock, address: int, data: Buffer, messages: list[_Message]
 ) -> Generator[Any, Any, tuple[Any, list[Any]]]:
     if len(data) < 8 or data[4] != 2:
-        raise Unknown("object header version other than 1 and 2")
+        raise UnknownStructureError("object header version other than 1 and 2")
     flags = data[5]
     start = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
     width = 1 << (flags & 3)
     size = int.from_bytes(data[start : start + width], "little")
     start += width
     if start + size + 4 > len(data):
-        data = yield from exactly(address, start + size + 4, "object header")
+        data = yield from read_exactly(address, start + size + 4, "object header")
     superblock.check(data[: start + size + 4], "object header", address)
     head = 6 if flags & 4 else 4
-    return head, _parse(superblock, data[start : start + size], _HEAD_V2, head, found)
+    return head, _parse(superblock, data[start : start + size], _HEAD_V2, head, messages)
 
 
-def _continued_v2(
-    superblock: Superblock, place: int, block: Buffer, head: int, found: list[_Message]
+def _parse_continuation_v2(
+    superblock: Superblock, address: int, block: Buffer, head: int, messages: list[_Message]
 ) -> list[Any]:
     if block[:4] != b"OCHK" or len(block) < 8:
-        raise SourceError(f"no object header goes on at {place}")
-    superblock.check(block, "block of an object header", place)
-    return _parse(superblock, block[4:-4], _HEAD_V2, head, found)
+        raise SourceError(f"no object header goes on at {address}")
+    superblock.check(block, "block of an object header", address)
+    return _parse(superblock, block[4:-4], _HEAD_V2, head, messages)
 
 
-def _continuation(superblock: Superblock, body: bytes) -> tuple[int, int]:
+def _parse_continuation(superblock: Superblock, body: bytes) -> tuple[int, int]:
     address = superblock.address(body, 0)
     length = superblock.length(body, superblock.address_size)
     if address + length > superblock.size:
@@ -189,7 +192,7 @@ def _continuation(superblock: Superblock, body: bytes) -> tuple[int, int]:
     return address, length
 
 
-def shared(
+def resolve_shared(
     superblock: Superblock, body: bytes, kind: int, depth: int
 ) -> Generator[Any, Any, bytes]:
     """Return the message that a shared message stands for.
@@ -198,25 +201,25 @@ def shared(
 
     Raises
     ------
-    SourceError, Unknown
+    SourceError, UnknownStructureError
     """
-    version, way = body[:2] if len(body) > 1 else (0, 0)
+    version, location = body[:2] if len(body) > 1 else (0, 0)
     if version not in (1, 2, 3):
-        raise Unknown(f"shared message version {version}")
+        raise UnknownStructureError(f"shared message version {version}")
     if depth > _MAX_SHARED:
         raise SourceError("a shared message leads to itself, or through too many others")
-    if version == 3 and way == 1:
-        place = body[2:10], kind
-        if place not in superblock.heap_messages:
-            superblock.heap_messages[place] = yield from _from_heap(superblock, *place)
-        return superblock.heap_messages[place]
+    if version == 3 and location == 1:
+        heap_key = body[2:10], kind
+        if heap_key not in superblock.heap_messages:
+            superblock.heap_messages[heap_key] = yield from _read_from_heap(superblock, *heap_key)
+        return superblock.heap_messages[heap_key]
     address = superblock.address(body, 8 + superblock.length_size if version == 1 else 2)
     key = address, kind
     if key not in superblock.committed:
-        for found, flags, inner in (yield from _messages(superblock, address)):
-            if found == kind:
+        for message_kind, flags, inner in (yield from _read_messages(superblock, address)):
+            if message_kind == kind:
                 if flags & _SHARED:
-                    inner = yield from shared(superblock, inner, kind, depth + 1)
+                    inner = yield from resolve_shared(superblock, inner, kind, depth + 1)
                 superblock.committed[key] = inner
                 break
         else:
@@ -224,14 +227,16 @@ def shared(
     return superblock.committed[key]
 
 
-def _from_heap(superblock: Superblock, place: bytes, kind: int) -> Generator[Any, Any, bytes]:
+def _read_from_heap(
+    superblock: Superblock, heap_id: bytes, kind: int
+) -> Generator[Any, Any, bytes]:
     """Find a message in the heap that the whole file shares."""
     if superblock.shared_table is None:
         raise SourceError("a message is shared through a table that the file does not have")
     address, count = superblock.shared_table
     wide = superblock.address_size
     step = 14 + 2 * wide
-    table = yield from exactly(address, 8 + count * step, "table of shared messages")
+    table = yield from read_exactly(address, 8 + count * step, "table of shared messages")
     if table[:4] != b"SMTB":
         raise SourceError(f"there is no table of shared messages at {address}")
     superblock.check(table, "table of shared messages", address)
@@ -240,52 +245,5 @@ def _from_heap(superblock: Superblock, place: bytes, kind: int) -> Generator[Any
             heap = yield from FractalHeap.read(
                 superblock, superblock.address(table, at + 14 + wide)
             )
-            return (yield from heap.get_all([place]))[0]
+            return (yield from heap.get_all([heap_id]))[0]
     raise SourceError(f"the table of shared messages has no heap for kind {kind}")
-
-
-@dataclass(frozen=True)
-class Filter:
-    """One step of a filter pipeline: its registered number, its name and its parameters."""
-
-    number: int
-    name: str
-    values: tuple[int, ...]
-
-
-@lru_cache(4096)
-def pipeline(body: bytes) -> tuple[Filter, ...]:
-    """Read the filter pipeline message.
-
-    HDF5 file format specification, section IV.A.2.l.
-
-    Raises
-    ------
-    SourceError
-        If the message ends early.
-    Unknown
-        If its version is not known.
-    """
-    version, count = body[:2] if len(body) > 1 else (0, 0)
-    if version not in (1, 2):
-        raise Unknown(f"filter message version {version}")
-    at = 8 if version == 1 else 2
-    found = []
-    try:
-        for _ in range(count):
-            (number,) = struct.unpack_from("<H", body, at)
-            at += 2
-            length = 0
-            if version == 1 or number >= 256:
-                (length,) = struct.unpack_from("<H", body, at)
-                at += 2
-            _, nvalues = struct.unpack_from("<HH", body, at)
-            at += 4
-            name = body[at : at + length].split(b"\0")[0].decode("utf-8", "replace")
-            at += -(-length // 8) * 8 if version == 1 else length
-            values = struct.unpack_from(f"<{nvalues}I", body, at)
-            at += 4 * nvalues + (4 if version == 1 and nvalues % 2 else 0)
-            found.append(Filter(number, name, values))
-    except struct.error as error:
-        raise SourceError("the filter message ends early") from error
-    return tuple(found)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, read_exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import Buffer, Gather, exactly
 
 _GLOBAL_GUESS = 4096
 _SIGNATURE = b"GCOL\x01"
@@ -19,10 +19,10 @@ _SIGNATURE = b"GCOL\x01"
 _MANY = 64
 
 # Of objects of global heaps: collection and index in one number, in order; start; length.
-_Listed = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+_ObjectColumns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
-def local(superblock: Superblock, address: int) -> Generator[Any, Any, bytes]:
+def read_local(superblock: Superblock, address: int) -> Generator[Any, Any, bytes]:
     """Return the data of a local heap.
 
     HDF5 file format specification, section III.D.
@@ -33,18 +33,18 @@ def local(superblock: Superblock, address: int) -> Generator[Any, Any, bytes]:
     """
     width = superblock.length_size
     length = 8 + 2 * width + superblock.address_size
-    header = yield from exactly(address, length, "local heap")
+    header = yield from read_exactly(address, length, "local heap")
     if header[:4] != b"HEAP" or header[4] != 0:
         raise SourceError(f"there is no local heap at {address}")
-    size, place = superblock.length(header, 8), superblock.address(header, 8 + 2 * width)
+    size, data_address = superblock.length(header, 8), superblock.address(header, 8 + 2 * width)
     if size > superblock.size:
         raise SourceError(f"the local heap at {address} does not fit into the file")
     superblock.spend(size)
-    data = yield from exactly(place, size, "data of a local heap")
+    data = yield from read_exactly(data_address, size, "data of a local heap")
     return bytes(data)
 
 
-def text(heap: bytes, at: int) -> bytes:
+def get_text(heap: bytes, at: int) -> bytes:
     """Return a text of a local heap, which ends with a NUL.
 
     Raises
@@ -70,7 +70,7 @@ class GlobalHeap:
         self._columns: dict[int, NDArray[np.int64]] = {}
         self._collections: dict[int, tuple[Buffer, dict[int, tuple[int, int]]]] = {}
 
-    def known(self, address: int, index: int) -> bytes | None:
+    def get_cached(self, address: int, index: int) -> bytes | None:
         """Return an object of a collection that was read already."""
         collection = self._collections.get(address)
         if collection is None or index not in collection[1]:
@@ -87,7 +87,7 @@ class GlobalHeap:
             If there is none.
         """
         if address not in self._collections:
-            self._collections[address] = yield from self._read(address)
+            self._collections[address] = yield from self._read_collection(address)
         data, places = self._collections[address]
         if index not in places:
             raise SourceError(f"the global heap at {address} has no object {index}")
@@ -118,29 +118,31 @@ class GlobalHeap:
             return []
         if int(addresses.max()) >= self.superblock.size:
             raise SourceError(f"there is no global heap at {addresses.max()}")
-        known, which = np.unique(addresses.astype(np.int64), return_inverse=True)
-        data, bounds = yield from self._collections_at(known)
-        whole = data.tobytes()
-        keys, start, size = self._listed(known.tolist(), whole, data, bounds)
-        wanted = which.astype(np.int64) << 32 | indexes
-        place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        bad = np.flatnonzero(keys[place] != wanted) if len(keys) else np.zeros(1, np.int64)
+        collections, collection = np.unique(addresses.astype(np.int64), return_inverse=True)
+        data, bounds = yield from self._fetch_collections(collections)
+        buffer = data.tobytes()
+        keys, start, size = self._list_objects(collections.tolist(), buffer, data, bounds)
+        requested = collection.astype(np.int64) << 32 | indexes
+        row = np.minimum(np.searchsorted(keys, requested), max(len(keys) - 1, 0))
+        bad = np.flatnonzero(keys[row] != requested) if len(keys) else np.zeros(1, np.int64)
         if len(bad):
             raise SourceError(
                 f"the global heap at {addresses[bad[0]]} has no object {indexes[bad[0]]}"
             )
-        lengths = size[place] if lengths is None else lengths
-        if (lengths > size[place]).any():
+        lengths = size[row] if lengths is None else lengths
+        if (lengths > size[row]).any():
             raise SourceError("a sequence is longer than what the global heap holds of it")
-        first = start[place]
-        return [whole[a:b] for a, b in zip(first.tolist(), (first + lengths).tolist(), strict=True)]
+        first = start[row]
+        return [
+            buffer[a:b] for a, b in zip(first.tolist(), (first + lengths).tolist(), strict=True)
+        ]
 
     @property
     def _head(self) -> int:
         """Bytes of the head of an object or a collection: a multiple of 8, as of objects."""
         return -(-(8 + self.superblock.length_size) // 8) * 8
 
-    def _collections_at(
+    def _fetch_collections(
         self, addresses: NDArray[np.int64]
     ) -> Generator[Any, Any, tuple[NDArray[np.uint8], NDArray[np.int64]]]:
         """Return the bytes of collections, and where each starts and ends in them."""
@@ -148,7 +150,7 @@ class GlobalHeap:
         wrong = (rows[:, :5] != np.frombuffer(_SIGNATURE, np.uint8)).any(axis=1)
         if wrong.any():
             raise SourceError(f"there is no global heap at {addresses[wrong][0]}")
-        size = _numbers(rows.reshape(-1), np.arange(len(rows)) * _GLOBAL_GUESS + 8,
+        size = _gather_numbers(rows.reshape(-1), np.arange(len(rows)) * _GLOBAL_GUESS + 8,
                         self.superblock.length_size)  # fmt: skip
         if (size < self._head).any() or (size > self.superblock.size - addresses).any():
             raise SourceError("a global heap does not fit into the file")
@@ -165,10 +167,10 @@ class GlobalHeap:
         start[long] = rows.size + np.cumsum(size[long]) - size[long]
         if any(len(part) < n for part, n in zip(parts, size[long].tolist(), strict=True)):
             raise SourceError("the file ends inside a global heap")
-        whole = np.concatenate([rows.reshape(-1), *(np.frombuffer(p, np.uint8) for p in parts)])
-        return whole, np.stack([start, start + size])
+        joined = np.concatenate([rows.reshape(-1), *(np.frombuffer(p, np.uint8) for p in parts)])
+        return joined, np.stack([start, start + size])
 
-    def _read(self, address: int) -> Generator[Any, Any, Any]:
+    def _read_collection(self, address: int) -> Generator[Any, Any, Any]:
         width = self.superblock.length_size
         data: Buffer = yield address, _GLOBAL_GUESS
         if data[:5] != _SIGNATURE or len(data) < 8 + width:
@@ -177,12 +179,14 @@ class GlobalHeap:
         if size > self.superblock.size:
             raise SourceError(f"the global heap at {address} does not fit into the file")
         if size > len(data):
-            data = yield from exactly(address, size, "global heap")
-        indexes, starts, sizes = self._chain(data, 0, size)
+            data = yield from read_exactly(address, size, "global heap")
+        indexes, starts, sizes = self._list_collection(data, 0, size)
         pairs = [(start, start + length) for start, length in zip(starts, sizes, strict=True)]
         return data, dict(zip(indexes, pairs, strict=True))
 
-    def _chain(self, data: Buffer, start: int, end: int) -> tuple[list[int], list[int], list[int]]:
+    def _list_collection(
+        self, data: Buffer, start: int, end: int
+    ) -> tuple[list[int], list[int], list[int]]:
         """List the objects of a collection: index, start and length of each."""
         unpack = struct.Struct({2: "<H6xH", 4: "<H6xI", 8: "<H6xQ"}[self.superblock.length_size])
         read, head = unpack.unpack_from, self._head
@@ -205,54 +209,56 @@ class GlobalHeap:
             at += length + 7 & ~7
         return indexes, starts, sizes
 
-    def _listed(
+    def _list_objects(
         self,
         addresses: list[int],
-        whole: bytes,
+        buffer: bytes,
         data: NDArray[np.uint8],
         bounds: NDArray[np.int64],
-    ) -> _Listed:
+    ) -> _ObjectColumns:
         """List the objects of collections, in order."""
         if bounds.shape[1] >= _MANY:
-            found = _side_by_side(data, bounds, self._head, self.superblock.length_size)
+            columns = _list_side_by_side(data, bounds, self._head, self.superblock.length_size)
         else:
-            found = []
+            columns = []
             for number, (address, (start, end)) in enumerate(
                 zip(addresses, bounds.T.tolist(), strict=True)
             ):
                 if address not in self._columns:  # datasets share collections
-                    chain = np.array(self._chain(whole, start, end), np.int64)
+                    chain = np.array(self._list_collection(buffer, start, end), np.int64)
                     self._columns[address] = chain - np.array([[0], [start], [0]])
                 index, at, size = self._columns[address]
-                found.append((number << 32 | index, at + start, size))
-        keys, at, size = (np.concatenate(column) for column in zip(*found, strict=True))
+                columns.append((number << 32 | index, at + start, size))
+        keys, at, size = (np.concatenate(column) for column in zip(*columns, strict=True))
         order = np.argsort(keys, kind="stable")
         return keys[order], at[order], size[order]
 
 
-def _side_by_side(
+def _list_side_by_side(
     data: NDArray[np.uint8], bounds: NDArray[np.int64], head: int, width: int
-) -> list[_Listed]:
+) -> list[_ObjectColumns]:
     """List the objects of many collections, the first of all, the second of all, and so on."""
     number = np.arange(bounds.shape[1])
     at, end = bounds[0] + head, bounds[1]
-    found = []
+    columns = []
     while len(number):
         inside = at + head <= end
         number, at, end = number[inside], at[inside], end[inside]
-        index = _numbers(data, at, 2)
+        index = _gather_numbers(data, at, 2)
         used = index > 0  # what follows is free
         number, at, end, index = number[used], at[used], end[used], index[used]
-        size = _numbers(data, at + 8, width)
+        size = _gather_numbers(data, at + 8, width)
         at = at + head
         if (size < 0).any() or (size > end - at).any():
             raise SourceError("an object reaches over the end of its global heap")
-        found.append((number << 32 | index, at, size))
+        columns.append((number << 32 | index, at, size))
         at = at + (size + 7 & ~7)
-    return found
+    return columns
 
 
-def _numbers(data: NDArray[np.uint8], at: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+def _gather_numbers(
+    data: NDArray[np.uint8], at: NDArray[np.int64], width: int
+) -> NDArray[np.int64]:
     """Return little-endian numbers at many places."""
     every = np.ndarray((len(data) - width + 1,), f"<u{width}", data, strides=(1,))
     return every[at].astype(np.int64)

@@ -19,11 +19,11 @@ _BLOCKS = 256
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     name: getattr(h5py_dataset, name)
-    for name in ("kind", "links", "space", "facts", "index", "attributes", "copied")
+    for name in ("kind", "links", "space", "facts", "index", "attributes", "read_inline")
 }
 
 
-class _Far(io.RawIOBase):
+class _ParentFile(io.RawIOBase):
     """A file whose bytes the other process reads; blocks are kept in an LRU cache."""
 
     def __init__(self, size: int, read: Read) -> None:
@@ -65,13 +65,13 @@ def answer(request: bytes, read: Read) -> bytes:
     """Carry out an operation; return its result, or the error, pickled."""
     path, size, inline_bytes, name, arguments = pickle.loads(request)
     try:
-        found = _carry_out(path, size, inline_bytes, read, name, arguments)
+        result = _call(path, size, inline_bytes, read, name, arguments)
     except VirtualZarrError as error:
-        found = type(error)(error.message)
-    return pickle.dumps(found, protocol=4)
+        result = type(error)(error.message)
+    return pickle.dumps(result, protocol=4)
 
 
-def _carry_out(
+def _call(
     path: str | None, size: int, inline_bytes: int, read: Read, name: str, arguments: Any
 ) -> Any:
     import h5py
@@ -79,7 +79,7 @@ def _carry_out(
     from virtualzarr.config import config
 
     config.inline_bytes = inline_bytes
-    file: Any = path if path is not None else io.BufferedReader(_Far(size, read), _BLOCK)
+    file: Any = path if path is not None else io.BufferedReader(_ParentFile(size, read), _BLOCK)
     try:
         opened = h5py.File(file, "r")
     except (OSError, ValueError, RuntimeError) as error:

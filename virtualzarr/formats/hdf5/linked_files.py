@@ -13,61 +13,61 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.attributes import AttributeReader
-from virtualzarr.formats.hdf5.context import Surroundings
-from virtualzarr.formats.hdf5.dataset import copying
-from virtualzarr.formats.hdf5.datatype import kind
+from virtualzarr.formats.hdf5.byte_source import PageCache
+from virtualzarr.formats.hdf5.context import FileContext
+from virtualzarr.formats.hdf5.dataset import read_vlen
+from virtualzarr.formats.hdf5.datatype import get_class
 from virtualzarr.formats.hdf5.dimensions import Naming
 from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS
-from virtualzarr.formats.hdf5.open_file import OpenFile, opened
-from virtualzarr.formats.hdf5.unsupported import PageCache
-from virtualzarr.formats.hdf5.walk import Limits, Node, Outside, Refuse, Walker
+from virtualzarr.formats.hdf5.open_file import OpenFile, open_hdf5
+from virtualzarr.formats.hdf5.walk import ExternalTarget, Node, Refuse, WalkCounts, Walker
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import filesystem, is_url
 from virtualzarr.stores.location import Location
 
 # Datatypes whose elements may point elsewhere.
-_POINTING = (COMPOUND, REFERENCE, SEQUENCE, ARRAY)
+_WITH_POINTERS = (COMPOUND, REFERENCE, SEQUENCE, ARRAY)
 _MAX_HOPS = 16
 # Files that no link is being followed to are closed when more than this are open.
 _MAX_OPEN = 64
-_AHEAD = 32
+_MAX_PREFETCHED = 32
 
-Place = tuple[str, int]
+GroupKey = tuple[str, int]
 """A file, and the address of a group in it."""
 
 
 @dataclass
-class Part:
+class LinkedFile:
     """One open file."""
 
     key: str
     file: OpenFile
     walker: Walker
     naming: Naming
-    near: Surroundings
+    context: FileContext
     attributes: AttributeReader
     stack: ExitStack
 
-    def read_ahead(self, root: Node) -> None:
+    def prefetch_vlen(self, root: Node) -> None:
         """Read what is to be copied of a file elsewhere all at once, not dataset by dataset."""
         if self.file.objects is None or not isinstance(self.file.data, PageCache):
             return
         parsers = {}
         for node in root.walk():
-            if node.children is not None or node.outside is not None:
+            if node.children is not None or node.external is not None:
                 continue
             try:
                 message = self.file.objects.messages(node.address)[header.TYPE]
-                if kind(message) in _POINTING:
-                    described = self.file.describe(node.address, node.path, node.target)
-                    if described.element.elsewhere and not described.external:
-                        parsers[node.address] = copying(described, self.near)
+                if get_class(message) in _WITH_POINTERS:
+                    description = self.file.describe(node.address, node.path, node.target)
+                    if description.element.has_pointers and not description.external:
+                        parsers[node.address] = read_vlen(description, self.context)
             except (VirtualZarrError, *H5PY_ERRORS):
                 continue  # said when the dataset itself is read
-        self.file.copy_all(parsers)
+        self.file.read_all_vlen(parsers)
 
 
-class Parts:
+class LinkedFiles:
     """The files of one scan, each opened once.
 
     Parameters
@@ -80,30 +80,32 @@ class Parts:
 
     def __init__(self, location: Location, refuse: Callable[[OpenFile], Refuse]) -> None:
         self.location = location
-        self.limits = Limits()
+        self.limits = WalkCounts()
         self._refuse = refuse
-        self._open: dict[str, Part] = {}
+        self._open: dict[str, LinkedFile] = {}
         self._sources: dict[tuple[str, bytes], Source | None] = {}
 
-    def first(self, file: OpenFile) -> tuple[Part, Node]:
+    def open_root(self, file: OpenFile) -> tuple[LinkedFile, Node]:
         """Take the file that is scanned, and list what is in it."""
         walker = Walker(file.objects, file.library, self._refuse(file), self.limits)
-        root = walker.root()
-        part = self._part(file, walker, root, walker.types, ExitStack())
+        root = walker.list_all()
+        part = self._make_linked_file(file, walker, root, walker.types, ExitStack())
         self._open[part.key] = part
-        part.read_ahead(root)
-        self._open_ahead(part, root)
+        part.prefetch_vlen(root)
+        self._prefetch_files(part, root)
         return part, root
 
-    def follow(self, part: Part, node: Node, above: tuple[Place, ...]) -> tuple[Part, Node] | None:
+    def follow(
+        self, part: LinkedFile, node: Node, above: tuple[GroupKey, ...]
+    ) -> tuple[LinkedFile, Node] | None:
         """Follow an external link; None if it leads to a named datatype.
 
         Parameters
         ----------
-        part : Part
+        part : LinkedFile
             The file that holds the link.
         node : Node
-        above : tuple of Place
+        above : tuple of GroupKey
             The groups that hold the link.
 
         Raises
@@ -111,84 +113,86 @@ class Parts:
         VirtualZarrError
             If it leads nowhere, or where it may not.
         """
-        self._close({part.key} | {key for key, _ in above})
-        found: Node | Outside | None = node.outside
+        self._evict({part.key} | {key for key, _ in above})
+        target: Node | ExternalTarget | None = node.external
         for _ in range(_MAX_HOPS):
-            assert isinstance(found, Outside)
-            part = self._named(part, found)
-            here = tuple([address if key == part.key else -1 for key, address in above])
+            assert isinstance(target, ExternalTarget)
+            part = self._open_target(part, target)
+            ancestors = tuple([address if key == part.key else -1 for key, address in above])
             try:
-                found = part.walker.below(found.path, node.path, here)
+                target = part.walker.list_from(target.path, node.path, ancestors)
             except VirtualZarrError as error:
                 raise error.at(file=part.file.source.uri) from error.__cause__
-            if not isinstance(found, Outside):
-                if found is None:
+            if not isinstance(target, ExternalTarget):
+                if target is None:
                     return None
-                part.read_ahead(found)
-                self._open_ahead(part, found)
-                return part, found
+                part.prefetch_vlen(target)
+                self._prefetch_files(part, target)
+                return part, target
         raise UnsupportedError("an external link leads to itself, or through too many others")
 
-    def _open_ahead(self, part: Part, root: Node) -> None:
+    def _prefetch_files(self, part: LinkedFile, root: Node) -> None:
         """Open what a file elsewhere links to side by side, not one after the other."""
         uri = part.file.source.uri
         if not is_url(uri) or not filesystem(part.file.source.location)[0].async_impl:
             return
-        found = {node.outside.file: node.outside for node in root.walk() if node.outside}
-        wanted = [out for out in found.values() if (part.key, out.file) not in self._sources]
+        targets = {node.external.file: node.external for node in root.walk() if node.external}
+        unopened = [
+            target for target in targets.values() if (part.key, target.file) not in self._sources
+        ]
 
-        def attempt(outside: Outside) -> None:
+        def attempt(outside: ExternalTarget) -> None:
             with suppress(VirtualZarrError, *H5PY_ERRORS):  # said when the link is followed
-                self._named(part, outside)
+                self._open_target(part, outside)
 
-        if len(wanted) > 1:
-            with ThreadPoolExecutor(min(config.requests, len(wanted))) as pool:
-                list(pool.map(attempt, wanted[:_AHEAD]))
+        if len(unopened) > 1:
+            with ThreadPoolExecutor(min(config.requests, len(unopened))) as pool:
+                list(pool.map(attempt, unopened[:_MAX_PREFETCHED]))
 
-    def _named(self, part: Part, outside: Outside) -> Part:
+    def _open_target(self, part: LinkedFile, outside: ExternalTarget) -> LinkedFile:
         """Return the file that an external link names."""
-        shown = outside.file.decode("utf-8", "backslashreplace")
-        known = part.key, outside.file
-        if known not in self._sources:
+        displayed = outside.file.decode("utf-8", "backslashreplace")
+        link = part.key, outside.file
+        if link not in self._sources:
             name = outside.file.decode("utf-8", "surrogateescape")
-            self._sources[known] = part.near.beside(name, "HDF5_EXT_PREFIX")
-        source = self._sources[known]
+            self._sources[link] = part.context.find_linked_file(name, "HDF5_EXT_PREFIX")
+        source = self._sources[link]
         if source is None:
             raise UnsupportedError(
-                f"an external link leads to the file {shown!r}, which is not there"
+                f"an external link leads to the file {displayed!r}, which is not there"
             )
-        key = _key(source.uri)
+        key = _canonical_uri(source.uri)
         if key not in self._open:
             stack = ExitStack()
             try:
-                file = stack.enter_context(opened(source.location))
-                made = self._other(file, stack)
-                if self._open.setdefault(key, made) is not made:
+                file = stack.enter_context(open_hdf5(source.location))
+                linked = self._open_linked(file, stack)
+                if self._open.setdefault(key, linked) is not linked:
                     stack.close()  # another thread was faster
             except VirtualZarrError as error:
                 stack.close()
                 raise SourceError(
-                    f"an external link leads to {shown!r}: {error.message}"
+                    f"an external link leads to {displayed!r}: {error.message}"
                 ) from error
         return self._open[key]
 
-    def _other(self, file: OpenFile, stack: ExitStack) -> Part:
+    def _open_linked(self, file: OpenFile, stack: ExitStack) -> LinkedFile:
         # Names of what references point to are those of all objects, whether linked to or not.
-        whole = Walker(file.objects, file.library, _ignore)
-        root = whole.root()
+        unlimited = Walker(file.objects, file.library, _ignore)
+        root = unlimited.list_all()
         walker = Walker(file.objects, file.library, self._refuse(file), self.limits)
-        return self._part(file, walker, root, whole.types, stack)
+        return self._make_linked_file(file, walker, root, unlimited.types, stack)
 
-    def _part(
+    def _make_linked_file(
         self,
         file: OpenFile,
         walker: Walker,
         root: Node,
         types: Mapping[int, str],
         stack: ExitStack,
-    ) -> Part:
+    ) -> LinkedFile:
         paths: dict[int, str] = {}
-        nodes = [node for node in root.walk() if node.outside is None]
+        nodes = [node for node in root.walk() if node.external is None]
         # The names by hard links come first, as in HDF5.
         for node in nodes:
             if node.target[1:] == node.path.encode():
@@ -196,14 +200,20 @@ class Parts:
         for node in nodes:
             paths.setdefault(node.address, node.path)
         paths.update(types)
-        near = Surroundings(
-            file, self.location, lambda uri: opened(self.location.locate(uri)), paths
+        context = FileContext(
+            file, self.location, lambda uri: open_hdf5(self.location.locate(uri)), paths
         )
-        return Part(
-            _key(file.source.uri), file, walker, Naming(paths), near, AttributeReader(paths), stack
+        return LinkedFile(
+            _canonical_uri(file.source.uri),
+            file,
+            walker,
+            Naming(paths),
+            context,
+            AttributeReader(paths),
+            stack,
         )
 
-    def _close(self, needed: set[str]) -> None:
+    def _evict(self, needed: set[str]) -> None:
         """Close files if many are open."""
         for key in [key for key in self._open if key not in needed]:
             if len(self._open) < _MAX_OPEN:
@@ -217,7 +227,7 @@ class Parts:
         self._open.clear()
 
 
-def _key(uri: str) -> str:
+def _canonical_uri(uri: str) -> str:
     return uri if is_url(uri) else os.path.realpath(uri)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import heaps
 from virtualzarr.formats.hdf5.btree_v2 import records
+from virtualzarr.formats.hdf5.byte_source import Buffer, UnknownStructureError
 from virtualzarr.formats.hdf5.fractal_heap import FractalHeap
 from virtualzarr.formats.hdf5.header import LINK_INFO, SYMBOL_TABLE, ObjectHeader
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import Buffer, Unknown
 
 # Bytes to ask for when a node's length is not known yet.
 _NODE = 1024
@@ -49,15 +49,15 @@ def read(superblock: Superblock, group: ObjectHeader) -> Generator[Any, Any, lis
 
     Raises
     ------
-    SourceError, Unknown
+    SourceError, UnknownStructureError
     """
-    found = group.messages
-    if LINK_INFO not in found:
-        links = yield from _symbols(superblock, found[SYMBOL_TABLE])
+    header_messages = group.messages
+    if LINK_INFO not in header_messages:
+        links = yield from _read_symbol_table(superblock, header_messages[SYMBOL_TABLE])
         return sorted(links, key=lambda link: link.name)
-    info = found[LINK_INFO]
+    info = header_messages[LINK_INFO]
     if len(info) < 2 or info[0] != 0:
-        raise Unknown("link info message of another version")
+        raise UnknownStructureError("link info message of another version")
     tracked = info[1] & 1
     at = 10 if tracked else 2
     heap, tree = (
@@ -66,12 +66,12 @@ def read(superblock: Superblock, group: ObjectHeader) -> Generator[Any, Any, lis
     )
     messages = list(group.links)
     if heap != superblock.undefined:
-        messages += yield from dense(superblock, heap, tree, _BY_NAME, 4)
-    links = [_link(superblock, message) for message in messages]
+        messages += yield from read_dense(superblock, heap, tree, _BY_NAME, 4)
+    links = [_parse_link(superblock, message) for message in messages]
     return sorted(links, key=lambda link: link.order if tracked else link.name)
 
 
-def dense(
+def read_dense(
     superblock: Superblock, heap_at: int, tree_at: int, kind: int, start: int
 ) -> Generator[Any, Any, list[bytes]]:
     """Return messages that lie in a fractal heap, listed by a v2 B-tree.
@@ -88,7 +88,7 @@ def dense(
 
     Raises
     ------
-    SourceError, Unknown
+    SourceError, UnknownStructureError
     """
     heap = yield from FractalHeap.read(superblock, heap_at)
     _, rows = yield from records(superblock, tree_at, (kind,))
@@ -98,11 +98,11 @@ def dense(
     return (yield from heap.get_all(places))
 
 
-def _link(superblock: Superblock, body: bytes) -> Link:
+def _parse_link(superblock: Superblock, body: bytes) -> Link:
     """Read a link message. HDF5 file format specification, section IV.A.2.g."""
     try:
         if body[0] != 1:
-            raise Unknown(f"link message version {body[0]}")
+            raise UnknownStructureError(f"link message version {body[0]}")
         flags, at, kind, order = body[1], 2, _HARD, 0
         if flags & 8:
             kind, at = body[at], at + 1
@@ -133,7 +133,7 @@ def _link(superblock: Superblock, body: bytes) -> Link:
     return Link(name, "user-defined", value=value, order=order)
 
 
-def _symbols(superblock: Superblock, message: bytes) -> Generator[Any, Any, list[Link]]:
+def _read_symbol_table(superblock: Superblock, message: bytes) -> Generator[Any, Any, list[Link]]:
     """Read the symbol table of an old group, level by level.
 
     HDF5 file format specification, sections III.A.1, III.B and III.C.
@@ -141,7 +141,7 @@ def _symbols(superblock: Superblock, message: bytes) -> Generator[Any, Any, list
     wide = superblock.address_size
     tree = superblock.address(message, 0)
     yield [(tree, _NODE), (superblock.address(message, wide), _NODE)]  # both in one round
-    heap = yield from heaps.local(superblock, superblock.address(message, wide))
+    heap = yield from heaps.read_local(superblock, superblock.address(message, wide))
     addresses, seen, links = [tree], {tree}, []
     level: int | None = None
     # Below level 0 are the nodes of the symbol table.
@@ -149,10 +149,10 @@ def _symbols(superblock: Superblock, message: bytes) -> Generator[Any, Any, list
         nodes: list[Buffer] = yield [(address, _NODE) for address in addresses]
         below: list[int] = []
         for address, node in zip(addresses, nodes, strict=True):
-            found, children = yield from _children(superblock, address, node)
-            if level not in (None, found):
+            node_level, children = yield from _parse_btree_node(superblock, address, node)
+            if level not in (None, node_level):
                 raise SourceError(f"the node at {address} is of another level of its B-tree")
-            level = found
+            level = node_level
             below += children
         if len(seen) + len(below) != len(seen | set(below)):
             raise SourceError(f"the B-tree at {tree} names a node twice")
@@ -160,11 +160,11 @@ def _symbols(superblock: Superblock, message: bytes) -> Generator[Any, Any, list
         addresses, level = below, (level or 0) - 1
     nodes = yield [(address, _NODE) for address in addresses]
     for address, node in zip(addresses, nodes, strict=True):
-        links += yield from _entries(superblock, heap, address, node)
+        links += yield from _parse_symbol_node(superblock, heap, address, node)
     return links
 
 
-def _children(
+def _parse_btree_node(
     superblock: Superblock, address: int, node: Buffer
 ) -> Generator[Any, Any, tuple[int, list[int]]]:
     """Return the level of a node of a group's B-tree, and what is below it."""
@@ -182,7 +182,7 @@ def _children(
     return node[5], [superblock.address(node, start + k * step) for k in range(count)]
 
 
-def _entries(
+def _parse_symbol_node(
     superblock: Superblock, heap: bytes, address: int, node: Buffer
 ) -> Generator[Any, Any, list[Link]]:
     """Read a symbol table node."""
@@ -198,13 +198,13 @@ def _entries(
             raise SourceError(f"the file ends inside the symbol table node at {address}")
     links = []
     for at in range(8, length, step):
-        name = heaps.text(heap, superblock.length(node, at))
+        name = heaps.get_text(heap, superblock.length(node, at))
         superblock.spend(len(name))
         cache = at + width + wide
         cached = int.from_bytes(node[cache : cache + 4], "little")
         if cached == 2:
-            place = int.from_bytes(node[cache + 8 : cache + 12], "little")
-            links.append(Link(name, "soft", value=heaps.text(heap, place)))
+            value_offset = int.from_bytes(node[cache + 8 : cache + 12], "little")
+            links.append(Link(name, "soft", value=heaps.get_text(heap, value_offset)))
         else:
             links.append(Link(name, "hard", superblock.address(node, at + width)))
     return links

@@ -10,20 +10,20 @@ from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import (
     attributes,
     cache_image,
-    external_files,
+    external_file_list,
     header,
     indexes,
     links,
     superblock,
 )
-from virtualzarr.formats.hdf5.external_files import Slot
+from virtualzarr.formats.hdf5.byte_source import ByteSource, PageCache, UnknownStructureError
+from virtualzarr.formats.hdf5.external_file_list import Slot
 from virtualzarr.formats.hdf5.header import ObjectHeader
 from virtualzarr.formats.hdf5.heaps import GlobalHeap
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
-from virtualzarr.formats.hdf5.layouts import Layout, layout
+from virtualzarr.formats.hdf5.layout_message import Layout, parse_layout
 from virtualzarr.formats.hdf5.links import Link
-from virtualzarr.formats.hdf5.space import Space, space
-from virtualzarr.formats.hdf5.unsupported import ByteSource, PageCache, Unknown
+from virtualzarr.formats.hdf5.messages import Dataspace, parse_dataspace
 
 _MAX_OBJECTS = 1_000_000
 _DRIVER = 0x14
@@ -55,8 +55,8 @@ class Object:
     header: ObjectHeader | VirtualZarrError
     kind: str = ""
     links: Sequence[Link] | VirtualZarrError = ()
-    attributes: Sequence[attributes.Found] | VirtualZarrError = ()
-    space: Space | VirtualZarrError | None = None
+    attributes: Sequence[attributes.Attribute] | VirtualZarrError = ()
+    space: Dataspace | VirtualZarrError | None = None
     layout: Layout | VirtualZarrError | None = None
     index: ChunkIndex | VirtualZarrError | None = None
     mappings: bytes = b""
@@ -74,7 +74,7 @@ class Objects:
     ------
     SourceError
         If there is no superblock, or the file is shorter than that says.
-    Unknown
+    UnknownStructureError
         If the superblock is of a kind that is not known.
     """
 
@@ -105,13 +105,13 @@ class Objects:
         """Read the superblock extension."""
         if self.superblock.extension is None:
             return
-        (found,) = self.source.run([header.read(self.superblock, self.superblock.extension)])
-        if _DRIVER in found.messages:
-            raise Unknown("a file of several parts (driver info message)")
-        for kind, body in found.messages.items():
+        (extension,) = self.source.run([header.read(self.superblock, self.superblock.extension)])
+        if _DRIVER in extension.messages:
+            raise UnknownStructureError("a file of several parts (driver info message)")
+        for kind, body in extension.messages.items():
             self.superblock.extend(kind, body)
-        if cache_image.MESSAGE in found.messages:
-            message = found.messages[cache_image.MESSAGE]
+        if cache_image.MESSAGE in extension.messages:
+            message = extension.messages[cache_image.MESSAGE]
             (entries,) = self.source.run([cache_image.read(self.superblock, message)])
             self.superblock.verify()
             self.source = cache_image.Overlay(self.source, entries)
@@ -126,17 +126,17 @@ class Objects:
 
     def messages(self, address: int) -> Mapping[int, bytes]:
         """Return the messages of an object. Raises the error that prevented reading them."""
-        found = self[address].header
-        if isinstance(found, VirtualZarrError):
-            raise found
-        return found.messages
+        object_header = self[address].header
+        if isinstance(object_header, VirtualZarrError):
+            raise object_header
+        return object_header.messages
 
     def extent(self, address: int) -> bytes | None:
         """Return the dataspace message of a dataset that was read already; None for any other."""
-        found = self._objects.get(address)
-        if found is None or isinstance(found.header, VirtualZarrError):
+        object_ = self._objects.get(address)
+        if object_ is None or isinstance(object_.header, VirtualZarrError):
             return None
-        return found.header.messages.get(header.SPACE)
+        return object_.header.messages.get(header.SPACE)
 
     def load(self, addresses: Iterable[int]) -> None:
         """Read objects and all that hard links lead to from there."""
@@ -147,72 +147,80 @@ class Objects:
             return
         if len(self._objects) >= _MAX_OBJECTS:
             raise UnsupportedError(f"the file has more than {_MAX_OBJECTS} objects")
-        one = self._objects[address] = Object(address, SourceError("not read"))
+        object_ = self._objects[address] = Object(address, SourceError("not read"))
         try:
-            found = one.header = yield from header.read(self.superblock, address)
-            one.kind = found.kind
+            object_header = object_.header = yield from header.read(self.superblock, address)
+            object_.kind = object_header.kind
         except VirtualZarrError as error:
-            one.header = error
+            object_.header = error
             return
-        if one.kind == "group":
-            self.source.spawn(self._links(one, found))
-        elif one.kind == "dataset":
-            self._describe(one, found)
+        if object_.kind == "group":
+            self.source.spawn(self._links(object_, object_header))
+        elif object_.kind == "dataset":
+            self._describe(object_, object_header)
         try:
-            one.attributes = yield from attributes.read(self.superblock, self.heap, found)
+            object_.attributes = yield from attributes.read(
+                self.superblock, self.heap, object_header
+            )
         except VirtualZarrError as error:
-            one.attributes = error
+            object_.attributes = error
 
-    def _links(self, one: Object, found: ObjectHeader) -> Generator[Any, Any, None]:
+    def _links(self, object_: Object, object_header: ObjectHeader) -> Generator[Any, Any, None]:
         try:
-            one.links = yield from links.read(self.superblock, found)
+            object_.links = yield from links.read(self.superblock, object_header)
         except VirtualZarrError as error:
-            one.links = error
+            object_.links = error
             return
-        for link in one.links:
+        for link in object_.links:
             if link.kind == "hard" and link.address not in self._objects:
                 self.source.spawn(self._read(link.address))
 
-    def _describe(self, one: Object, found: ObjectHeader) -> None:
-        messages = found.messages
+    def _describe(self, object_: Object, object_header: ObjectHeader) -> None:
+        messages = object_header.messages
         try:
-            one.space = space(messages[header.SPACE], self.superblock.length_size)
+            object_.space = parse_dataspace(messages[header.SPACE], self.superblock.length_size)
         except VirtualZarrError as error:
-            one.space = error
+            object_.space = error
             return
         try:
             if header.LAYOUT not in messages:
                 raise SourceError("the object header has no layout message")
-            one.layout = layout(messages[header.LAYOUT], self.superblock)
+            object_.layout = parse_layout(messages[header.LAYOUT], self.superblock)
         except VirtualZarrError as error:
-            one.layout = error
+            object_.layout = error
             return
-        if one.layout.kind == "chunked" and one.space.shape and 0 not in one.space.shape:
-            self.source.spawn(self._index(one, one.layout, one.space))
-        if one.layout.kind == "contiguous" and header.EXTERNAL in messages:
-            self.source.spawn(self._external(one, messages[header.EXTERNAL]))
-        if one.layout.kind == "virtual" and one.layout.address is not None:
+        if (
+            object_.layout.kind == "chunked"
+            and object_.space.shape
+            and 0 not in object_.space.shape
+        ):
+            self.source.spawn(self._index(object_, object_.layout, object_.space))
+        if object_.layout.kind == "contiguous" and header.EXTERNAL in messages:
+            self.source.spawn(self._external(object_, messages[header.EXTERNAL]))
+        if object_.layout.kind == "virtual" and object_.layout.address is not None:
             at = 2 + self.superblock.address_size
             number = int.from_bytes(messages[header.LAYOUT][at : at + 4], "little")
-            self.source.spawn(self._mappings(one, one.layout.address, number))
+            self.source.spawn(self._mappings(object_, object_.layout.address, number))
 
-    def _mappings(self, one: Object, address: int, number: int) -> Generator[Any, Any, None]:
+    def _mappings(self, object_: Object, address: int, number: int) -> Generator[Any, Any, None]:
         try:
-            one.mappings = yield from self.heap.get(address, number)
+            object_.mappings = yield from self.heap.get(address, number)
         except VirtualZarrError as error:
-            one.layout = error
+            object_.layout = error
 
-    def _external(self, one: Object, message: bytes) -> Generator[Any, Any, None]:
+    def _external(self, object_: Object, message: bytes) -> Generator[Any, Any, None]:
         try:
-            one.external = yield from external_files.read(self.superblock, message)
+            object_.external = yield from external_file_list.read(self.superblock, message)
         except VirtualZarrError as error:
-            one.external = error
+            object_.external = error
 
-    def _index(self, one: Object, how: Layout, extent: Space) -> Generator[Any, Any, None]:
+    def _index(
+        self, object_: Object, chunk_layout: Layout, extent: Dataspace
+    ) -> Generator[Any, Any, None]:
         assert extent.shape is not None
         try:
-            one.index = yield from indexes.read(
-                self.superblock, self.source.base, how, extent.shape, extent.limits
+            object_.index = yield from indexes.read(
+                self.superblock, self.source.base, chunk_layout, extent.shape, extent.limits
             )
         except VirtualZarrError as error:
-            one.index = error
+            object_.index = error

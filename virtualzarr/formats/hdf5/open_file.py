@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.formats.hdf5.describe import Described, describe
-from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS, Library, Remote
-from virtualzarr.formats.hdf5.inlined import Copied
+from virtualzarr.formats.hdf5.byte_source import ByteSource, LocalPages, UnknownStructureError
+from virtualzarr.formats.hdf5.describe import DatasetDescription, describe
+from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS, Library, LibraryObject
+from virtualzarr.formats.hdf5.inline_values import InlineValues
+from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.objects import Object, Objects
-from virtualzarr.formats.hdf5.space import Space
-from virtualzarr.formats.hdf5.unsupported import ByteSource, LocalPages, Unknown
 from virtualzarr.formats.hdf5.walk import Walker
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source, Sources
@@ -39,7 +39,7 @@ class OpenFile:
     data: ByteSource
     objects: Objects | None
     library: Library
-    _copies: dict[int, Copied | Exception] = field(default_factory=dict)
+    _copies: dict[int, InlineValues | Exception] = field(default_factory=dict)
 
     @cached_property
     def sources(self) -> Sources:
@@ -50,12 +50,12 @@ class OpenFile:
         """Return an object; None where only the library knows the file."""
         return None if self.objects is None else self.objects[address]
 
-    def asked(self, path: str, target: bytes, reason: str) -> Remote:
+    def open_in_library(self, path: str, target: bytes, reason: str) -> LibraryObject:
         """Return an object as the HDF5 library has it, and note why."""
-        self.library.ask(path, reason)
+        self.library.record_request(path, reason)
         return self.library.open(target)
 
-    def describe(self, address: int, path: str, target: bytes) -> Described:
+    def describe(self, address: int, path: str, target: bytes) -> DatasetDescription:
         """Describe the dataset whose object header is at an address.
 
         Raises
@@ -63,50 +63,54 @@ class OpenFile:
         SourceError, UnsupportedError
         """
 
-        def opened(reason: str) -> Remote:
-            return self.asked(path, target, reason)
+        def opened(reason: str) -> LibraryObject:
+            return self.open_in_library(path, target, reason)
 
         return describe(self.object(address), self.data.base, self.data.size, opened)
 
-    def extent(self, address: int, path: str, target: bytes) -> Space:
+    def extent(self, address: int, path: str, target: bytes) -> Dataspace:
         """Return how long the axes of a dataset are, and how far they may grow.
 
         Raises
         ------
         SourceError
         """
-        found = self.object(address)
-        if found is not None and isinstance(found.space, Space):
-            return found.space
+        object_ = self.object(address)
+        if object_ is not None and isinstance(object_.space, Dataspace):
+            return object_.space
         if (
-            found is not None
-            and isinstance(found.space, VirtualZarrError)
-            and not isinstance(found.space, Unknown)
+            object_ is not None
+            and isinstance(object_.space, VirtualZarrError)
+            and not isinstance(object_.space, UnknownStructureError)
         ):
-            raise found.space
-        return self.asked(path, target, "its dataspace").space()
+            raise object_.space
+        return self.open_in_library(path, target, "its dataspace").space()
 
-    def copy(self, address: int | None, make: Callable[[], Generator[Any, Any, Copied]]) -> Copied:
+    def get_vlen(
+        self, address: int | None, make: Callable[[], Generator[Any, Any, InlineValues]]
+    ) -> InlineValues:
         """Return the values of a dataset that lie in heaps, as `copy_all` or now `make` reads them.
 
         Raises
         ------
         VirtualZarrError
-            `Unknown` if only h5py can read them.
+            `UnknownStructureError` if only h5py can read them.
         """
         if address is None:
-            raise Unknown("values that lie elsewhere")
+            raise UnknownStructureError("values that lie elsewhere")
         if address not in self._copies:
-            self.copy_all({address: make()})
-        found = self._copies[address]
-        if isinstance(found, Exception):
-            raise found
-        return found
+            self.read_all_vlen({address: make()})
+        values = self._copies[address]
+        if isinstance(values, Exception):
+            raise values
+        return values
 
-    def copy_all(self, parsers: Mapping[int, Generator[Any, Any, Copied]]) -> None:
+    def read_all_vlen(self, parsers: Mapping[int, Generator[Any, Any, InlineValues]]) -> None:
         """Read values that lie in heaps for `copy`, of many datasets in the same rounds."""
 
-        def keep(address: int, parser: Generator[Any, Any, Copied]) -> Generator[Any, Any, None]:
+        def keep(
+            address: int, parser: Generator[Any, Any, InlineValues]
+        ) -> Generator[Any, Any, None]:
             try:
                 self._copies[address] = yield from parser
             except (VirtualZarrError, *H5PY_ERRORS) as error:
@@ -121,7 +125,7 @@ class OpenFile:
 
 
 @contextmanager
-def opened(
+def open_hdf5(
     path_or_url: Any, storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[OpenFile]:
     """Open a file.
@@ -133,18 +137,18 @@ def opened(
     """
     source = Source.from_file(path_or_url, storage_options)
     library = Library(source)
-    data = _bytes(source)
+    data = _open_bytes(source)
     objects = None
     try:
         objects = Objects(data)
-    except Unknown as error:
-        library.ask("", error.message)
+    except UnknownStructureError as error:
+        library.record_request("", error.message)
     except VirtualZarrError as error:
         raise error.at(file=source.uri) from error.__cause__
     yield OpenFile(source, data if objects is None else objects.source, objects, library)
 
 
-def _bytes(source: Source) -> ByteSource:
+def _open_bytes(source: Source) -> ByteSource:
     """Return a file as parsers want it."""
     if not is_url(source.uri):
         return LocalPages(source.uri)

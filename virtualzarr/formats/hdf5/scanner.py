@@ -22,17 +22,17 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.formats.hdf5 import dimensions
-from virtualzarr.formats.hdf5.attributes import Attributes, Found
-from virtualzarr.formats.hdf5.dataset import Values, fill_past_end, read_values
-from virtualzarr.formats.hdf5.describe import Described
+from virtualzarr.formats.hdf5.attributes import Attribute, Attributes
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
+from virtualzarr.formats.hdf5.dataset import Values, find_fill_past_end, read_values
+from virtualzarr.formats.hdf5.describe import DatasetDescription
 from virtualzarr.formats.hdf5.dimensions import Naming
 from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS
 from virtualzarr.formats.hdf5.header import TYPE
-from virtualzarr.formats.hdf5.linked_files import Part, Parts, Place
-from virtualzarr.formats.hdf5.open_file import OpenFile, opened
-from virtualzarr.formats.hdf5.space import Space
+from virtualzarr.formats.hdf5.linked_files import GroupKey, LinkedFile, LinkedFiles
+from virtualzarr.formats.hdf5.messages import Dataspace
+from virtualzarr.formats.hdf5.open_file import OpenFile, open_hdf5
 from virtualzarr.formats.hdf5.unlimited import Growth
-from virtualzarr.formats.hdf5.unsupported import Unknown
 from virtualzarr.formats.hdf5.walk import Node
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata
@@ -41,7 +41,7 @@ from virtualzarr.stores.location import Location
 
 # Kinds of dtypes whose scalars are told apart by their type and bytes.
 _PLAIN = frozenset("biufcSU")
-_MOST_ALIKE = 4096
+_MAX_CACHED_METADATA = 4096
 
 
 def scan(
@@ -78,7 +78,7 @@ def scan(
     UnsupportedError
         If something in it cannot be virtualized and `on_error` is "raise".
     """
-    with opened(path_or_url, storage_options) as file:
+    with open_hdf5(path_or_url, storage_options) as file:
         home = file.source.uri
         folder = home.rpartition("/")[0] if is_url(home) else os.path.dirname(home)
         location = Location.of(home, storage_options, folder if allowed is None else allowed)
@@ -100,7 +100,7 @@ class _Variable:
     layout: FileLayout
     # Only of those that may be shorter than their dimension: a million of them would keep the
     # garbage collector busy.
-    described: Described | None
+    description: DatasetDescription | None
 
 
 @dataclass
@@ -122,16 +122,16 @@ class _Scan:
         self.growth = Growth()
         self.cache_policy = CachePolicy()
         self.alike: dict[Any, ArrayMetadata] = {}
-        self.parts = Parts(location, lambda file: partial(self._refuse, file))
+        self.parts = LinkedFiles(location, lambda file: partial(self._refuse, file))
 
     def run(self) -> Group:
         try:
-            first, root = self.parts.first(self.file)
+            first, root = self.parts.open_root(self.file)
             contents = self._group(first, root, ())
         finally:
             self.parts.close()
         assert contents is not None
-        return self._build(contents, dimensions.Phony(len(first.naming.scales)), {})
+        return self._build(contents, dimensions.PhonyNames(len(first.naming.scales)), {})
 
     def _refuse(self, file: OpenFile, path: str, error: VirtualZarrError) -> None:
         """Raise an error, or note it and go on."""
@@ -141,49 +141,51 @@ class _Scan:
         self.skipped[path] = error.message
         warnings.warn(f"could not be virtualized: {error}", SkippedVariableWarning, stacklevel=2)
 
-    def _attributes(self, part: Part, node: Node) -> Attributes:
+    def _attributes(self, part: LinkedFile, node: Node) -> Attributes:
         def complain(name: str, reason: str) -> None:
-            place = f"file {part.file.source.uri}, variable {node.path or '/'}"
-            what = f"the attribute {name!r} was" if name else "the attributes were"
+            location = f"file {part.file.source.uri}, variable {node.path or '/'}"
+            subject = f"the attribute {name!r} was" if name else "the attributes were"
             warnings.warn(
-                f"{what} left out: {reason} [{place}]", SkippedVariableWarning, stacklevel=2
+                f"{subject} left out: {reason} [{location}]", SkippedVariableWarning, stacklevel=2
             )
 
         def asked(name: str, reason: str) -> Any:
-            return part.file.asked(node.path, node.target, f"attribute {name!r}: {reason}")
+            return part.file.open_in_library(
+                node.path, node.target, f"attribute {name!r}: {reason}"
+            )
 
-        found = part.file.object(node.address)
-        listed = Unknown("its attributes") if found is None else found.attributes
-        if found is not None and isinstance(found.header, Unknown):
-            listed = found.header
-        if isinstance(listed, Unknown):
-            object_ = part.file.asked(node.path, node.target, listed.message)
-            listed = [Found(name, value) for name, value in object_.attributes()]
+        object_ = part.file.object(node.address)
+        listed = UnknownStructureError("its attributes") if object_ is None else object_.attributes
+        if object_ is not None and isinstance(object_.header, UnknownStructureError):
+            listed = object_.header
+        if isinstance(listed, UnknownStructureError):
+            library_object = part.file.open_in_library(node.path, node.target, listed.message)
+            listed = [Attribute(name, value) for name, value in library_object.attributes()]
         if isinstance(listed, VirtualZarrError):
             complain("", listed.message)
             listed = []
         return part.attributes.show(listed, complain, asked)
 
     def _member(
-        self, part: Part, node: Node, above: tuple[Place, ...]
+        self, part: LinkedFile, node: Node, above: tuple[GroupKey, ...]
     ) -> _Variable | _Contents | None:
         """Read everything about an object; None for what is no member."""
-        if node.outside is not None:
+        if node.external is not None:
             try:
-                found = self.parts.follow(part, node, above)
+                target = self.parts.follow(part, node, above)
             except VirtualZarrError as error:
                 self._refuse(part.file, node.path, error)
                 return None
-            if found is None:
+            if target is None:
                 return None
-            part, node = found
+            part, node = target
         return (
             self._dataset(part, node) if node.children is None else self._group(part, node, above)
         )
 
-    def _group(self, part: Part, node: Node, above: tuple[Place, ...]) -> _Contents:
+    def _group(self, part: LinkedFile, node: Node, above: tuple[GroupKey, ...]) -> _Contents:
         """Read everything about a group and what is in it."""
-        contents = _Contents(node.path, self._attributes(part, node).shown, {})
+        contents = _Contents(node.path, self._attributes(part, node).user, {})
         members: dict[str, _Variable | _Contents] = {}
         inside = (*above, (part.key, node.address))
         for child in node.children or ():
@@ -191,11 +193,11 @@ class _Scan:
             if member is not None:
                 members[child.name] = member
         for name, member in members.items():
-            shown = dimensions.shown_name(name)
-            contents.members[name if shown in members else shown] = member
+            displayed = dimensions.strip_prefix(name)
+            contents.members[name if displayed in members else displayed] = member
         return contents
 
-    def _dataset(self, part: Part, node: Node) -> _Variable | None:
+    def _dataset(self, part: LinkedFile, node: Node) -> _Variable | None:
         """Read everything about a dataset; None when it is skipped or only a dimension."""
         try:
             attributes = self._attributes(part, node)
@@ -203,33 +205,33 @@ class _Scan:
                 self._add_scale(part, node, attributes)
             if dimensions.is_only_dimension(attributes):
                 return None
-            described = part.file.describe(node.address, node.path, node.target)
+            description = part.file.describe(node.address, node.path, node.target)
             if dimensions.has_scales(attributes):
-                part.naming.datasets.append((node.address, attributes, described.shape or ()))
-            values = read_values(described, part.near)
+                part.naming.datasets.append((node.address, attributes, description.shape or ()))
+            values = read_values(description, part.context)
         except VirtualZarrError as error:
             self._refuse(part.file, node.path, error)
         except H5PY_ERRORS as error:
             self._refuse(part.file, node.path, SourceError(f"HDF5 cannot read it: {error}"))
         else:
-            layout = _file_layout(part, node, described, values)
-            growing = described if any(layout.unlimited) else None
+            layout = _make_file_layout(part, node, description, values)
+            growing = description if any(layout.unlimited) else None
             return _Variable(node, part.naming, attributes, values, part.file, layout, growing)
         return None
 
-    def _add_scale(self, part: Part, node: Node, attributes: Attributes) -> None:
+    def _add_scale(self, part: LinkedFile, node: Node, attributes: Attributes) -> None:
         extent = part.file.extent(node.address, node.path, node.target)
         shape, limits = extent.shape or (None,), extent.limits or (0,)
-        name = dimensions.shown_name(node.name)
+        name = dimensions.strip_prefix(node.name)
         scale = dimensions.Scale(node.address, name, shape[0], limits[0] is None)
         part.naming.add_scale(scale, attributes)
 
     def _build(
-        self, contents: _Contents, phony: dimensions.Phony, above: Mapping[str, int]
+        self, contents: _Contents, phony: dimensions.PhonyNames, above: Mapping[str, int]
     ) -> Group:
         """Make the group; the axes of inner groups are named first, as netCDF4 does."""
         axes = {
-            name: dimensions.axes_of(
+            name: dimensions.describe_axes(
                 name, member.node.address, member.attributes, member.naming, member.values.shape
             )
             for name, member in contents.members.items()
@@ -241,7 +243,7 @@ class _Scan:
             for name, member in contents.members.items()
             if isinstance(member, _Contents)
         }
-        name_axes = phony.group()
+        name_axes = phony.start_group()
         members: dict[str, Array | Group] = {}
         for name, member in contents.members.items():
             if isinstance(member, _Contents):
@@ -277,7 +279,7 @@ class _Scan:
                 fill_value=fill,
                 dimension_names=names,
             )
-            if key is not None and len(self.alike) < _MOST_ALIKE:
+            if key is not None and len(self.alike) < _MAX_CACHED_METADATA:
                 self.alike[key] = metadata
         return metadata
 
@@ -285,58 +287,60 @@ class _Scan:
         self, variable: _Variable, path: str, lengths: tuple[int, ...], names: tuple[str, ...]
     ) -> Array:
         values = variable.values
-        attributes = variable.attributes.shown
+        attributes = variable.attributes.user
         if values.labels:
-            attributes = _flags(values.labels) | attributes
+            attributes = _make_flag_attributes(values.labels) | attributes
         metadata = self._metadata(values, names).with_attributes(attributes)
         array = Array.from_manifest(metadata, values.manifest, path, self.cache_policy)
         if lengths != values.shape:
-            described = variable.described or variable.file.describe(
+            description = variable.description or variable.file.describe(
                 variable.node.address, variable.node.path, variable.node.target
             )
-            fill = fill_past_end(described, values.dtype, variable.file)
+            fill = find_fill_past_end(description, values.dtype, variable.file)
             array = self.growth.grow(array, lengths, fill)
         array.file_layout = variable.layout
         return array
 
 
-def _file_layout(part: Part, node: Node, described: Described, values: Values) -> FileLayout:
+def _make_file_layout(
+    part: LinkedFile, node: Node, description: DatasetDescription, values: Values
+) -> FileLayout:
     """Return what writes a dataset again as it is stored."""
-    found = part.file.object(node.address)
+    object_ = part.file.object(node.address)
     limits: tuple[int | None, ...] = ()
-    if found is not None and isinstance(found.space, Space):
-        limits = found.space.limits
+    if object_ is not None and isinstance(object_.space, Dataspace):
+        limits = object_.space.limits
     chunks = pipeline = None
-    if described.layout.kind == "chunked":
-        chunks = described.layout.chunk + described.element.inner
+    if description.layout.kind == "chunked":
+        chunks = description.layout.chunk + description.element.inner
         try:
-            pipeline = described.decoding().pipeline
+            pipeline = description.decoding().pipeline
         except UnsupportedError:  # a filter that is not there: chunks may skip it
             pipeline = None
     unlimited = None in limits and tuple([limit is None for limit in limits])
     if not values.labels:
         return _plain_layout(chunks, pipeline, unlimited or ())
-    return FileLayout(chunks, pipeline, unlimited or (), values.labels, _type_name(part, node))
+    return FileLayout(chunks, pipeline, unlimited or (), values.labels, _find_type_name(part, node))
 
 
 # Most datasets of a file are stored alike: one object for all of them.
 _plain_layout = lru_cache(256)(FileLayout)
 
 
-def _type_name(part: Part, node: Node) -> str:
+def _find_type_name(part: LinkedFile, node: Node) -> str:
     """Return the name of a datatype of the file that a dataset has, as netCDF finds it."""
     messages = [
-        None if found is None or isinstance(found.header, VirtualZarrError) else found.header
-        for found in map(part.file.object, (node.address, *part.walker.types))
+        None if object_ is None or isinstance(object_.header, VirtualZarrError) else object_.header
+        for object_ in map(part.file.object, (node.address, *part.walker.types))
     ]
-    own, *named = [None if one is None else one.messages.get(TYPE) for one in messages]
+    datatype, *named = [None if one is None else one.messages.get(TYPE) for one in messages]
     for path, message in zip(part.walker.types.values(), named, strict=True):
-        if own is not None and message == own:
+        if datatype is not None and message == datatype:
             return path.rpartition("/")[2]
     return ""
 
 
-def _flags(labels: Mapping[str, int]) -> dict[str, Any]:
+def _make_flag_attributes(labels: Mapping[str, int]) -> dict[str, Any]:
     """Return the labels of an enumeration as the CF conventions say (section 3.5)."""
     if not labels:
         return {}

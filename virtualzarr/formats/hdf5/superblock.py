@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5.checksum import checksums, wrong_rows
-from virtualzarr.formats.hdf5.unsupported import Buffer, Unknown, exactly
+from virtualzarr.formats.hdf5.byte_source import Buffer, UnknownStructureError, read_exactly
+from virtualzarr.formats.hdf5.checksum import compute_checksums, find_damaged_rows
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _BTREE_K, _SHARED_TABLE, _FILE_SPACE = 0x13, 0x0F, 0x17
@@ -20,7 +20,7 @@ _WIDTHS = (2, 4, 8)
 # Written by one process, or read by others meanwhile.
 _OPEN = 1 | 4
 # How often every byte of a file may be looked at, and how many bytes are nothing to speak of.
-_MOST_TIMES, _FREE = 4, 1 << 20
+_MAX_PASSES, _FREE_BYTES = 4, 1 << 20
 # Cells of grids, of which few may be stored.
 _FREE_CELLS = 1 << 24
 
@@ -103,7 +103,7 @@ class Superblock:
             If these are many times more bytes than the file has.
         """
         self._spent += nbytes
-        if self._spent > _MOST_TIMES * self.size + _FREE:
+        if self._spent > _MAX_PASSES * self.size + _FREE_BYTES:
             raise SourceError("the file's structures lie in one another: they are not all read")
 
     def take_cells(self, count: int) -> None:
@@ -118,7 +118,7 @@ class Superblock:
         if self._cells > self.size + _FREE_CELLS:
             raise UnsupportedError("the grids of the file are too many and too large for its size")
 
-    def check(self, data: Buffer, what: str, address: int) -> None:
+    def check(self, data: Buffer, structure: str, address: int) -> None:
         """Take note of a structure whose last 4 bytes are the checksum of those before.
 
         Raises
@@ -126,19 +126,19 @@ class Superblock:
         SourceError
             If it is wrong and `strict`; otherwise `verify` raises that later.
         """
-        self._unchecked.append((data, what, address))
+        self._unchecked.append((data, structure, address))
         if self.strict:
             self.verify()
 
     def check_rows(
-        self, nodes: NDArray[np.uint8], ends: NDArray[np.int64], what: str, addresses: Any
+        self, nodes: NDArray[np.uint8], ends: NDArray[np.int64], structure: str, addresses: Any
     ) -> None:
         """Check structures in rows of bytes, each up to its end. Raises as `verify` does."""
         if int(ends.max()) > nodes.shape[1]:
-            raise SourceError(f"a {what} holds more than fits into it")
-        wrong = wrong_rows(nodes, ends)
+            raise SourceError(f"a {structure} holds more than fits into it")
+        wrong = find_damaged_rows(nodes, ends)
         if len(wrong):
-            raise _damaged(what, int(addresses[wrong[0]]))
+            raise _make_damage_error(structure, int(addresses[wrong[0]]))
 
     def verify(self) -> None:
         """Check what was noted.
@@ -149,10 +149,10 @@ class Superblock:
             For the first structure that is not what was written.
         """
         unchecked, self._unchecked = self._unchecked, []
-        sums = checksums([data[:-4] for data, _, _ in unchecked])
-        for (data, what, address), found in zip(unchecked, sums, strict=True):
-            if int.from_bytes(data[-4:], "little") != found:
-                raise _damaged(what, address)
+        sums = compute_checksums([data[:-4] for data, _, _ in unchecked])
+        for (data, structure, address), computed in zip(unchecked, sums, strict=True):
+            if int.from_bytes(data[-4:], "little") != computed:
+                raise _make_damage_error(structure, address)
 
     def extend(self, kind: int, body: Buffer) -> None:
         """Take note of a message of the superblock extension."""
@@ -167,8 +167,8 @@ class Superblock:
             raise SourceError("a message of the superblock extension ends early") from error
 
 
-def _damaged(what: str, address: int) -> SourceError:
-    return SourceError(f"the {what} at {address} is damaged: its checksum is another")
+def _make_damage_error(structure: str, address: int) -> SourceError:
+    return SourceError(f"the {structure} at {address} is damaged: its checksum is another")
 
 
 def find(size: int) -> Generator[Any, Any, int]:
@@ -179,11 +179,11 @@ def find(size: int) -> Generator[Any, Any, int]:
     SourceError
         If there is none.
     """
-    place = 0
-    while place < size:
-        if (yield place, 8) == SIGNATURE:
-            return place
-        place = place * 2 or 512
+    address = 0
+    while address < size:
+        if (yield address, 8) == SIGNATURE:
+            return address
+        address = address * 2 or 512
     raise SourceError("HDF5 cannot open the file: it has no superblock")
 
 
@@ -194,49 +194,51 @@ def read(size: int) -> Generator[Any, Any, Superblock]:
 
     Raises
     ------
-    SourceError, Unknown
+    SourceError, UnknownStructureError
     """
-    head = yield from exactly(0, 24, "superblock")
+    head = yield from read_exactly(0, 24, "superblock")
     version = head[8]
     if version > 3:
-        raise Unknown(f"superblock version {version}")
+        raise UnknownStructureError(f"superblock version {version}")
     at = 13 if version < 2 else 9
-    found = Superblock(0, head[at], head[at + 1], size=size)
-    if found.address_size not in _WIDTHS or found.length_size not in _WIDTHS:
-        raise Unknown(f"addresses of {found.address_size} and lengths of {found.length_size} bytes")
+    superblock = Superblock(0, head[at], head[at + 1], size=size)
+    if superblock.address_size not in _WIDTHS or superblock.length_size not in _WIDTHS:
+        raise UnknownStructureError(
+            f"addresses of {superblock.address_size} and lengths of {superblock.length_size} bytes"
+        )
     if version < 2:
-        end = yield from _old(found, version)
+        end = yield from _read_v0_v1(superblock, version)
     else:
-        width = found.address_size
-        data = yield from exactly(12, 4 * width, "superblock")
+        width = superblock.address_size
+        data = yield from read_exactly(12, 4 * width, "superblock")
         if version == 3 and head[11] & _OPEN:
             raise SourceError(
                 "the file is marked as open for writing: a writer is at work or did not finish; "
                 "`h5clear --status` takes the mark away"
             )
-        extension = found.address(data, width)
-        found.extension = None if extension == found.undefined else extension
-        end = found.address(data, 2 * width) - found.address(data, 0)
-        found.root = found.address(data, 3 * width)
-        whole = yield from exactly(0, 16 + 4 * width, "superblock")
-        found.check(whole, "superblock", 0)
+        extension = superblock.address(data, width)
+        superblock.extension = None if extension == superblock.undefined else extension
+        end = superblock.address(data, 2 * width) - superblock.address(data, 0)
+        superblock.root = superblock.address(data, 3 * width)
+        checked = yield from read_exactly(0, 16 + 4 * width, "superblock")
+        superblock.check(checked, "superblock", 0)
     if end > size:
         raise SourceError(f"HDF5 cannot open the file: it was cut off at byte {size} of {end}")
-    return found
+    return superblock
 
 
-def _old(found: Superblock, version: int) -> Generator[Any, Any, int]:
+def _read_v0_v1(superblock: Superblock, version: int) -> Generator[Any, Any, int]:
     """Read the rest of versions 0 and 1; return where the file ends."""
-    width = found.address_size
+    width = superblock.address_size
     start = 24 if version == 0 else 28
     entry = start - 16 + 4 * width
-    data = yield from exactly(16, entry + found.length_size + width, "superblock")
+    data = yield from read_exactly(16, entry + superblock.length_size + width, "superblock")
     if version == 1:
-        (found.chunk_k,) = struct.unpack_from("<H", data, 8)
+        (superblock.chunk_k,) = struct.unpack_from("<H", data, 8)
     # Base, free space, end of file and driver addresses come first, then the root's entry, of
     # which the place of its name is the first member.
-    driver = found.address(data, start - 16 + 3 * width)
-    if driver != found.undefined:
-        raise Unknown("a file of several parts (driver information block)")
-    found.root = found.address(data, entry + found.length_size)
-    return found.address(data, start - 16 + 2 * width) - found.address(data, start - 16)
+    driver = superblock.address(data, start - 16 + 3 * width)
+    if driver != superblock.undefined:
+        raise UnknownStructureError("a file of several parts (driver information block)")
+    superblock.root = superblock.address(data, entry + superblock.length_size)
+    return superblock.address(data, start - 16 + 2 * width) - superblock.address(data, start - 16)

@@ -8,10 +8,10 @@ from typing import Any
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.context import Surroundings
-from virtualzarr.formats.hdf5.describe import Described
-from virtualzarr.formats.hdf5.mappings import UNLIMITED, Mapping, Part
-from virtualzarr.formats.hdf5.walk import Outside
+from virtualzarr.formats.hdf5.context import FileContext
+from virtualzarr.formats.hdf5.describe import DatasetDescription
+from virtualzarr.formats.hdf5.virtual_mappings import UNLIMITED, AxisSelection, Mapping
+from virtualzarr.formats.hdf5.walk import ExternalTarget
 
 
 class VirtualSources:
@@ -19,14 +19,16 @@ class VirtualSources:
 
     Parameters
     ----------
-    near : Surroundings
+    context : FileContext
         The file that the virtual dataset is in.
     read : callable
         Gets what describes a source and the file it is in; returns its values.
     """
 
-    def __init__(self, near: Surroundings, read: Callable[[Described, Surroundings], Any]) -> None:
-        self.near = near
+    def __init__(
+        self, context: FileContext, read: Callable[[DatasetDescription, FileContext], Any]
+    ) -> None:
+        self.context = context
         self._read = read
         self._shapes: dict[tuple[bytes, bytes], tuple[int, ...] | None] = {}
         self._values: dict[tuple[bytes, bytes], Any] = {}
@@ -35,8 +37,8 @@ class VirtualSources:
         """Return the stored shape of a source, None where there is none."""
         key = mapping.source()
         if key not in self._shapes:
-            with _find(self.near, *key) as found:
-                self._shapes[key] = None if found is None else found[0].shape
+            with _open_source(self.context, *key) as source:
+                self._shapes[key] = None if source is None else source[0].shape
         return self._shapes[key]
 
     def values(self, mapping: Mapping) -> Any:
@@ -51,40 +53,42 @@ class VirtualSources:
         """
         key = mapping.source()
         if key not in self._values:
-            with _find(self.near, *key) as found:
-                self._values[key] = None if found is None else self._read(*found)
+            with _open_source(self.context, *key) as source:
+                self._values[key] = None if source is None else self._read(*source)
         return self._values[key]
 
 
 @contextmanager
-def _find(
-    near: Surroundings, file: bytes, dataset: bytes
-) -> Iterator[tuple[Described, Surroundings] | None]:
+def _open_source(
+    origin: FileContext, file: bytes, dataset: bytes
+) -> Iterator[tuple[DatasetDescription, FileContext] | None]:
     """Find a dataset by the names of its file and its path, through links of all kinds."""
     with ExitStack() as stack:
-        place: Surroundings | None = near.within(near.file)
+        context: FileContext | None = origin.enter(origin.file)
         if file != b".":
-            place = _enter(near, file, "HDF5_VDS_PREFIX", stack)
-        target: Any = Outside(file, dataset)
-        while place is not None and isinstance(target, Outside):
-            inside, path = place, target.path
+            context = _open_file(origin, file, "HDF5_VDS_PREFIX", stack)
+        target: Any = ExternalTarget(file, dataset)
+        while context is not None and isinstance(target, ExternalTarget):
+            inside, path = context, target.path
             target = inside.file.walker.find(path)
-            if isinstance(target, Outside):
-                place = _enter(inside, target.file, "HDF5_EXT_PREFIX", stack)
-        if place is None or target is None:
+            if isinstance(target, ExternalTarget):
+                context = _open_file(inside, target.file, "HDF5_EXT_PREFIX", stack)
+        if context is None or target is None:
             yield None  # HDF5 takes it for not yet written
         else:
             name = target[0].decode("utf-8", "backslashreplace").lstrip("/")
-            yield place.file.describe(target[1], name, target[0]), place
+            yield context.file.describe(target[1], name, target[0]), context
 
 
-def _enter(near: Surroundings, name: bytes, variable: str, stack: ExitStack) -> Surroundings | None:
+def _open_file(
+    context: FileContext, name: bytes, variable: str, stack: ExitStack
+) -> FileContext | None:
     """Open a file that another names, None where there is none."""
-    source = near.beside(name.decode("utf-8", "surrogateescape"), variable)
+    source = context.find_linked_file(name.decode("utf-8", "surrogateescape"), variable)
     if source is None:
         return None
     try:
-        return near.within(stack.enter_context(near.open(source.uri)))
+        return context.enter(stack.enter_context(context.open(source.uri)))
     except SourceError as error:
         raise SourceError(
             f"a source of the virtual dataset cannot be opened: {error.message}"
@@ -115,7 +119,7 @@ def expand_mappings(
     now: dict[int, int] = {}
     least = [0] * len(shape)
     for mapping in mappings:
-        axis = mapping.inside.endless
+        axis = mapping.inside.unlimited_axis
         for other, stop in mapping.inside.ends.items():
             least[other] = max(least[other], stop)
         if axis is None:
@@ -135,34 +139,34 @@ def expand_mappings(
 
 def _list_blocks(mapping: Mapping, sources: VirtualSources) -> list[Mapping]:
     """Return the mappings of a pattern, up to the first source that is not there."""
-    found: list[Mapping] = []
+    blocks: list[Mapping] = []
     while True:
-        block = mapping.block(len(found))
+        block = mapping.block(len(blocks))
         if sources.shape(block) is None:
-            return found
-        found.append(block)
-        config.limits.check("virtual_mappings", len(found), "mappings of a virtual dataset")
+            return blocks
+        blocks.append(block)
+        config.limits.check("virtual_mappings", len(blocks), "mappings of a virtual dataset")
 
 
-def _measure_reach(mapping: Mapping, axis: int, theirs: tuple[int, ...] | None) -> int:
+def _measure_reach(mapping: Mapping, axis: int, source_shape: tuple[int, ...] | None) -> int:
     """Return how far a selection without end goes, given the shape of its source."""
-    other = mapping.outside.endless
+    other = mapping.outside.unlimited_axis
     inside, outside = mapping.inside.parts, mapping.outside.parts
-    if theirs is None:
+    if source_shape is None:
         return 0
-    if other is None or inside is None or outside is None or other >= len(theirs):
+    if other is None or inside is None or outside is None or other >= len(source_shape):
         raise SourceError("only one of two selections of a virtual dataset is without end")
-    count = _count_elements(outside[other], theirs[other])
+    count = _count_elements(outside[other], source_shape[other])
     start, stride, _, block = inside[axis]
     if not count:
         return 0
     if block in (UNLIMITED, stride):
         return start + count
-    whole, rest = divmod(count, block)
-    return start + (whole * stride + rest if rest else (whole - 1) * stride + block)
+    complete, partial = divmod(count, block)
+    return start + (complete * stride + partial if partial else (complete - 1) * stride + block)
 
 
-def _count_elements(part: Part, extent: int) -> int:
+def _count_elements(part: AxisSelection, extent: int) -> int:
     """Return how many elements a selection without end has along an axis of this extent."""
     start, stride, _, block = part
     if start >= extent:

@@ -20,19 +20,19 @@ from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.hdf5.check_datatype import ARRAY, COMPOUND, REFERENCE, SEQUENCE
 from virtualzarr.codecs.hdf5.library_type import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import inlined, regions
+from virtualzarr.formats.hdf5 import inline_values, region_references
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.datatype import (
-    base,
-    decoded,
-    dimensions,
+    decode_datatype,
+    find_memory_type,
+    get_array_dims,
+    get_base_type,
+    get_class,
+    get_size,
     is_text,
-    kind,
-    members,
-    memory,
-    size,
+    list_members,
 )
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.unsupported import Unknown
 from virtualzarr.manifest import Manifest
 
 _MAX_DEPTH = 16
@@ -41,7 +41,7 @@ _TO_REGIONS = 1
 Values = NDArray[Any]
 
 
-def elements(
+def read_elements(
     grid: RegularGrid, manifest: Manifest, pipeline: Pipeline, fill: bytes, start: int
 ) -> Generator[Any, Any, Values]:
     """Return the elements of a dataset as stored, of dtype V.
@@ -62,38 +62,38 @@ def elements(
         If they take more than `config.inline_bytes`.
     """
     dtype = np.dtype((np.void, len(fill)))
-    inlined.check_size(math.prod(grid.shape) * dtype.itemsize)
+    inline_values.check_size(math.prod(grid.shape) * dtype.itemsize)
     if manifest.nrefs:
-        inlined.check_size(math.prod(grid.chunk_shape) * dtype.itemsize)
-    out = np.zeros(grid.shape, dtype)
-    out[...] = np.frombuffer(fill, dtype)[0]
+        inline_values.check_size(math.prod(grid.chunk_shape) * dtype.itemsize)
+    values = np.zeros(grid.shape, dtype)
+    values[...] = np.frombuffer(fill, dtype)[0]
     if not manifest.nrefs:
-        return out
-    there = np.asarray(manifest.source) >= 0
-    cells = np.argwhere(there)
-    offset, length = np.asarray(manifest.offset)[there], np.asarray(manifest.length)[there]
+        return values
+    stored = np.asarray(manifest.source) >= 0
+    cells = np.argwhere(stored)
+    offset, length = np.asarray(manifest.offset)[stored], np.asarray(manifest.length)[stored]
     first = manifest.sources[0]
     if first.is_inline:
         assert first.data is not None
         parts: Any = [first.data]
     else:
         parts = yield list(zip((offset - start).tolist(), length.tolist(), strict=True))
-    kinds = [-1] * len(cells) if manifest.decoder is None else manifest.decoder[there].tolist()
+    kinds = [-1] * len(cells) if manifest.decoder is None else manifest.decoder[stored].tolist()
     for cell, part, skip, nbytes in zip(cells.tolist(), parts, kinds, length.tolist(), strict=True):
         if len(part) < nbytes:
             raise SourceError("the file ends inside a chunk")
-        how = pipeline if skip < 0 else manifest.decoders[skip].pipeline
-        block = how.for_block(grid.chunk_shape, dtype).decode(part)
+        chunk_pipeline = pipeline if skip < 0 else manifest.decoders[skip].pipeline
+        block = chunk_pipeline.for_block(grid.chunk_shape, dtype).decode(part)
         begin = [k * n for k, n in zip(cell, grid.chunk_shape, strict=True)]
         end = [min(k + n, m) for k, n, m in zip(begin, grid.chunk_shape, grid.shape, strict=True)]
         inside = tuple(slice(b - a) for a, b in zip(begin, end, strict=True))
-        out[tuple(map(slice, begin, end))] = block[inside]
-    return out
+        values[tuple(map(slice, begin, end))] = block[inside]
+    return values
 
 
-def copied(
+def decode_elements(
     objects: Objects, names: Mapping[int, str], message: bytes, stored: Values
-) -> Generator[Any, Any, inlined.Copied]:
+) -> Generator[Any, Any, inline_values.InlineValues]:
     """Return what the elements of a dataset stand for, in the form that is kept.
 
     Parameters
@@ -112,28 +112,30 @@ def copied(
     SourceError
     UnsupportedError
         If the values take more than `config.inline_bytes`, or have no such form.
-    Unknown
+    UnknownStructureError
         If only h5py can read them.
     """
     shape, rows = stored.shape, np.frombuffer(stored.tobytes(), np.uint8)
-    while kind(message) == ARRAY:
-        shape += dimensions(message)
-        message = base(message)
-    rows = rows.reshape(math.prod(shape), size(message))
+    while get_class(message) == ARRAY:
+        shape += get_array_dims(message)
+        message = get_base_type(message)
+    rows = rows.reshape(math.prod(shape), get_size(message))
     reader = _Reader(objects, names)
     if is_text(message):
-        return inlined.texts((yield from reader.texts(rows)), shape)
-    numbers = inlined.sequence(decoded(message))
-    if numbers is not None and memory(base(message)).same:
-        parts = yield from reader.parts(rows, numbers.itemsize)
-        return inlined.sequences(parts, shape, numbers)
+        return inline_values.encode_texts((yield from reader.read_texts(rows)), shape)
+    numbers = inline_values.find_sequence_dtype(decode_datatype(message))
+    if numbers is not None and find_memory_type(get_base_type(message)).same:
+        parts = yield from reader.read_bytes(rows, numbers.itemsize)
+        return inline_values.encode_sequences(parts, shape, numbers)
     values = yield from reader.read(message, rows, 0)
-    return inlined.encoded(decoded(message), values.reshape(shape), None, names)
+    return inline_values.encode_objects(
+        decode_datatype(message), values.reshape(shape), None, names
+    )
 
 
 def read_texts(objects: Objects, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[bytes]]:
     """Return strings of variable length, given as stored: one in each row of bytes."""
-    return (yield from _Reader(objects, {}).texts(rows))
+    return (yield from _Reader(objects, {}).read_texts(rows))
 
 
 class _Reader:
@@ -150,24 +152,24 @@ class _Reader:
         """Return the values of a datatype, one in each row of bytes."""
         if depth > _MAX_DEPTH:
             raise UnsupportedError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
-        if kind(message) == ARRAY:
-            inner, dims = base(message), dimensions(message)
-            rows = rows.reshape(len(rows) * math.prod(dims), size(inner))
+        if get_class(message) == ARRAY:
+            inner, dims = get_base_type(message), get_array_dims(message)
+            rows = rows.reshape(len(rows) * math.prod(dims), get_size(inner))
             values = yield from self.read(inner, rows, depth + 1)
             return values.reshape(-1, *dims, *values.shape[1:])
-        if kind(message) == COMPOUND and not is_flat(decoded(message)):
-            return (yield from self._compound(message, rows, depth))
+        if get_class(message) == COMPOUND and not is_flat(decode_datatype(message)):
+            return (yield from self._read_compound(message, rows, depth))
         if is_text(message):
-            return _objects((yield from self.texts(rows)))
-        if kind(message) == SEQUENCE:
-            return (yield from self._sequences(base(message), rows, depth))
-        if kind(message) == REFERENCE and message[1] & 15 == _TO_REGIONS:
-            return _objects((yield from self._regions(rows)))
-        if kind(message) == REFERENCE:
-            return self._paths(message, rows)
-        return _flat(message, rows)
+            return _to_object_array((yield from self.read_texts(rows)))
+        if get_class(message) == SEQUENCE:
+            return (yield from self._read_sequences(get_base_type(message), rows, depth))
+        if get_class(message) == REFERENCE and message[1] & 15 == _TO_REGIONS:
+            return _to_object_array((yield from self._describe_regions(rows)))
+        if get_class(message) == REFERENCE:
+            return self._resolve_paths(message, rows)
+        return _read_flat(message, rows)
 
-    def parts(self, rows: NDArray[np.uint8], width: int) -> Generator[Any, Any, list[bytes]]:
+    def read_bytes(self, rows: NDArray[np.uint8], width: int) -> Generator[Any, Any, list[bytes]]:
         """Return the bytes that elements of variable length point to.
 
         Parameters
@@ -181,46 +183,46 @@ class _Reader:
         wide = superblock.address_size
         if rows.shape[1] != 8 + wide:
             raise SourceError(f"elements of variable length have {rows.shape[1]} bytes")
-        length = _column(rows, 0, 4).astype(np.int64)
-        address, index = _column(rows, 4, wide), _column(rows, 4 + wide, 4)
-        there = (length > 0) & (address > 0) & (address != superblock.undefined)
-        length = np.where(there, length * width, 0)
+        length = _decode_column(rows, 0, 4).astype(np.int64)
+        address, index = _decode_column(rows, 4, wide), _decode_column(rows, 4 + wide, 4)
+        present = (length > 0) & (address > 0) & (address != superblock.undefined)
+        length = np.where(present, length * width, 0)
         # Elements may point to the same place: what is small in the file may be large here.
-        inlined.check_size(int(length.sum()) + 4 * len(rows))
-        found = yield from self.heap.get_all(
-            address[there].astype(np.uint64), index[there], length[there]
+        inline_values.check_size(int(length.sum()) + 4 * len(rows))
+        objects = yield from self.heap.get_all(
+            address[present].astype(np.uint64), index[present], length[present]
         )
-        if len(found) == len(rows):
-            return found
+        if len(objects) == len(rows):
+            return objects
         parts = [b""] * len(rows)
-        for k, part in zip(np.flatnonzero(there).tolist(), found, strict=True):
+        for k, part in zip(np.flatnonzero(present).tolist(), objects, strict=True):
             parts[k] = part
         return parts
 
-    def texts(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[bytes]]:
+    def read_texts(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[bytes]]:
         """Return strings of variable length, which end before the first NUL."""
-        parts = yield from self.parts(rows, 1)
+        parts = yield from self.read_bytes(rows, 1)
         if b"\0" in b"".join(parts):
             parts = [part.split(b"\0", 1)[0] for part in parts]
         return parts
 
-    def _sequences(
+    def _read_sequences(
         self, message: bytes, rows: NDArray[np.uint8], depth: int
     ) -> Generator[Any, Any, Values]:
-        width = size(message)
-        parts = yield from self.parts(rows, width)
+        width = get_size(message)
+        parts = yield from self.read_bytes(rows, width)
         ends = np.cumsum([len(part) // width for part in parts], dtype=np.int64)
-        whole = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
-        values = yield from self.read(message, whole, depth + 1)
-        return _objects(np.split(values, ends[:-1]) if len(ends) else [])
+        items = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
+        values = yield from self.read(message, items, depth + 1)
+        return _to_object_array(np.split(values, ends[:-1]) if len(ends) else [])
 
-    def _compound(
+    def _read_compound(
         self, message: bytes, rows: NDArray[np.uint8], depth: int
     ) -> Generator[Any, Any, Values]:
         fields, dtype = [], []
-        names = decoded(message).dtype.names
-        for name, (offset, member) in zip(names, members(message), strict=True):
-            raw = np.ascontiguousarray(rows[:, offset : offset + size(member)])
+        names = decode_datatype(message).dtype.names
+        for name, (offset, member) in zip(names, list_members(message), strict=True):
+            raw = np.ascontiguousarray(rows[:, offset : offset + get_size(member)])
             field = yield from self.read(member, raw, depth + 1)
             fields.append((name, field))
             dtype.append((name, field.dtype, field.shape[1:]))
@@ -229,58 +231,61 @@ class _Reader:
             out[name] = field
         return out
 
-    def _paths(self, message: bytes, rows: NDArray[np.uint8]) -> Values:
+    def _resolve_paths(self, message: bytes, rows: NDArray[np.uint8]) -> Values:
         """Return the paths of what references point to, "" for those to nothing."""
         if message[1] & 15 or rows.shape[1] != self.heap.superblock.address_size:
-            raise Unknown("references of another kind")
-        return _objects([self._path(at) for at in _column(rows, 0, rows.shape[1]).tolist()])
+            raise UnknownStructureError("references of another kind")
+        return _to_object_array(
+            [self._resolve_path(at) for at in _decode_column(rows, 0, rows.shape[1]).tolist()]
+        )
 
-    def _path(self, address: int) -> str:
+    def _resolve_path(self, address: int) -> str:
         if not address:
             return ""
         if address not in self.names:
-            raise Unknown("a reference to what no link leads to")
+            raise UnknownStructureError("a reference to what no link leads to")
         return f"/{self.names[address]}"
 
-    def _regions(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[str]]:
+    def _describe_regions(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[str]]:
         """Return what references to regions point to, as JSON."""
         wide = self.heap.superblock.address_size
         if rows.shape[1] != wide + 4:
-            raise Unknown("references of another kind")
+            raise UnknownStructureError("references of another kind")
         distinct, which = np.unique(rows, axis=0, return_inverse=True)
-        there = _column(distinct, 0, wide) > 0
-        found = yield from self.heap.get_all(
-            _column(distinct, 0, wide)[there].astype(np.uint64), _column(distinct, wide, 4)[there]
+        present = _decode_column(distinct, 0, wide) > 0
+        objects = yield from self.heap.get_all(
+            _decode_column(distinct, 0, wide)[present].astype(np.uint64),
+            _decode_column(distinct, wide, 4)[present],
         )
         texts = ["null"] * len(distinct)
-        for k, data in zip(np.flatnonzero(there).tolist(), found, strict=True):
-            texts[k] = self._region(data)
+        for k, data in zip(np.flatnonzero(present).tolist(), objects, strict=True):
+            texts[k] = self._describe_region(data)
         return [texts[k] for k in which.reshape(-1).tolist()]
 
-    def _region(self, data: bytes) -> str:
+    def _describe_region(self, data: bytes) -> str:
         superblock = self.heap.superblock
         address = superblock.address(data, 0)
-        path, extent = self._path(address), self.objects.extent(address)
+        path, extent = self._resolve_path(address), self.objects.extent(address)
         if extent is None:
-            raise Unknown("a reference to a region of what is no dataset")
+            raise UnknownStructureError("a reference to a region of what is no dataset")
         selection = data[superblock.address_size :]
-        space = regions.region(extent, selection, superblock.length_size)
-        return json.dumps(regions.described(path, space))
+        space = region_references.decode_selection(extent, selection, superblock.length_size)
+        return json.dumps(region_references.describe_selection(path, space))
 
 
-def _flat(message: bytes, rows: NDArray[np.uint8]) -> Values:
-    how = memory(message)
+def _read_flat(message: bytes, rows: NDArray[np.uint8]) -> Values:
+    how = find_memory_type(message)
     base, inner = how.dtype.subdtype or (how.dtype, ())
     values = how.values(rows.tobytes(), len(rows))
     return values.view(base).reshape(len(rows), *inner)
 
 
-def _column(rows: NDArray[np.uint8], at: int, width: int) -> NDArray[Any]:
+def _decode_column(rows: NDArray[np.uint8], at: int, width: int) -> NDArray[Any]:
     """Return little-endian numbers that lie in a column of bytes."""
     return np.ascontiguousarray(rows[:, at : at + width]).view(f"<u{width}").reshape(len(rows))
 
 
-def _objects(items: list[Any]) -> Values:
+def _to_object_array(items: list[Any]) -> Values:
     out = np.empty(len(items), object)
     for k, item in enumerate(items):  # at once, numpy would take sequences for axes
         out[k] = item

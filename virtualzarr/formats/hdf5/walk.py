@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.h5py_fallback import Library
 from virtualzarr.formats.hdf5.links import Link
 from virtualzarr.formats.hdf5.objects import Objects
-from virtualzarr.formats.hdf5.unsupported import Unknown
 
 _MAX_DEPTH = 64
 _MAX_NODES = 1_000_000
@@ -25,7 +25,7 @@ class DanglingLinkError(UnsupportedError):
 
 
 @dataclass(frozen=True)
-class Outside:
+class ExternalTarget:
     """What an external link leads to.
 
     Parameters
@@ -39,7 +39,7 @@ class Outside:
 
 
 @dataclass
-class Limits:
+class WalkCounts:
     """How much a walk has met; shared by those of several files."""
 
     nodes: int = 0
@@ -60,7 +60,7 @@ class Node:
         Address of its object header.
     children : list of Node, optional
         None for a dataset.
-    outside : Outside, optional
+    external : ExternalTarget, optional
         Where it is if that is another file; then nothing else is known of it.
     """
 
@@ -68,7 +68,7 @@ class Node:
     target: bytes
     address: int
     children: list[Node] | None = None
-    outside: Outside | None = None
+    external: ExternalTarget | None = None
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class Walker:
         Lists the groups that `objects` does not know.
     refuse : callable
         Called with the path of each link that leads nowhere useful, and the reason as error.
-    limits : Limits
+    limits : WalkCounts
     types : dict
         Path of each named datatype that was met, by address: references may point to them.
     """
@@ -102,12 +102,12 @@ class Walker:
     objects: Objects | None
     library: Library
     refuse: Refuse
-    limits: Limits = field(default_factory=Limits)
+    limits: WalkCounts = field(default_factory=WalkCounts)
     types: dict[int, str] = field(default_factory=dict)
     _seen: set[int] = field(default_factory=set)
     _listed: dict[int, dict[bytes, Link]] = field(default_factory=dict)
 
-    def root(self) -> Node:
+    def list_all(self) -> Node:
         """List everything that can be reached.
 
         Raises
@@ -127,7 +127,9 @@ class Walker:
         self._fill(node, (address,))
         return node
 
-    def below(self, target: bytes, path: str, above: tuple[int, ...]) -> Node | Outside | None:
+    def list_from(
+        self, target: bytes, path: str, above: tuple[int, ...]
+    ) -> Node | ExternalTarget | None:
         """List what can be reached from one object.
 
         Parameters
@@ -141,7 +143,7 @@ class Walker:
 
         Returns
         -------
-        Node, Outside or None
+        Node, ExternalTarget or None
             None for a named datatype.
 
         Raises
@@ -149,21 +151,21 @@ class Walker:
         VirtualZarrError
             If there is no such object.
         """
-        place = self._resolve(b"/", self._root, target)
-        if isinstance(place, Outside):
-            return place
-        node = self._node(*place, path)
+        target_ = self._resolve(b"/", self._root, target)
+        if isinstance(target_, ExternalTarget):
+            return target_
+        node = self._node(*target_, path)
         if node is not None and node.children is not None:
             self._check(node, above)
             self._fill(node, (*above, node.address))
         return node
 
-    def find(self, path: bytes) -> tuple[bytes, int] | Outside | None:
+    def find(self, path: bytes) -> tuple[bytes, int] | ExternalTarget | None:
         """Find a dataset by a path from the root, through soft links too, within the file.
 
         Returns
         -------
-        (bytes, int), Outside or None
+        (bytes, int), ExternalTarget or None
             Its path through hard links, and its address; where it is if that is another file; None
             where there is none.
 
@@ -174,38 +176,38 @@ class Walker:
             kind.
         """
         try:
-            place = self._resolve(b"/", self._root, path)
+            resolved = self._resolve(b"/", self._root, path)
         except DanglingLinkError:
             return None
-        if isinstance(place, Outside):
-            return place
-        target, address = place
+        if isinstance(resolved, ExternalTarget):
+            return resolved
+        target, address = resolved
         if self._kind(address, target) != "dataset":
-            raise UnsupportedError(f"{_quoted(path)} is no dataset")
-        return place
+            raise UnsupportedError(f"{_quote(path)} is no dataset")
+        return resolved
 
     def _kind(self, address: int, target: bytes) -> str:
         """Return what an object is."""
         if self.objects is None:
             return self.library.kind(target)[0]
-        found = self.objects[address]
-        if isinstance(found.header, Unknown):
-            self.library.ask(_text(target), found.header.message)
+        object_ = self.objects[address]
+        if isinstance(object_.header, UnknownStructureError):
+            self.library.record_request(_decode_name(target), object_.header.message)
             return self.library.kind(target)[0]
-        if isinstance(found.header, VirtualZarrError):
-            raise UnsupportedError(f"the object cannot be opened: {found.header.message}")
-        return found.kind
+        if isinstance(object_.header, VirtualZarrError):
+            raise UnsupportedError(f"the object cannot be opened: {object_.header.message}")
+        return object_.kind
 
     def _links(self, address: int, target: bytes) -> dict[bytes, Link]:
         """Return the links of a group by name."""
         if address not in self._listed:
-            found = None if self.objects is None else self.objects[address]
-            if found is None or isinstance(found.header, Unknown):
+            object_ = None if self.objects is None else self.objects[address]
+            if object_ is None or isinstance(object_.header, UnknownStructureError):
                 links: Sequence[Link] | VirtualZarrError = self.library.links(target)
             else:
-                links = found.links
-            if isinstance(links, Unknown):
-                self.library.ask(_text(target), links.message)
+                links = object_.links
+            if isinstance(links, UnknownStructureError):
+                self.library.record_request(_decode_name(target), links.message)
                 links = self.library.links(target)
             if isinstance(links, VirtualZarrError):
                 raise SourceError(f"the group cannot be listed: {links.message}")
@@ -222,10 +224,10 @@ class Walker:
             self.refuse(group.path, error)
             return
         for link in links.values():
-            shown = _shown(link.name, taken)
-            path = f"{group.path}/{shown}" if group.path else shown
+            name = _make_unique_name(link.name, taken)
+            path = f"{group.path}/{name}" if group.path else name
             try:
-                node = self._follow(group, link, path, shown)
+                node = self._follow(group, link, path, name)
                 if node is not None and node.children is not None:
                     self._check(node, above)
             except VirtualZarrError as error:
@@ -236,19 +238,19 @@ class Walker:
                 if node.children is not None:
                     self._fill(node, (*above, node.address))
 
-    def _follow(self, group: Node, link: Link, path: str, shown: str) -> Node | None:
+    def _follow(self, group: Node, link: Link, path: str, name: str) -> Node | None:
         """Return the node that a link leads to; None for a named datatype."""
         self.limits.nodes += 1
         if self.limits.nodes > _MAX_NODES:
             raise UnsupportedError(f"the file has more than {_MAX_NODES} links")
-        if shown in ("", ".", "..") or "/" in shown or "\0" in shown:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise UnsupportedError("a Zarr path cannot hold this name")
         if link.kind == "hard":
-            return self._node(_joined(group.target, link.name), link.address, path)
-        place = self._resolve(group.target, group.address, link.name)
-        if isinstance(place, Outside):
-            return Node(path, b"", -1, outside=place)
-        return self._node(*place, path)
+            return self._node(_join_path(group.target, link.name), link.address, path)
+        target = self._resolve(group.target, group.address, link.name)
+        if isinstance(target, ExternalTarget):
+            return Node(path, b"", -1, external=target)
+        return self._node(*target, path)
 
     def _node(self, target: bytes, address: int, path: str) -> Node | None:
         """Return what is at an address, without what is in it; None for a named datatype."""
@@ -257,7 +259,7 @@ class Walker:
             return Node(path, target, address, [])
         if kind == "dataset":
             return Node(path, target, address)
-        self.types.setdefault(address, _text(target).lstrip("/"))
+        self.types.setdefault(address, _decode_name(target).lstrip("/"))
         return None
 
     def _check(self, node: Node, above: tuple[int, ...]) -> None:
@@ -271,37 +273,39 @@ class Walker:
             if self.limits.repeats > _MAX_REPEATS:
                 raise UnsupportedError(f"more than {_MAX_REPEATS} links lead to known groups")
 
-    def _resolve(self, done: bytes, address: int, path: bytes) -> tuple[bytes, int] | Outside:
+    def _resolve(
+        self, resolved: bytes, address: int, path: bytes
+    ) -> tuple[bytes, int] | ExternalTarget:
         """Follow a path, and soft links on it, to a path of hard links and an address.
 
         The file is never left: HDF5 itself would open whatever file an external link on the way
         names.
         """
-        todo = path.split(b"/")[::-1]
+        pending = path.split(b"/")[::-1]
         hops = 0
-        while todo:
-            part = todo.pop()
+        while pending:
+            part = pending.pop()
             if part in (b"", b"."):
                 continue
             link = None
-            if self._kind(address, done) == "group":
-                link = self._links(address, done).get(part)
+            if self._kind(address, resolved) == "group":
+                link = self._links(address, resolved).get(part)
             if link is None:
-                raise DanglingLinkError(f"the link leads to nothing at {_quoted(part)}")
+                raise DanglingLinkError(f"the link leads to nothing at {_quote(part)}")
             if link.kind == "hard":
-                done, address = _joined(done, part), link.address
+                resolved, address = _join_path(resolved, part), link.address
                 continue
             if link.kind == "external":
-                return _outside(link.value, todo)
+                return _parse_external_link(link.value, pending)
             if link.kind != "soft":
                 raise UnsupportedError("user-defined links are not supported")
             hops += 1
             if hops > _MAX_HOPS:
                 raise UnsupportedError("a soft link leads to itself, or through too many others")
             if link.value.startswith(b"/"):
-                done, address = b"/", self._root
-            todo += reversed(link.value.split(b"/"))
-        return done, address
+                resolved, address = b"/", self._root
+            pending += reversed(link.value.split(b"/"))
+        return resolved, address
 
     @property
     def _root(self) -> int:
@@ -310,28 +314,28 @@ class Walker:
         return self.objects.superblock.root
 
 
-def _joined(path: bytes, name: bytes) -> bytes:
+def _join_path(path: bytes, name: bytes) -> bytes:
     return path.rstrip(b"/") + b"/" + name
 
 
-def _outside(value: bytes, todo: list[bytes]) -> Outside:
+def _parse_external_link(value: bytes, pending: list[bytes]) -> ExternalTarget:
     """Return what an external link says, and what of a path was still to be followed."""
     file, path = (*value.split(b"\0"), b"", b"")[:2]
-    return Outside(file, b"/".join([path, *reversed(todo)]))
+    return ExternalTarget(file, b"/".join([path, *reversed(pending)]))
 
 
-def _quoted(name: bytes) -> str:
-    return repr(_text(name))
+def _quote(name: bytes) -> str:
+    return repr(_decode_name(name))
 
 
-def _text(name: bytes) -> str:
+def _decode_name(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
 
 
-def _shown(name: bytes, taken: set[str]) -> str:
+def _make_unique_name(name: bytes, taken: set[str]) -> str:
     """Return a link's name as text, distinct from those in `taken`, which it is added to."""
-    shown = _text(name)
-    while shown in taken:
-        shown += "_"
-    taken.add(shown)
-    return shown
+    text = _decode_name(name)
+    while text in taken:
+        text += "_"
+    taken.add(text)
+    return text

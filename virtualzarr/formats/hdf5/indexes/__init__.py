@@ -7,29 +7,36 @@ from typing import Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.indexes import (
-    btree1,
-    btree2,
+    btree_v1,
+    btree_v2,
     extensible_array,
     fixed_array,
     implicit,
     single,
 )
-from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, Few, Grids, Numbered, dense
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.indexes.columns import (
+    ChunkIndex,
+    Grids,
+    NumberedChunks,
+    SmallIndex,
+    to_columns,
+)
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 __all__ = ["ChunkIndex", "Grids", "read"]
 
 _Reader = Callable[
-    [Superblock, Layout, Grids], Generator[Any, Any, ChunkIndex | Numbered | Few | None]
+    [Superblock, Layout, Grids],
+    Generator[Any, Any, ChunkIndex | NumberedChunks | SmallIndex | None],
 ]
 _READERS: dict[str, _Reader] = {
-    "B-tree v1": btree1.read,
+    "B-tree v1": btree_v1.read,
     "single chunk": single.read,
     "implicit": implicit.read,
     "fixed array": fixed_array.read,
     "extensible array": extensible_array.read,
-    "B-tree v2": btree2.read,
+    "B-tree v2": btree_v2.read,
 }
 
 
@@ -72,7 +79,7 @@ def read(
     if layout.address is None:
         return None
     superblock.take_cells(0)
-    found = yield from _READERS[layout.index](superblock, layout, grids)
-    index = dense(found, grids, superblock.size, base)
+    chunks = yield from _READERS[layout.index](superblock, layout, grids)
+    index = to_columns(chunks, grids, superblock.size, base)
     superblock.take_cells(0 if index is None else index.source.size)
     return index

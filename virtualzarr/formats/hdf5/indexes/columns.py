@@ -45,7 +45,7 @@ class ChunkIndex:
         offset, length = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         return cls(np.full(shape, -1, dtype=np.int32), offset, length)
 
-    def reshaped(self, shape: tuple[int, ...]) -> ChunkIndex:
+    def reshape(self, shape: tuple[int, ...]) -> ChunkIndex:
         """Return the columns in another shape."""
         if self.source.shape == shape:
             return self
@@ -106,7 +106,7 @@ class Chunks:
 
 
 @dataclass(slots=True)
-class Few:
+class SmallIndex:
     """A few chunks: size, mask, corner (the last number means nothing) and address of each."""
 
     records: list[tuple[int, ...]]
@@ -114,7 +114,7 @@ class Few:
 
 
 @dataclass(slots=True)
-class Numbered:
+class NumberedChunks:
     """Chunks that an index numbers: through the largest grid there can be, one axis first.
 
     Parameters
@@ -129,7 +129,7 @@ class Numbered:
     axis: int = 0
 
 
-class Placing:
+class ColumnBuilder:
     """Puts chunks into the columns of a grid, some at a time; addresses stay addresses.
 
     Parameters
@@ -145,7 +145,7 @@ class Placing:
     """
 
     def __init__(self, grids: Grids, most: int) -> None:
-        refuse_empty(most, grids.cells)
+        check_sparsity(most, grids.cells)
         self.grids = grids
         self._columns = ChunkIndex.empty(grids.cells)
         self._count = 0
@@ -160,20 +160,20 @@ class Placing:
         """
         grids, columns = self.grids, self._columns
         if np.any(cells >= np.array(grids.now)):
-            cells, chunks = _inside(cells, chunks, grids)
+            cells, chunks = _drop_beyond_extent(cells, chunks, grids)
         if not len(cells):
             return
-        place = _place(cells, grids.now)
-        columns.source[place] = 0
-        columns.offset[place] = chunks.address
-        columns.length[place] = chunks.size
+        cell_rows = _flatten_cells(cells, grids.now)
+        columns.source[cell_rows] = 0
+        columns.offset[cell_rows] = chunks.address
+        columns.length[cell_rows] = chunks.size
         self._count += len(cells)
         if np.any(chunks.mask):
             if columns.mask is None:
                 columns.mask = np.zeros(grids.cells, dtype=np.uint32)
-            columns.mask[place] = chunks.mask
+            columns.mask[cell_rows] = chunks.mask
 
-    def done(self) -> ChunkIndex | None:
+    def build(self) -> ChunkIndex | None:
         """Return the columns, None if no chunk came.
 
         Raises
@@ -187,11 +187,11 @@ class Placing:
             return None
         if np.count_nonzero(self._columns.source == 0) != self._count:
             raise SourceError("the chunk index names a chunk twice")
-        refuse_empty(self._count, self.grids.cells)
-        return self._columns.reshaped(self.grids.now)
+        check_sparsity(self._count, self.grids.cells)
+        return self._columns.reshape(self.grids.now)
 
 
-def _place(cells: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int64] | slice:
+def _flatten_cells(cells: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int64] | slice:
     """Return where cells are in columns: a slice if they follow each other, as they often do."""
     flat = cells[:, 0].astype(np.int64)
     for axis in range(1, len(shape)):
@@ -203,14 +203,14 @@ def _place(cells: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int64] | s
     return flat
 
 
-def dense(
-    found: ChunkIndex | Numbered | Few | None, grids: Grids, size: int, base: int
+def to_columns(
+    chunks: ChunkIndex | NumberedChunks | SmallIndex | None, grids: Grids, size: int, base: int
 ) -> ChunkIndex | None:
     """Return what an index holds as columns of the present grid; None if that is nothing.
 
     Parameters
     ----------
-    found : ChunkIndex, Numbered or Few, optional
+    chunks : ChunkIndex, NumberedChunks or SmallIndex, optional
     grids : Grids
     size : int
         Bytes of the file after address 0; all chunks must lie within.
@@ -224,23 +224,23 @@ def dense(
     UnsupportedError
         If the grid is large and almost empty.
     """
-    if isinstance(found, Few):
-        few = _few(found, grids, size, base)
+    if isinstance(chunks, SmallIndex):
+        few = _fill_grid(chunks, grids, size, base)
         if few is not None:
             return few
-        found = _placed(found, grids)
-    elif isinstance(found, Numbered):
-        found = _whole(found, grids) or _sparse(found, grids)
-    return None if found is None else _finished(found, size, base)
+        chunks = _place_small(chunks, grids)
+    elif isinstance(chunks, NumberedChunks):
+        chunks = _reshape_dense(chunks, grids) or _place_sparse(chunks, grids)
+    return None if chunks is None else _check_and_rebase(chunks, size, base)
 
 
-def _few(found: Few, grids: Grids, size: int, base: int) -> ChunkIndex | None:
+def _fill_grid(chunks: SmallIndex, grids: Grids, size: int, base: int) -> ChunkIndex | None:
     """Place chunks that fill the grid, in its order; None where they do not."""
-    now, records = grids.now, found.records
+    now, records = grids.now, chunks.records
     if not records or len(records) != math.prod(now):
         return None
     lengths, masks, *corners, _, addresses = zip(*records, strict=True)
-    if corners != _corners(now, found.chunk) or max(map(add, addresses, lengths)) > size:
+    if corners != _list_corners(now, chunks.chunk) or max(map(add, addresses, lengths)) > size:
         return None
     offset, length, mask = np.array((addresses, lengths, masks), np.int64).reshape(3, *now)
     if base:
@@ -250,28 +250,29 @@ def _few(found: Few, grids: Grids, size: int, base: int) -> ChunkIndex | None:
 
 
 @lru_cache(1024)
-def _corners(now: tuple[int, ...], chunk: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _list_corners(now: tuple[int, ...], chunk: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return the first elements of chunks along each axis; grids are small here."""
     places = product(*[range(0, n * edge, edge) for n, edge in zip(now, chunk, strict=True)])
     return list(zip(*places, strict=True))
 
 
-def _placed(found: Few, grids: Grids) -> ChunkIndex | None:
+def _place_small(chunks: SmallIndex, grids: Grids) -> ChunkIndex | None:
     """Place chunks that do not fill the grid, or of which something is wrong."""
-    records = found.records
+    records = chunks.records
     try:
         table = np.array(records, np.int64).reshape(len(records), len(grids.now) + 4)
     except OverflowError as error:
         raise SourceError("the chunk index holds an address or a place that cannot be") from error
     size, masks, address = table[:, 0], table[:, 1], table[:, -1]
-    placing = Placing(grids, len(records))
+    placing = ColumnBuilder(grids, len(records))
     placing.add(
-        cells_of(table[:, 2:-2], found.chunk), Chunks(address, size, masks.astype(np.uint32))
+        corners_to_cells(table[:, 2:-2], chunks.chunk),
+        Chunks(address, size, masks.astype(np.uint32)),
     )
-    return placing.done()
+    return placing.build()
 
 
-def cells_of(corners: NDArray[np.int64], chunk: tuple[int, ...]) -> NDArray[np.int64]:
+def corners_to_cells(corners: NDArray[np.int64], chunk: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the cells of chunks by their first elements.
 
     Raises
@@ -285,7 +286,7 @@ def cells_of(corners: NDArray[np.int64], chunk: tuple[int, ...]) -> NDArray[np.i
     return cells
 
 
-def refuse_empty(stored: int, cells: int) -> None:
+def check_sparsity(stored: int, cells: int) -> None:
     """Refuse a grid that is too large for the few chunks in it.
 
     Raises
@@ -299,43 +300,45 @@ def refuse_empty(stored: int, cells: int) -> None:
         )
 
 
-def _inside(cells: NDArray[Any], chunks: Chunks, grids: Grids) -> tuple[NDArray[Any], Chunks]:
+def _drop_beyond_extent(
+    cells: NDArray[Any], chunks: Chunks, grids: Grids
+) -> tuple[NDArray[Any], Chunks]:
     """Leave out chunks beyond the dataset's present extent, which it may have had."""
     for axis, most in enumerate(grids.most):
         if most is not None and (cells[:, axis] >= most).any():
             raise SourceError("the chunk index names a chunk that the dataset cannot have")
     inside = np.all(cells < np.array(grids.now), axis=1)
-    return cells[inside], _picked(chunks, inside)
+    return cells[inside], _select_chunks(chunks, inside)
 
 
-def _picked(chunks: Chunks, which: NDArray[np.bool_]) -> Chunks:
+def _select_chunks(chunks: Chunks, which: NDArray[np.bool_]) -> Chunks:
     size = chunks.size if isinstance(chunks.size, int) else chunks.size[which]
     mask = chunks.mask if isinstance(chunks.mask, int) else chunks.mask[which]
     return Chunks(chunks.address[which], size, mask)
 
 
-def _strides(found: Numbered, grids: Grids) -> tuple[list[int], list[int]]:
+def _order_axes(chunks: NumberedChunks, grids: Grids) -> tuple[list[int], list[int]]:
     """Return the axes as chunks are numbered, and the lengths of all but the first."""
-    axes = [found.axis, *(k for k in range(len(grids.now)) if k != found.axis)]
+    axes = [chunks.axis, *(k for k in range(len(grids.now)) if k != chunks.axis)]
     inner = [grids.most[k] for k in axes[1:]]
     if None in inner:
         raise SourceError("the chunk index is of a kind that this dataset cannot have")
     return axes, [int(n) for n in inner if n is not None]
 
 
-def _whole(found: Numbered, grids: Grids) -> ChunkIndex | None:
+def _reshape_dense(numbered: NumberedChunks, grids: Grids) -> ChunkIndex | None:
     """Take numbered chunks as one array; None where that would be large and almost empty."""
-    axes, inner = _strides(found, grids)
-    outer = grids.now[found.axis]
+    axes, inner = _order_axes(numbered, grids)
+    outer = grids.now[numbered.axis]
     count = outer * math.prod(inner)
-    known = sum(len(chunks.address) for _, chunks in found.runs)
-    if count > max(DENSE_CELLS, CELLS_PER_CHUNK * known):
+    nstored = sum(len(chunks.address) for _, chunks in numbered.runs)
+    if count > max(DENSE_CELLS, CELLS_PER_CHUNK * nstored):
         return None
-    chunks = _joined(found.runs, count)
+    chunks = _join_runs(numbered.runs, count)
 
     def placed(column: NDArray[Any]) -> NDArray[Any]:
         cut = column.reshape(outer, *inner)[tuple([slice(grids.now[k]) for k in axes])]
-        return np.moveaxis(cut, 0, found.axis)
+        return np.moveaxis(cut, 0, numbered.axis)
 
     address = placed(chunks.address)
     size = np.broadcast_to(chunks.size, count) if isinstance(chunks.size, int) else chunks.size
@@ -344,7 +347,7 @@ def _whole(found: Numbered, grids: Grids) -> ChunkIndex | None:
     return ChunkIndex(source, address, placed(size), mask)
 
 
-def _joined(runs: list[tuple[int, Chunks]], count: int) -> Chunks:
+def _join_runs(runs: list[tuple[int, Chunks]], count: int) -> Chunks:
     """Return the chunks numbered from 0 to `count`."""
     if len(runs) == 1 and runs[0][0] == 0 and len(runs[0][1].address) >= count:
         chunks = runs[0][1]
@@ -352,18 +355,18 @@ def _joined(runs: list[tuple[int, Chunks]], count: int) -> Chunks:
         mask = chunks.mask if isinstance(chunks.mask, int) else chunks.mask[:count]
         return Chunks(chunks.address[:count], size, mask)
     address = np.full(count, -1, dtype=np.int64)
-    size = _blank([chunks.size for _, chunks in runs], count)
-    mask = _blank([chunks.mask for _, chunks in runs], count)
+    size = _allocate_column([chunks.size for _, chunks in runs], count)
+    mask = _allocate_column([chunks.mask for _, chunks in runs], count)
     while runs:  # each is forgotten when it is joined
         start, chunks = runs.pop()
         stop = min(start + len(chunks.address), count)
-        for whole, part in ((address, chunks.address), (size, chunks.size), (mask, chunks.mask)):
-            if start < stop and not isinstance(whole, int):
-                whole[start:stop] = part if isinstance(part, int) else part[: stop - start]
+        for column, part in ((address, chunks.address), (size, chunks.size), (mask, chunks.mask)):
+            if start < stop and not isinstance(column, int):
+                column[start:stop] = part if isinstance(part, int) else part[: stop - start]
     return Chunks(address, size, mask)
 
 
-def _blank(columns: list[Any], count: int) -> Any:
+def _allocate_column(columns: list[Any], count: int) -> Any:
     """Return a column to join others in; a number that all of them share stays a number."""
     first = columns[0] if columns else 0
     if all(isinstance(column, int) and column == first for column in columns):
@@ -371,25 +374,25 @@ def _blank(columns: list[Any], count: int) -> Any:
     return np.zeros(count, dtype=np.int64)
 
 
-def _sparse(found: Numbered, grids: Grids) -> ChunkIndex | None:
+def _place_sparse(numbered: NumberedChunks, grids: Grids) -> ChunkIndex | None:
     """Place numbered chunks one run after the other."""
-    axes, inner = _strides(found, grids)
-    last = max((start + len(chunks.address) for start, chunks in found.runs), default=0)
+    axes, inner = _order_axes(numbered, grids)
+    last = max((start + len(chunks.address) for start, chunks in numbered.runs), default=0)
     if last >= _MAX_NUMBER or math.prod(inner) >= _MAX_NUMBER:
         raise UnsupportedError("the grid of chunks has more cells than can be numbered")
-    stored = [chunks.address >= 0 for _, chunks in found.runs]
-    placing = Placing(grids, sum(map(np.count_nonzero, stored)))
-    for (start, chunks), which in zip(found.runs, stored, strict=True):
+    stored = [chunks.address >= 0 for _, chunks in numbered.runs]
+    placing = ColumnBuilder(grids, sum(map(np.count_nonzero, stored)))
+    for (start, chunks), which in zip(numbered.runs, stored, strict=True):
         numbers = np.flatnonzero(which) + start
         cells = np.empty((len(numbers), len(axes)), dtype=np.int64)
         for axis, length in zip(axes[:0:-1], inner[::-1], strict=True):
             numbers, cells[:, axis] = np.divmod(numbers, length)
-        cells[:, found.axis] = numbers
-        placing.add(cells, _picked(chunks, which))
-    return placing.done()
+        cells[:, numbered.axis] = numbers
+        placing.add(cells, _select_chunks(chunks, which))
+    return placing.build()
 
 
-def _finished(columns: ChunkIndex, size: int, base: int) -> ChunkIndex | None:
+def _check_and_rebase(columns: ChunkIndex, size: int, base: int) -> ChunkIndex | None:
     """Check that chunks lie within the file, and turn addresses to bytes of the file."""
     address, length, source = columns.offset, columns.length, columns.source
     if not address.size or int(source.max()) < 0:

@@ -20,7 +20,9 @@ many times longer than reading them. All chunks must lie within the file in any 
 
 
 @lru_cache(64)
-def element(width: int, address_size: int, filtered: bool, axes: int = 0) -> np.dtype[Any]:
+def make_element_dtype(
+    width: int, address_size: int, filtered: bool, axes: int = 0
+) -> np.dtype[Any]:
     """Return the dtype of an element.
 
     Parameters
@@ -38,8 +40,8 @@ def element(width: int, address_size: int, filtered: bool, axes: int = 0) -> np.
     SourceError
         If the bytes are too few or too many.
     """
-    place = width - 8 * axes
-    size = place - address_size - (_MASK_BYTES if filtered else 0)
+    corner_start = width - 8 * axes
+    size = corner_start - address_size - (_MASK_BYTES if filtered else 0)
     if not (1 <= size <= 8 if filtered else size == 0):
         raise SourceError(f"a chunk index has elements of {width} bytes")
     kind = "i" if address_size == 8 else "u"
@@ -49,7 +51,7 @@ def element(width: int, address_size: int, filtered: bool, axes: int = 0) -> np.
         fields["size"] = (number, address_size)
         fields["mask"] = (np.dtype("<u4"), address_size + size)
     if axes:
-        fields["cell"] = (np.dtype(("<i8", (axes,))), place)
+        fields["cell"] = (np.dtype(("<i8", (axes,))), corner_start)
     return np.dtype(
         {
             "names": list(fields),
@@ -60,7 +62,7 @@ def element(width: int, address_size: int, filtered: bool, axes: int = 0) -> np.
     )
 
 
-def chunks(elements: NDArray[Any], superblock: Superblock, size: int) -> Chunks:
+def to_chunks(elements: NDArray[Any], superblock: Superblock, size: int) -> Chunks:
     """Return the columns of elements, which have any number of axes.
 
     Parameters
@@ -81,7 +83,9 @@ def chunks(elements: NDArray[Any], superblock: Superblock, size: int) -> Chunks:
     lengths = elements["size"]
     wide = lengths.ndim > elements.ndim
     return Chunks(
-        address, (_wide(lengths) if wide else lengths.astype(np.int64)).reshape(-1), masks
+        address,
+        (_decode_odd_widths(lengths) if wide else lengths.astype(np.int64)).reshape(-1),
+        masks,
     )
 
 
@@ -91,7 +95,7 @@ def join_chunks(parts: Sequence[NDArray[Any]], superblock: Superblock, size: int
     They are copied once: joining the columns of each part would copy them twice.
     """
     if len(parts) == 1:
-        return chunks(parts[0], superblock, size)
+        return to_chunks(parts[0], superblock, size)
     address = _join([part["address"] for part in parts], np.dtype(np.int64))
     if superblock.address_size < 8:
         address[address == superblock.undefined] = -1
@@ -100,23 +104,23 @@ def join_chunks(parts: Sequence[NDArray[Any]], superblock: Superblock, size: int
     masks = [part["mask"] for part in parts]
     lengths = [part["size"] for part in parts]
     if lengths[0].ndim > parts[0].ndim:
-        lengths = [_wide(column) for column in lengths]
+        lengths = [_decode_odd_widths(column) for column in lengths]
     mask = _join(masks, np.dtype(np.uint32)) if any(map(np.any, masks)) else 0
     return Chunks(address, _join(lengths, np.dtype(np.int64)), mask)
 
 
 def _join(columns: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
-    whole, done = np.empty(sum(column.size for column in columns), dtype), 0
+    joined, done = np.empty(sum(column.size for column in columns), dtype), 0
     for column in columns:
-        whole[done : done + column.size].reshape(column.shape)[...] = column
+        joined[done : done + column.size].reshape(column.shape)[...] = column
         done += column.size
-    return whole
+    return joined
 
 
-def _wide(column: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _decode_odd_widths(column: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return numbers whose bytes are the last axis."""
-    found = column[..., -1].astype(np.int64)
+    numbers = column[..., -1].astype(np.int64)
     for k in range(column.shape[-1] - 2, -1, -1):
-        found <<= 8
-        found |= column[..., k]
-    return found
+        numbers <<= 8
+        numbers |= column[..., k]
+    return numbers

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
-from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, chunks, element
-from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.byte_source import Buffer, read_exactly
+from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
+from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, make_element_dtype, to_chunks
+from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import Buffer, exactly
 
 _CHECKSUM = 4
 # Of every block: signature, version, client; then the header's address.
@@ -70,7 +70,9 @@ class _DataBlock:
     pages: NDArray[np.uint8] | None = None
 
 
-def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any, Any, Numbered]:
+def read(
+    superblock: Superblock, layout: Layout, grids: Grids
+) -> Generator[Any, Any, NumberedChunks]:
     """Read the array. HDF5 file format specification, section VII.D.
 
     Chunks are numbered with the unlimited axis first, and the others after it.
@@ -80,36 +82,36 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     SourceError
         If a block is none or the file ends inside it.
     """
-    axis = _unlimited(grids)
-    array, index = yield from _header(superblock, layout)
+    axis = _find_unlimited_axis(grids)
+    array, index = yield from _read_header(superblock, layout)
     if index == superblock.undefined:
-        return Numbered([], axis)
-    size = chunk_bytes(layout)
-    direct, blocks = yield from _index_block(array, index)
-    runs = [(0, chunks(direct, superblock, size))] if len(direct) else []
-    lengths = [_block_bytes(array, block) for block in blocks]
+        return NumberedChunks([], axis)
+    size = count_chunk_bytes(layout)
+    direct, blocks = yield from _read_index_block(array, index)
+    runs = [(0, to_chunks(direct, superblock, size))] if len(direct) else []
+    lengths = [_count_block_bytes(array, block) for block in blocks]
     superblock.spend(sum(lengths))
     read: list[Buffer] = yield [(b.address, n) for b, n in zip(blocks, lengths, strict=True)]
     for block, length, data in zip(blocks, lengths, read, strict=True):
         if len(data) < length or data[:4] != b"EADB":
             raise SourceError(f"there is no data block of an extensible array at {block.address}")
-        runs.append((block.first, _elements(array, block, data, size)))
-    return Numbered(_merged(runs), axis)
+        runs.append((block.first, _parse_data_block(array, block, data, size)))
+    return NumberedChunks(_drop_empty_runs(runs), axis)
 
 
-def _unlimited(grids: Grids) -> int:
+def _find_unlimited_axis(grids: Grids) -> int:
     axes = [axis for axis, most in enumerate(grids.most) if most is None]
     if len(axes) != 1:
         raise SourceError("the chunk index is of a kind that this dataset cannot have")
     return axes[0]
 
 
-def _header(superblock: Superblock, layout: Layout) -> Generator[Any, Any, tuple[_Array, int]]:
+def _read_header(superblock: Superblock, layout: Layout) -> Generator[Any, Any, tuple[_Array, int]]:
     width = superblock.length_size
     address = layout.address
     assert address is not None
     length = 12 + 6 * width + superblock.address_size + _CHECKSUM
-    data = yield from exactly(address, length, "header of an extensible array")
+    data = yield from read_exactly(address, length, "header of an extensible array")
     if data[:4] != b"EAHD" or data[4] != 0 or data[5] > 1:
         raise SourceError(f"there is no extensible array at {address}")
     superblock.check(data, "extensible array", address)
@@ -119,12 +121,12 @@ def _header(superblock: Superblock, layout: Layout) -> Generator[Any, Any, tuple
     powers = all(n and n & (n - 1) == 0 for n in (least, pointers))
     if not powers or pointers < 2 or bits > 64 or page_bits > 40 or least.bit_length() > bits + 1:
         raise SourceError(f"the extensible array at {address} has impossible parameters")
-    dtype = element(element_bytes, superblock.address_size, filtered)
+    dtype = make_element_dtype(element_bytes, superblock.address_size, filtered)
     array = _Array(superblock, address, dtype, direct, least, pointers, bits, 1 << page_bits, used)
     return array, superblock.address(data, 12 + 6 * width)
 
 
-def _index_block(
+def _read_index_block(
     array: _Array, address: int
 ) -> Generator[Any, Any, tuple[NDArray[Any], list[_DataBlock]]]:
     """Return the elements in the index block, and the data blocks with used elements."""
@@ -133,12 +135,12 @@ def _index_block(
     # index block holds the data blocks of the first few of them itself.
     groups = 1 + array.bits - (array.least.bit_length() - 1)
     flattened = 2 * (array.pointers.bit_length() - 1)
-    own = 2 * (array.pointers - 1)
-    others = max(groups - flattened, 0)
+    naddresses = 2 * (array.pointers - 1)
+    nsecondary = max(groups - flattened, 0)
     start = _PREFIX + wide
     places = start + array.direct * array.dtype.itemsize
-    length = places + (own + others) * wide + _CHECKSUM
-    data = yield from exactly(address, length, "index block of an extensible array")
+    length = places + (naddresses + nsecondary) * wide + _CHECKSUM
+    data = yield from read_exactly(address, length, "index block of an extensible array")
     if data[:4] != b"EAIB":
         raise SourceError(f"there is no index block of an extensible array at {address}")
     superblock.check(data, "index block of an extensible array", address)
@@ -158,7 +160,7 @@ def _index_block(
             secondary.append((superblock.address(data, at), first, count, each))
             at += wide
         first += count * each
-    blocks += yield from _secondary_blocks(array, secondary)
+    blocks += yield from _read_secondary_blocks(array, secondary)
     undefined = superblock.undefined
     used = [b for b in blocks if b.address != undefined and b.first < array.used]
     if len({block.address for block in used}) < len(used):
@@ -166,23 +168,23 @@ def _index_block(
     return direct[: array.used], used
 
 
-def _secondary_blocks(
-    array: _Array, wanted: list[tuple[int, int, int, int]]
+def _read_secondary_blocks(
+    array: _Array, secondary: list[tuple[int, int, int, int]]
 ) -> Generator[Any, Any, list[_DataBlock]]:
     """Return the data blocks that secondary blocks hold."""
     superblock, wide = array.superblock, array.superblock.address_size
-    wanted = [block for block in wanted if block[0] != superblock.undefined]
-    lengths = [array.prefix + n * (_bitmap(array, each) + wide) + _CHECKSUM
-               for _, _, n, each in wanted]  # fmt: skip
+    secondary = [block for block in secondary if block[0] != superblock.undefined]
+    lengths = [array.prefix + n * (_count_bitmap_bytes(array, each) + wide) + _CHECKSUM
+               for _, _, n, each in secondary]  # fmt: skip
     if any(length > superblock.size for length in lengths):
         raise SourceError("a secondary block of an extensible array does not fit into the file")
-    read = yield [(block[0], length) for block, length in zip(wanted, lengths, strict=True)]
+    read = yield [(block[0], length) for block, length in zip(secondary, lengths, strict=True)]
     blocks = []
-    for (address, first, count, each), length, data in zip(wanted, lengths, read, strict=True):
+    for (address, first, count, each), length, data in zip(secondary, lengths, read, strict=True):
         if len(data) < length or data[:4] != b"EASB":
             raise SourceError(f"there is no secondary block of an extensible array at {address}")
         superblock.check(data, "secondary block of an extensible array", address)
-        bitmap = _bitmap(array, each)
+        bitmap = _count_bitmap_bytes(array, each)
         pages = each // array.per_page
         bits = np.unpackbits(np.frombuffer(data, np.uint8, count * bitmap, array.prefix))
         places = array.prefix + count * bitmap
@@ -194,49 +196,49 @@ def _secondary_blocks(
     return blocks
 
 
-def _bitmap(array: _Array, each: int) -> int:
+def _count_bitmap_bytes(array: _Array, each: int) -> int:
     """Bytes of a bit for each page of a data block; none for a data block without pages."""
     return -(-(each // array.per_page) // 8) if each > array.per_page else 0
 
 
-def _paged(array: _Array, block: _DataBlock) -> bool:
+def _is_paged(array: _Array, block: _DataBlock) -> bool:
     return block.count > array.per_page
 
 
-def _block_bytes(array: _Array, block: _DataBlock) -> int:
+def _count_block_bytes(array: _Array, block: _DataBlock) -> int:
     """Bytes of a data block, as far as elements are used."""
     size = array.prefix + _CHECKSUM
-    if not _paged(array, block):
+    if not _is_paged(array, block):
         return size + block.count * array.dtype.itemsize
     used = min(block.count, array.used - block.first)
     pages = -(-used // array.per_page)
     return size + pages * (array.per_page * array.dtype.itemsize + _CHECKSUM)
 
 
-def _elements(array: _Array, block: _DataBlock, data: Buffer, size: int) -> Chunks:
+def _parse_data_block(array: _Array, block: _DataBlock, data: Buffer, size: int) -> Chunks:
     superblock, width = array.superblock, array.dtype.itemsize
-    if not _paged(array, block):
+    if not _is_paged(array, block):
         if array.used * width <= CHECKED_BYTES:
             superblock.check(data, "data block of an extensible array", block.address)
-        found = np.ndarray((block.count,), array.dtype, data, array.prefix)
-        return chunks(found, superblock, size)
+        stored = np.ndarray((block.count,), array.dtype, data, array.prefix)
+        return to_chunks(stored, superblock, size)
     start = array.prefix + _CHECKSUM
     superblock.check(data[:start], "data block of an extensible array", block.address)
     step = array.per_page * width + _CHECKSUM
     pages = (len(data) - start) // step
-    found = np.ndarray((pages, array.per_page), array.dtype, data, start, (step, width))
-    done = chunks(found, superblock, size)
+    stored = np.ndarray((pages, array.per_page), array.dtype, data, start, (step, width))
+    columns = to_chunks(stored, superblock, size)
     if block.pages is not None:
         for page in np.flatnonzero(block.pages[:pages] == 0).tolist():
             unset = slice(page * array.per_page, (page + 1) * array.per_page)
-            done.address[unset] = -1
-            for column in (done.size, done.mask):
+            columns.address[unset] = -1
+            for column in (columns.size, columns.mask):
                 if not isinstance(column, int):
                     column[unset] = 0
-    return done
+    return columns
 
 
-def _merged(runs: list[tuple[int, Chunks]]) -> list[tuple[int, Chunks]]:
+def _drop_empty_runs(runs: list[tuple[int, Chunks]]) -> list[tuple[int, Chunks]]:
     """Leave out blocks that hold nothing, so that sparse arrays stay small."""
     return [run for run in runs if _is_any_stored(run[1].address)]
 

@@ -8,19 +8,26 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
-from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, chunks, element, join_chunks
-from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.byte_source import read_exactly
+from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
+from virtualzarr.formats.hdf5.indexes.elements import (
+    CHECKED_BYTES,
+    join_chunks,
+    make_element_dtype,
+    to_chunks,
+)
+from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import exactly
 
 _CHECKSUM = 4
 # Of a data block before its elements: signature, version, client; then the header's address.
 _PREFIX = 6
 
 
-def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any, Any, Numbered]:
+def read(
+    superblock: Superblock, layout: Layout, grids: Grids
+) -> Generator[Any, Any, NumberedChunks]:
     """Read the array. HDF5 file format specification, section VII.C.
 
     Raises
@@ -30,17 +37,17 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     """
     sizes = superblock.address_size, superblock.length_size
     assert layout.address is not None
-    header = yield from exactly(layout.address, 12 + sum(sizes), "header of a fixed array")
+    header = yield from read_exactly(layout.address, 12 + sum(sizes), "header of a fixed array")
     if header[:4] != b"FAHD" or header[4] != 0 or header[5] > 1:
         raise SourceError(f"there is no fixed array at {layout.address}")
     superblock.check(header, "fixed array", layout.address)
     filtered, width, bits = header[5] == 1, header[6], header[7]
     count, address = superblock.length(header, 8), superblock.address(header, 8 + sizes[1])
     if address == superblock.undefined:
-        return Numbered([])
+        return NumberedChunks([])
     if bits > 40 or count * width > superblock.size:
         raise SourceError(f"a fixed array of {count} elements does not fit into the file")
-    dtype = element(width, superblock.address_size, filtered)
+    dtype = make_element_dtype(width, superblock.address_size, filtered)
     prefix = _PREFIX + superblock.address_size
     per_page = 1 << bits
     paged = count > per_page
@@ -48,13 +55,13 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     bitmap = -(-pages // 8)
     length = prefix + bitmap + _CHECKSUM + count * width + _CHECKSUM * pages
     superblock.spend(length)
-    data = yield from exactly(address, length, "data block of a fixed array")
+    data = yield from read_exactly(address, length, "data block of a fixed array")
     if data[:4] != b"FADB":
         raise SourceError(f"there is no data block of a fixed array at {address}")
     if not paged:
         superblock.check(data, "data block of a fixed array", address)
-        found = np.ndarray((count,), dtype, data, prefix)
-        return Numbered([(0, chunks(found, superblock, chunk_bytes(layout)))])
+        stored = np.ndarray((count,), dtype, data, prefix)
+        return NumberedChunks([(0, to_chunks(stored, superblock, count_chunk_bytes(layout)))])
     start = prefix + bitmap + _CHECKSUM
     superblock.check(data[:start], "data block of a fixed array", address)
     written = np.unpackbits(np.frombuffer(data, np.uint8, bitmap, prefix))[:pages]
@@ -72,13 +79,13 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
             superblock.check_rows(pages_at[written_at], ends, "page of a fixed array", addresses)
         if pages > full and written[full]:
             superblock.check(data[start + full * step :], "page of a fixed array", address)
-    joined = join_chunks(parts, superblock, chunk_bytes(layout))
+    columns = join_chunks(parts, superblock, count_chunk_bytes(layout))
     for page in np.flatnonzero(written == 0).tolist():
-        _blank(joined, page * per_page, per_page)
-    return Numbered([(0, joined)])
+        _clear_page(columns, page * per_page, per_page)
+    return NumberedChunks([(0, columns)])
 
 
-def _blank(part: Chunks, start: int, count: int) -> None:
+def _clear_page(part: Chunks, start: int, count: int) -> None:
     """Forget the elements of a page that was never written: what lies there is no element."""
     part.address[start : start + count] = -1
     for column in (part.size, part.mask):

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 
-def chunk_bytes(layout: Layout) -> int:
+def count_chunk_bytes(layout: Layout) -> int:
     """Return the bytes of a chunk without filters."""
     return math.prod(layout.chunk) * layout.itemsize
 
 
-def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any, Any, Numbered]:
+def read(
+    superblock: Superblock, layout: Layout, grids: Grids
+) -> Generator[Any, Any, NumberedChunks]:
     """Compute where the chunks are. HDF5 file format specification, section VII.B.
 
     Raises
@@ -31,11 +33,11 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     if layout.address is None or None in grids.most:
         raise SourceError("the chunk index is of a kind that this dataset cannot have")
     count = grids.now[0] * math.prod([n for n in grids.most[1:] if n is not None])
-    size = chunk_bytes(layout)
+    size = count_chunk_bytes(layout)
     if layout.address + count * size > superblock.size:
         raise SourceError(
             f"{count} chunks of {size} bytes at {layout.address} do not fit into the file"
         )
     superblock.spend(8 * count)
     address = layout.address + size * np.arange(count, dtype=np.int64)
-    return Numbered([(0, Chunks(address, size, 0))])
+    return NumberedChunks([(0, Chunks(address, size, 0))])

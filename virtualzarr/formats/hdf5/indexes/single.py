@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, Numbered
-from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
+from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 
-def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any, Any, Numbered]:
+def read(
+    superblock: Superblock, layout: Layout, grids: Grids
+) -> Generator[Any, Any, NumberedChunks]:
     """Return the one chunk. HDF5 file format specification, section VII.A.
 
     Raises
@@ -25,7 +27,7 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Generator[Any,
     yield from ()
     if grids.cells != 1:
         raise SourceError("the chunk index is of a kind that this dataset cannot have")
-    size = chunk_bytes(layout) if layout.size is None else layout.size
+    size = count_chunk_bytes(layout) if layout.size is None else layout.size
     address = np.array([layout.address], dtype=np.uint64).astype(np.int64)
     mask = np.full(1, layout.mask, dtype=np.uint32) if layout.mask else 0
-    return Numbered([(0, Chunks(address, size, mask))])
+    return NumberedChunks([(0, Chunks(address, size, mask))])

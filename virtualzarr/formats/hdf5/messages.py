@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Any
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.unsupported import Unknown
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 
 _MAX_RANK = 32
 _NULL = 2
 
 
 @dataclass(frozen=True)
-class Space:
+class Dataspace:
     """A dataspace.
 
     Parameters
@@ -31,37 +31,37 @@ class Space:
 
 
 @lru_cache(4096)
-def space(body: bytes, length_size: int) -> Space:
+def parse_dataspace(body: bytes, length_size: int) -> Dataspace:
     """Read a dataspace message.
 
     HDF5 file format specification, section IV.A.2.b, versions 1 and 2.
 
     Raises
     ------
-    SourceError, Unknown
+    SourceError, UnknownStructureError
     """
     if len(body) < 4:
         raise SourceError("the dataspace message ends early")
     version, rank, flags, kind = body[:4]
     if version not in (1, 2):
-        raise Unknown(f"dataspace message version {version}")
+        raise UnknownStructureError(f"dataspace message version {version}")
     if version == 2 and kind == _NULL:
-        return Space(None)
+        return Dataspace(None)
     if rank > _MAX_RANK:
         raise SourceError(f"the dataspace message claims {rank} axes")
     start = 8 if version == 1 else 4
     shape = _lengths(body, start, rank, length_size)
     if not flags & 1:
-        return Space(shape, shape)
+        return Dataspace(shape, shape)
     most = _lengths(body, start + rank * length_size, rank, length_size)
     undefined = (1 << 8 * length_size) - 1
     limits = tuple([None if n == undefined else n for n in most])
     if any(limit is not None and limit < n for n, limit in zip(shape, limits, strict=True)):
         raise SourceError("the dataspace message claims more than its own limits")
-    return Space(shape, limits)
+    return Dataspace(shape, limits)
 
 
-def h5py_space(sid: Any) -> Space:
+def from_h5py_space(sid: Any) -> Dataspace:
     """Return a dataspace that h5py has.
 
     Parameters
@@ -71,10 +71,10 @@ def h5py_space(sid: Any) -> Space:
     from h5py import h5s
 
     if sid.get_simple_extent_type() == h5s.NULL:
-        return Space(None)
+        return Dataspace(None)
     limits = sid.get_simple_extent_dims(True)
     shape = sid.get_simple_extent_dims()
-    return Space(shape, tuple([None if n == h5s.UNLIMITED else n for n in limits]))
+    return Dataspace(shape, tuple([None if n == h5s.UNLIMITED else n for n in limits]))
 
 
 def _lengths(body: bytes, at: int, count: int, width: int) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ def _lengths(body: bytes, at: int, count: int, width: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Fill:
+class FillValue:
     """What is read where nothing was written.
 
     Parameters
@@ -103,33 +103,80 @@ class Fill:
 
 
 @lru_cache(4096)
-def fill(body: bytes | None, old: bytes | None) -> Fill:
+def parse_fill(body: bytes | None, old: bytes | None) -> FillValue:
     """Read the fill value message, or the old one of files that have no other.
 
     HDF5 file format specification, sections IV.A.2.e and IV.A.2.f, versions 1 to 3.
 
     Raises
     ------
-    SourceError, Unknown
+    SourceError, UnknownStructureError
     """
     try:
         if body is None:
-            return Fill() if old is None else Fill(_sized(old, 0))
+            return FillValue() if old is None else FillValue(_read_sized(old, 0))
         version = body[0]
         if version in (1, 2):
             defined = version == 1 or body[3]
-            return Fill(_sized(body, 4) if defined else None, body[2] == 1)
+            return FillValue(_read_sized(body, 4) if defined else None, body[2] == 1)
         if version == 3:
             flags = body[1]
-            return Fill(_sized(body, 2) if flags & 0x20 else None, flags >> 2 & 3 == 1)
+            return FillValue(_read_sized(body, 2) if flags & 0x20 else None, flags >> 2 & 3 == 1)
     except (struct.error, IndexError) as error:
         raise SourceError("the fill value message ends early") from error
-    raise Unknown(f"fill value message version {version}")
+    raise UnknownStructureError(f"fill value message version {version}")
 
 
-def _sized(body: bytes, at: int) -> bytes | None:
+def _read_sized(body: bytes, at: int) -> bytes | None:
     (size,) = struct.unpack_from("<i", body, at)
     value = body[at + 4 : at + 4 + max(size, 0)]
     if len(value) < size:
         raise SourceError("the fill value message ends early")
     return value if size > 0 else None
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One step of a filter pipeline: its registered number, its name and its parameters."""
+
+    number: int
+    name: str
+    values: tuple[int, ...]
+
+
+@lru_cache(4096)
+def parse_filters(body: bytes) -> tuple[Filter, ...]:
+    """Read the filter pipeline message.
+
+    HDF5 file format specification, section IV.A.2.l.
+
+    Raises
+    ------
+    SourceError
+        If the message ends early.
+    UnknownStructureError
+        If its version is not known.
+    """
+    version, count = body[:2] if len(body) > 1 else (0, 0)
+    if version not in (1, 2):
+        raise UnknownStructureError(f"filter message version {version}")
+    at = 8 if version == 1 else 2
+    filters = []
+    try:
+        for _ in range(count):
+            (number,) = struct.unpack_from("<H", body, at)
+            at += 2
+            length = 0
+            if version == 1 or number >= 256:
+                (length,) = struct.unpack_from("<H", body, at)
+                at += 2
+            _, nvalues = struct.unpack_from("<HH", body, at)
+            at += 4
+            name = body[at : at + length].split(b"\0")[0].decode("utf-8", "replace")
+            at += -(-length // 8) * 8 if version == 1 else length
+            values = struct.unpack_from(f"<{nvalues}I", body, at)
+            at += 4 * nvalues + (4 if version == 1 and nvalues % 2 else 0)
+            filters.append(Filter(number, name, values))
+    except struct.error as error:
+        raise SourceError("the filter message ends early") from error
+    return tuple(filters)

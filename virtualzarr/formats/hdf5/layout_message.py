@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import Unknown
 
 _CLASSES = ("compact", "contiguous", "chunked", "virtual")
 _INDEXES = {1: "single chunk", 2: "implicit", 3: "fixed array", 4: "extensible array",
@@ -56,7 +56,7 @@ class Layout:
     raw_edges: bool = False
 
 
-def layout(body: bytes, superblock: Superblock) -> Layout:
+def parse_layout(body: bytes, superblock: Superblock) -> Layout:
     """Read a layout message.
 
     HDF5 file format specification, section IV.A.2.i, versions 1 to 5.
@@ -65,50 +65,50 @@ def layout(body: bytes, superblock: Superblock) -> Layout:
     ------
     SourceError
         If the message ends early or contradicts itself.
-    Unknown
+    UnknownStructureError
         If its version, class or index is not known.
     """
-    return _layout(body, superblock.address_size, superblock.length_size)
+    return _parse_layout(body, superblock.address_size, superblock.length_size)
 
 
 @lru_cache(4096)
-def _layout(body: bytes, address_size: int, length_size: int) -> Layout:
+def _parse_layout(body: bytes, address_size: int, length_size: int) -> Layout:
     superblock = Superblock(0, address_size, length_size)
     version = body[0] if body else 0
     try:
         if version in (1, 2):
-            return _old(body, superblock)
+            return _parse_v1_v2(body, superblock)
         if version in (3, 4, 5):
-            return _new(body, version, superblock)
+            return _parse_v3_to_v5(body, version, superblock)
     except (struct.error, IndexError) as error:
         raise SourceError("the layout message ends early") from error
-    raise Unknown(f"layout message version {version}")
+    raise UnknownStructureError(f"layout message version {version}")
 
 
-def _class(number: int) -> str:
+def _parse_class(number: int) -> str:
     if number >= len(_CLASSES):
-        raise Unknown(f"layout class {number}")
+        raise UnknownStructureError(f"layout class {number}")
     return _CLASSES[number]
 
 
-def _address(body: bytes, at: int, superblock: Superblock) -> int | None:
+def _parse_address(body: bytes, at: int, superblock: Superblock) -> int | None:
     address = superblock.address(body, at)
     return None if address == superblock.undefined else address
 
 
-def _old(body: bytes, superblock: Superblock) -> Layout:
-    rank, kind = body[1], _class(body[2])
+def _parse_v1_v2(body: bytes, superblock: Superblock) -> Layout:
+    rank, kind = body[1], _parse_class(body[2])
     at = 8 if kind == "compact" else 8 + superblock.address_size
     dims = struct.unpack_from(f"<{rank}I", body, at)
     if kind == "compact":
-        return Layout(kind, data=_compact(body, at + 4 * rank, 4))
-    address = _address(body, 8, superblock)
+        return Layout(kind, data=_parse_compact(body, at + 4 * rank, 4))
+    address = _parse_address(body, 8, superblock)
     if kind == "chunked":
-        return _btree(address, dims)
+        return _make_btree_layout(address, dims)
     return Layout(kind, address)
 
 
-def _compact(body: bytes, at: int, width: int) -> bytes:
+def _parse_compact(body: bytes, at: int, width: int) -> bytes:
     size = int.from_bytes(body[at : at + width], "little")
     data = body[at + width : at + width + size]
     if len(data) < size:
@@ -116,34 +116,34 @@ def _compact(body: bytes, at: int, width: int) -> bytes:
     return data
 
 
-def _btree(address: int | None, dims: tuple[int, ...]) -> Layout:
-    chunk, itemsize = _chunk(dims)
+def _make_btree_layout(address: int | None, dims: tuple[int, ...]) -> Layout:
+    chunk, itemsize = _split_dims(dims)
     return Layout("chunked", address, chunk=chunk, itemsize=itemsize, index="B-tree v1")
 
 
-def _chunk(dims: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+def _split_dims(dims: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     """Split the dimensions of chunks from the bytes of an element, which are the last of them."""
     if len(dims) < 2 or not 0 < math.prod(dims) < _MAX_CHUNK:
         raise SourceError(f"the layout message names chunks of shape {dims}")
     return dims[:-1], dims[-1]
 
 
-def _new(body: bytes, version: int, superblock: Superblock) -> Layout:
-    kind = _class(body[1])
+def _parse_v3_to_v5(body: bytes, version: int, superblock: Superblock) -> Layout:
+    kind = _parse_class(body[1])
     if kind == "compact":
-        return Layout(kind, data=_compact(body, 2, 2))
+        return Layout(kind, data=_parse_compact(body, 2, 2))
     if kind == "contiguous":
         size = superblock.length(body, 2 + superblock.address_size)
-        return Layout(kind, _address(body, 2, superblock), size)
+        return Layout(kind, _parse_address(body, 2, superblock), size)
     if kind == "virtual":
-        return Layout(kind, _address(body, 2, superblock))
+        return Layout(kind, _parse_address(body, 2, superblock))
     if version == 3:
         dims = struct.unpack_from(f"<{body[2]}I", body, 3 + superblock.address_size)
-        return _btree(_address(body, 3, superblock), dims)
-    return _chunked(body, superblock)
+        return _make_btree_layout(_parse_address(body, 3, superblock), dims)
+    return _parse_chunked(body, superblock)
 
 
-def _chunked(body: bytes, superblock: Superblock) -> Layout:
+def _parse_chunked(body: bytes, superblock: Superblock) -> Layout:
     """Read the chunked layout of versions 4 and 5."""
     flags, rank, width = body[2:5]
     at = 5 + rank * width
@@ -151,9 +151,9 @@ def _chunked(body: bytes, superblock: Superblock) -> Layout:
     dims = tuple(
         int.from_bytes(body[5 + k * width : 5 + (k + 1) * width], "little") for k in range(rank)
     )
-    chunk, itemsize = _chunk(dims)
+    chunk, itemsize = _split_dims(dims)
     if number not in _INDEXES:
-        raise Unknown(f"chunk index {number}")
+        raise UnknownStructureError(f"chunk index {number}")
     at += 1
     size, mask = None, 0
     if number != 1:
@@ -162,6 +162,6 @@ def _chunked(body: bytes, superblock: Superblock) -> Layout:
         size = superblock.length(body, at)
         (mask,) = struct.unpack_from("<I", body, at + superblock.length_size)
         at += superblock.length_size + 4
-    address = _address(body, at, superblock)
+    address = _parse_address(body, at, superblock)
     return Layout("chunked", address, size, b"", chunk, itemsize, _INDEXES[number], mask,
                   bool(flags & 1))  # fmt: skip

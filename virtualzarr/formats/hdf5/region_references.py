@@ -6,17 +6,17 @@ import struct
 from typing import Any
 
 from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS
-from virtualzarr.formats.hdf5.unsupported import Unknown
 
 NONE, POINTS, BLOCKS, ALL = range(4)
-MOST = 10_000
+MAX_BLOCKS = 10_000
 """Points or blocks that one reference may point to."""
 
 _REGULAR = 1
 
 
-def region(extent: bytes, selection: bytes, length_size: int) -> Any:
+def decode_selection(extent: bytes, selection: bytes, length_size: int) -> Any:
     """Return a selection as the HDF5 library has it.
 
     Parameters
@@ -34,14 +34,14 @@ def region(extent: bytes, selection: bytes, length_size: int) -> Any:
         If there is no such selection.
     UnsupportedError
         If it has too many points or blocks.
-    Unknown
+    UnknownStructureError
         If its form is not known.
     """
     from h5py import h5s
 
     rank = extent[1] if len(extent) > 1 else 0
     try:
-        need = _length(selection, rank)
+        need = _count_bytes(selection, rank)
     except (struct.error, IndexError) as error:
         raise SourceError("a selection ends early") from error
     # The library trusts the numbers in it.
@@ -54,47 +54,47 @@ def region(extent: bytes, selection: bytes, length_size: int) -> Any:
         raise SourceError(f"HDF5 cannot read a selection: {error}") from error
 
 
-def _length(data: bytes, rank: int) -> int:
+def _count_bytes(data: bytes, rank: int) -> int:
     """Return the bytes of a selection. HDF5 file format specification, section VIII."""
     kind, version = struct.unpack_from("<II", data)
     if kind in (NONE, ALL) and version == 1:
         return 16
     if kind not in (POINTS, BLOCKS) or version not in (1, 2, 3) or (kind, version) == (POINTS, 3):
-        raise Unknown(f"selection {kind} of version {version}")
+        raise UnknownStructureError(f"selection {kind} of version {version}")
     if version == 1:
-        found, count = struct.unpack_from("<II", data, 16)
+        ndim, count = struct.unpack_from("<II", data, 16)
         at, width = 24, 4
     elif kind == BLOCKS and version == 2:
-        flags, _, found = struct.unpack_from("<BII", data, 8)
+        flags, _, ndim = struct.unpack_from("<BII", data, 8)
         if flags != _REGULAR:
-            raise Unknown("a selection with other flags")
-        _check(found, rank, 1)
+            raise UnknownStructureError("a selection with other flags")
+        _check_rank(ndim, rank, 1)
         return 17 + 32 * rank
     else:
         flags = data[8] if kind == BLOCKS else 0
         at = 10 if kind == BLOCKS else 9
         width = data[at - 1]
-        (found,) = struct.unpack_from("<I", data, at)
+        (ndim,) = struct.unpack_from("<I", data, at)
         at += 4
         if width not in (2, 4, 8) or flags not in (0, _REGULAR):
-            raise Unknown("a selection with other flags")
+            raise UnknownStructureError("a selection with other flags")
         if flags == _REGULAR:
-            _check(found, rank, 1)
+            _check_rank(ndim, rank, 1)
             return at + 4 * width * rank
         count = int.from_bytes(data[at : at + width], "little")
         at += width
-    _check(found, rank, count)
+    _check_rank(ndim, rank, count)
     return at + count * rank * width * (2 if kind == BLOCKS else 1)
 
 
-def _check(found: int, rank: int, count: int) -> None:
-    if found != rank or not rank:
-        raise SourceError(f"a selection has {found} axes, its dataset {rank}")
-    if count > MOST:
+def _check_rank(ndim: int, rank: int, count: int) -> None:
+    if ndim != rank or not rank:
+        raise SourceError(f"a selection has {ndim} axes, its dataset {rank}")
+    if count > MAX_BLOCKS:
         raise UnsupportedError("a reference points to too many elements or blocks")
 
 
-def described(path: str, space: Any) -> dict[str, Any]:
+def describe_selection(path: str, space: Any) -> dict[str, Any]:
     """Return what a selection holds: path and blocks (first and last corner), or points.
 
     Raises
@@ -110,9 +110,9 @@ def described(path: str, space: Any) -> dict[str, Any]:
     if kind == h5s.SEL_NONE:
         return {"path": path, "points": []}
     if kind == h5s.SEL_POINTS:
-        if space.get_select_elem_npoints() > MOST:
+        if space.get_select_elem_npoints() > MAX_BLOCKS:
             raise UnsupportedError("a reference points to too many elements")
         return {"path": path, "points": space.get_select_elem_pointlist().tolist()}
-    if space.get_select_hyper_nblocks() > MOST:
+    if space.get_select_hyper_nblocks() > MAX_BLOCKS:
         raise UnsupportedError("a reference points to too many blocks")
     return {"path": path, "blocks": space.get_select_hyper_blocklist().tolist()}

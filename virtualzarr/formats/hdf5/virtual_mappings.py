@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5.checksum import checksums
+from virtualzarr.formats.hdf5.checksum import compute_checksums
 
 UNLIMITED = (1 << 64) - 1
-Part = tuple[int, int, int, int]
+AxisSelection = tuple[int, int, int, int]
 """Start, stride, count and block of a selection along one axis; the last two may be `UNLIMITED`."""
 
 _NONE, _POINTS, _HYPERSLAB, _ALL = range(4)
@@ -31,17 +31,17 @@ class Selection:
 
     Parameters
     ----------
-    parts : tuple of Part, optional
+    parts : tuple of AxisSelection, optional
         Of a regular selection, for each axis; None for all elements, and where there are `blocks`.
     blocks : array, optional
         First and last corner of each block of an irregular selection, shape (blocks, 2, axes).
     """
 
-    parts: tuple[Part, ...] | None = None
+    parts: tuple[AxisSelection, ...] | None = None
     blocks: NDArray[np.int64] | None = None
 
     @property
-    def endless(self) -> int | None:
+    def unlimited_axis(self) -> int | None:
         """The axis along which the selection has no end, None where there is none."""
         for axis, part in enumerate(self.parts or ()):
             if UNLIMITED in part[2:]:
@@ -83,11 +83,15 @@ class Mapping:
     def is_pattern(self) -> bool:
         """Whether the mapping stands for one source for each block."""
         names = _PLACEHOLDER.findall(self.file + b"\0" + self.dataset)
-        return b"b" in names and self.inside.endless is not None and self.outside.endless is None
+        return (
+            b"b" in names
+            and self.inside.unlimited_axis is not None
+            and self.outside.unlimited_axis is None
+        )
 
     def source(self, number: int | None = None) -> tuple[bytes, bytes]:
         """Return the names of file and dataset, for one block of a pattern."""
-        return _with_number(self.file, number), _with_number(self.dataset, number)
+        return _substitute_number(self.file, number), _substitute_number(self.dataset, number)
 
     def block(self, number: int) -> Mapping:
         """Return the mapping of one block of a pattern.
@@ -97,7 +101,7 @@ class Mapping:
         SourceError
             If the block has no end.
         """
-        axis, parts = self.inside.endless, self.inside.parts
+        axis, parts = self.inside.unlimited_axis, self.inside.parts
         assert axis is not None
         assert parts is not None
         start, stride, _, block = parts[axis]
@@ -109,13 +113,13 @@ class Mapping:
         return replace(self, file=file, dataset=dataset, inside=inside)
 
 
-def _with_number(name: bytes, number: int | None) -> bytes:
+def _substitute_number(name: bytes, number: int | None) -> bytes:
     """Return a name with the number of a block for ``%b``, and ``%`` for ``%%``."""
 
-    def put(found: re.Match[bytes]) -> bytes:
-        if found[1] == b"b" and number is not None:
+    def put(match: re.Match[bytes]) -> bytes:
+        if match[1] == b"b" and number is not None:
             return str(number).encode()
-        return b"%" if found[1] == b"%" else found[0]
+        return b"%" if match[1] == b"%" else match[0]
 
     return _PLACEHOLDER.sub(put, name)
 
@@ -143,7 +147,7 @@ def read_mappings(data: bytes, rank: int, length_size: int) -> list[Mapping]:
     """
     if len(data) < 5 + length_size:
         raise SourceError("the mappings of a virtual dataset end early")
-    if int.from_bytes(data[-4:], "little") != checksums([data[:-4]])[0]:
+    if int.from_bytes(data[-4:], "little") != compute_checksums([data[:-4]])[0]:
         raise SourceError("the mappings of a virtual dataset are damaged: their checksum differs")
     if data[0] > 1:
         raise UnsupportedError(f"mappings of a virtual dataset of version {data[0]}")
@@ -153,22 +157,22 @@ def read_mappings(data: bytes, rank: int, length_size: int) -> list[Mapping]:
     if count * 4 > len(data):
         raise SourceError("the mappings of a virtual dataset end early")
     try:
-        found = list(_entries(reader, count, data[0]))
+        mappings = list(_parse_entries(reader, count, data[0]))
     except (IndexError, struct.error) as error:
         raise SourceError("the mappings of a virtual dataset end early") from error
-    for mapping in found:
-        if _rank(mapping.inside) not in (None, rank):
-            raise SourceError(f"a mapping selects along {_rank(mapping.inside)} axes of {rank}")
-    return found
+    for mapping in mappings:
+        if _get_rank(mapping.inside) not in (None, rank):
+            raise SourceError(f"a mapping selects along {_get_rank(mapping.inside)} axes of {rank}")
+    return mappings
 
 
-def _rank(selection: Selection) -> int | None:
+def _get_rank(selection: Selection) -> int | None:
     if selection.blocks is not None:
         return int(selection.blocks.shape[2])
     return None if selection.parts is None else len(selection.parts)
 
 
-def _entries(reader: _Reader, count: int, version: int) -> Iterator[Mapping]:
+def _parse_entries(reader: _Reader, count: int, version: int) -> Iterator[Mapping]:
     files: list[bytes] = []
     datasets: list[bytes] = []
     for _ in range(count):
@@ -194,9 +198,9 @@ class _Reader:
         stop = self.at + width
         if stop > len(self.data):
             raise IndexError
-        found = int.from_bytes(self.data[self.at : stop], "little")
+        value = int.from_bytes(self.data[self.at : stop], "little")
         self.at = stop
-        return found
+        return value
 
     def name(self, before: list[bytes], shared: bool) -> bytes:
         """Read a name, or the number of the mapping that has the same."""
@@ -205,9 +209,9 @@ class _Reader:
         stop = self.data.find(b"\0", self.at)
         if stop < 0:
             raise IndexError
-        found = self.data[self.at : stop]
+        value = self.data[self.at : stop]
         self.at = stop + 1
-        return found
+        return value
 
     def selection(self) -> Selection:
         """Read a selection. HDF5 file format specification, section VIII.A."""
@@ -239,7 +243,7 @@ class _Reader:
             return Selection(tuple(self._part(width) for _ in range(rank)))
         return _from_blocks(self._corners(self.number(width), rank, width))
 
-    def _part(self, width: int) -> Part:
+    def _part(self, width: int) -> AxisSelection:
         most = (1 << 8 * width) - 1
         start, stride, count, block = map(self.number, (width,) * 4)
         count, block = (UNLIMITED if n == most else n for n in (count, block))
@@ -253,11 +257,11 @@ class _Reader:
         nbytes = 2 * count * rank * width
         if self.at + nbytes > len(self.data):
             raise IndexError
-        found = np.frombuffer(self.data, f"<u{width}", 2 * count * rank, self.at)
+        numbers = np.frombuffer(self.data, f"<u{width}", 2 * count * rank, self.at)
         self.at += nbytes
-        if count and int(found.max()) >= 1 << 62:
+        if count and int(numbers.max()) >= 1 << 62:
             raise SourceError("a selection of a virtual dataset reaches too far")
-        corners = found.astype(np.int64).reshape(count, 2, rank)
+        corners = numbers.astype(np.int64).reshape(count, 2, rank)
         if (corners[:, 0] > corners[:, 1]).any():
             raise SourceError("a selection of a virtual dataset has a block without elements")
         return corners
@@ -272,7 +276,9 @@ def _from_blocks(corners: NDArray[np.int64]) -> Selection:
     sizes = corners[:, 1] - corners[:, 0] + 1
     if not count or (sizes != sizes[0]).any():
         return Selection(blocks=corners)
-    parts = [_evenly(np.unique(corners[:, 0, axis]), int(sizes[0, axis])) for axis in range(rank)]
+    parts = [
+        _find_regular(np.unique(corners[:, 0, axis]), int(sizes[0, axis])) for axis in range(rank)
+    ]
     regular = tuple(part for part in parts if part is not None)
     counts = [part[2] for part in regular]
     distinct = len(np.unique(corners[:, 0], axis=0))
@@ -281,7 +287,7 @@ def _from_blocks(corners: NDArray[np.int64]) -> Selection:
     return Selection(regular)
 
 
-def _evenly(starts: NDArray[np.int64], block: int) -> Part | None:
+def _find_regular(starts: NDArray[np.int64], block: int) -> AxisSelection | None:
     """Return the regular selection of blocks that start here, None where there is none."""
     if len(starts) == 1:
         return int(starts[0]), 1, 1, block

@@ -51,7 +51,7 @@ class ElementType:
         Dimensions of an array type: further, innermost axes of the dataset.
     labels : dict
         Names of the values of an enumeration.
-    elsewhere : bool
+    has_pointers : bool
         The elements point to where their values lie; the other members then say nothing.
     """
 
@@ -60,14 +60,14 @@ class ElementType:
     codecs: tuple[Codec, ...]
     inner: tuple[int, ...] = ()
     labels: dict[str, int] = field(default_factory=dict, compare=False)
-    elsewhere: bool = False
+    has_pointers: bool = False
 
 
 class _OddTypeError(UnsupportedError):
     """No numpy dtype has the same bytes, but the HDF5 library may convert them."""
 
 
-def element_type(tid: Any) -> ElementType:
+def make_element_type(tid: Any) -> ElementType:
     """Describe an HDF5 datatype.
 
     Parameters
@@ -79,18 +79,18 @@ def element_type(tid: Any) -> ElementType:
     UnsupportedError
         If the elements cannot be had exactly; the message says why.
     """
-    return _element_type(type_message(tid))
+    return _make_element_type(type_message(tid))
 
 
 @lru_cache(1024)
-def _element_type(message: str) -> ElementType:
+def _make_element_type(message: str) -> ElementType:
     tid = type_of(message)
     if not is_flat(tid):
-        return ElementType(np.dtype(object), tid.get_size(), (make("bytes"),), elsewhere=True)
+        return ElementType(np.dtype(object), tid.get_size(), (make("bytes"),), has_pointers=True)
     try:
         stored, strings = _describe(tid, 0)
     except _OddTypeError as error:
-        return _converted(tid, error)
+        return _convert_with_library(tid, error)
     except (ValueError, TypeError) as error:
         raise UnsupportedError(f"numpy cannot hold this HDF5 datatype: {error}") from error
     base, inner = stored.subdtype or (stored, ())
@@ -99,11 +99,11 @@ def _element_type(message: str) -> ElementType:
     fields = [[s.offset, s.size, s.padding] for s in strings if s.offset < base.itemsize]
     if fields:
         codecs.append(make("virtualzarr.strings", itemsize=base.itemsize, fields=fields))
-    labels = {} if base == np.bool_ else _labels(tid)
+    labels = {} if base == np.bool_ else _list_labels(tid)
     return ElementType(dtype, base.itemsize, tuple(codecs), tuple(inner), labels)
 
 
-def _converted(tid: Any, reason: UnsupportedError) -> ElementType:
+def _convert_with_library(tid: Any, reason: UnsupportedError) -> ElementType:
     """Leave it to the HDF5 library to make of the elements what h5py makes of them."""
     from h5py import h5t
 
@@ -118,7 +118,7 @@ def _converted(tid: Any, reason: UnsupportedError) -> ElementType:
         Pipeline([codec]).for_block((1,), dtype).decode(bytes(tid.get_size()))
     except (CodecError, TypeError, ValueError, KeyError) as error:
         raise reason from error
-    return ElementType(dtype, tid.get_size(), (codec,), inner, _labels(tid))
+    return ElementType(dtype, tid.get_size(), (codec,), inner, _list_labels(tid))
 
 
 def _value_dtype(tid: Any, depth: int) -> np.dtype[Any]:
@@ -154,30 +154,30 @@ def _describe(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
     if depth > _MAX_DEPTH:
         raise UnsupportedError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(tid, h5t.TypeCompoundID):
-        return _compound(tid, depth)
+        return _describe_compound(tid, depth)
     if isinstance(tid, h5t.TypeArrayID):
-        return _array(tid, depth)
+        return _describe_array(tid, depth)
     if isinstance(tid, h5t.TypeEnumID):
-        base = _integer(tid.get_super())
+        base = _describe_integer(tid.get_super())
         return (np.dtype(bool) if base.itemsize == 1 and tid.dtype == np.bool_ else base), []
     if isinstance(tid, h5t.TypeStringID):
-        return _string(tid)
+        return _describe_string(tid)
     if isinstance(tid, h5t.TypeIntegerID):
-        return _integer(tid), []
+        return _describe_integer(tid), []
     if isinstance(tid, h5t.TypeFloatID):
-        return _float(tid), []
+        return _describe_float(tid), []
     if isinstance(tid, h5t.TypeBitfieldID):
-        return _bitfield(tid), []
+        return _describe_bitfield(tid), []
     if isinstance(tid, h5t.TypeOpaqueID):
-        return _opaque(tid), []
+        return _describe_opaque(tid), []
     if hasattr(h5t, "TypeComplexID") and isinstance(tid, h5t.TypeComplexID):
-        part = _float(tid.get_super())
+        part = _describe_float(tid.get_super())
         return np.dtype(f"{part.str[0]}c{2 * part.itemsize}"), []
-    what = "times" if tid.get_class() == h5t.TIME else f"types of class {tid.get_class()}"
-    raise UnsupportedError(f"HDF5 {what} are not supported: numpy has no such type")
+    plural = "times" if tid.get_class() == h5t.TIME else f"types of class {tid.get_class()}"
+    raise UnsupportedError(f"HDF5 {plural} are not supported: numpy has no such type")
 
 
-def _integer(tid: Any) -> np.dtype[Any]:
+def _describe_integer(tid: Any) -> np.dtype[Any]:
     from h5py import h5t
 
     size = tid.get_size()
@@ -187,10 +187,10 @@ def _integer(tid: Any) -> np.dtype[Any]:
             f"{size} bytes is not supported"
         )
     kind = "u" if tid.get_sign() == h5t.SGN_NONE else "i"
-    return np.dtype(f"{_order(tid)}{kind}{size}")
+    return np.dtype(f"{_get_byte_order(tid)}{kind}{size}")
 
 
-def _order(tid: Any) -> str:
+def _get_byte_order(tid: Any) -> str:
     from h5py import h5t
 
     order = tid.get_order()
@@ -199,7 +199,7 @@ def _order(tid: Any) -> str:
     return "<" if order == h5t.ORDER_LE else ">"
 
 
-def _float(tid: Any) -> np.dtype[Any]:
+def _describe_float(tid: Any) -> np.dtype[Any]:
     from h5py import h5t
 
     for bits in (32, 64, 16):
@@ -212,7 +212,7 @@ def _float(tid: Any) -> np.dtype[Any]:
     )
 
 
-def _bitfield(tid: Any) -> np.dtype[Any]:
+def _describe_bitfield(tid: Any) -> np.dtype[Any]:
     from h5py import h5t
 
     for bits in (8, 16, 32, 64):
@@ -222,7 +222,7 @@ def _bitfield(tid: Any) -> np.dtype[Any]:
     raise _OddTypeError(f"HDF5 bitfield in {tid.get_size()} bytes does not fill its bytes")
 
 
-def _opaque(tid: Any) -> np.dtype[Any]:
+def _describe_opaque(tid: Any) -> np.dtype[Any]:
     """Opaque bytes; h5py's tag for datetimes and the like tells the numpy dtype."""
     tag = tid.get_tag()
     dtype = np.dtype(f"V{tid.get_size()}")
@@ -233,7 +233,7 @@ def _opaque(tid: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _string(tid: Any) -> tuple[np.dtype[Any], list[StringField]]:
+def _describe_string(tid: Any) -> tuple[np.dtype[Any], list[StringField]]:
     from h5py import h5t
 
     size, padding = tid.get_size(), tid.get_strpad()
@@ -245,14 +245,14 @@ def _string(tid: Any) -> tuple[np.dtype[Any], list[StringField]]:
     return np.dtype(f"S{size}"), [StringField(0, size, name)]
 
 
-def _array(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
+def _describe_array(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
     base, strings = _describe(tid.get_super(), depth + 1)
     inner, dims = base.subdtype or (base, ())
     stored = np.dtype((inner, (*tid.get_array_dims(), *dims)))
-    return stored, list(_repeated(strings, base.itemsize, stored.itemsize))
+    return stored, list(_repeat_strings(strings, base.itemsize, stored.itemsize))
 
 
-def _repeated(strings: list[StringField], step: int, size: int) -> Iterator[StringField]:
+def _repeat_strings(strings: list[StringField], step: int, size: int) -> Iterator[StringField]:
     if strings and size // step * len(strings) > _MAX_STRINGS:
         raise UnsupportedError(f"one element holds more than {_MAX_STRINGS} strings")
     for start in range(0, size, step) if strings else ():
@@ -260,7 +260,7 @@ def _repeated(strings: list[StringField], step: int, size: int) -> Iterator[Stri
             yield StringField(start + part.offset, part.size, part.padding)
 
 
-def _compound(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
+def _describe_compound(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
     names, formats, offsets, strings = [], [], [], []
     for index in range(tid.get_nmembers()):
         name = tid.get_member_name(index).decode("utf-8", "replace")
@@ -274,12 +274,12 @@ def _compound(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
         offsets.append(offset)
         strings += [StringField(offset + part.offset, part.size, part.padding) for part in inside]
     if tid.dtype.kind == "c":
-        return _complex(formats, offsets, tid.get_size()), []
+        return _describe_complex(formats, offsets, tid.get_size()), []
     fields = {"names": names, "formats": formats, "offsets": offsets, "itemsize": tid.get_size()}
     return np.dtype(fields), strings  # type: ignore[call-overload]
 
 
-def _complex(formats: list[np.dtype[Any]], offsets: list[int], size: int) -> np.dtype[Any]:
+def _describe_complex(formats: list[np.dtype[Any]], offsets: list[int], size: int) -> np.dtype[Any]:
     """Return the complex dtype of a compound that h5py takes for complex numbers."""
     part = formats[0]
     if formats != [part, part] or offsets != [0, part.itemsize] or size != 2 * part.itemsize:
@@ -287,7 +287,7 @@ def _complex(formats: list[np.dtype[Any]], offsets: list[int], size: int) -> np.
     return np.dtype(f"{part.str[0]}c{2 * part.itemsize}")
 
 
-def _labels(tid: Any) -> dict[str, int]:
+def _list_labels(tid: Any) -> dict[str, int]:
     """Return the names of the values of an enumeration, or of an array of them."""
     from h5py import h5t
 
@@ -314,18 +314,18 @@ def split_endian(stored: np.dtype[Any]) -> tuple[np.dtype[Any], str | None]:
     >>> split_endian(np.dtype([("a", ">i2"), ("b", "<i2")]))[1] is None
     True
     """
-    orders = {part.str[0] for part in _leaves(stored)} - {"|"}
+    orders = {part.str[0] for part in _iter_leaves(stored)} - {"|"}
     if len(orders) > 1:
         return stored, None
     native = stored.newbyteorder("=") if stored.names is None else stored.newbyteorder("<")
     return native, {"<": "little", ">": "big"}[orders.pop()] if orders else None
 
 
-def _leaves(dtype: np.dtype[Any]) -> Iterator[np.dtype[Any]]:
+def _iter_leaves(dtype: np.dtype[Any]) -> Iterator[np.dtype[Any]]:
     if dtype.subdtype is not None:
-        yield from _leaves(dtype.subdtype[0])
+        yield from _iter_leaves(dtype.subdtype[0])
     elif dtype.fields is not None:
         for part in dtype.fields.values():
-            yield from _leaves(part[0])
+            yield from _iter_leaves(part[0])
     else:
         yield dtype

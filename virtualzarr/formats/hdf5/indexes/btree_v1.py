@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.byte_source import Buffer, Gather
 from virtualzarr.formats.hdf5.indexes.columns import (
     ChunkIndex,
     Chunks,
-    Few,
+    ColumnBuilder,
     Grids,
-    Placing,
-    cells_of,
+    SmallIndex,
+    corners_to_cells,
 )
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import Buffer, Gather
 
 _SIGNATURE = int.from_bytes(b"TREE", "little")
 _CHUNKS = 1
@@ -66,9 +66,9 @@ class _Level:
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a field of all entries that are in use."""
-        return self.picked(self.entries[name])
+        return self.select_used(self.entries[name])
 
-    def picked(self, column: NDArray[Any]) -> NDArray[Any]:
+    def select_used(self, column: NDArray[Any]) -> NDArray[Any]:
         """Return what belongs to entries that are in use."""
         if self.used is None:
             return column.reshape(-1, *column.shape[2:])
@@ -89,16 +89,16 @@ class _Level:
         """
         node, count = np.arange(len(self.heads)), self.heads["count"].astype(np.int64)
         last = self.keys[node, np.maximum(count - 1, 0)]
-        wrong = ~_less(last, self.keys[node, count])
+        wrong = ~_is_less(last, self.keys[node, count])
         if above is not None:
-            wrong |= _less(self.keys[:, 0], above[0]) | ~_less(last, above[1])
+            wrong |= _is_less(self.keys[:, 0], above[0]) | ~_is_less(last, above[1])
         if (wrong & (count > 0)).any():
             raise SourceError("the keys of a B-tree are out of order")
 
 
 def read(
     superblock: Superblock, layout: Layout, grids: Grids
-) -> Generator[Any, Any, ChunkIndex | Few | None]:
+) -> Generator[Any, Any, ChunkIndex | SmallIndex | None]:
     """Read the tree level by level. HDF5 file format specification, section III.A.1.
 
     Raises
@@ -108,7 +108,7 @@ def read(
     UnsupportedError
         If the grid is large and almost empty.
     """
-    few = yield from _few(superblock, layout)
+    few = yield from _read_small(superblock, layout)
     if few is not None:
         return few
     rank, room = len(layout.chunk), 2 * superblock.chunk_k
@@ -120,10 +120,10 @@ def read(
     expected: int | None = None
     above: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     while True:
-        _check(addresses, superblock)
+        _check_addresses(addresses, superblock)
         below: list[NDArray[np.int64]] = []
         around: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        placing: Placing | None = None
+        placing: ColumnBuilder | None = None
         for start in range(0, len(addresses), _NODES):
             some = addresses[start : start + _NODES]
             superblock.spend(len(some) * length)
@@ -141,15 +141,17 @@ def read(
             level.check_order(above and (above[0][start:stop], above[1][start:stop]))
             if expected:
                 below.append(level.column("child").astype(np.int64))
-                around.append((level.picked(level.keys[:, :-1]), level.picked(level.keys[:, 1:])))
+                around.append(
+                    (level.select_used(level.keys[:, :-1]), level.select_used(level.keys[:, 1:]))
+                )
             else:
-                placing = placing or Placing(grids, len(addresses) * room)
-                _add(placing, level, layout)
+                placing = placing or ColumnBuilder(grids, len(addresses) * room)
+                _add_leaf(placing, level, layout)
         if placing is not None:
-            return placing.done()
+            return placing.build()
         addresses = np.concatenate(below)
         lower, upper = (np.concatenate(part) for part in zip(*around, strict=True))
-        if not _less(lower, upper).all():
+        if not _is_less(lower, upper).all():
             raise SourceError("the keys of a B-tree are out of order")
         above = lower, upper
         assert expected is not None
@@ -158,12 +160,12 @@ def read(
             raise SourceError("an inner node of a B-tree is empty")
 
 
-def _few(superblock: Superblock, layout: Layout) -> Generator[Any, Any, Few | None]:
+def _read_small(superblock: Superblock, layout: Layout) -> Generator[Any, Any, SmallIndex | None]:
     """Read a tree that is one node of few entries, without numpy: most trees of a file are."""
     assert layout.address is not None
     if superblock.address_size != 8:
         return None
-    entry = _entry(len(layout.chunk))
+    entry = _entry_struct(len(layout.chunk))
     data: Buffer = yield layout.address, _HEAD + (_FEW + 1) * entry.size
     if len(data) < _HEAD or data[:6] != b"TREE\1\0":
         return None
@@ -177,25 +179,25 @@ def _few(superblock: Superblock, layout: Layout) -> Generator[Any, Any, Few | No
     keys = [record[2:-1] for record in records]
     if not all(map(lt, keys, keys[1:])) or any(map(_last, keys[:-1])):
         raise SourceError("the keys of a B-tree are out of order")
-    return Few(records[:-1], layout.chunk)
+    return SmallIndex(records[:-1], layout.chunk)
 
 
 _last = itemgetter(-1)
 
 
 @lru_cache(64)
-def _entry(rank: int) -> struct.Struct:
+def _entry_struct(rank: int) -> struct.Struct:
     return struct.Struct(f"<II{rank + 1}QQ")
 
 
-def _check(addresses: NDArray[np.int64], superblock: Superblock) -> None:
+def _check_addresses(addresses: NDArray[np.int64], superblock: Superblock) -> None:
     if int(addresses.min()) < 0 or int(addresses.max()) >= superblock.size:
         raise SourceError("a B-tree names a node outside the file")
     if len(addresses) > 1 and (np.diff(np.sort(addresses)) == 0).any():
         raise SourceError("a B-tree names a node twice")
 
 
-def _less(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_less(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Compare keys: their first different number decides."""
     less: NDArray[np.bool_] = a[:, -1] < b[:, -1]
     for axis in range(a.shape[1] - 2, -1, -1):
@@ -203,10 +205,10 @@ def _less(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
     return less
 
 
-def _add(placing: Placing, level: _Level, layout: Layout) -> None:
+def _add_leaf(placing: ColumnBuilder, level: _Level, layout: Layout) -> None:
     corners = level.column("corner")
-    cells = cells_of(corners[:, : len(layout.chunk)], layout.chunk)
-    if corners[:, -1].any() or not _less(cells[:-1], cells[1:]).all():
+    cells = corners_to_cells(corners[:, : len(layout.chunk)], layout.chunk)
+    if corners[:, -1].any() or not _is_less(cells[:-1], cells[1:]).all():
         raise SourceError("the keys of a B-tree are out of order")
     address = level.column("child").astype(np.int64)
     chunks = Chunks(address, level.column("size"), level.column("mask"))

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, Grids, refuse_empty
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, Grids, check_sparsity
+from virtualzarr.formats.hdf5.layout_message import Layout
 
 _BATCH = 4096
 
@@ -45,7 +45,7 @@ def read_chunk_index(dsid: Any, layout: Layout) -> ChunkIndex | None:
     _refuse_misreported(layout, limits)
     grids = Grids.of(space.get_simple_extent_dims(), limits, layout.chunk)
     stored = dsid.get_num_chunks()
-    refuse_empty(stored, grids.cells)
+    check_sparsity(stored, grids.cells)
     if not stored:
         return None
     collector = _Collector(grids, layout.chunk)
@@ -146,7 +146,7 @@ class _Collector:
             return None
         if np.count_nonzero(self.columns.source == 0) != self.placed:
             raise SourceError("the chunk index names a chunk twice")
-        return self.columns.reshaped(self.grids.now)
+        return self.columns.reshape(self.grids.now)
 
 
 def _column(values: Iterable[int], count: int) -> NDArray[np.int64]:

@@ -30,12 +30,12 @@ __all__ = [
     "LocalPages",
     "PageCache",
     "Parser",
-    "Unknown",
-    "exactly",
+    "UnknownStructureError",
+    "read_exactly",
 ]
 
 
-class Unknown(VirtualZarrError):
+class UnknownStructureError(VirtualZarrError):
     """Legal HDF5 that this reader does not know; the HDF5 library is asked instead."""
 
 
@@ -67,7 +67,7 @@ class ByteSource(Protocol):
         ...
 
 
-def exactly(address: int, length: int, what: str) -> Generator[Any, Any, Buffer]:
+def read_exactly(address: int, length: int, structure: str) -> Generator[Any, Any, Buffer]:
     """Ask for bytes that must be there.
 
     Raises
@@ -77,5 +77,5 @@ def exactly(address: int, length: int, what: str) -> Generator[Any, Any, Buffer]
     """
     data: Buffer = yield address, length
     if len(data) < length:
-        raise SourceError(f"the file ends inside the {what} at {address}")
+        raise SourceError(f"the file ends inside the {structure} at {address}")
     return data

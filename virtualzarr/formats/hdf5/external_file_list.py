@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import heaps
+from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.unsupported import Unknown
 
 
 class Slot(NamedTuple):
@@ -28,20 +28,20 @@ def read(superblock: Superblock, message: bytes) -> Generator[Any, Any, tuple[Sl
     ------
     SourceError
         If it ends early, or a name is none.
-    Unknown
+    UnknownStructureError
         If its version is not known.
     """
     if len(message) < 8 or message[0] != 1:
-        raise Unknown("a list of external files of another version")
+        raise UnknownStructureError("a list of external files of another version")
     width = superblock.length_size
     count = int.from_bytes(message[6:8], "little")
     start = 8 + superblock.address_size
     if len(message) < start + 3 * width * count:
         raise SourceError("the list of external files ends early")
-    names = yield from heaps.local(superblock, superblock.address(message, 8))
-    found = []
+    names = yield from heaps.read_local(superblock, superblock.address(message, 8))
+    slots = []
     for at in range(start, start + 3 * width * count, 3 * width):
-        name = heaps.text(names, superblock.length(message, at))
+        name = heaps.get_text(names, superblock.length(message, at))
         offset, size = (superblock.length(message, at + k * width) for k in (1, 2))
-        found.append(Slot(name, offset, size))
-    return tuple(found)
+        slots.append(Slot(name, offset, size))
+    return tuple(slots)

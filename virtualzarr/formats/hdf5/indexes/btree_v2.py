@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.btree_v2 import Tree
-from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, Grids, Placing
-from virtualzarr.formats.hdf5.indexes.elements import chunks, element
-from virtualzarr.formats.hdf5.indexes.implicit import chunk_bytes
-from virtualzarr.formats.hdf5.layouts import Layout
+from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, ColumnBuilder, Grids
+from virtualzarr.formats.hdf5.indexes.elements import make_element_dtype, to_chunks
+from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 _PLAIN, _FILTERED = 10, 11
@@ -35,15 +35,17 @@ def read(
     tree = yield from Tree.read(superblock, layout.address, (_PLAIN, _FILTERED))
     if not tree.total:
         return None
-    dtype = element(tree.width, superblock.address_size, tree.kind == _FILTERED, len(layout.chunk))
-    placing, size = Placing(grids, tree.total), chunk_bytes(layout)
+    dtype = make_element_dtype(
+        tree.width, superblock.address_size, tree.kind == _FILTERED, len(layout.chunk)
+    )
+    placing, size = ColumnBuilder(grids, tree.total), count_chunk_bytes(layout)
 
     def take(rows: NDArray[np.uint8]) -> None:
-        found = rows.view(dtype)[:, 0]
-        cells = found["cell"]
+        records = rows.view(dtype)[:, 0]
+        cells = records["cell"]
         if len(cells) and int(cells.min()) < 0:
             raise SourceError("the chunk index names a place where no chunk can be")
-        placing.add(cells, chunks(found, superblock, size))
+        placing.add(cells, to_chunks(records, superblock, size))
 
     yield from tree.records(take)
-    return placing.done()
+    return placing.build()

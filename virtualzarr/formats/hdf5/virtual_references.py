@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from grids import RectilinearGrid, RegularGrid
 from grids.grid import SeparableGrid
 from virtualzarr.codecs import Pipeline
-from virtualzarr.formats.hdf5.mappings import UNLIMITED, Mapping, Part
+from virtualzarr.formats.hdf5.virtual_mappings import UNLIMITED, AxisSelection, Mapping
 from virtualzarr.formats.hdf5.virtual_sources import VirtualSources
 from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.manifest.manifest import CANONICAL
@@ -32,11 +32,11 @@ Runs = NDArray[np.int64]
 """Runs of one axis, one in each row: first index in the dataset, first in the source, length."""
 
 
-class Unaligned(Exception):
+class UnalignedError(Exception):
     """The dataset cannot be put together of references; the reason."""
 
 
-def _indices(part: Part, extent: int) -> NDArray[np.int64]:
+def _list_runs(part: AxisSelection, extent: int) -> NDArray[np.int64]:
     """Return runs (first index, length) of a selection along one axis, within the extent."""
     start, stride, count, block = part
     if block == UNLIMITED:
@@ -44,7 +44,7 @@ def _indices(part: Part, extent: int) -> NDArray[np.int64]:
     if count == UNLIMITED:
         count = -(-max(extent - start, 0) // stride)
     if count > _MAX_RUNS and stride != block:
-        raise Unaligned("a selection has too many blocks")
+        raise UnalignedError("a selection has too many blocks")
     if stride == block:
         count, block = 1, count * block
     first = start + stride * np.arange(count, dtype=np.int64)
@@ -52,7 +52,7 @@ def _indices(part: Part, extent: int) -> NDArray[np.int64]:
     return np.stack([first, length], axis=1)[length > 0]
 
 
-def _paired(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> Runs:
+def _pair_runs(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> Runs:
     """Return the runs that follow each other in both selections, as far as both go."""
     ends = [np.cumsum(runs[:, 1]) for runs in (inside, outside)]
     total = min((int(end[-1]) if len(end) else 0) for end in ends)
@@ -73,7 +73,7 @@ class Piece:
     runs: list[Runs]
 
 
-def pieces(
+def align_mappings(
     mappings: list[Mapping],
     shape: tuple[int, ...],
     sources: VirtualSources,
@@ -84,48 +84,50 @@ def pieces(
 
     Raises
     ------
-    Unaligned
+    UnalignedError
         If references cannot stand for it.
     AccessError
         If a source may not be reached.
     """
-    found = []
+    result = []
     for mapping in mappings:
         values = sources.values(mapping)
         if values is None:
             continue
         if values.dtype != element.dtype or len(values.shape) != len(shape) + len(element.inner):
-            raise Unaligned("a source has another type")
+            raise UnalignedError("a source has another type")
         missing = values.manifest.nrefs < values.manifest.ncells
         if missing and np.asarray(values.fill_value, values.dtype).tobytes() != fill:
-            raise Unaligned("chunks of a source are not stored, and its fill value is another")
-        runs = _runs(mapping, shape, values)
+            raise UnalignedError("chunks of a source are not stored, and its fill value is another")
+        runs = _align_mapping(mapping, shape, values)
         if all(len(part) for part in runs):
-            found.append(Piece(values, runs))
-    return found
+            result.append(Piece(values, runs))
+    return result
 
 
-def _runs(mapping: Mapping, shape: tuple[int, ...], values: Any) -> list[Runs]:
+def _align_mapping(mapping: Mapping, shape: tuple[int, ...], values: Any) -> list[Runs]:
     """Return the runs along each axis, cut where chunks of the source end."""
     if mapping.inside.blocks is not None or mapping.outside.blocks is not None:
-        raise Unaligned("a selection is irregular")
+        raise UnalignedError("a selection is irregular")
     inside = mapping.inside.parts or select_all(shape)
     outside = mapping.outside.parts or select_all(values.shape[: len(shape)])
     if len(inside) != len(outside):
-        raise Unaligned("the selections have other numbers of axes")
+        raise UnalignedError("the selections have other numbers of axes")
     _check_separable(inside, outside, shape, values.shape)
-    found = []
+    runs_by_axis = []
     for axis, extent in enumerate(shape):
-        theirs = values.shape[axis]
-        runs = _paired(_indices(inside[axis], extent), _indices(outside[axis], theirs))
-        found.append(_cut(runs, values.grid.axes[axis]))
-    return found + [
-        _cut(np.array([[0, 0, n]]), values.grid.axes[axis])
+        source_extent = values.shape[axis]
+        runs = _pair_runs(
+            _list_runs(inside[axis], extent), _list_runs(outside[axis], source_extent)
+        )
+        runs_by_axis.append(_cut_at_chunks(runs, values.grid.axes[axis]))
+    return runs_by_axis + [
+        _cut_at_chunks(np.array([[0, 0, n]]), values.grid.axes[axis])
         for axis, n in enumerate(values.shape[len(shape) :], len(shape))
     ]
 
 
-def select_all(shape: tuple[int, ...]) -> tuple[Part, ...]:
+def select_all(shape: tuple[int, ...]) -> tuple[AxisSelection, ...]:
     """Return the selection of all elements."""
     return tuple((0, 1, 1, n) for n in shape)
 
@@ -135,17 +137,17 @@ def _check_separable(inside: Any, outside: Any, shape: Any, theirs: Any) -> None
     for part, other, extent, extent2 in zip(inside, outside, shape, theirs, strict=False):
         endless = UNLIMITED in part[2:]
         if endless != (UNLIMITED in other[2:]):
-            raise Unaligned("only one of two selections is without end along an axis")
+            raise UnalignedError("only one of two selections is without end along an axis")
         if endless:
             continue
         if part[2] * part[3] != other[2] * other[3]:
-            raise Unaligned("the selections have other shapes")
+            raise UnalignedError("the selections have other shapes")
         for (start, stride, count, block), n in ((part, extent), (other, extent2)):
             if start + stride * (count - 1) + block > n:
-                raise Unaligned("a selection reaches out of its dataset")
+                raise UnalignedError("a selection reaches out of its dataset")
 
 
-def _cut(runs: Runs, axis: Any) -> Runs:
+def _cut_at_chunks(runs: Runs, axis: Any) -> Runs:
     """Cut runs where cells of the source end."""
     starts = axis.start(np.arange(axis.ncells))
     cuts = []
@@ -154,28 +156,28 @@ def _cut(runs: Runs, axis: Any) -> Runs:
         begin = np.concatenate([[0], inner])
         cuts.append(np.stack([first + begin, other + begin, np.diff([*begin, length])], axis=1))
         if len(cuts) > _MAX_RUNS:
-            raise Unaligned("a selection has too many blocks")
+            raise UnalignedError("a selection has too many blocks")
     return np.concatenate(cuts) if cuts else runs
 
 
 def assemble(
-    found: list[Piece], shape: tuple[int, ...], pipeline: Pipeline
+    placed_pieces: list[Piece], shape: tuple[int, ...], pipeline: Pipeline
 ) -> tuple[SeparableGrid, Manifest, Pipeline]:
     """Return the grid and the references of all pieces.
 
     Raises
     ------
-    Unaligned
+    UnalignedError
         If chunks would be cut into too many cells.
     """
-    cuts = [_cuts(found, axis, extent) for axis, extent in enumerate(shape)]
+    cuts = [_collect_cuts(placed_pieces, axis, extent) for axis, extent in enumerate(shape)]
     cells = tuple(len(cut) - 1 for cut in cuts)
-    chunks = sum(piece.values.manifest.ncells for piece in found)
+    chunks = sum(piece.values.manifest.ncells for piece in placed_pieces)
     if math.prod(cells) > min(_MAX_CELLS, _CELLS_PER_CHUNK * (chunks + 16)):
-        raise Unaligned(f"{chunks} chunks would be cut into {math.prod(cells)} cells")
-    sources, remaps = Sources.merge([piece.values.manifest.sources for piece in found])
-    columns = _Columns(cells, found[0].values.pipeline if found else pipeline)
-    for piece, remap in zip(found, remaps, strict=True):
+        raise UnalignedError(f"{chunks} chunks would be cut into {math.prod(cells)} cells")
+    sources, remaps = Sources.merge([piece.values.manifest.sources for piece in placed_pieces])
+    columns = _Columns(cells, placed_pieces[0].values.pipeline if placed_pieces else pipeline)
+    for piece, remap in zip(placed_pieces, remaps, strict=True):
         columns.place(piece, cuts, remap)
     edges = [np.diff(cut) for cut in cuts]
     grid: SeparableGrid = RectilinearGrid(shape, [part.tolist() for part in edges])
@@ -185,10 +187,10 @@ def assemble(
     return grid, columns.manifest(sources, grid), columns.pipeline
 
 
-def _cuts(found: list[Piece], axis: int, extent: int) -> NDArray[np.int64]:
+def _collect_cuts(placed_pieces: list[Piece], axis: int, extent: int) -> NDArray[np.int64]:
     """Return where cells begin along an axis, and the extent."""
     parts = [np.array([0, extent])]
-    for piece in found:
+    for piece in placed_pieces:
         runs = piece.runs[axis]
         parts += [runs[:, 0], runs[:, 0] + runs[:, 2]]
     return np.unique(np.concatenate(parts))
@@ -209,7 +211,7 @@ class _Columns:
     def place(self, piece: Piece, cuts: list[NDArray[np.int64]], remap: NDArray[np.int32]) -> None:
         """Write the references of one piece."""
         manifest, grid = piece.values.manifest, piece.values.grid
-        here, there, origins = [], [], []
+        target_cells, source_cells, origins = [], [], []
         for axis, (cut, runs) in enumerate(zip(cuts, piece.runs, strict=True)):
             runs = runs[np.argsort(runs[:, 0])]
             run = np.searchsorted(runs[:, 0], cut[:-1], side="right") - 1
@@ -217,10 +219,10 @@ class _Columns:
             run = run[inside]
             index = runs[run, 1] + cut[:-1][inside] - runs[run, 0]
             cell = np.asarray(grid.axes[axis].cell_of(index))
-            here.append(np.flatnonzero(inside))
-            there.append(cell)
+            target_cells.append(np.flatnonzero(inside))
+            source_cells.append(cell)
             origins.append(index - np.asarray(grid.axes[axis].start(cell)))
-        box, at = np.ix_(*here), np.ix_(*there)
+        box, at = np.ix_(*target_cells), np.ix_(*source_cells)
         self.source[box] = remap[manifest.source[at]]
         self.offset[box] = np.asarray(manifest.offset)[at]
         self.length[box] = np.asarray(manifest.length)[at]
@@ -229,28 +231,30 @@ class _Columns:
             target[box] = origin
             if manifest.origin is not None:
                 target[box] += manifest.origin[..., axis][at]
-        self.decoder[box] = self._numbers(piece, there)[()]
+        self.decoder[box] = self._numbers(piece, source_cells)[()]
 
-    def _numbers(self, piece: Piece, there: list[NDArray[np.int64]]) -> NDArray[np.int32]:
+    def _numbers(self, piece: Piece, source_cells: list[NDArray[np.int64]]) -> NDArray[np.int32]:
         """Return the decoders of the source's cells, one for each edge length and pipeline."""
         manifest, grid = piece.values.manifest, piece.values.grid
-        edges = [np.asarray(axis.edge(cell)) for axis, cell in zip(grid.axes, there, strict=True)]
+        edges = [
+            np.asarray(axis.edge(cell)) for axis, cell in zip(grid.axes, source_cells, strict=True)
+        ]
         shapes = np.stack(np.broadcast_arrays(*np.ix_(*edges)), axis=-1)
         kinds = np.full(shapes.shape[:-1], -1, np.int64)
         if manifest.decoder is not None:
-            kinds = manifest.decoder[np.ix_(*there)].astype(np.int64)
+            kinds = manifest.decoder[np.ix_(*source_cells)].astype(np.int64)
         keys = np.concatenate([kinds[..., None], shapes], axis=-1).reshape(-1, shapes.shape[-1] + 1)
         distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
         numbers = []
         for kind, *edge in distinct.tolist():
-            own = Decoder(piece.values.pipeline) if kind < 0 else manifest.decoders[kind]
-            decoder = Decoder(own.pipeline, own.shape or tuple(edge))
+            decoder_ = Decoder(piece.values.pipeline) if kind < 0 else manifest.decoders[kind]
+            decoder = Decoder(decoder_.pipeline, decoder_.shape or tuple(edge))
             numbers.append(self.decoders.setdefault(decoder, len(self.decoders)))
         return np.array(numbers, np.int32)[inverse.reshape(-1)].reshape(kinds.shape)
 
     def fill(self, grid: SeparableGrid) -> bool:
         """Whether all blocks reach to the end of their cells, as declared."""
-        edges = _edges(grid)
+        edges = _get_chunk_lengths(grid)
         for decoder, number in self.decoders.items():
             assert decoder.shape is not None
             for axis, (edge, length) in enumerate(zip(edges, decoder.shape, strict=True)):
@@ -266,7 +270,7 @@ class _Columns:
             assert decoder.shape is not None
             if decoder.pipeline == self.pipeline:
                 fits = plain & (self.decoder == number)
-                for edge, length in zip(_edges(grid), decoder.shape, strict=True):
+                for edge, length in zip(_get_chunk_lengths(grid), decoder.shape, strict=True):
                     fits &= edge == length
                 self.decoder[fits] = CANONICAL
         self.decoder[self.source < 0] = CANONICAL
@@ -283,6 +287,6 @@ class _Columns:
         )
 
 
-def _edges(grid: SeparableGrid) -> tuple[NDArray[np.int64], ...]:
+def _get_chunk_lengths(grid: SeparableGrid) -> tuple[NDArray[np.int64], ...]:
     """Return the declared edges of cells, shaped to be broadcast along their axes."""
     return np.ix_(*(np.asarray(axis.edge(np.arange(axis.ncells))) for axis in grid.axes))
