@@ -144,3 +144,20 @@ def test_any_bytes(tmp_path_factory, data):
     except UnsupportedError:
         found = []
     assert found == fitting[:1]
+
+
+def test_registered_formats_say_which_directories_are_theirs(tmp_path):
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(UnsupportedError, match="the directory holds no Zarr metadata"):
+        detect(tmp_path / "notes")
+    seen = []
+
+    def is_notes(uri, storage_options):
+        seen.append(storage_options)
+        return uri.endswith("notes")
+
+    register("notes", scan, matches_path=is_notes)
+    assert detect(tmp_path / "notes", {"anon": True}) == "notes"
+    assert seen == [{"anon": True}]
+    vz.create_group(tmp_path / "notes")  # formats of this package come first
+    assert detect(tmp_path / "notes") == "zarr"

@@ -65,10 +65,17 @@ class Format:
     def has_path(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
         """Tell whether a directory of this format is at a path or URL."""
         test = self.matches_path
-        if isinstance(test, str):
-            module, _, function = test.partition(":")
-            test = getattr(import_module(module), function)
-        return test is not None and bool(test(uri, storage_options))
+        if test is None:
+            return False
+        return bool((_import_test(test) if isinstance(test, str) else test)(uri, storage_options))
+
+
+@cache
+def _import_test(name: str) -> PathTest:
+    """Return a function named as ``"module:function"``: once, as each opening of a path asks it."""
+    module, _, function = name.partition(":")
+    test: PathTest = getattr(import_module(module), function)
+    return test
 
 
 def begins(*signatures: bytes) -> Callable[[bytes], bool]:
@@ -186,6 +193,7 @@ def register(
     *,
     matches: Callable[[bytes], bool] | None = None,
     extensions: tuple[str, ...] = (),
+    matches_path: PathTest | str | None = None,
 ) -> None:
     """Make a format known.
 
@@ -197,10 +205,10 @@ def register(
     ----------
     name : str
         What `format=` says to force it.
-    scanner, matches, extensions
+    scanner, matches, extensions, matches_path
         As in `Format`.
     """
-    FORMATS[name] = Format(scanner, matches, extensions)
+    FORMATS[name] = Format(scanner, matches, extensions, matches_path)
 
 
 def known() -> dict[str, Format]:

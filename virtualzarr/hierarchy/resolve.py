@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from virtualzarr.errors import NodeNotFoundError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, loads_json, normalize_path
@@ -17,8 +16,7 @@ Mode = Literal["r", "r+", "a", "w", "w-"]
 MODES = get_args(Mode)
 
 
-@dataclass(frozen=True)
-class ResolvedTarget:
+class ResolvedTarget(NamedTuple):
     """Where a node is, or is to be, and what may be done to it.
 
     Attributes
