@@ -74,14 +74,12 @@ class Source:
         return cls.at(location, take_fingerprint(location).as_recorded())
 
     @classmethod
-    def at(
-        cls, location: Location, fingerprint: Fingerprint, *, digest: str | None = None
-    ) -> Source:
+    def at(cls, location: Location, fingerprint: Fingerprint) -> Source:
         """Return the file at a location, which was scanned with a fingerprint."""
         return cls(
             location.uri, fingerprint.size, fingerprint.mtime_ns, fingerprint.etag,
             storage_options=location.storage_options, not_after_ns=fingerprint.not_after_ns,
-            digest=digest, redirects=location.redirects,
+            redirects=location.redirects,
         )  # fmt: skip
 
     @classmethod

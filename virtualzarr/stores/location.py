@@ -132,15 +132,20 @@ right, say so with allowed= [file /etc/passwd]
 
     def locate(self, uri: str) -> Location:
         """Return the location of a URL or absolute path that `resolve_uri` returned."""
+        options, redirects = self.options_for(uri)
+        return Location(uri, options, redirects=redirects)
+
+    def options_for(self, uri: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...] | None]:
+        """Return `storage_options` and `redirects` of a URI that `resolve_uri` returned."""
         if not is_url(uri):
-            return Location(uri)
+            return None, None
         options = self.storage_options
         if options and not self._is_own_origin(origin_of(uri)):
             # How to connect, which says nothing of who asks, goes to all of the web.
             options = without_credentials(options) if is_web(uri) else None
         # A server could redirect an allowed URL anywhere: redirects are checked, too.
         limited = self.allowed is not None and ANYWHERE not in self.allowed
-        return Location(uri, options or None, redirects=self.allowed if limited else None)
+        return options or None, self.allowed if limited else None
 
     def resolve_uri(self, reference: Any) -> str:
         """Return the URL or absolute path that a reference names. Raises as `resolve`."""

@@ -40,10 +40,16 @@ _CELLS_ALWAYS_FINE = 1 << 27
 _CELLS_PER_REFERENCE = 256
 
 
-def source_at(location: Location, uri: str, fingerprints: Fingerprints) -> Source:
-    """The source at a location that references call `uri`."""
-    fingerprint = fingerprints.of(uri)
-    return Source.at(location, fingerprint, digest=fingerprints.digest_of(uri))
+def resolve_source(location: Location, reference: str, fingerprints: Fingerprints) -> Source:
+    """Return the source that a reference in the document at a location names."""
+    # No `Location` for each: a document may name a hundred thousand files.
+    uri = location.resolve_uri(reference)
+    options, redirects = location.options_for(uri)
+    fingerprint = fingerprints.of(reference)
+    return Source(
+        uri, fingerprint.size, fingerprint.mtime_ns, fingerprint.etag, None, options,
+        digest=fingerprints.digest_of(reference), redirects=redirects,
+    )  # fmt: skip
 
 
 @dataclass
@@ -105,7 +111,7 @@ class Columns:
         """
         if self._templates and isinstance(uri, str) and "{{" in uri:
             uri = self._templates.render(uri)
-        return source_at(self._location.resolve(uri), uri, self._fingerprints)
+        return resolve_source(self._location, uri, self._fingerprints)
 
     @cached_property
     def _references(self) -> int:

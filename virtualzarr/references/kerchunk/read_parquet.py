@@ -23,7 +23,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import ArrayMetadata, loads_json
-from virtualzarr.references.kerchunk.columns import source_at
+from virtualzarr.references.kerchunk.columns import resolve_source
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.read_records import Record, RecordChunks, read_record
 from virtualzarr.stores.files import Connection, Location, is_url
@@ -141,7 +141,7 @@ class Folder:
 
     def source_of(self, uri: str) -> Source:
         """The source that a URL in a reference means."""
-        return source_at(self.location.resolve(uri), uri, self.fingerprints)
+        return resolve_source(self.location, uri, self.fingerprints)
 
     def array(self, path: str, metadata: ArrayMetadata) -> Array:
         """The array under a path."""
