@@ -15,7 +15,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.formats.grib.grids import Grid
 from virtualzarr.formats.grib.index import Fields, Ints
-from virtualzarr.formats.grib.keys import APART, Kind, told_apart
+from virtualzarr.formats.grib.keys import APART, Kind, read_distinguishing_keys
 from virtualzarr.formats.grib.products import Products
 from virtualzarr.formats.grib.references import Places
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
@@ -98,23 +98,23 @@ def find_variables(
     _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     # In the order in which they are in the file.
     groups = [usable[group.reshape(-1) == number] for number in np.argsort(first).tolist()]
-    found: list[Variable] = []
+    variables: list[Variable] = []
     skipped: dict[str, str] = {}
     for members in groups:
-        for label, numbers in _apart(products, members):
+        for label, numbers in _divide_duplicates(products, members):
             variable = _variable(products, grid, numbers, label)
             twins = _duplicate(products, numbers)
             if twins is None:
-                found.append(variable)
+                variables.append(variable)
                 continue
-            place = f"{variable.level_type}/{variable.name}"
-            while place in skipped:
-                place += "_"
+            path = f"{variable.level_type}/{variable.name}"
+            while path in skipped:
+                path += "_"
             starts = " and ".join(str(int(fields.start[number])) for number in twins)
-            skipped[place] = (
+            skipped[path] = (
                 f"the messages at bytes {starts} are of the same field: nothing tells them apart"
             )
-    return found, skipped
+    return variables, skipped
 
 
 def _name(kind: Kind) -> tuple[Any, ...]:
@@ -127,29 +127,29 @@ def _name(kind: Kind) -> tuple[Any, ...]:
 def _columns(products: Products, numbers: Ints) -> dict[str, NDArray[Any]]:
     """Return where fields are along each axis that they have."""
     kind = products.kind[numbers]
-    found: dict[str, NDArray[Any]] = {
+    columns: dict[str, NDArray[Any]] = {
         "number": products.member[numbers],
         "time": products.time[numbers],
         "step": products.step[numbers],
     }
-    if found["number"][0] < 0:
-        del found["number"]
+    if columns["number"][0] < 0:
+        del columns["number"]
     for axis, name in (("level", "level"), ("directionNumber", "direction"),
                        ("frequencyNumber", "frequency")):  # fmt: skip
         if getattr(products.kinds[kind[0]], name) is not None:
             values = {k: getattr(products.kinds[k], name) for k in np.unique(kind).tolist()}
-            found[axis] = np.array([values[k] for k in kind.tolist()])
-    return found
+            columns[axis] = np.array([values[k] for k in kind.tolist()])
+    return columns
 
 
-def _places(columns: dict[str, NDArray[Any]]) -> list[Ints]:
+def _number_axis_values(columns: dict[str, NDArray[Any]]) -> list[Ints]:
     """Return the number of the value of each field along each axis."""
     return [np.unique(c, return_inverse=True)[1].reshape(-1) for c in columns.values()]
 
 
 def _duplicate(products: Products, numbers: Ints) -> tuple[int, int] | None:
     """Return two fields that are at the same place, if there are any."""
-    table = np.stack(_places(_columns(products, numbers)), axis=1)
+    table = np.stack(_number_axis_values(_columns(products, numbers)), axis=1)
     _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[back.reshape(-1)] != np.arange(len(numbers)))
     if not len(again):
@@ -157,7 +157,7 @@ def _duplicate(products: Products, numbers: Ints) -> tuple[int, int] | None:
     return int(numbers[first[back.reshape(-1)[again[0]]]]), int(numbers[again[0]])
 
 
-def _apart(products: Products, numbers: Ints) -> list[tuple[tuple[Any, ...], Ints]]:
+def _divide_duplicates(products: Products, numbers: Ints) -> list[tuple[tuple[Any, ...], Ints]]:
     """Divide fields of one name until no two are at the same place, by the first keys that do it.
 
     Returns
@@ -168,10 +168,13 @@ def _apart(products: Products, numbers: Ints) -> list[tuple[tuple[Any, ...], Int
     if _duplicate(products, numbers) is None:
         return [((), numbers)]
     kinds = products.kind[numbers]
-    keys = {kind: told_apart(products.kinds[kind].message) for kind in np.unique(kinds).tolist()}
+    keys = {
+        kind: read_distinguishing_keys(products.kinds[kind].message)
+        for kind in np.unique(kinds).tolist()
+    }
     parts: list[tuple[tuple[Any, ...], Ints]] = [((), numbers)]
     for key in APART:
-        values = {kind: found[key] for kind, found in keys.items()}
+        values = {kind: answers[key] for kind, answers in keys.items()}
         if len(set(values.values())) < 2:
             continue
         divided = []
@@ -181,8 +184,8 @@ def _apart(products: Products, numbers: Ints) -> list[tuple[tuple[Any, ...], Int
                 continue
             each = [values[kind] for kind in products.kind[part].tolist()]
             for value in sorted(set(each), key=str):
-                own = part[[other == value for other in each]]
-                divided.append(((*label, (key, value)) if len(set(each)) > 1 else label, own))
+                subset = part[[other == value for other in each]]
+                divided.append(((*label, (key, value)) if len(set(each)) > 1 else label, subset))
         parts = divided
         if all(_duplicate(products, part) is None for _, part in parts):
             break
@@ -226,17 +229,17 @@ def make_array(
     begin, end = (column[variable.fields] for column in (places.begin, places.end))
     parts, chosen = np.unique(places.before[variable.fields], return_inverse=True)
     codecs = [places.codec(part, grid.options) for part in parts.tolist()]
-    whole = cells + (1,) * len(grid.shape)
+    chunk_grid = cells + (1,) * len(grid.shape)
     at = (*index, *(np.zeros(len(begin), np.int64) for _ in grid.shape))
     table = []
     for empty, values in ((-1, 0), (0, begin), (0, end - begin), (-1, chosen.reshape(-1) - 1)):
-        column = np.full(whole, empty)
+        column = np.full(chunk_grid, empty)
         column[at] = values
         table.append(column)
     source_, offset, length, decoder = table
     decoders = [Decoder(Pipeline([codec])) for codec in codecs[1:]]
     manifest = Manifest(
-        whole, Sources([source]), source_, offset, length,
+        chunk_grid, Sources([source]), source_, offset, length,
         decoders, decoder if decoders else None,
     )  # fmt: skip
     shape = cells + grid.shape
@@ -259,17 +262,19 @@ def _cells(variable: Variable, products: Products) -> tuple[tuple[int, ...], tup
         return (count,), (np.arange(count),)
     columns = _columns(products, variable.fields)
     index = tuple(
-        _index(columns["level" if dim == variable.level_type else dim], variable.coordinates[dim])
+        _find_cells(
+            columns["level" if dim == variable.level_type else dim], variable.coordinates[dim]
+        )
         for dim in variable.dims
     )
     return tuple(len(variable.coordinates[dim]) for dim in variable.dims), index
 
 
-def _index(column: NDArray[Any], values: Sequence[float]) -> Ints:
+def _find_cells(column: NDArray[Any], values: Sequence[float]) -> Ints:
     """Return the number of each field's value among all values of an axis."""
-    known = np.array(values)
-    order = np.argsort(known)
-    found: Ints = order[np.searchsorted(known[order], column)]
+    axis_values = np.array(values)
+    order = np.argsort(axis_values)
+    cells: Ints = order[np.searchsorted(axis_values[order], column)]
     return found
 
 

@@ -78,7 +78,7 @@ def find_messages(size: int, note: Note) -> Steps:
     Whatever lies between messages is passed over. A message that is damaged is noted, and the next
     one is looked for behind its first bytes.
     """
-    found: list[Message] = []
+    messages: list[Message] = []
     at = 0
     while True:
         head = yield at, _HEAD
@@ -86,9 +86,9 @@ def find_messages(size: int, note: Note) -> Steps:
             if 0 < len(head) < len(MAGIC) and MAGIC.startswith(bytes(head)):
                 note(f"message at byte {at}", SourceError("the file ends within its head"))
             # What is no GRIB at all is not read to its end.
-            at = yield from _search(at, size if found else min(size, at + _MOST_BEFORE))
+            at = yield from _search(at, size if messages else min(size, at + _MOST_BEFORE))
             if at < 0:
-                return found
+                return messages
             head = yield at, _HEAD
         try:
             message = yield from _message(at, bytes(head), size)
@@ -96,7 +96,7 @@ def find_messages(size: int, note: Note) -> Steps:
             note(f"message at byte {at}", error)
             at += len(MAGIC)
             continue
-        found.append(message)
+        messages.append(message)
         at = message.stop
 
 
@@ -105,9 +105,9 @@ def _search(at: int, size: int) -> Steps:
     step = _SEARCH
     while at < size:
         data: Buffer = yield at, min(step, size - at)
-        place = bytes(data).find(MAGIC)
-        if place >= 0:
-            return at + place
+        offset = bytes(data).find(MAGIC)
+        if offset >= 0:
+            return at + offset
         at += max(len(data) - 3, 1) if at + len(data) < size else len(data)
         step = min(2 * step, _SEARCH_MOST)
     return -1
@@ -147,8 +147,8 @@ def _long_message1(at: int, length: int) -> Steps:
     """
     start = at + 8
     flags = (yield start + 7, 1)[0] if length else 0
-    for number, there in ((1, True), (2, flags & 128), (3, flags & 64)):
-        if there:
+    for number, is_present in ((1, True), (2, flags & 128), (3, flags & 64)):
+        if is_present:
             part = int.from_bytes((yield start, 3), "big")
             if part < MIN_LENGTH1[number]:
                 raise SourceError(f"its section {number} has {part} bytes")
@@ -183,16 +183,16 @@ def _walk1(columns: Ints, numbers: Ints, note: Note) -> Steps:
     flags = (yield Gather(start + 15, 1))[:, 0]
     at, good = start + 8, np.ones(len(numbers), bool)
     for number, flag in ((1, 0), (2, 128), (3, 64), (4, 0)):
-        there = good & ((flags & flag) == flag)
+        is_present = good & ((flags & flag) == flag)
         length = _big((yield Gather(at, 3)))
         finish = stop if number == 4 else at + length
-        wrong = there & ((length < MIN_LENGTH1[number]) | (finish > stop))
-        wrong |= there & (finish - at < MIN_LENGTH1[number])
+        wrong = is_present & ((length < MIN_LENGTH1[number]) | (finish > stop))
+        wrong |= is_present & (finish - at < MIN_LENGTH1[number])
         _note_all(columns, numbers[wrong], note, f"its section {number} is damaged")
         good &= ~wrong
-        begin[:, number] = np.where(there, at, 0)
-        end[:, number] = np.where(there, finish, 0)
-        at = np.where(there & good, finish, at)
+        begin[:, number] = np.where(is_present, at, 0)
+        end[:, number] = np.where(is_present, finish, 0)
+        at = np.where(is_present & good, finish, at)
     # Where the values are is in column 7, as in edition 2.
     begin[:, 7], end[:, 7] = begin[:, 4], end[:, 4]
     return numbers[good], begin[good], end[good]
@@ -204,7 +204,7 @@ def _walk2(columns: Ints, numbers: Ints, note: Note) -> Steps:
     bitmap = np.zeros((len(numbers), 2), np.int64)
     before = np.zeros(len(numbers), np.int64)  # the number of the section before
     at, stop = columns[numbers, 0] + 16, columns[numbers, 1] - len(END)
-    found: list[tuple[Ints, Ints, Ints]] = []
+    complete_fields: list[tuple[Ints, Ints, Ints]] = []
     for step in range(_MOST_SECTIONS + 1):
         if not len(numbers):
             break
@@ -215,23 +215,30 @@ def _walk2(columns: Ints, numbers: Ints, note: Note) -> Steps:
         length, number = _big(heads[:, :4]), heads[:, 4].astype(np.int64)
         finish = at + length
         wrong = (length < 5) | (finish > stop) | ~_follows(before, number)
-        kept = ~wrong
+        is_sound = ~wrong
         _note_all(columns, numbers[wrong], note, "its sections are damaged")
-        rows = np.arange(len(numbers))[kept]
-        begin[rows, number[kept]], end[rows, number[kept]] = at[kept], finish[kept]
-        _keep_bitmaps(begin, end, bitmap, rows[number[kept] == 6], heads[:, 5])
-        whole = rows[number[kept] == 7]
-        complete = (end[whole][:, [1, 3, 4, 5, 6]] > 0).all(axis=1)
-        _note_all(columns, numbers[whole[~complete]], note, "it lacks a section")
-        whole = whole[complete]
-        found.append((numbers[whole], begin[whole].copy(), end[whole].copy()))
+        rows = np.arange(len(numbers))[is_sound]
+        begin[rows, number[is_sound]], end[rows, number[is_sound]] = at[is_sound], finish[is_sound]
+        _keep_bitmaps(begin, end, bitmap, rows[number[is_sound] == 6], heads[:, 5])
+        at_section7 = rows[number[is_sound] == 7]
+        complete = (end[at_section7][:, [1, 3, 4, 5, 6]] > 0).all(axis=1)
+        _note_all(columns, numbers[at_section7[~complete]], note, "it lacks a section")
+        at_section7 = at_section7[complete]
+        complete_fields.append(
+            (numbers[at_section7], begin[at_section7].copy(), end[at_section7].copy())
+        )
         # The end mark follows section 7, or another field.
-        more = kept & (finish < stop)
-        broken = kept & (finish == stop) & (number != 7)
+        goes_on = is_sound & (finish < stop)
+        broken = is_sound & (finish == stop) & (number != 7)
         _note_all(columns, numbers[broken], note, "it ends without values")
-        numbers, at, stop, before = numbers[more], finish[more], stop[more], number[more]
-        begin, end, bitmap = begin[more], end[more], bitmap[more]
-    return tuple(np.concatenate([part[i] for part in found]) for i in range(3))
+        numbers, at, stop, before = (
+            numbers[goes_on],
+            finish[goes_on],
+            stop[goes_on],
+            number[goes_on],
+        )
+        begin, end, bitmap = begin[goes_on], end[goes_on], bitmap[goes_on]
+    return tuple(np.concatenate([part[i] for part in complete_fields]) for i in range(3))
 
 
 def _follows(before: Ints, number: Ints) -> NDArray[np.bool_]:

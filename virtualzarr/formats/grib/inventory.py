@@ -31,16 +31,16 @@ def message_starts(source: Source) -> list[int]:
     if size < FROM or "?" in uri or "::" in uri:
         return []
     stem = uri.rpartition(".")[0]
-    for place, pattern in ((f"{uri}.idx", _LINE), (f"{stem}.index", _MEMBER)):
+    for inventory_uri, pattern in ((f"{uri}.idx", _LINE), (f"{stem}.index", _MEMBER)):
         try:
-            beside = Source.from_file(place, source.storage_options)
+            beside = Source.from_file(inventory_uri, source.storage_options)
             length = beside.size
             if length is None or length > _MOST_BYTES:
                 continue
             text = bytes(RemoteFile(beside.location).read(0, length))
         except SourceError:
             continue
-        found = sorted({int(start) for start in pattern.findall(text)})
-        if len(found) <= _MOST:
-            return [start for start in found if start < size]
+        starts = sorted({int(start) for start in pattern.findall(text)})
+        if len(starts) <= _MOST:
+            return [start for start in starts if start < size]
     return []

@@ -104,17 +104,17 @@ def ask(message: bytes, code: tuple[int, ...]) -> Kind:
     CodecError, UnsupportedError
     """
     with open_message(message) as handle:
-        known = {key: _get(handle, key) for key in (*_ATTRIBUTES, "number", *_WAVES)}
-        member, *waves = (known.pop(key) for key in ("number", *_WAVES))
-        level_type = _text(known["typeOfLevel"]) or _surface(handle)
+        values = {key: _get(handle, key) for key in (*_ATTRIBUTES, "number", *_WAVES)}
+        member, *waves = (values.pop(key) for key in ("number", *_WAVES))
+        level_type = _text(values["typeOfLevel"]) or _surface(handle)
         level = _get(handle, "level", float)
         levels = _get(handle, "NV")
         origin = {key: _get(handle, key) for key in _ORIGIN}
-        known |= _parameter(handle, known["paramId"], origin["edition"], origin["centre"])
+        values |= _read_parameter(handle, values["paramId"], origin["edition"], origin["centre"])
         step = _end_step(handle, message)
-    names = (_text(known.get(key)) for key in ("cfVarName", "shortName"))
-    attributes: dict[str, Any] = {key: value for key, value in known.items() if _is_known(value)}
-    if not known["paramId"]:
+    names = (_text(values.get(key)) for key in ("cfVarName", "shortName"))
+    attributes: dict[str, Any] = {key: value for key, value in values.items() if _is_known(value)}
+    if not values["paramId"]:
         attributes["parameter"] = list(code)
     if levels and len(code) == 3:  # in edition 1 they belong to the grid
         attributes["NV"] = levels
@@ -122,44 +122,44 @@ def ask(message: bytes, code: tuple[int, ...]) -> Kind:
     return Kind(
         next(filter(None, names), "") or "_".join(map(str, ("unknown", *code))),
         level_type,
-        str(known["stepType"]),
+        str(values["stepType"]),
         level if level is not None and math.isfinite(level) else None,
         step,
         member if isinstance(member, int) else -1,
         waves[0],
         waves[1],
-        prefixed(attributes) | _described(attributes),
-        prefixed({key: value for key, value in origin.items() if value is not None}),
+        with_prefix(attributes) | _cf_attributes(attributes),
+        with_prefix({key: value for key, value in origin.items() if value is not None}),
         message,
     )
 
 
-def _parameter(handle: Any, number: int | None, edition: int, centre: str) -> dict[str, Any]:
+def _read_parameter(handle: Any, number: int | None, edition: int, centre: str) -> dict[str, Any]:
     """Return what follows from a parameter's number; nothing for one without."""
     if not number:
         return {}
-    found = _parameters.get((number, edition, centre))
-    if found is None:
-        found = {key: _get(handle, key) for key in _PARAMETER}
-        _parameters[number, edition, centre] = found
-    return found
+    parameter = _parameters.get((number, edition, centre))
+    if parameter is None:
+        parameter = {key: _get(handle, key) for key in _PARAMETER}
+        _parameters[number, edition, centre] = parameter
+    return parameter
 
 
 _parameters: dict[tuple[int, int, str], dict[str, Any]] = {}
 
 
-def told_apart(message: bytes) -> dict[str, Any]:
+def read_distinguishing_keys(message: bytes) -> dict[str, Any]:
     """Ask ecCodes for the keys that may tell apart what is alike."""
     with open_message(message) as handle:
         return {key: _get(handle, key, float if key in _FRACTIONS else None) for key in APART}
 
 
-def prefixed(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def with_prefix(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return ecCodes' keys as attributes."""
     return {f"GRIB_{key}": value for key, value in attributes.items()}
 
 
-def grid_keys(message: bytes) -> dict[str, Any]:
+def read_grid_keys(message: bytes) -> dict[str, Any]:
     """Ask ecCodes for what describes a grid, and ``numberOfDataPoints``.
 
     Raises
@@ -167,14 +167,14 @@ def grid_keys(message: bytes) -> dict[str, Any]:
     CodecError, UnsupportedError
     """
     with open_message(message) as handle:
-        found = {key: _get(handle, key) for key in (*_GRID, "numberOfDataPoints", "NV")}
-    points = found["numberOfDataPoints"]
+        values = {key: _get(handle, key) for key in (*_GRID, "numberOfDataPoints", "NV")}
+    points = values["numberOfDataPoints"]
     if not isinstance(points, int) or points <= 0:
-        raise SourceError(f"a grid ({found['gridType']}) of {points} points")
+        raise SourceError(f"a grid ({values['gridType']}) of {points} points")
     if points > MAX_POINTS:
         raise UnsupportedError(f"a grid of {points} points; at most {MAX_POINTS} are supported")
-    found["gridType"] = found["gridType"] or "unknown"
-    return {key: value for key, value in found.items() if value is not None}
+    values["gridType"] = values["gridType"] or "unknown"
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _end_step(handle: Any, message: bytes) -> int:
@@ -227,12 +227,12 @@ def _is_known(value: Any) -> bool:
 def _surface(handle: Any) -> str:
     """Return a name for levels of a type that has none: its numbers in the code table."""
     keys = ("typeOfFirstFixedSurface", "typeOfSecondFixedSurface", "indicatorOfTypeOfLevel")
-    found = [_get(handle, key, int) for key in keys]
-    numbers = [str(number) for number in found if number is not None and number != 255]
+    surfaces = [_get(handle, key, int) for key in keys]
+    numbers = [str(number) for number in surfaces if number is not None and number != 255]
     return "_".join(("level", *numbers))
 
 
-def _described(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _cf_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of the CF conventions."""
     pairs = (("units", "units"), ("long_name", "name"), ("standard_name", "cfName"))
     return {name: attributes[key] for name, key in pairs if key in attributes}

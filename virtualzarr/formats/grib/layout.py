@@ -30,36 +30,36 @@ def arrange(variables: Sequence[Variable], path: str = "", level: int = 0) -> li
         for variable in variables:
             parts.setdefault(_DIVISIONS[number](variable), []).append(variable)
         if len(parts) > 1:
-            names = _distinct([_text(key) for key in parts])
+            names = _make_distinct([_text(key) for key in parts])
             return [
                 part
-                for name, own in zip(names, parts.values(), strict=True)
-                for part in arrange(own, f"{path}/{name}" if path else name, number + 1)
+                for name, members in zip(names, parts.values(), strict=True)
+                for part in arrange(members, f"{path}/{name}" if path else name, number + 1)
             ]
     return [(f"{path}/{i}" if path else str(i), [v]) for i, v in enumerate(variables)]
 
 
 def _fit(variables: Sequence[Variable]) -> bool:
     """Whether names are distinct, and there is one grid, and one value for each coordinate."""
-    known: dict[str, Any] = {}
+    coordinates: dict[str, Any] = {}
     if len({variable.name for variable in variables}) < len(variables):
         return False
     if len({variable.grid for variable in variables}) > 1:
         return False
     for variable in variables:
         for name, values in variable.coordinates.items():
-            if known.setdefault(name, values) != values:
+            if coordinates.setdefault(name, values) != values:
                 return False
     lists = {len(variable.fields) if variable.listed else 0 for variable in variables}
-    return len(lists) == 1 and not known.keys() & {variable.name for variable in variables}
+    return len(lists) == 1 and not coordinates.keys() & {variable.name for variable in variables}
 
 
 def _of(name: str) -> Callable[[Variable], Any]:
     """Return what gives a coordinate of a variable."""
 
     def values(variable: Variable) -> Any:
-        own = variable.level_type if name == "level" else name
-        return variable.coordinates.get(own, ())
+        coordinate = variable.level_type if name == "level" else name
+        return variable.coordinates.get(coordinate, ())
 
     return values
 
@@ -112,7 +112,7 @@ def _date(seconds: float) -> str:
     return str(np.datetime64(int(seconds), "s")).replace("-", "").replace(":", "")
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
+def _make_distinct(names: Iterable[str]) -> list[str]:
     """Return names with numbers appended to those that were there before.
 
     Examples
@@ -120,10 +120,10 @@ def _distinct(names: Iterable[str]) -> list[str]:
     >>> _distinct(["a", "b", "a"])
     ['a', 'b', 'a_2']
     """
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
         free, number = name, 2
-        while free in found:
+        while free in distinct:
             free, number = f"{name}_{number}", number + 1
-        found.append(free)
-    return found
+        distinct.append(free)
+    return distinct

@@ -32,10 +32,10 @@ def check_packings(fields: Fields, note: Note) -> Steps:
             bits[rows] = np.where(head[:, 3] & 0xD0, 0, head[:, 10])
         else:
             template[rows], bits[rows] = head[:, 9] * 256 + head[:, 10], head[:, 19]
-    return _noted(fields, template, bits, note)
+    return _note_unsupported(fields, template, bits, note)
 
 
-def _noted(fields: Fields, template: Ints, bits: Ints, note: Note) -> Ints:
+def _note_unsupported(fields: Fields, template: Ints, bits: Ints, note: Note) -> Ints:
     pairs, which = np.unique(np.stack([template, bits], axis=1), axis=0, return_inverse=True)
     reasons = [explain_unsupported(*pair) for pair in pairs.tolist()]
     refused = np.flatnonzero(np.array([bool(reason) for reason in reasons])[which.reshape(-1)])

@@ -68,7 +68,7 @@ def read_products(fields: Fields, note: Note) -> Steps:
     """Parse: return the `Products` of fields."""
     n = len(fields)
     none, zero = np.full(n, -1), np.zeros(n, np.int64)
-    found = Products([], none, zero, zero.copy(), none.copy())
+    products = Products([], none, zero, zero.copy(), none.copy())
     lengths = (fields.end - fields.begin)[:, [1, 2, 4]]
     lengths[fields.edition == 1, 1:] = 0
     shapes, which = np.unique(
@@ -87,8 +87,8 @@ def read_products(fields: Fields, note: Note) -> Steps:
         if part.too_short:
             _note_all(fields, numbers, note, SourceError("its section 1 or 4 is cut off"))
             continue
-        _Reader(fields, numbers, part, note).into(found)
-    return found
+        _Reader(fields, numbers, part, note).read_into(products)
+    return products
 
 
 class _Rows(NamedTuple):
@@ -111,10 +111,10 @@ class _Rows(NamedTuple):
         raw = self.rows[row].tobytes()
         if self.edition == 1:
             return messages.without_values1(raw[self.first :], None)
-        found = {1: raw[self.first : self.local], 4: raw[self.product :]}
+        sections = {1: raw[self.first : self.local], 4: raw[self.product :]}
         if self.product > self.local:
-            found[2] = raw[self.local : self.product]
-        return messages.without_values(raw[0], found)
+            sections[2] = raw[self.local : self.product]
+        return messages.without_values(raw[0], sections)
 
 
 class _Reader:
@@ -124,15 +124,17 @@ class _Reader:
         self.fields, self.numbers, self.part, self.note = fields, numbers, part, note
         self.rows = part.rows
 
-    def into(self, found: Products) -> None:
+    def read_into(self, products: Products) -> None:
         """Add what the fields are to the columns of all."""
-        masked, forecast, members = self._masked()
+        masked, forecast, members = self._mask_varying_bytes()
         time, sound = self._times()
         where = self.fields.start[self.numbers]
-        for place in where[~sound].tolist():
-            self.note(f"message at byte {place}", SourceError("its reference time is impossible"))
-        whole = np.ascontiguousarray(masked).view(np.dtype((np.void, masked.shape[1])))[:, 0]
-        _, firsts, kind_of = np.unique(whole, return_index=True, return_inverse=True)
+        for message_start in where[~sound].tolist():
+            self.note(
+                f"message at byte {message_start}", SourceError("its reference time is impossible")
+            )
+        kind_keys = np.ascontiguousarray(masked).view(np.dtype((np.void, masked.shape[1])))[:, 0]
+        _, firsts, kind_of = np.unique(kind_keys, return_index=True, return_inverse=True)
         for number, row in enumerate(firsts.tolist()):
             rows = np.flatnonzero((kind_of.reshape(-1) == number) & sound)
             if not len(rows):
@@ -144,11 +146,11 @@ class _Reader:
             except VirtualZarrError as error:
                 _note_all(self.fields, fields, self.note, error)
                 continue
-            found.kind[fields] = len(found.kinds)
-            found.kinds.append(kind)
-            found.time[fields] = time[rows]
-            found.step[fields] = kind.step + (forecast[rows] - forecast[row])
-            found.member[fields] = np.where(members[rows] >= 0, members[rows], kind.member)
+            products.kind[fields] = len(products.kinds)
+            products.kinds.append(kind)
+            products.time[fields] = time[rows]
+            products.step[fields] = kind.step + (forecast[rows] - forecast[row])
+            products.member[fields] = np.where(members[rows] >= 0, members[rows], kind.member)
 
     def _code(self, row: int) -> tuple[int, ...]:
         """Return the numbers of a parameter in its tables."""
@@ -162,15 +164,15 @@ class _Reader:
         at = self.part.first
         raw = self.rows.astype(np.int64)
         if self.part.edition == 1:
-            year, *rest = raw[:, at:][:, _DATE1].T
+            year, *smaller_units = raw[:, at:][:, _DATE1].T
             year = (raw[:, at + _CENTURY] - 1) * 100 + year
-            rest.append(np.zeros_like(year))
+            smaller_units.append(np.zeros_like(year))
         else:
-            high, low, *rest = raw[:, at:][:, _DATE2].T
+            high, low, *smaller_units = raw[:, at:][:, _DATE2].T
             year = high * 256 + low
-        return _seconds(year, *rest)
+        return _seconds(year, *smaller_units)
 
-    def _masked(self) -> tuple[NDArray[np.uint8], Ints, Ints]:
+    def _mask_varying_bytes(self) -> tuple[NDArray[np.uint8], Ints, Ints]:
         """Return what makes the kind of fields; their forecast times in seconds, and members.
 
         Those two are 0 and -1 where they are left in the kind.
@@ -183,12 +185,12 @@ class _Reader:
             masked[:, first:][:, _DATE1] = 0
             masked[:, first + _CENTURY] = 0
             head = self.rows[:, first:].astype(np.int64)
-            for indicator, places in _FORECAST1.items():
+            for indicator, positions in _FORECAST1.items():
                 units = np.where(head[:, _UNIT1] == 13, 0, _UNITS[head[:, _UNIT1]])
                 rows = np.flatnonzero((head[:, _INDICATOR1] == indicator) & (units > 0))
-                for place in places:
-                    forecast[rows] = forecast[rows] * 256 + head[rows, place] * units[rows]
-                    masked[rows, first + place] = 0
+                for position in positions:
+                    forecast[rows] = forecast[rows] * 256 + head[rows, position] * units[rows]
+                    masked[rows, first + position] = 0
             return masked, forecast, members
         masked[:, first:][:, _DATE2] = 0
         body = self.rows[:, product:].astype(np.int64)
@@ -201,7 +203,7 @@ class _Reader:
             if template in _INTERVAL:
                 plain &= body[rows, _INTERVAL[template] + 7] == 1
             rows = rows[plain]
-            forecast[rows] = _signed(body[rows, _FORECAST]) * _UNITS[body[rows, _UNIT]]
+            forecast[rows] = _decode_signed(body[rows, _FORECAST]) * _UNITS[body[rows, _UNIT]]
             spans = [_FORECAST]
             if template in _INTERVAL:
                 spans.append(slice(_INTERVAL[template], _INTERVAL[template] + 7))
@@ -220,7 +222,7 @@ def _is_known(template: int, length: int) -> bool:
     return template in _INSTANT and length >= _MEMBER.get(template, 33) + 1
 
 
-def _signed(raw: Ints) -> Ints:
+def _decode_signed(raw: Ints) -> Ints:
     """Return rows of four bytes as numbers whose first bit is the sign."""
     value = raw[:, 0] << 24 | raw[:, 1] << 16 | raw[:, 2] << 8 | raw[:, 3]
     return np.where(value >= 1 << 31, (1 << 31) - value, value)

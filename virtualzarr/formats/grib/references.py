@@ -49,7 +49,7 @@ class Places:
 def read_places(fields: Fields) -> Steps:
     """Parse: return the `Places` of fields."""
     begin, end = fields.start.copy(), fields.stop.copy()
-    found = Places(begin, end, np.full(len(fields), -1), [])
+    places = Places(begin, end, np.full(len(fields), -1), [])
     shared = np.flatnonzero(~fields.alone)
     end[shared] = fields.end[shared, 7]
     # The first of several begins with the message.
@@ -65,8 +65,8 @@ def read_places(fields: Fields) -> Steps:
             parts.append((yield Gather(fields.begin[rows, section], length)).copy())
         parts[1][:, _DATE] = 0
         joined = np.concatenate(parts, axis=1)
-        whole = np.ascontiguousarray(joined).view(np.dtype((np.void, joined.shape[1])))[:, 0]
-        kinds, kind_of = np.unique(whole, return_inverse=True)
-        found.before[rows] = kind_of.reshape(-1) + len(found.parts)
-        found.parts.extend(kind.tobytes() for kind in kinds)
-    return found
+        prefixes = np.ascontiguousarray(joined).view(np.dtype((np.void, joined.shape[1])))[:, 0]
+        kinds, kind_of = np.unique(prefixes, return_inverse=True)
+        places.before[rows] = kind_of.reshape(-1) + len(places.parts)
+        places.parts.extend(kind.tobytes() for kind in kinds)
+    return places

@@ -31,7 +31,7 @@ def find_repeats(products: Products, places: Places, grid: Ints) -> Steps:
     if 2 * int(length[again].sum()) > _MOST:
         return repeated
     for number in again.tolist():
-        both = np.array([places.begin[twin[number]], places.begin[number]])
-        rows = yield Gather(both, int(length[number]))
+        starts = np.array([places.begin[twin[number]], places.begin[number]])
+        rows = yield Gather(starts, int(length[number]))
         repeated[number] = (rows[0] == rows[1]).all()
     return repeated

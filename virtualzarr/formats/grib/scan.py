@@ -136,10 +136,10 @@ class _Scan:
         (variables,) = file.run([self._read(file.size, starts)])
         parts = arrange(variables)
         members: dict[str, Any] = {}
-        for path, own in parts:
+        for path, variables_of_group in parts:
             with self.refusals.of(path):
-                _put(members, path, own)
-        return self._built(members, "", variables)
+                _put(members, path, variables_of_group)
+        return self._build_group(members, "", variables)
 
     def _read(self, size: int, starts: list[int]) -> Steps:
         """Parse: return all variables."""
@@ -168,48 +168,50 @@ class _Scan:
         with self.refusals.of(name):
             raise error
 
-    def _built(self, node: dict[str, Any], path: str, variables: list[Variable]) -> Group:
+    def _build_group(self, node: dict[str, Any], path: str, variables: list[Variable]) -> Group:
         """Return the group of a tree of groups and lists of variables."""
         members: dict[str, Array | Group] = {}
         for name, below in node.items():
             if name:
-                place = f"{path}/{name}" if path else name
-                members[name] = self._built(below, place, _all(below))
+                inner_path = f"{path}/{name}" if path else name
+                members[name] = self._build_group(below, inner_path, _collect_variables(below))
         for variable in node.get("", ()):
-            place = f"{path}/{variable.name}" if path else variable.name
+            inner_path = f"{path}/{variable.name}" if path else variable.name
             grid = self.grids[variable.grid]
-            array = make_array(variable, self.products, self.places, grid, self.source, place)
+            array = make_array(variable, self.products, self.places, grid, self.source, inner_path)
             beside = self._coordinates(variable, grid, path)
             metadata = array.metadata.replace(
                 attributes={**array.metadata.attributes, "coordinates": " ".join(beside)}
             )
             members.update(beside)
-            members[variable.name] = Array.from_manifest(metadata, array.manifest, place)
+            members[variable.name] = Array.from_manifest(metadata, array.manifest, inner_path)
         attributes = _origin(variables)
         skipped = {} if path else self.refusals.reasons
         return Group(attributes, members, path, skipped)
 
     def _coordinates(self, variable: Variable, grid: Grid, path: str) -> dict[str, Array]:
         """Return the coordinates of a variable, by name."""
-        found: dict[str, Array] = {}
-        known = {name: np.array(values) for name, values in variable.coordinates.items()}
+        coordinates: dict[str, Array] = {}
+        axis_values = {name: np.array(values) for name, values in variable.coordinates.items()}
 
         def put(name: str, values: Any, dims: tuple[str, ...], level: bool = False) -> None:
-            place = f"{path}/{name}" if path else name
-            found[name] = inline_array(values, dims, _described(name, level), place)
+            full_path = f"{path}/{name}" if path else name
+            coordinates[name] = inline_array(
+                values, dims, _coordinate_attributes(name, level), full_path
+            )
 
-        for name, values in known.items():
+        for name, values in axis_values.items():
             dims = (variable.dims if variable.listed else (name,)) if len(values) > 1 else ()
             values = values / 3600.0 if name == "step" else values
             put(name, values if dims else values[0], dims, name == variable.level_type)
-        time, step = known["time"], known["step"]
+        time, step = axis_values["time"], axis_values["step"]
         if variable.listed:
             put("valid_time", time + step, variable.dims)
         else:
             valid: Any = time[:, None] + step
-            dims = tuple(name for name in ("time", "step") if len(known[name]) > 1)
-            put("valid_time", valid.reshape([len(known[name]) for name in dims]), dims)
-        return found | grid.coordinates(self.source, path)
+            dims = tuple(name for name in ("time", "step") if len(axis_values[name]) > 1)
+            put("valid_time", valid.reshape([len(axis_values[name]) for name in dims]), dims)
+        return coordinates | grid.coordinates(self.source, path)
 
 
 def _put(members: dict[str, Any], path: str, variables: list[Variable]) -> None:
@@ -219,21 +221,25 @@ def _put(members: dict[str, Any], path: str, variables: list[Variable]) -> None:
     members[""] = variables
 
 
-def _all(node: dict[str, Any]) -> list[Variable]:
+def _collect_variables(node: dict[str, Any]) -> list[Variable]:
     """Return all variables in a tree."""
-    own: list[Variable] = list(node.get("", ()))
+    collected: list[Variable] = list(node.get("", ()))
     for name, below in node.items():
         if name:
-            own += _all(below)
-    return own
+            collected += _collect_variables(below)
+    return collected
 
 
-def _described(name: str, level: bool) -> dict[str, Any]:
+def _coordinate_attributes(name: str, level: bool) -> dict[str, Any]:
     """Return the attributes of a coordinate."""
     if not level:
         return _AXES.get(name, {"units": "1", "long_name": f"GRIB key {name}"})
-    found = _LEVELS.get(name, {"units": "1", "long_name": f"level ({name})"})
-    return {**found, "stored_direction": "decreasing"} if name in DECREASING else found
+    level_attributes = _LEVELS.get(name, {"units": "1", "long_name": f"level ({name})"})
+    return (
+        {**level_attributes, "stored_direction": "decreasing"}
+        if name in DECREASING
+        else level_attributes
+    )
 
 
 def _origin(variables: list[Variable]) -> dict[str, Any]:
