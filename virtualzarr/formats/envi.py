@@ -12,7 +12,7 @@ from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.plain import plain_array
-from virtualzarr.formats.siblings import first_there, split_name
+from virtualzarr.formats.siblings import find_sibling, split_name
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 
@@ -72,12 +72,12 @@ def _pair(path_or_url: Any, options: Mapping[str, Any] | None) -> tuple[Source, 
     stem, extension, query = split_name(path_or_url)
     if extension.lower() != ".hdr":
         beside = [f"{stem}{extension}.hdr{query}", f"{stem}.hdr{query}"]
-        header = first_there(beside, "the ENVI header", options)
+        header = find_sibling(beside, "the ENVI header", options)
         return header, Source.from_file(path_or_url, options)
     header = Source.from_file(path_or_url, options)
     cased = [*_EXTENSIONS, *(each.upper() for each in _EXTENSIONS[1:])]
     candidates = [f"{stem}{each}{query}" for each in cased]
-    return header, first_there(candidates, "the image of the ENVI header", options)
+    return header, find_sibling(candidates, "the image of the ENVI header", options)
 
 
 def _fields(header: Source) -> dict[str, str]:
@@ -130,7 +130,7 @@ def _check_supported(fields: Mapping[str, str], numbers: Mapping[str, int]) -> N
 
 def _attributes(fields: Mapping[str, str], dtype: np.dtype[Any]) -> dict[str, Any]:
     """Return what the header says besides how the image is stored."""
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         name: _list(value) if value.startswith("{") else value
         for name, value in fields.items()
         if name not in _LAYOUT
@@ -141,8 +141,8 @@ def _attributes(fields: Mapping[str, str], dtype: np.dtype[Any]) -> dict[str, An
         if dtype.kind in "iu" and isinstance(number, float) and number.is_integer():
             number = int(number)
         # A text is left for people to read.
-        found["data ignore value" if isinstance(number, str) else "_FillValue"] = number
-    return found
+        attributes["data ignore value" if isinstance(number, str) else "_FillValue"] = number
+    return attributes
 
 
 def _list(text: str) -> Any:

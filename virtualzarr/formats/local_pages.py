@@ -79,16 +79,16 @@ class LocalPages:
 
     def _finish(self, parser: Parser) -> Any:
         send, read = parser.send, self._read
-        found: Any = None
+        answer: Any = None
         try:
             while True:
-                wanted = send(found)
-                if type(wanted) is tuple:
-                    found = read(*wanted)
-                elif type(wanted) is Gather:
-                    found = self._gather(*wanted)
+                request = send(answer)
+                if type(request) is tuple:
+                    answer = read(*request)
+                elif type(request) is Gather:
+                    answer = self._gather(*request)
                 else:
-                    found = [read(address, length) for address, length in wanted]
+                    answer = [read(address, length) for address, length in request]
         except StopIteration as stop:
             return stop.value
 
@@ -123,13 +123,13 @@ class LocalPages:
             return as_rows([self._read(k, length) for k in addresses.tolist()], length)
         rows = np.empty((len(addresses), length), np.uint8)
         order = np.argsort(addresses, kind="stable")
-        place = addresses[order] + self.base
+        offsets = addresses[order] + self.base
         # A run of blocks ends where the next lies too far away, and at every so many bytes.
-        far = place[1:] > place[:-1] + (length + _GAP)
-        far |= place[1:] // _BATCH != place[:-1] // _BATCH
+        far = offsets[1:] > offsets[:-1] + (length + _GAP)
+        far |= offsets[1:] // _BATCH != offsets[:-1] // _BATCH
         first = np.concatenate([[0], np.flatnonzero(far) + 1])
-        last = np.concatenate([first[1:], [len(place)]]) - 1
-        starts, sizes = place[first], place[last] - place[first] + length
+        last = np.concatenate([first[1:], [len(offsets)]]) - 1
+        starts, sizes = offsets[first], offsets[last] - offsets[first] + length
         begins = np.cumsum(sizes) - sizes
         batches = np.searchsorted(begins, np.arange(0, begins[-1] + 1, _BATCH)).tolist()
         for low, high in zip(batches, [*batches[1:], len(first)], strict=True):
@@ -137,13 +137,13 @@ class LocalPages:
                 blocks = slice(int(first[low]), int(last[high - 1]) + 1)
                 at = begins[low:high] - begins[low] - starts[low:high]
                 moved = np.repeat(at, last[low:high] - first[low:high] + 1)
-                whole = self._runs(starts[low:high].tolist(), sizes[low:high].tolist())
+                buffer = self._runs(starts[low:high].tolist(), sizes[low:high].tolist())
                 # The bytes are looked at as overlapping blocks, one at each byte.
                 every = np.ndarray(
-                    (len(whole) - length + 1,), f"V{length}", whole.data, strides=(1,)
+                    (len(buffer) - length + 1,), f"V{length}", buffer.data, strides=(1,)
                 )
-                found = every[place[blocks] + moved]
-                rows[order[blocks]] = found.view(np.uint8).reshape(-1, length)
+                blocks_in_order = every[offsets[blocks] + moved]
+                rows[order[blocks]] = blocks_in_order.view(np.uint8).reshape(-1, length)
         return rows
 
     def _runs(self, starts: list[int], sizes: list[int]) -> NDArray[np.uint8]:
@@ -151,9 +151,9 @@ class LocalPages:
         need = sum(sizes)
         if len(self._scratch) < need:
             self._scratch = np.empty(max(need, 2 * _BATCH), np.uint8)
-        whole = self._scratch[:need]
-        view, done, fill = whole.data, 0, self._file.fill
+        buffer = self._scratch[:need]
+        view, done, fill = buffer.data, 0, self._file.fill
         for start, size in zip(starts, sizes, strict=True):
             fill(start, view[done : done + size])
             done += size
-        return whole
+        return buffer

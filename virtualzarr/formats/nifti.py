@@ -15,7 +15,7 @@ from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.plain import fortran, plain_array
-from virtualzarr.formats.siblings import first_there, split_name
+from virtualzarr.formats.siblings import find_sibling, split_name
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import json_attributes
@@ -88,12 +88,12 @@ def scan(
                 raise UnsupportedError("pairs of compressed files; decompress them (gunzip)")
             stem, _, query = split_name(path_or_url)
             beside = [f"{stem}{extension}{query}" for extension in (".img", ".IMG")]
-            image = first_there(beside, "the image of the NIfTI header", storage_options)
+            image = find_sibling(beside, "the image of the NIfTI header", storage_options)
         shape = header.shape
         array = plain_array(
             image, header.offset, header.dtype, shape, axes=fortran(len(shape)), path="data",
             dimension_names=tuple("xyztuvw"[: len(shape)]), attributes=header.attributes(),
-            unpacked=_unpacked_size(file, header) if packed else None,
+            unpacked=_find_unpacked_size(file, header) if packed else None,
         )  # fmt: skip
     except VirtualZarrError as error:
         raise error.at(file=source.uri) from error.__cause__
@@ -138,16 +138,16 @@ class _Header:
     def attributes(self) -> dict[str, Any]:
         """Return how numbers are to be scaled, and where in space they are."""
         slope, inter = float(self.fields["scl_slope"]), float(self.fields["scl_inter"])
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         if math.isfinite(slope) and slope != 0:
             if not math.isfinite(inter):
                 raise SourceError(f"the NIfTI header has the slope {slope}, but intercept {inter}")
             if self.dtype.names is None and (slope, inter) != (1, 0):
-                found |= {"scale_factor": np.float64(slope), "add_offset": np.float64(inter)}
+                attributes |= {"scale_factor": np.float64(slope), "add_offset": np.float64(inter)}
         ndim = int(self.fields["dim"][0])
-        found |= {"pixdim": self.fields["pixdim"][1 : ndim + 1].astype("f8")}
-        found |= {name: _plain(self.fields[name]) for name in _DESCRIPTIVE}
-        return json_attributes({name: value for name, value in found.items() if _says(value)})
+        attributes |= {"pixdim": self.fields["pixdim"][1 : ndim + 1].astype("f8")}
+        attributes |= {name: _plain(self.fields[name]) for name in _DESCRIPTIVE}
+        return json_attributes({name: value for name, value in attributes.items() if _says(value)})
 
 
 class _Unpacked:
@@ -168,20 +168,20 @@ class _Unpacked:
         return data
 
 
-def _unpacked_size(file: HeaderReader, header: _Header) -> int:
+def _find_unpacked_size(file: HeaderReader, header: _Header) -> int:
     """Return how many bytes a compressed file unpacks to.
 
     It ends with that number, of which 32 bits are kept.
     """
     least = header.offset + math.prod(header.shape) * header.dtype.itemsize
     file.seek(file.size - 4)
-    more = (int.from_bytes(file.take(4), "little") - least) % 2**32
-    if more > _BEHIND or least + more > _DENSEST * file.size:
+    surplus = (int.from_bytes(file.take(4), "little") - least) % 2**32
+    if surplus > _BEHIND or least + surplus > _DENSEST * file.size:
         raise SourceError(
             f"the NIfTI header needs {least} bytes, and gzip has not packed so many into the "
             f"{file.size} that there are; the file is truncated or damaged"
         )
-    return least + more
+    return least + surplus
 
 
 def _header(file: HeaderReader | _Unpacked) -> _Header:

@@ -71,7 +71,7 @@ def _array(file: HeaderReader, source: Source, path: str, size: int | None = Non
     length = int.from_bytes(file.take(2 if magic[6] == 1 else 4), "little")
     if length > _HEADER_LIMIT:
         raise SourceError(f"an NPY header of {length} bytes")
-    dtype, shape, order = _parsed(file.take(length), "utf-8" if magic[6] > 2 else "latin-1")
+    dtype, shape, order = _parse_header(file.take(length), "utf-8" if magic[6] > 2 else "latin-1")
     if size is not None:
         ending = Source(source.uri, size=start + size)
         check_place(ending, file.position, shape, dtype)
@@ -79,7 +79,7 @@ def _array(file: HeaderReader, source: Source, path: str, size: int | None = Non
     return plain_array(source, file.position, dtype, shape, axes=axes, path=path)
 
 
-def _parsed(raw: bytes, encoding: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+def _parse_header(raw: bytes, encoding: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     try:
         header = ast.literal_eval(raw.decode(encoding).strip())
         dtype = np.lib.format.descr_to_dtype(header["descr"])

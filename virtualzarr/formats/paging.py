@@ -82,27 +82,27 @@ class PageCache:
         while self._ready:
             blocked = []
             while self._ready:
-                parser, found, number = self._ready.pop()
+                parser, answer, number = self._ready.pop()
                 try:
-                    wanted = self._advance(parser, found)
+                    request = self._advance(parser, answer)
                 except StopIteration as stop:
                     if number is not None:
                         results[number] = stop.value
                 else:
-                    blocked.append((parser, wanted, number))
-            self.load([part for _, wanted, _ in blocked for part in _parts(wanted)])
+                    blocked.append((parser, request, number))
+            self.load([part for _, request, _ in blocked for part in _parts(request)])
             # The last is taken first.
             blocked.reverse()
-            self._ready = [(parser, self._get(wanted), n) for parser, wanted, n in blocked]
+            self._ready = [(parser, self._get(request), n) for parser, request, n in blocked]
         return results
 
-    def _advance(self, parser: Parser, found: Any) -> Any:
+    def _advance(self, parser: Parser, answer: Any) -> Any:
         """Run a parser up to the first request that needs a fetch, and return that."""
         while True:
-            wanted = parser.send(found)
-            if not all(self.has(*part) for part in _parts(wanted)):
-                return wanted
-            found = self._get(wanted)
+            request = parser.send(answer)
+            if not all(self.has(*part) for part in _parts(request)):
+                return request
+            answer = self._get(request)
 
     def _range(self, address: int, length: int) -> tuple[int, int]:
         start = min(self.base + address, self._size)
@@ -110,11 +110,11 @@ class PageCache:
 
     def peek(self, address: int, length: int) -> memoryview | None:
         """Return bytes that lie in one page, if that was fetched: most reads are such."""
-        place = self.base + address
-        view = self._pages.get(place // PAGE)
+        offset = self.base + address
+        view = self._pages.get(offset // PAGE)
         if view is None:
             return None
-        start = place % PAGE
+        start = offset % PAGE
         return view[start : start + length] if start + length <= len(view) else None
 
     def has(self, address: int, length: int) -> bool:
@@ -123,11 +123,11 @@ class PageCache:
         start, stop = self._range(address, length)
         return all(page in self._pages for page in range(start // PAGE, -(-stop // PAGE)))
 
-    def _get(self, wanted: Any) -> Any:
-        if type(wanted) is tuple:
-            return self.read(*wanted)
-        found = [self.read(*part) for part in _parts(wanted)]
-        return as_rows(found, wanted.length) if type(wanted) is Gather else found
+    def _get(self, request: Any) -> Any:
+        if type(request) is tuple:
+            return self.read(*request)
+        blocks = [self.read(*part) for part in _parts(request)]
+        return as_rows(blocks, request.length) if type(request) is Gather else blocks
 
     def read(self, address: int, length: int) -> Buffer:
         """Return bytes that were fetched, fewer where the file ends before."""
@@ -135,13 +135,13 @@ class PageCache:
         first, last = start // PAGE, -(-stop // PAGE)
         if last - first == 1:
             return self._pages[first][start - first * PAGE : stop - first * PAGE]
-        whole = b"".join(self._pages[page] for page in range(first, last))
-        return memoryview(whole)[start - first * PAGE : stop - first * PAGE]
+        joined = b"".join(self._pages[page] for page in range(first, last))
+        return memoryview(joined)[start - first * PAGE : stop - first * PAGE]
 
-    def load(self, wanted: Iterable[Request]) -> None:
+    def load(self, requests: Iterable[Request]) -> None:
         """Fetch the pages that are missing, in as few requests as is sensible."""
         missing: set[int] = set()
-        for part in wanted:
+        for part in requests:
             start, stop = self._range(*part)
             pages = range(start // PAGE, -(-stop // PAGE))
             missing.update(page for page in pages if page not in self._pages)
@@ -157,8 +157,8 @@ class PageCache:
                 raise SourceError(f"{stop - start} bytes were asked for, {len(data)} were sent")
             self.nbytes += len(data)
             view = memoryview(data)
-            for place in range(0, len(data), PAGE):
-                self._pages[(start + place) // PAGE] = view[place : place + PAGE]
+            for offset in range(0, len(data), PAGE):
+                self._pages[(start + offset) // PAGE] = view[offset : offset + PAGE]
 
 
 def pages_of(source: Source) -> PageCache:
@@ -181,12 +181,12 @@ def check(address: int, length: int) -> None:
         raise SourceError(f"a structure claims {length} bytes at {address}")
 
 
-def _parts(wanted: Any) -> Sequence[Request]:
-    if type(wanted) is tuple:
-        return (wanted,)
-    if type(wanted) is Gather:
-        return [(address, wanted.length) for address in wanted.addresses.tolist()]
-    parts: Sequence[Request] = wanted
+def _parts(request: Any) -> Sequence[Request]:
+    if type(request) is tuple:
+        return (request,)
+    if type(request) is Gather:
+        return [(address, request.length) for address in request.addresses.tolist()]
+    parts: Sequence[Request] = request
     return parts
 
 
@@ -203,5 +203,5 @@ def _runs(pages: list[int]) -> list[list[int]]:
 
 def as_rows(blocks: Sequence[Buffer], length: int) -> NDArray[np.uint8]:
     """Return blocks as rows of an array, filled up with zeros."""
-    whole = b"".join(bytes(block).ljust(length, b"\0") for block in blocks)
-    return np.frombuffer(whole, np.uint8).reshape(len(blocks), length)
+    padded = b"".join(bytes(block).ljust(length, b"\0") for block in blocks)
+    return np.frombuffer(padded, np.uint8).reshape(len(blocks), length)

@@ -96,7 +96,7 @@ def _is_hdf5(head: bytes) -> bool:
 
 def _is_json(head: bytes) -> bool:
     if head.startswith(GZIP):
-        head = _ungzipped(head)
+        head = _ungzip(head)
     elif head.startswith(ZSTD):
         head = _unzstd(head)
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
@@ -110,7 +110,7 @@ def _is_npy(head: bytes) -> bool:
     )
 
 
-def _ungzipped(head: bytes) -> bytes:
+def _ungzip(head: bytes) -> bytes:
     """Return the first bytes of what is compressed; none if that is damaged."""
     try:
         return zlib.decompressobj(31).decompress(head, 540)
@@ -130,7 +130,7 @@ def _unzstd(head: bytes) -> bytes:
 
 def _is_nifti(head: bytes) -> bool:
     if head.startswith(GZIP):
-        head = _ungzipped(head)
+        head = _ungzip(head)
     return head[344:348] in (b"n+1\0", b"ni1\0") or head[4:8] in (b"n+2\0", b"ni2\0")
 
 
@@ -211,12 +211,12 @@ def register(
     FORMATS[name] = Format(scanner, matches, extensions, matches_path)
 
 
-def known() -> dict[str, Format]:
+def list_formats() -> dict[str, Format]:
     """Return all formats by name: plug-ins, those of this package, and registered ones."""
     return plugins() | FORMATS
 
 
-def named(name: str) -> Format:
+def get_format(name: str) -> Format:
     """Return the format of a name.
 
     Raises
@@ -224,10 +224,12 @@ def named(name: str) -> Format:
     UnsupportedError
         There is none.
     """
-    found = FORMATS.get(name) or known().get(name)
-    if found is None:
-        raise UnsupportedError(f"no format is called {name!r}; there are {', '.join(known())}")
-    return found
+    format_ = FORMATS.get(name) or list_formats().get(name)
+    if format_ is None:
+        raise UnsupportedError(
+            f"no format is called {name!r}; there are {', '.join(list_formats())}"
+        )
+    return format_
 
 
 @cache
@@ -241,7 +243,7 @@ def plugins() -> dict[str, Format]:
     """
     from importlib.metadata import entry_points
 
-    found = {}
+    formats = {}
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             loaded = entry.load()
@@ -252,5 +254,5 @@ def plugins() -> dict[str, Format]:
         if not isinstance(loaded, Format):
             extensions = tuple(getattr(loaded, "extensions", ()))
             loaded = Format(loaded.scan, getattr(loaded, "matches", None), extensions)
-        found[entry.name] = loaded
-    return found
+        formats[entry.name] = loaded
+    return formats

@@ -27,8 +27,8 @@ def split_name(path_or_url: Any) -> tuple[str, str, str]:
     return f"{folder}/{stem}", dot + extension, mark + query
 
 
-def first_there(
-    candidates: Iterable[str], what: str, storage_options: Mapping[str, Any] | None = None
+def find_sibling(
+    candidates: Iterable[str], description: str, storage_options: Mapping[str, Any] | None = None
 ) -> Source:
     """Return the first of some files that is there.
 
@@ -43,4 +43,6 @@ def first_there(
             return Source.from_file(candidate, storage_options)
         except SourceNotFoundError:
             tried.append(candidate.rpartition("/")[2])
-    raise SourceNotFoundError(f"{what} is missing; tried {', '.join(tried)} in the same folder")
+    raise SourceNotFoundError(
+        f"{description} is missing; tried {', '.join(tried)} in the same folder"
+    )

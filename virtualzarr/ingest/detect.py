@@ -10,7 +10,7 @@ from typing import Any
 
 from virtualzarr.choices import OnError, check_choice
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError, as_memory_error
-from virtualzarr.formats.registry import FORMATS, ZSTD, Format, known, named, plugins
+from virtualzarr.formats.registry import FORMATS, ZSTD, Format, get_format, list_formats, plugins
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores.files import is_url, open_file, take_fingerprint
 from virtualzarr.stores.location import Location
@@ -50,13 +50,13 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     head, name = _head(location), _file_name(uri)
     # Formats of this package decide before plug-ins, whose import may be slow.
     match = _match_content(head, FORMATS) or _match_content(head, plugins())
-    match = match or _match_name(name, known())
+    match = match or _match_name(name, list_formats())
     if match is None and head.startswith(ZSTD) and name.endswith((".json.zst", ".json.zstd")):
         match = "kerchunk"  # whose first zstd block is longer than the head: nothing to look into
     if match is not None:
         return match
     # A name that promises another content is the likeliest cause: a truncated or mislabelled file.
-    formats = known()
+    formats = list_formats()
     by_name = [each for each in formats if name.endswith(formats[each].extensions)]
     hint = f", though its name is that of {' or '.join(by_name)}" if by_name else ""
     folder = _folder_in_zip(uri) if head.startswith(_ZIP) and not location.is_remote else None
@@ -136,7 +136,7 @@ def scan(
     """
     check_choice("on_error", on_error, OnError)
     name = format or detect(path_or_url, storage_options)
-    matched = named(name)
+    matched = get_format(name)
     scanner: Any = matched.load()
     limits = {"allowed": allowed} if matched.reaches_files else {}
     started = time.perf_counter()

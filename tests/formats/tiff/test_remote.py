@@ -15,7 +15,7 @@ from tests.formats.tiff.test_series import write_ome
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats import paging
 from virtualzarr.formats.tiff import files, remote, scan
-from virtualzarr.formats.tiff.remote import Chain, PagedFile, merged
+from virtualzarr.formats.tiff.remote import Chain, PagedFile, coalesce_ranges
 
 NOISE = np.random.default_rng(0).integers(0, 256, (700, 700), "u1")
 
@@ -278,10 +278,10 @@ def test_wrong_guesses_stay_small():
 
 
 def test_places_are_merged():
-    assert merged(np.zeros(0, int), np.zeros(0, int)) == []
+    assert coalesce_ranges(np.zeros(0, int), np.zeros(0, int)) == []
     rng = np.random.default_rng(3)
     start, length = rng.integers(0, 10**8, 300), rng.integers(1, 10**6, 300)
-    found = merged(start, length)
+    found = coalesce_ranges(start, length)
     assert all(a + n + paging.GAP < b for (a, n), (b, _) in itertools.pairwise(found))
     for first, count in zip(start.tolist(), length.tolist(), strict=True):
         assert any(a <= first and first + count <= a + n for a, n in found)

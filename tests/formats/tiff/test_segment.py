@@ -44,7 +44,7 @@ def only_tifffile(monkeypatch):
     def refuse(*args):
         raise UnsupportedError("no codec of its own")
 
-    monkeypatch.setattr(pipeline, "_own_codecs", refuse)
+    monkeypatch.setattr(pipeline, "_portable_codecs", refuse)
 
 
 @pytest.mark.parametrize("byteorder", "<>")

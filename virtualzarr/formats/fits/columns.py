@@ -52,7 +52,7 @@ class Column:
     inner: str = ""
 
 
-def columns(cards: Cards) -> list[Column]:
+def parse_columns(cards: Cards) -> list[Column]:
     """Return the columns of a binary table.
 
     Source: FITS standard 4.0, section 7.3.
@@ -62,7 +62,7 @@ def columns(cards: Cards) -> list[Column]:
     SourceError
         The header describes none, or more than fit into a row.
     """
-    found: list[Column] = []
+    parsed: list[Column] = []
     names: set[str] = set()
     at = 0
     for number in range(1, integer(cards, "TFIELDS", most=999) + 1):
@@ -71,12 +71,12 @@ def columns(cards: Cards) -> list[Column]:
             name = f"col{number}"
         names.add(name)
         column = _column(cards, number, name, at)
-        found.append(column)
+        parsed.append(column)
         at += column.dtype.itemsize
     width = table_size(cards)[0]
     if at > width:
-        raise SourceError(f"a FITS table of {len(found)} columns of {at} bytes in rows of {width}")
-    return found
+        raise SourceError(f"a FITS table of {len(parsed)} columns of {at} bytes in rows of {width}")
+    return parsed
 
 
 def table_size(cards: Cards) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def table_size(cards: Cards) -> tuple[int, int]:
     return width, rows
 
 
-def row_dtype(found: list[Column], itemsize: int) -> np.dtype[Any]:
+def row_dtype(columns: list[Column], itemsize: int) -> np.dtype[Any]:
     """Return the type of the rows of a table: columns without elements are left out.
 
     Raises
@@ -104,7 +104,7 @@ def row_dtype(found: list[Column], itemsize: int) -> np.dtype[Any]:
     SourceError
         Nothing is left.
     """
-    full = [column for column in found if column.dtype.itemsize]
+    full = [column for column in columns if column.dtype.itemsize]
     if not full:
         raise SourceError("a FITS table without columns")
     return np.dtype(

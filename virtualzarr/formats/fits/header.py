@@ -51,11 +51,11 @@ def read_cards(file: HeaderReader) -> Cards:
         ends = [number for number, card in enumerate(cards) if _END.match(card)]
         raw += cards[: ends[0]] if ends else cards
         if ends:
-            return _values(card.decode("latin-1") for card in raw)
+            return _parse_cards(card.decode("latin-1") for card in raw)
 
 
-def _values(cards: Iterator[str]) -> Cards:
-    found: Cards = {}
+def _parse_cards(cards: Iterator[str]) -> Cards:
+    values: Cards = {}
     # Texts that take several cards, which are joined at the end.
     lines: dict[str, list[str]] = {name: [] for name in _COMMENTARY}
     parts: list[str] = []
@@ -63,13 +63,13 @@ def _values(cards: Iterator[str]) -> Cards:
     for card in cards:
         name = card[:8].rstrip()
         if name == "CONTINUE":
-            _go_on(parts, card)
+            _append_continued(parts, card)
             continue
         if len(parts) > 1:
-            found[last] = "".join(parts)
+            values[last] = "".join(parts)
         parts = []
         if name in lines:
-            found.setdefault(name, "")
+            values.setdefault(name, "")
             lines[name].append(card[8:].rstrip())
             continue
         if name == "HIERARCH" and "=" in card:
@@ -79,23 +79,23 @@ def _values(cards: Iterator[str]) -> Cards:
             text = card[10:]
         else:
             continue
-        if name == "EXTNAME" and found.get(name) == "COMPRESSED_IMAGE":
-            del found[name]  # of the table; that of the image follows
-        if name not in found:
+        if name == "EXTNAME" and values.get(name) == "COMPRESSED_IMAGE":
+            del values[name]  # of the table; that of the image follows
+        if name not in values:
             last, value = name, _value(text)
-            found[name] = value
+            values[name] = value
             parts = [value] if isinstance(value, str) else []
     if len(parts) > 1:
-        found[last] = "".join(parts)
-    return found | {name: "\n".join(texts) for name, texts in lines.items() if texts}
+        values[last] = "".join(parts)
+    return values | {name: "\n".join(texts) for name, texts in lines.items() if texts}
 
 
-def _go_on(parts: list[str], card: str) -> None:
+def _append_continued(parts: list[str], card: str) -> None:
     """Append the text of a CONTINUE card to the text before, if that ends with ``&``."""
-    more = _STRING.match(card[8:])
-    if parts and parts[-1].endswith("&") and more:
+    text = _STRING.match(card[8:])
+    if parts and parts[-1].endswith("&") and text:
         parts[-1] = parts[-1][:-1]
-        parts.append(more[1].replace("''", "'").rstrip())
+        parts.append(text[1].replace("''", "'").rstrip())
 
 
 def _value(text: str) -> Any:

@@ -49,7 +49,7 @@ def image(cards: Cards, source: Source, offset: int, path: str) -> Array:
     """Return an image as it is stored, with attributes that say how to scale it."""
     shape, dtype = tuple(reversed(lengths(cards))), item_dtype(cards)
     names = axis_names(len(shape))
-    meant, shift, attributes = meaning(cards, dtype)
+    logical_dtype, shift, attributes = parse_scaling(cards, dtype)
     if shift is None:
         return plain_array(
             source, offset, dtype, shape, path=path, dimension_names=names, attributes=attributes
@@ -58,10 +58,10 @@ def image(cards: Cards, source: Source, offset: int, path: str) -> Array:
     grid = RegularGrid(shape, [1] * (len(shape) - 2) + [max(n, 1) for n in shape[-2:]])
     metadata = ArrayMetadata(
         shape=shape,
-        dtype=meant,
+        dtype=logical_dtype,
         grid=grid,
         pipeline=Pipeline([shift, *plain_pipeline(dtype).codecs]),
-        fill_value=meant.type(0),
+        fill_value=logical_dtype.type(0),
         dimension_names=names,
         attributes=attributes,
     )
@@ -78,7 +78,7 @@ def _planes(grid: RegularGrid, source: Source, offset: int, itemsize: int) -> Ma
     return Manifest(cells, Sources([source]), 0, Affine(cells, offset, strides), plane)
 
 
-def meaning(
+def parse_scaling(
     cards: Cards, dtype: np.dtype[Any], blank: str = "BLANK"
 ) -> tuple[np.dtype[Any], Codec | None, dict[str, Any]]:
     """Return how the numbers of an image are meant.
@@ -104,14 +104,14 @@ def meaning(
     attributes: dict[str, Any] = {}
     if isinstance(cards.get("BUNIT"), str):
         attributes["units"] = cards["BUNIT"]
-    meant = unsigned(cards.get("BSCALE", 1), cards.get("BZERO", 0), dtype)
-    if meant is not None:
-        return meant, shift(dtype, meant), attributes
-    attributes |= _scaling(cards, dtype, cards.get("BLANK", cards.get(blank)))
+    logical_dtype = offset_integer_dtype(cards.get("BSCALE", 1), cards.get("BZERO", 0), dtype)
+    if logical_dtype is not None:
+        return logical_dtype, make_offset_codec(dtype, logical_dtype), attributes
+    attributes |= _cf_scaling(cards, dtype, cards.get("BLANK", cards.get(blank)))
     return dtype.newbyteorder("="), None, attributes
 
 
-def unsigned(scale: Any, zero: Any, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+def offset_integer_dtype(scale: Any, zero: Any, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return the type that integers with an offset are meant as, if they are.
 
     Source: FITS standard 4.0, section 5.2.5.
@@ -124,31 +124,35 @@ def unsigned(scale: Any, zero: Any, dtype: np.dtype[Any]) -> np.dtype[Any] | Non
     return np.dtype(f"u{size}") if zero == 2 ** (8 * size - 1) else None
 
 
-def shift(dtype: np.dtype[Any], meant: np.dtype[Any]) -> Codec:
+def make_offset_codec(dtype: np.dtype[Any], logical_dtype: np.dtype[Any]) -> Codec:
     """Return what takes the offset of such integers away."""
     stored = dtype.newbyteorder("=")
     zero = -128 if dtype.kind == "u" else 2 ** (8 * dtype.itemsize - 1)
     if dtype.itemsize < 8:
         # What other readers know, too; it calculates with float64, which holds all of these.
-        little = {"dtype": meant.newbyteorder("<").str, "astype": stored.newbyteorder("<").str}
+        little = {
+            "dtype": logical_dtype.newbyteorder("<").str,
+            "astype": stored.newbyteorder("<").str,
+        }
         return make("numcodecs.fixedscaleoffset", offset=zero, scale=1, **little)
     return make(
         "virtualzarr.unpack",
-        data_type=stored.name, view=meant.name, calculated=meant.name, add_offset=zero,
+        data_type=stored.name, view=logical_dtype.name, calculated=logical_dtype.name,
+        add_offset=zero,
     )  # fmt: skip
 
 
-def _scaling(cards: Cards, dtype: np.dtype[Any], blank: Any) -> dict[str, Any]:
+def _cf_scaling(cards: Cards, dtype: np.dtype[Any], blank: Any) -> dict[str, Any]:
     """Return BSCALE, BZERO and BLANK as the attributes of the CF conventions.
 
     Their types make xarray calculate as astropy does: with float32 for 16 bits and less.
     """
     scale, zero = (cards.get(name) for name in ("BSCALE", "BZERO"))
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     if dtype.kind in "iu" and type(blank) is int:
         limits = np.iinfo(dtype)
         if limits.min <= blank <= limits.max:
-            found["_FillValue"] = blank
+            attributes["_FillValue"] = blank
     scale, zero = 1 if scale is None else scale, 0 if zero is None else zero
     if not all(isinstance(number, int | float) for number in (scale, zero)):
         raise SourceError(f"the FITS header says {scale!r} for BSCALE and {zero!r} for BZERO")
@@ -156,7 +160,7 @@ def _scaling(cards: Cards, dtype: np.dtype[Any], blank: Any) -> dict[str, Any]:
     number = np.float32 if narrow else np.float64
     with np.errstate(over="ignore"):
         if scale != 1 or zero != 0:
-            found["scale_factor"] = TypedFloat.from_numpy(number(scale))
+            attributes["scale_factor"] = TypedFloat.from_numpy(number(scale))
         if zero != 0:
-            found["add_offset"] = TypedFloat.from_numpy(number(zero))
-    return found
+            attributes["add_offset"] = TypedFloat.from_numpy(number(zero))
+    return attributes

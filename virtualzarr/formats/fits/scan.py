@@ -13,7 +13,7 @@ from virtualzarr.errors import MetadataError, SourceError, UnsupportedError, Vir
 from virtualzarr.formats.fits.header import BLOCK, Cards, integer, read_cards
 from virtualzarr.formats.fits.images import image, item_dtype, lengths
 from virtualzarr.formats.fits.tables import binary_table, random_groups, text_table
-from virtualzarr.formats.fits.tiles import compressed_image
+from virtualzarr.formats.fits.tiles import read_compressed_image
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.on_error import Refusals
 from virtualzarr.hierarchy.group import Group
@@ -134,7 +134,7 @@ class _Scan:
         """Return the arrays of a part by their names."""
         kind = cards.get("XTENSION", "IMAGE")
         if kind in _BINARY and cards.get("ZIMAGE") is True:
-            return {NAME: compressed_image(cards, self.file, self.source, path)}
+            return {NAME: read_compressed_image(cards, self.file, self.source, path)}
         if kind in _BINARY:
             return binary_table(cards, self.file, self.source, path)
         if kind == "TABLE":
@@ -160,7 +160,7 @@ def _nbytes(cards: Cards) -> int:
 def _attributes(cards: Cards) -> dict[str, Any]:
     """Return what a header says besides how values are stored."""
     structure = _COMPRESSED if cards.get("ZIMAGE") is True else _STRUCTURE
-    said = {
+    values = {
         name: value
         for name, value in cards.items()
         if value is not None and name and not structure.fullmatch(name)
@@ -168,8 +168,8 @@ def _attributes(cards: Cards) -> dict[str, Any]:
     for name in ("CHECKSUM", "DATASUM") if structure is _COMPRESSED else ():
         original = cards.get(f"Z{name[1:]}" if name == "CHECKSUM" else f"Z{name}")
         if original is not None:
-            said[name] = original
-    return json_attributes(said)
+            values[name] = original
+    return json_attributes(values)
 
 
 def _name(cards: Cards, number: int, taken: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, SourceError, UnsupportedError
-from virtualzarr.formats.fits.columns import TYPES, Column, columns, row_dtype, table_size
+from virtualzarr.formats.fits.columns import TYPES, Column, parse_columns, row_dtype, table_size
 from virtualzarr.formats.fits.header import Cards, integer
 from virtualzarr.formats.fits.images import item_dtype, lengths
 from virtualzarr.formats.headers import HeaderReader
@@ -40,16 +40,16 @@ def binary_table(cards: Cards, file: HeaderReader, source: Source, path: str) ->
     """
     if cards.get("ZTABLE") is True:
         raise UnsupportedError("compressed FITS tables; decompress them (funpack)")
-    start, found = file.position, columns(cards)
+    start, table_columns = file.position, parse_columns(cards)
     width, rows = table_size(cards)
-    dtype = row_dtype(found, width)
+    dtype = row_dtype(table_columns, width)
     members = {
         DATA: plain_array(
             source, start, dtype, (rows,), path=path, dimension_names=("row",),
-            attributes=_described(cards, found),
+            attributes=_column_attributes(cards, table_columns),
         )
     }  # fmt: skip
-    varying = [column for column in found if column.inner and column.count]
+    varying = [column for column in table_columns if column.inner and column.count]
     if varying:
         table = np.frombuffer(file.take(rows * dtype.itemsize), dtype)
         for column in varying:
@@ -59,18 +59,18 @@ def binary_table(cards: Cards, file: HeaderReader, source: Source, path: str) ->
     return members
 
 
-def _described(cards: Cards, found: list[Column]) -> dict[str, Any]:
+def _column_attributes(cards: Cards, table_columns: list[Column]) -> dict[str, Any]:
     """Return what a header says of columns, by their names."""
-    said = {
+    words_by_column = {
         column.name: {
             word: cards[f"{key}{column.number}"]
             for key, word in _WORDS.items()
             if cards.get(f"{key}{column.number}") is not None
         }
         | ({"bits": column.count} if column.letter == "X" else {})
-        for column in found
+        for column in table_columns
     }
-    full = {name: words for name, words in said.items() if words}
+    full = {name: words for name, words in words_by_column.items() if words}
     return json_attributes({"columns": full}) if full else {}
 
 
@@ -104,7 +104,7 @@ def _varying(
         pipeline=Pipeline([_cell_codec(cards, column, dtype)]),
         fill_value="" if column.inner == "A" else None,
         dimension_names=("row",),
-        attributes=_described(cards, [column]).get("columns", {}).get(column.name, {}),
+        attributes=_column_attributes(cards, [column]).get("columns", {}).get(column.name, {}),
     )
     if not rows:
         return Array.from_manifest(metadata, Manifest.missing((0,)), path)
@@ -115,16 +115,16 @@ def _varying(
 
 
 def _cell_codec(cards: Cards, column: Column, dtype: np.dtype[Any]) -> Codec:
-    said: dict[str, Any] = {"data_type": dtype.str}
+    options: dict[str, Any] = {"data_type": dtype.str}
     if column.inner == "A":
-        return make("virtualzarr.fits_cell", **said, text=True)
+        return make("virtualzarr.fits_cell", **options, text=True)
     for key, name in (("TSCAL", "scale"), ("TZERO", "zero")):
         number = cards.get(f"{key}{column.number}")
         if number is not None and not isinstance(number, int | float):
             raise SourceError(f"the FITS header says {number!r} for {key}{column.number}")
         if number is not None and column.inner not in "LX":
-            said[name] = number
-    return make("virtualzarr.fits_cell", **said)
+            options[name] = number
+    return make("virtualzarr.fits_cell", **options)
 
 
 # -- tables of text --------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
     if rows % step:
         grid = RectilinearGrid((rows,), [[[step, rows // step], rows % step]])
     named = [Column(number, field[0], "", 1, 0, dtype) for number, field in enumerate(fields, 1)]
-    described = _described(cards, named).get("columns", {})
+    described = _column_attributes(cards, named).get("columns", {})
     for words in described.values():
         words.pop("_FillValue", None)
     described = {name: words for name, words in described.items() if words}
@@ -220,7 +220,7 @@ def random_groups(cards: Cards, source: Source, offset: int, path: str) -> Array
         raise UnsupportedError(f"random groups of arrays of shape {tuple(reversed(axes))}")
     formats: list[Any] = [(name, dtype) for name in names]
     row = np.dtype([*formats, ("DATA", dtype, tuple(reversed(axes)))])
-    said = {
+    words_by_parameter = {
         name: {
             word: cards[f"{key}{number}"]
             for key, word in (("PSCAL", "scale_factor"), ("PZERO", "add_offset"))
@@ -230,8 +230,10 @@ def random_groups(cards: Cards, source: Source, offset: int, path: str) -> Array
     }
     scaling = (("BSCALE", "scale_factor"), ("BZERO", "add_offset"))
     values = {word: cards[key] for key, word in scaling if cards.get(key) is not None}
-    columns_said = {name: words for name, words in {**said, "DATA": values}.items() if words}
+    described = {
+        name: words for name, words in {**words_by_parameter, "DATA": values}.items() if words
+    }
     return plain_array(
         source, offset, row, (groups,), path=path, dimension_names=("group",),
-        attributes=json_attributes({"columns": columns_said}) if columns_said else {},
+        attributes=json_attributes({"columns": described}) if described else {},
     )  # fmt: skip

@@ -15,9 +15,9 @@ from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.fits.columns import TYPES, Column, columns, row_dtype, table_size
+from virtualzarr.formats.fits.columns import TYPES, Column, parse_columns, row_dtype, table_size
 from virtualzarr.formats.fits.header import Cards, integer
-from virtualzarr.formats.fits.images import axis_names, item_dtype, meaning
+from virtualzarr.formats.fits.images import axis_names, item_dtype, parse_scaling
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
 from virtualzarr.manifest import Decoder, DecoderTable, Manifest, Source, Sources
@@ -70,15 +70,15 @@ class _Image:
     def option(self, name: str, default: Any) -> Any:
         """Return a parameter of the compression."""
         for number in range(1, 1000):
-            said = self.cards.get(f"ZNAME{number}")
-            if said is None:
+            name_of_option = self.cards.get(f"ZNAME{number}")
+            if name_of_option is None:
                 return default
-            if isinstance(said, str) and said.strip().upper() == name:
+            if isinstance(name_of_option, str) and name_of_option.strip().upper() == name:
                 return self.cards.get(f"ZVAL{number}", default)
         return default
 
 
-def compressed_image(cards: Cards, file: HeaderReader, source: Source, path: str) -> Array:
+def read_compressed_image(cards: Cards, file: HeaderReader, source: Source, path: str) -> Array:
     """Return a compressed image; the file is where the table begins.
 
     Source: FITS standard 4.0, section 10.1.
@@ -94,14 +94,14 @@ def compressed_image(cards: Cards, file: HeaderReader, source: Source, path: str
     grid = image.grid
     tiles = grid.grid_shape
     table = _Table(cards, file, math.prod(tiles))
-    meant, shift, attributes = meaning(cards, image.dtype, "ZBLANK")
+    logical_dtype, shift, attributes = parse_scaling(cards, image.dtype, "ZBLANK")
     decoding = _Decoding(image, table, [] if shift is None else [shift])
     metadata = ArrayMetadata(
         shape=image.shape,
-        dtype=meant,
+        dtype=logical_dtype,
         grid=grid,
         pipeline=decoding.own,
-        fill_value=meant.type(0),
+        fill_value=logical_dtype.type(0),
         dimension_names=axis_names(len(image.shape)),
         attributes=attributes,
     )
@@ -126,9 +126,9 @@ class _Table:
             )
         self._cards = cards
         start = file.position
-        found = columns(cards)
-        self.columns: Mapping[str, Column] = {column.name: column for column in found}
-        self.rows = np.frombuffer(file.take(tiles * width), row_dtype(found, width))
+        table_columns = parse_columns(cards)
+        self.columns: Mapping[str, Column] = {column.name: column for column in table_columns}
+        self.rows = np.frombuffer(file.take(tiles * width), row_dtype(table_columns, width))
         heap = integer(cards, "THEAP", width * rows)
         self.heap, self.end = start + heap, start + width * rows + integer(cards, "PCOUNT", 0)
         if "NULL_PIXEL_MASK" in self.columns:
@@ -145,7 +145,7 @@ class _Table:
 
     def _take(self, name: str) -> str:
         """Take the places of tiles without one from a column; return its elements' letter."""
-        column, place = self.columns.get(name), len(self.letters)
+        column, number = self.columns.get(name), len(self.letters)
         if column is None or not column.count:
             return ""
         if not column.inner:
@@ -153,10 +153,10 @@ class _Table:
         count, offset = self.rows[name].astype(np.int64).T
         if (count < 0).any() or (offset < 0).any() or (count > LIMIT // 16).any():
             raise SourceError(f"the FITS table has negative or absurd numbers in {name}")
-        here = (self.place < 0) & (count > 0)
-        self.place[here] = place
+        is_new = (self.place < 0) & (count > 0)
+        self.place[is_new] = number
         width = np.dtype(TYPES[column.inner]).itemsize
-        self._count[here], self._offset[here] = count[here] * width, offset[here]
+        self._count[is_new], self._offset[is_new] = count[is_new] * width, offset[is_new]
         return column.inner
 
     def ranges(self, source: Source) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -186,10 +186,10 @@ class _Table:
         """Return a column of numbers, a number of the header, or None."""
         column = self.columns.get(name)
         if column is None or not column.count:
-            said = self._cards.get(name)
-            if said is not None and not isinstance(said, int | float):
-                raise SourceError(f"the FITS header says {said!r} for {name}")
-            return said
+            value = self._cards.get(name)
+            if value is not None and not isinstance(value, int | float):
+                raise SourceError(f"the FITS header says {value!r} for {name}")
+            return value
         if column.dtype.shape or column.dtype.kind not in "if":
             raise SourceError(f"the column {name} of a compressed FITS image is no numbers")
         values = self.rows[name].astype(column.dtype.newbyteorder("="))
@@ -217,11 +217,12 @@ class _Decoding:
         self._quantized = image.dtype.kind == "f" and table.numbers("ZSCALE") is not None
         self.others: Sequence[Decoder] = ()
         self.which: NDArray[np.int32] | None = None
-        place = table.place
+        column_of_tile = table.place
         fallbacks = {
-            number: self._fallback(number) for number in np.unique(place[place > 0]).tolist()
+            number: self._fallback(number)
+            for number in np.unique(column_of_tile[column_of_tile > 0]).tolist()
         }
-        if len(fallbacks) == 1 and (place > 0).all():
+        if len(fallbacks) == 1 and (column_of_tile > 0).all():
             self.own = fallbacks.popitem()[1]
             return
         self.others = [Decoder(pipeline) for pipeline in fallbacks.values()]
@@ -229,20 +230,20 @@ class _Decoding:
             self.own = self._quantizing()
         else:
             self._check_integers()
-            self.own = self._pipeline(*self._stored())
+            self.own = self._pipeline(*self._compressed_codecs())
         if not self.others:
             return
         if self.which is None:
-            self.which = np.full(len(place), -1, np.int32)
+            self.which = np.full(len(column_of_tile), -1, np.int32)
         for row, number in enumerate(fallbacks, len(self.others) - len(fallbacks)):
-            self.which[place == number] = row
+            self.which[column_of_tile == number] = row
 
     def _pipeline(self, *codecs: Codec) -> Pipeline:
         return Pipeline([*self._before, *codecs])
 
-    def _fallback(self, place: int) -> Pipeline:
+    def _fallback(self, column: int) -> Pipeline:
         """Return how tiles decode that could not be compressed as the others are."""
-        if place == 1:
+        if column == 1:
             return self._pipeline(*self._plain(shuffled=False), make("numcodecs.gzip"))
         stored = np.dtype(TYPES[self._table.letters[2]])
         codecs = plain_pipeline(stored).codecs
@@ -258,7 +259,7 @@ class _Decoding:
         codecs = [make("bytes", endian="big")]
         return [*codecs, make("numcodecs.shuffle", elementsize=dtype.itemsize)][: 1 + shuffled]
 
-    def _stored(self) -> list[Codec]:
+    def _compressed_codecs(self) -> list[Codec]:
         """Return the codecs of tiles as the header says they are compressed.
 
         Those of quantized floats decode to integers.
@@ -303,9 +304,9 @@ class _Decoding:
         """Refuse integers with numbers of each tile's own: no writer makes such images."""
         usual = {"ZBLANK": None, "ZSCALE": 1, "ZZERO": 0}
         for name, default in usual.items() if self._image.dtype.kind != "f" else ():
-            said = self._table.numbers(name)
-            several = isinstance(said, np.ndarray)
-            if several or (default is not None and said not in (None, default)):
+            value = self._table.numbers(name)
+            several = isinstance(value, np.ndarray)
+            if several or (default is not None and value not in (None, default)):
                 raise UnsupportedError(f"compressed FITS images of integers with {name}")
 
     def _quantizing(self) -> Pipeline:
@@ -335,7 +336,7 @@ class _Decoding:
             "virtualzarr.fits_quantized",
             data_type=self._integers().name, dither=dither, **first_tile,
         )  # fmt: skip
-        pipeline = self._pipeline(codec, *self._stored())
+        pipeline = self._pipeline(codec, *self._compressed_codecs())
         if columns:
             rows = len(self._table.place)
             self.others = DecoderTable(pipeline, columns, self.others)

@@ -275,7 +275,7 @@ def _find_cells(column: NDArray[Any], values: Sequence[float]) -> Ints:
     axis_values = np.array(values)
     order = np.argsort(axis_values)
     cells: Ints = order[np.searchsorted(axis_values[order], column)]
-    return found
+    return cells
 
 
 def _attributes(variable: Variable, grid: Grid) -> dict[str, Any]:

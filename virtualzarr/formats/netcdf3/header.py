@@ -94,7 +94,7 @@ class _Parser:
         self.offset_bytes = 4 if version == 1 else 8
 
     def header(self) -> Header:
-        nrecords: int | None = self._unsigned(self.count_bytes)
+        nrecords: int | None = self._take_unsigned(self.count_bytes)
         if nrecords == _STREAMING[self.count_bytes]:
             nrecords = None
         dimensions = [
@@ -104,39 +104,39 @@ class _Parser:
         variables = [self._variable(dimensions) for _ in self._list(_VARIABLES, "variables", 5)]
         return Header(nrecords, dimensions, attributes, variables, self.file.position)
 
-    def _unsigned(self, nbytes: int) -> int:
+    def _take_unsigned(self, nbytes: int) -> int:
         return int.from_bytes(self.file.take(nbytes), "big")
 
     def _count(self) -> int:
-        value = self._unsigned(self.count_bytes)
+        value = self._take_unsigned(self.count_bytes)
         if value > _MOST:
             raise SourceError(f"the netCDF header has a length of {value}")
         return value
 
-    def _list(self, tag: int, what: str, least: int) -> range:
+    def _list(self, tag: int, items: str, least: int) -> range:
         """Read how long a list is, each item of which takes at least `least` numbers."""
-        found, count = self._unsigned(4), self._count()
-        if found != tag and (found or count):
-            raise SourceError(f"the netCDF header has the tag {found} where its {what} begin")
+        stored_tag, count = self._take_unsigned(4), self._count()
+        if stored_tag != tag and (stored_tag or count):
+            raise SourceError(f"the netCDF header has the tag {stored_tag} where its {items} begin")
         self.file.check(count * least * 4)
         return range(count)
 
     def _name(self) -> str:
         # Some writers count the zero that ends names in C.
-        raw = self._padded(self._count()).split(b"\0")[0]
+        raw = self._take_padded(self._count()).split(b"\0")[0]
         try:
             # As the netCDF library does, so that names are equal that look alike.
             return unicodedata.normalize("NFC", raw.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise SourceError(f"a name in the netCDF header is not UTF-8: {raw[:40]!r}") from error
 
-    def _padded(self, nbytes: int) -> bytes:
+    def _take_padded(self, nbytes: int) -> bytes:
         raw = self.file.take(nbytes)
         self.file.take(-nbytes % 4)
         return raw
 
     def _dtype(self) -> np.dtype[Any]:
-        number = self._unsigned(4)
+        number = self._take_unsigned(4)
         if number not in TYPES:
             raise SourceError(f"the netCDF header has the data type {number}, which there is not")
         return np.dtype(TYPES[number]).newbyteorder(">")
@@ -145,7 +145,7 @@ class _Parser:
         attributes: dict[str, Any] = {}
         for _ in self._list(_ATTRIBUTES, "attributes", 3):
             name, dtype = self._name(), self._dtype()
-            raw = self._padded(self._count() * dtype.itemsize)
+            raw = self._take_padded(self._count() * dtype.itemsize)
             if dtype.kind == "S":
                 attributes[name] = raw
             else:
@@ -161,8 +161,8 @@ class _Parser:
                 raise SourceError(f"there is no dimension {number}", variable=name)
         attributes, dtype = self._attributes(), self._dtype()
         # Sizes of variables do not always fit in the header: all readers work them out.
-        self._unsigned(self.count_bytes)
-        begin = self._unsigned(self.offset_bytes)
+        self._take_unsigned(self.count_bytes)
+        begin = self._take_unsigned(self.offset_bytes)
         if any(not dimensions[number][1] for number in numbers[1:]):
             raise SourceError("the record dimension is not the first", variable=name)
         return Variable(name, numbers, attributes, dtype, begin)

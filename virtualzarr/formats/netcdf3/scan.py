@@ -54,7 +54,7 @@ class _Scan:
         self.record_bytes = _record_bytes([self._row_bytes(each) for each in records], records)
         self.nrecords = header.nrecords
         if self.nrecords is None:
-            self.nrecords = self._streamed(records)
+            self.nrecords = self._count_streamed_records(records)
 
     def group(self) -> Group:
         members: dict[str, Array | Group] = {}
@@ -88,7 +88,7 @@ class _Scan:
                 )
             end, last = variable.begin + self._row_bytes(variable), f"variable {variable.name!r}"
 
-    def _streamed(self, records: list[Variable]) -> int:
+    def _count_streamed_records(self, records: list[Variable]) -> int:
         """Count the records of a file whose header does not say how many there are."""
         if not records:
             return 0
@@ -100,8 +100,8 @@ class _Scan:
         shape = self._shape(variable)
         # Records that follow one another are one piece, as are values without records.
         row = self._row_bytes(variable)
-        apart = self._has_records(variable) and row != self.record_bytes
-        edges = (1, *shape[1:]) if apart else tuple(max(length, 1) for length in shape)
+        is_interleaved = self._has_records(variable) and row != self.record_bytes
+        edges = (1, *shape[1:]) if is_interleaved else tuple(max(length, 1) for length in shape)
         metadata = ArrayMetadata(
             shape=shape,
             dtype=variable.dtype.newbyteorder("="),
@@ -111,7 +111,7 @@ class _Scan:
             dimension_names=tuple(self.header.dimensions[n][0] for n in variable.dimensions),
             attributes=json_attributes(variable.attributes),
         )
-        manifest = self._manifest(variable, metadata, row if apart else None)
+        manifest = self._manifest(variable, metadata, row if is_interleaved else None)
         array = Array.from_manifest(metadata, manifest, variable.name)
         records = self._has_records(variable)
         array.file_layout = FileLayout(unlimited=(records,) if shape else ())

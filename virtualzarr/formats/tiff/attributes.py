@@ -104,16 +104,16 @@ def _nodata(page: Any) -> Any:
     if not isinstance(text, str) or dtype is None or dtype.kind not in "iuf":
         return None
     try:
-        said = float(text.replace(",", "."))
+        number = float(text.replace(",", "."))
         if dtype.kind == "f":
             with np.errstate(over="ignore"):
-                value = dtype.type(said)
-            return value if np.isfinite(value) or not math.isfinite(said) else None
-        exact = int(text) if text.strip().lstrip("+-").isdigit() else int(said)
+                value = dtype.type(number)
+            return value if np.isfinite(value) or not math.isfinite(number) else None
+        exact = int(text) if text.strip().lstrip("+-").isdigit() else int(number)
     except (ValueError, OverflowError):
         return None
     limits = np.iinfo(dtype)
-    fits = (exact == said or abs(exact) > 1 << 53) and limits.min <= exact <= limits.max
+    fits = (exact == number or abs(exact) > 1 << 53) and limits.min <= exact <= limits.max
     return dtype.type(exact) if fits else None
 
 

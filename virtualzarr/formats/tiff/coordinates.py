@@ -36,16 +36,16 @@ def page_coordinates(
         return {}
     # A pixel that stands for a point lies at its index, one that stands for an area around it.
     centre = 0.0 if _key(page, "GTRasterTypeGeoKey") == _POINT else 0.5
-    found = {}
-    for name, own, count in (("x", page.imagewidth, columns), ("y", page.imagelength, rows)):
+    coordinates = {}
+    for name, full_count, count in (("x", page.imagewidth, columns), ("y", page.imagelength, rows)):
         step, origin = axes[name]
-        if count and count != own:
+        if count and count != full_count:
             corner = origin + (centre - 0.5) * step
-            coarse = step * own / count
-            found[name] = (np.arange(count, dtype=np.float64) + 0.5) * coarse + corner
+            coarse = step * full_count / count
+            coordinates[name] = (np.arange(count, dtype=np.float64) + 0.5) * coarse + corner
         else:
-            found[name] = (np.arange(own, dtype=np.float64) + centre) * step + origin
-    return found
+            coordinates[name] = (np.arange(full_count, dtype=np.float64) + centre) * step + origin
+    return coordinates
 
 
 def coordinate_arrays(
@@ -71,9 +71,9 @@ def coordinate_arrays(
         for name in array.dims:
             axis = (name or "")[:1]
             if name is not None and name not in arrays and axis in coordinates:
-                place = f"{path}/{name}" if path else name
-                attributes = _described(axis, geographic)
-                arrays[name] = inline_array(coordinates[axis], (name,), attributes, place)
+                full_path = f"{path}/{name}" if path else name
+                attributes = _cf_attributes(axis, geographic)
+                arrays[name] = inline_array(coordinates[axis], (name,), attributes, full_path)
     return arrays
 
 
@@ -83,7 +83,7 @@ def _axes(page: Any) -> dict[str, tuple[float, float]] | None:
         return None
     matrix = _numbers(page, _TRANSFORMATION, 16)
     if matrix is not None:
-        if any(matrix[place] for place in (1, 2, 4, 6)):
+        if any(matrix[index] for index in (1, 2, 4, 6)):
             return None
         axes = {"x": (matrix[0], matrix[3]), "y": (matrix[5], matrix[7])}
     else:
@@ -113,7 +113,7 @@ def _key(page: Any, name: str) -> int | None:
     return int(value) if isinstance(value, int) else None
 
 
-def _described(name: str, geographic: bool) -> dict[str, str]:
+def _cf_attributes(name: str, geographic: bool) -> dict[str, str]:
     """Return CF attributes of a coordinate."""
     if not geographic:
         return {"axis": name.upper(), "standard_name": f"projection_{name}_coordinate"}

@@ -87,7 +87,7 @@ class Directories:
 
     def _follow(self, offset: int) -> int | None:
         seen: set[int] = set()
-        with _opened(self._file) as file:
+        with _open_for_reading(self._file) as file:
             while 0 < offset < file.size:
                 if offset in seen:
                     return len(seen)
@@ -110,7 +110,7 @@ class Directories:
 
     def entries(self, offsets: Sequence[int]) -> list[bytes]:
         """Return the raw entries of the directories at some offsets."""
-        with _opened(self._file) as file:
+        with _open_for_reading(self._file) as file:
             for offset in offsets:
                 if offset not in self._raw:
                     self._raw[offset], _ = self._read(file, offset)
@@ -145,15 +145,15 @@ class Directories:
         for _, table in self.tables(offsets):
             entries = table[table["code"] == code]
             far = self.is_far(entries)
-            apart = np.unique(entries[far][["value", "nbytes"]])
-            places = apart[np.cumsum(np.minimum(apart["nbytes"], _LONGEST)) <= _TOGETHER]
+            distinct = np.unique(entries[far][["value", "nbytes"]])
+            places = distinct[np.cumsum(np.minimum(distinct["nbytes"], _LONGEST)) <= _TOGETHER]
             yield from self.values(places.tolist(), _LONGEST)
             for entry in entries[~far]:
                 yield entry["value"].tobytes()[: entry["nbytes"]]
 
     def values(self, places: Iterable[tuple[int, int]], longest: int) -> Iterator[bytes]:
         """Yield the bytes at some places, given as offset and length, up to a length."""
-        with _opened(self._file) as file:
+        with _open_for_reading(self._file) as file:
             for offset, length in places:
                 file.seek(offset)
                 yield file.read(min(length, longest))
@@ -179,7 +179,7 @@ class Directories:
 
 
 @contextmanager
-def _opened(file: Any) -> Iterator[Any]:
+def _open_for_reading(file: Any) -> Iterator[Any]:
     """Open the handle of another file of the series for a moment."""
     closed = file.closed
     if closed:
@@ -207,15 +207,15 @@ def check_alike(pages: Sequence[Any], keyframe: Any, directories_of: Any) -> Non
     """
     parents = {id(page.parent): page.parent for page in pages if page is not None}
     for parent in parents.values():
-        own = [page for page in pages if page is not None and page.parent is parent]
-        frames = [page for page in own if page.is_frame and not page.is_virtual]
-        differing = [page for page in own if not page.is_frame]
+        own_pages = [page for page in pages if page is not None and page.parent is parent]
+        frames = [page for page in own_pages if page.is_frame and not page.is_virtual]
+        differing = [page for page in own_pages if not page.is_frame]
         if frames:
             directories = directories_of(parent)
             keys = _decisive_bytes([frame.offset for frame in frames], directories)
             # Equal bytes mean equal tags: one page of each kind is looked at closely.
             kinds = dict(zip(keys, frames, strict=True))
-            with _opened(parent.filehandle):
+            with _open_for_reading(parent.filehandle):
                 differing += [frame.aspage() for frame in kinds.values()]
         for page in differing:
             if page.hash != keyframe.hash:
@@ -225,7 +225,7 @@ def check_alike(pages: Sequence[Any], keyframe: Any, directories_of: Any) -> Non
                 )
 
 
-def odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> bool:
+def has_odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> bool:
     """Whether the first or the last JPEG image of a series is not simply a strip or tile.
 
     It is coded without loss, or has other samples or another size: tiles may be cut off at the
@@ -243,16 +243,16 @@ def odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> b
     if page is None:
         return False
     stored = zip(page.dataoffsets, page.databytecounts, strict=False)
-    present = [place for place, pair in enumerate(stored) if min(pair) > 0]
+    present = [segment for segment, pair in enumerate(stored) if min(pair) > 0]
     if not present:
         return False
     rows = np.broadcast_to(segments.rows[:, None], segments.counts[:CONTIG]).reshape(-1)
-    for place in {present[0], present[-1]} - set(range(rows.size, len(page.dataoffsets))):
-        where = (page.dataoffsets[place], page.databytecounts[place])
+    for segment in {present[0], present[-1]} - set(range(rows.size, len(page.dataoffsets))):
+        where = (page.dataoffsets[segment], page.databytecounts[segment])
         frame = read_jpeg_frame(next(directories_of(page.parent).values([where], _JPEG_HEAD)))
         if frame is None:
             continue
-        size = (int(rows[place]), segments.edges[WIDTH])
+        size = (int(rows[segment]), segments.edges[WIDTH])
         deep = page.keyframe.dtype.itemsize > 1
         if frame.process not in (0, 1, 2) or (frame.rows, frame.columns) != size:
             return True

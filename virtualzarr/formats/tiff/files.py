@@ -60,10 +60,10 @@ class Files:
 
     def directories(self, tiff: Any) -> Directories:
         """Return the directories of a file that the series spans."""
-        found = self._directories.get(id(tiff))
-        if found is None:
-            found = self._directories[id(tiff)] = Directories(tiff.tiff, tiff.filehandle)
-        return found
+        directories = self._directories.get(id(tiff))
+        if directories is None:
+            directories = self._directories[id(tiff)] = Directories(tiff.tiff, tiff.filehandle)
+        return directories
 
     def check_chain(self) -> None:
         """Raise `SourceError` if directories run in a circle that tifffile does not get right."""
@@ -80,9 +80,9 @@ class Files:
         """Refuse an OME series with planes in files that are not there: they would read as 0."""
         if series.kind != "ome" or all(page is not None for page in series):
             return
-        found = {page.parent.filehandle.name for page in series if page is not None}
+        present = {page.parent.filehandle.name for page in series if page is not None}
         names = set(re.findall(r'FileName="([^"]*)"', self.tiff.ome_metadata or ""))
-        missing = sorted(name for name in names if os.path.basename(name) not in found)
+        missing = sorted(name for name in names if os.path.basename(name) not in present)
         # A single name is the file's own, which may have been renamed.
         if missing and len(names) > 1:
             problem = "not looked for at URLs" if is_url(self.uri) else "not readable"
@@ -92,7 +92,7 @@ class Files:
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[Files]:
+def open_tiff(source: Source) -> Iterator[Files]:
     """Open a file with tifffile.
 
     Raises

@@ -89,10 +89,10 @@ class Segments:
     def runs(self) -> tuple[Runs, ...]:
         """Stored lengths along each axis of the page."""
         rows, edge = self.extents[LENGTH], self.edges[LENGTH]
-        whole, rest = divmod(rows, edge)
-        if self.tiled or not rest:
+        full_strips, remainder = divmod(rows, edge)
+        if self.tiled or not remainder:
             return self.edges
-        short: Runs = [[edge, whole], [rest, 1]] if whole else rest
+        short: Runs = [[edge, full_strips], [remainder, 1]] if full_strips else remainder
         return (*self.edges[:LENGTH], short, *self.edges[LENGTH + 1 :])
 
 
@@ -153,10 +153,10 @@ class Layout:
 
         Any axis of length 1 in the right place serves pages whose rows are one pixel long.
         """
-        for place in range(len(self.axes) - 1, -1, -1):
-            if self.axes[place] in (WIDTH, None):
-                return place - len(self.axes)
-            if self.axes[place] != CONTIG:
+        for index in range(len(self.axes) - 1, -1, -1):
+            if self.axes[index] in (WIDTH, None):
+                return index - len(self.axes)
+            if self.axes[index] != CONTIG:
                 break
         return None
 
@@ -202,6 +202,6 @@ def raw_runs(segments: Segments, itemsize: int, target: int) -> tuple[Runs, ...]
     else:
         # A divisor makes all chunks alike, which more readers can open.
         edge = next((n for n in range(limit, limit // 4, -1) if rows % n == 0), limit)
-    whole, rest = divmod(rows, edge)
-    lengths: Runs = [[edge, whole], [rest, 1]] if rest else edge
+    full_chunks, remainder = divmod(rows, edge)
+    lengths: Runs = [[edge, full_chunks], [remainder, 1]] if remainder else edge
     return (1, 1, lengths, extents[WIDTH], extents[CONTIG])

@@ -72,17 +72,19 @@ def check_supported(page: Any) -> None:
     """
     if page.dtype is None:
         raise UnsupportedError(
-            f"TIFF sample format {_named(page.sampleformat)} of {page.bitspersample} bits"
+            f"TIFF sample format {_format_tag(page.sampleformat)} of {page.bitspersample} bits"
         )
     if page.planarconfig not in (1, 2):
         raise UnsupportedError(f"TIFF planar configuration {page.planarconfig}")
     if page.is_subsampled and (page.compression not in JPEG or page.planarconfig == 2):
         raise UnsupportedError("TIFF chroma subsampling without JPEG compression")
     if page.predictor in (34892, 34893):
-        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)}")  # imagecodecs has none
+        raise UnsupportedError(
+            f"TIFF predictor {_format_tag(page.predictor)}"
+        )  # imagecodecs has none
     if page.is_contiguous and page.predictor != 1:
         # libtiff ignores the predictor, tifffile undoes it as if all rows were one.
-        raise UnsupportedError(f"TIFF predictor {_named(page.predictor)} without compression")
+        raise UnsupportedError(f"TIFF predictor {_format_tag(page.predictor)} without compression")
     if page.bitspersample == 24 and page.dtype.kind in "iu" and page.parent.byteorder == ">":
         # tifffile shifts them by one byte.
         raise UnsupportedError("TIFF samples of 24 bits in a big-endian file")
@@ -122,7 +124,7 @@ def page_pipeline(
         If the installed imagecodecs lacks the decoder.
     """
     try:
-        return _own_codecs(page, axis, dtype, tables, odd_jpeg)
+        return _portable_codecs(page, axis, dtype, tables, odd_jpeg)
     except UnsupportedError as reason:
         if int(page.compression) != 1 and int(page.compression) not in CODECS:
             raise
@@ -149,7 +151,7 @@ def cut_pipeline(page: Any) -> Pipeline:
     return Pipeline([segment])
 
 
-def _own_codecs(
+def _portable_codecs(
     page: Any, axis: int | None, dtype: np.dtype[Any], tables: bytes | None, odd_jpeg: bool
 ) -> Pipeline:
     """Return codecs that others know, too, or raise `UnsupportedError`."""
@@ -163,7 +165,7 @@ def _own_codecs(
             raise UnsupportedError(f"TIFF samples of 1 bit with compression {compression}")
         return Pipeline([_image(page)])
     if compression in _CODED:
-        chain = _coded(page, axis, dtype)
+        chain = _fax_or_lerc_codecs(page, axis, dtype)
     else:
         chain = _predictor(page, axis, dtype)
         if not chain or chain[-1].kind == "array_array":
@@ -172,7 +174,7 @@ def _own_codecs(
             name, configuration = _BYTES[compression]
             chain.append(make(name, **configuration))
         elif compression != 1:
-            raise UnsupportedError(f"TIFF compression {_named(page.compression)}")
+            raise UnsupportedError(f"TIFF compression {_format_tag(page.compression)}")
     if page.fillorder == 2:
         chain.append(make("imagecodecs_bitorder"))
     return Pipeline(chain)
@@ -263,7 +265,7 @@ def _predictor(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]
     """Return the codec that undoes the predictor, if there is one."""
     if page.predictor == 1:
         return []
-    named = f"TIFF predictor {_named(page.predictor)}"
+    named = f"TIFF predictor {_format_tag(page.predictor)}"
     if page.predictor not in _PREDICTORS:
         raise UnsupportedError(named)
     kind, distance = _PREDICTORS[page.predictor]
@@ -306,11 +308,11 @@ def _jpeg_colours(page: Any) -> tuple[str | None, str | None]:
         elif page.photometric == 5:
             decoded = "CMYK"
         elif page.photometric > 3 and page.planarconfig == 1:
-            raise UnsupportedError(f"TIFF of JPEG in colour space {_named(page.photometric)}")
+            raise UnsupportedError(f"TIFF of JPEG in colour space {_format_tag(page.photometric)}")
     return stored, decoded if page.planarconfig == 1 else "GRAYSCALE"
 
 
-def _coded(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]:
+def _fax_or_lerc_codecs(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]:
     """Return the codecs of bilevel fax data, which tifffile uses no predictor with, or of LERC."""
     compression = int(page.compression)
     if compression != 34887:
@@ -324,7 +326,7 @@ def _coded(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]:
     chain = _predictor(page, axis, dtype)
     if chain and chain[-1].kind != "array_array":
         raise UnsupportedError(
-            f"TIFF predictor {_named(page.predictor)} with compression 34887 (LERC)"
+            f"TIFF predictor {_format_tag(page.predictor)} with compression 34887 (LERC)"
         )
     return [*chain, make(_CODED[34887])]
 
@@ -337,7 +339,7 @@ def _image(page: Any) -> Codec:
     return make(name)
 
 
-def _named(value: Any) -> str:
+def _format_tag(value: Any) -> str:
     """Return a tag's number, and its name if it has one."""
     name = getattr(value, "name", None)
     return f"{int(value)} ({name})" if name else str(value)

@@ -114,8 +114,8 @@ def raw_columns(
     length = np.array(math.prod(edges) * itemsize, np.int64)
     for axis, (n, edge, count) in enumerate(zip(shape, edges, counts, strict=True)):
         if n % edge:
-            rest = length // edge * (n % edge)
-            along = np.where(np.arange(count) < count - 1, length, rest)
+            last_length = length // edge * (n % edge)
+            along = np.where(np.arange(count) < count - 1, length, last_length)
             length = along.reshape((count,) + (1,) * (len(shape) - axis - 1))
     lead = layout.shape[: layout.lead]
     steps = np.unique(np.diff(bases))

@@ -170,10 +170,10 @@ def read_ahead(file: PagedFile, name: str) -> Directories | None:
     Directories or None
         None if the file does not look like TIFF.
     """
-    found = _form(file.read(16), name)
-    if found is None:
+    form_and_first = _form(file.read(16), name)
+    if form_and_first is None:
         return None
-    form, first = found
+    form, first = form_and_first
     directories = Directories(form, file, Chain(file).reach)
     if not 0 < first < file.size:
         return directories
@@ -201,14 +201,14 @@ def _fetch_values(directories: Directories, file: PagedFile, offsets: Sequence[i
     start = np.zeros(0, np.int64)
     length = start
     for _, table in directories.tables(offsets):
-        wanted = directories.is_far(table) & np.isin(table["code"], _LOADED)
-        start = np.append(start, table["value"][wanted].astype(np.int64))
-        length = np.append(length, table["nbytes"][wanted])
+        is_needed = directories.is_far(table) & np.isin(table["code"], _LOADED)
+        start = np.append(start, table["value"][is_needed].astype(np.int64))
+        length = np.append(length, table["nbytes"][is_needed])
     order = np.argsort(length)
     inside = (start > 0) & (length <= file.size - start)
     order = order[inside[order]]
     order = order[np.cumsum(length[order]) <= _THROUGH]
-    file.fetch(merged(start[order], length[order]))
+    file.fetch(coalesce_ranges(start[order], length[order]))
 
 
 def _form(head: bytes, name: str) -> tuple[Any, int] | None:
@@ -229,7 +229,7 @@ def _form(head: bytes, name: str) -> tuple[Any, int] | None:
     return form, int.from_bytes(head[4:8], byteorder)
 
 
-def merged(start: np.ndarray, length: np.ndarray) -> list[Request]:
+def coalesce_ranges(start: np.ndarray, length: np.ndarray) -> list[Request]:
     """Join places that overlap or lie close to each other, many at a time.
 
     Examples

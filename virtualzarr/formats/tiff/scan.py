@@ -19,7 +19,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.formats.tiff.attributes import file_attributes
 from virtualzarr.formats.tiff.coordinates import coordinate_arrays, page_coordinates
-from virtualzarr.formats.tiff.files import Files, opened, parsing
+from virtualzarr.formats.tiff.files import Files, open_tiff, parsing
 from virtualzarr.formats.tiff.multiscales import image_attributes, is_valid
 from virtualzarr.formats.tiff.ome import ImageMetadata, images_of
 from virtualzarr.formats.tiff.series import axes_and_shape, series_array
@@ -66,7 +66,7 @@ def scan(
         If a series uses what is not supported; the message names it.
     """
     source = Source.from_file(path_or_url, storage_options)
-    with opened(source) as files:
+    with open_tiff(source) as files:
         group = _Scan(files, on_error).group()
     for path, reason in group.skipped.items():
         message = f"left out: {reason} [file {source.uri}, variable {path}]"
@@ -104,12 +104,12 @@ class _Scan:
             if len(image.levels) > 1:
                 members[name] = self.pyramid(image, name, described.get(index, ImageMetadata()))
                 continue
-            found = self.image(image, name, image.keyframe)
-            if found is not None:
-                members[name] = found[0]
-                images.append(found)
+            entry = self.image(image, name, image.keyframe)
+            if entry is not None:
+                members[name] = entry[0]
+                images.append(entry)
                 if index in described and is_valid(image.axes):
-                    level = {name: found[0]}
+                    level = {name: entry[0]}
                     single.append(image_attributes(image.name, image.axes, level, described[index]))
         if len(described) == len(series):
             attributes |= _root_attributes(members, single)
@@ -120,9 +120,9 @@ class _Scan:
         """Return the resolutions of a series as a group."""
         levels = {}
         for index, level in enumerate(series.levels):
-            found = self.image(level, f"{path}/{index}", series.keyframe)
-            if found is not None:
-                levels[str(index)] = found
+            entry = self.image(level, f"{path}/{index}", series.keyframe)
+            if entry is not None:
+                levels[str(index)] = entry
         arrays = {name: array for name, (array, _, _) in levels.items()}
         attributes = image_attributes(series.name or path, series.axes, arrays, described)
         coordinates = coordinate_arrays(levels.values(), path)

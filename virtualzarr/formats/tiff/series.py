@@ -17,7 +17,7 @@ from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.tiff.segment import JPEG, PACKBITS
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.tiff.attributes import page_attributes
-from virtualzarr.formats.tiff.directories import check_alike, odd_jpeg
+from virtualzarr.formats.tiff.directories import check_alike, has_odd_jpeg
 from virtualzarr.formats.tiff.files import Files
 from virtualzarr.formats.tiff.layout import WIDTH, Layout, Segments, raw_runs, split_plane
 from virtualzarr.formats.tiff.pipeline import (
@@ -58,13 +58,13 @@ def axes_and_shape(series: Any) -> tuple[str, tuple[int, ...]]:
     if any(n != int(n) for n in series.shape):
         raise SourceError(f"TIFF series of shape {tuple(series.shape)}")
     expected, each = math.prod(shape), math.prod(page.shape)
-    found = len(series) * each
-    if not expected or not found or found == expected:
+    count = len(series) * each
+    if not expected or not count or count == expected:
         return axes, shape
     if series.is_truncated or series.dataoffset is not None:
         return axes, shape
-    if found % expected == 0:
-        return "I" + axes, (found // expected, *shape)
+    if count % expected == 0:
+        return "I" + axes, (count // expected, *shape)
     return "I" + page.axes, (len(series), *page.shape)
 
 
@@ -92,13 +92,13 @@ def series_array(
         If offsets or counts of strips or tiles cannot be right.
     """
     page = series.keyframe
-    computed = _computed(series)
+    computed = _find_transform(series)
     if page.dtype is not None and (0 in shape or 0 in page.shaped):
         check_extent(series.dataoffset or 0, 0, files.source(page.parent))
         return _empty(series, shape, path, dims)
     check_supported(page)
     dtype = np.dtype(series.dtype).newbyteorder("=")
-    build = _contiguous if page.is_contiguous else _segmented
+    build = _contiguous if page.is_contiguous else _build_from_segments
     if is_one_jpeg(page) and len(series) == 1:
         build = _one_jpeg
     fill = np.array(page.nodata).astype(page.dtype)
@@ -120,7 +120,7 @@ def series_array(
     return Array.from_manifest(metadata, manifest, path=path)
 
 
-def _computed(series: Any) -> ArrayArray | None:
+def _find_transform(series: Any) -> ArrayArray | None:
     """Return the codec that computes values from what is stored; None if that is the same.
 
     Raises
@@ -130,13 +130,13 @@ def _computed(series: Any) -> ArrayArray | None:
     """
     if series.transform is None:
         return None
-    said = f"TIFF series of kind {series.kind!r}, whose values are computed"
+    reason = f"TIFF series of kind {series.kind!r}, whose values are computed"
     facts = series.keyframe.parent.mdgel_metadata if series.kind == "mdgel" else None
     if not facts or facts.get("FileTag") not in (2, 128):
-        raise UnsupportedError(said)
+        raise UnsupportedError(reason)
     if series.dataoffset is not None:
         # tifffile takes integers as long as floats for floats.
-        raise UnsupportedError(f"{said} from {series.keyframe.dtype}")
+        raise UnsupportedError(f"{reason} from {series.keyframe.dtype}")
     numerator, denominator = facts["ScalePixel"]
     codec = make(
         "virtualzarr.tiff_gel", data_type=series.keyframe.dtype.name,
@@ -195,14 +195,16 @@ def _contiguous(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files
     )  # fmt: skip
 
 
-def _segmented(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files) -> Parts:
+def _build_from_segments(
+    series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files
+) -> Parts:
     """Return the parts of an array whose pages are strips or tiles, each encoded on its own."""
     page = series.keyframe
     segments = Segments.of(page)
     check_size(segments, dtype.itemsize)
     layout = Layout.of(shape, segments)
     pages = _pages(series, layout, files)
-    odd = int(page.compression) in JPEG and odd_jpeg(pages, segments, files.directories)
+    odd = int(page.compression) in JPEG and has_odd_jpeg(pages, segments, files.directories)
     pipelines, chosen = _pipelines(pages, page, layout.row_axis, dtype, odd)
     offset, length = segment_columns(pages, math.prod(segments.counts))
     if page.compression == 1:
@@ -249,18 +251,18 @@ def _is_cut(
     """
     if int(keyframe.compression) != PACKBITS or not segments.at_edge[-1] or not length.any():
         return False
-    whole = math.prod(segments.edges[:WIDTH]) * row_bytes(keyframe)
+    full_size = math.prod(segments.edges[:WIDTH]) * row_bytes(keyframe)
     index = int(np.flatnonzero(length)[0])
-    if length[index] > 2 * whole:  # PackBits makes nothing longer than by one byte in 128
+    if length[index] > 2 * full_size:  # PackBits makes nothing longer than by one byte in 128
         return False
     handle = pages[index].parent.filehandle
     handle.seek(int(offset[index]))
     try:
         raw = handle.read(int(length[index]))
-        found = require_imagecodecs("imagecodecs_packbits").packbits_decode(raw)
+        decoded = require_imagecodecs("imagecodecs_packbits").packbits_decode(raw)
     except (RuntimeError, ValueError):  # said when it is read
         return False
-    return len(found) < whole
+    return len(decoded) < full_size
 
 
 def _one_jpeg(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files) -> Parts:
