@@ -16,12 +16,13 @@ RectilinearGrid(shape=(1000000024, 250), chunk_shapes=[[[1, 1000000000], 24], 10
 """
 
 from grids.axis import Axis, GridError
+from grids.box_projection import AxisProjection, BoxProjection
 from grids.combine import coarsen, concatenate, refine, simplify
 from grids.grid import ChunkGrid, SeparableGrid, from_json, register
 from grids.layout import ChunkLayout
 from grids.parse import from_dask, parse
 from grids.point_projection import PointProjection
-from grids.projection import AxisProjection, BoxProjection, Projection
+from grids.projection import Projection
 from grids.rectilinear import RectilinearGrid, from_axes
 from grids.regular import RegularGrid
 from grids.selection import Mode

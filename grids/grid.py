@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from grids.axis import Axis, GridError, Int64, as_int, as_tuple, show
+from grids.box_projection import BoxProjection
 from grids.point_projection import PointProjection
-from grids.projection import BoxProjection, Projection
+from grids.projection import Projection
 from grids.selection import Box, Mode, resolve
 
 ENTRY_POINTS = "virtualzarr.grids"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import grids
-from grids import Axis, RectilinearGrid, RegularGrid, projection
+from grids import Axis, RectilinearGrid, RegularGrid, box_projection
 from tests.grids import brute
 from tests.grids.brute import traced
 
@@ -46,22 +46,22 @@ def test_basic(case):
 @given(grid_and_basic())
 def test_basic_without_the_short_cut_for_few_cells(case):
     grid, selection = case
-    few, projection.FEW = projection.FEW, 0
+    few, box_projection.FEW = box_projection.FEW, 0
     try:
         brute.check(grid, selection, "basic", np.asarray(brute.numbered(grid.shape)[selection]))
     finally:
-        projection.FEW = few
+        box_projection.FEW = few
 
 
 @settings(max_examples=50)
 @given(grid_and_basic())
 def test_basic_in_batches(case):
     grid, selection = case
-    batch, projection.BATCH = projection.BATCH, 2
+    batch, box_projection.BATCH = projection.BATCH, 2
     try:
         brute.check(grid, selection, "basic", np.asarray(brute.numbered(grid.shape)[selection]))
     finally:
-        projection.BATCH = batch
+        box_projection.BATCH = batch
 
 
 @st.composite

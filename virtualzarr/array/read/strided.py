@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import BoxProjection
-from grids.projection import Run
+from grids.box_projection import Run
 from virtualzarr.array.read.partial import UncompressedBlock
 from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.core.strided import StridedLayout
