@@ -57,7 +57,7 @@ def test_basic_without_the_short_cut_for_few_cells(case):
 @given(grid_and_basic())
 def test_basic_in_batches(case):
     grid, selection = case
-    batch, box_projection.BATCH = projection.BATCH, 2
+    batch, box_projection.BATCH = box_projection.BATCH, 2
     try:
         brute.check(grid, selection, "basic", np.asarray(brute.numbered(grid.shape)[selection]))
     finally:
