@@ -11,7 +11,7 @@ from virtualzarr.errors import (
     MismatchError,
     NodeNotFoundError,
 )
-from virtualzarr.metadata.create import ArrayParams, differences, new_array
+from virtualzarr.metadata.create import ArrayParams, create_array_metadata, find_differences
 
 AGREEING = [
     {"shape": (4, 6)},
@@ -95,8 +95,8 @@ def test_all_are_named(store):
 )
 def test_shards(params, same):
     asked = {"shape": (8, 8), "dtype": "i2", "order": "F", "compressors": None}
-    metadata = new_array(ArrayParams(**asked, chunks=(2, 2), shards=(4, 4)))
-    assert (differences(metadata, ArrayParams(**params)) == []) is same
+    metadata = create_array_metadata(ArrayParams(**asked, chunks=(2, 2), shards=(4, 4)))
+    assert (find_differences(metadata, ArrayParams(**params)) == []) is same
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_shards(params, same):
     ],
 )
 def test_v2(params, same):
-    metadata = new_array(
+    metadata = create_array_metadata(
         ArrayParams(
             shape=(8, 8),
             dtype="<i2",
@@ -122,7 +122,7 @@ def test_v2(params, same):
             compressors={"id": "zlib", "level": 1},
         )
     )
-    assert (differences(metadata, ArrayParams(**params)) == []) is same
+    assert (find_differences(metadata, ArrayParams(**params)) == []) is same
 
 
 def test_what_was_made_is_as_asked():

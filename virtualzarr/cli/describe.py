@@ -12,7 +12,7 @@ from virtualzarr.array import Array, chunk_inventory
 from virtualzarr.display.summaries import axes_text, chunk_lengths
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.metadata.create import plain_json
+from virtualzarr.metadata.create import to_plain_json
 
 
 def describe(node: Array | Group) -> str:
@@ -73,9 +73,9 @@ def as_json(node: Array | Group, level: int | None = None) -> dict[str, Any]:
             "codecs": [codec.name for codec in node.metadata.pipeline.codecs],
             "nchunks": node.nchunks,
             "nbytes": node.nbytes,
-            "attributes": plain_json(dict(node.attrs)),
+            "attributes": to_plain_json(dict(node.attrs)),
         }
-    result: dict[str, Any] = {"node": "group", "attributes": plain_json(dict(node.attrs))}
+    result: dict[str, Any] = {"node": "group", "attributes": to_plain_json(dict(node.attrs))}
     if level is None or level > 0:
         deeper = None if level is None else level - 1
         result["members"] = {name: as_json(node[name], deeper) for name in node}

@@ -13,7 +13,7 @@ from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError
 from virtualzarr.hierarchy.resolve import Mode, ResolvedTarget, check_node_type, resolve
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.create import ArrayParams, differences, new_array
+from virtualzarr.metadata.create import ArrayParams, create_array_metadata, find_differences
 from virtualzarr.metadata.node_documents import array_from_json
 from virtualzarr.nodes.documents import find_node, read_node, validate_path
 from virtualzarr.nodes.write_nodes import write_node
@@ -129,7 +129,7 @@ def create_array(
     policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     if data is not None:
         data = _fill_params(params, data)
-    metadata = new_array(params)
+    metadata = create_array_metadata(params)
     validate_path(path, metadata.zarr_format)
     # Chunks of both would have the same keys, which no listing of documents can tell apart.
     if not overwrite:
@@ -274,7 +274,7 @@ variable /]
 
 def check_params(array: Array, uri: str, params: ArrayParams) -> None:
     """Raise a MismatchError unless an array is as the parameters say."""
-    if params and (lines := differences(array.metadata, params)):
+    if params and (lines := find_differences(array.metadata, params)):
         raise MismatchError("; ".join(lines), file=uri, variable=array.path or "/")
 
 
@@ -291,7 +291,7 @@ def _assume_array(
     # A document may be in the spelling of either format, and of drafts, as models take it.
     if isinstance(assume, Mapping):
         assume = array_from_json(assume, 2 if assume.get("zarr_format") == 2 else 3)
-    metadata = new_array(params) if isinstance(assume, bool) else assume
+    metadata = create_array_metadata(params) if isinstance(assume, bool) else assume
     validate_path(resolved.path, metadata.zarr_format)
     # Attributes and shapes cannot be written back: what is stored may say something else.
     if lasting and mode != "r":

@@ -14,7 +14,7 @@ from virtualzarr.hierarchy.resolve import resolve
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata, normalize_path
 from virtualzarr.metadata.create import ArrayParams
-from virtualzarr.metadata.create.group import new_group
+from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.nodes.attributes import Attributes
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import validate_path
@@ -264,7 +264,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         zarr_format: int | None = None,
     ) -> Group:
         """Make a group in this group; see `virtualzarr.create_group`."""
-        metadata = new_group(attributes or {}, zarr_format or self.zarr_format)
+        metadata = create_group_metadata(attributes or {}, zarr_format or self.zarr_format)
         path = validate_path(self._member_path(name), metadata.zarr_format)
         write_node(self.store, path, metadata, overwrite=overwrite)
         return self._group_at(path)

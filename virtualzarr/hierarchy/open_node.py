@@ -11,7 +11,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.resolve import Mode, resolve
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
-from virtualzarr.metadata.create.group import new_group
+from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.nodes.documents import MARKERS, read_node, validate_path
 from virtualzarr.nodes.replace_documents import PENDING, settle
 from virtualzarr.nodes.write_nodes import write_node
@@ -249,7 +249,7 @@ def create_group(
     """
     mode: Mode = "w" if overwrite else "w-"
     resolved = resolve(store, path or "", mode, storage_options=storage_options)
-    metadata = new_group(attributes or {}, zarr_format or 3)
+    metadata = create_group_metadata(attributes or {}, zarr_format or 3)
     validate_path(resolved.path, metadata.zarr_format)
     write_node(resolved.store, resolved.path, metadata, overwrite=overwrite)
     return group_of(metadata, resolved.store, resolved.path)

@@ -7,7 +7,7 @@ from typing import Any
 
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.metadata.compare_documents import compare_documents
-from virtualzarr.metadata.create.group import new_group
+from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata
 from virtualzarr.metadata.node_documents import as_written, to_json
@@ -63,7 +63,7 @@ def convert_group(metadata: GroupMetadata, zarr_format: int) -> GroupMetadata:
     if metadata.zarr_format == zarr_format:
         return metadata
     extra = _convert_extra(metadata.extra, zarr_format)
-    return new_group(metadata.attributes, zarr_format, extra)
+    return create_group_metadata(metadata.attributes, zarr_format, extra)
 
 
 def _convert_keys(encoding: KeyEncoding, zarr_format: int, new_keys: bool) -> KeyEncoding:

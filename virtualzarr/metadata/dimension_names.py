@@ -125,10 +125,10 @@ class Dimensions:
             names.append(self._find(axis, meaning, names))
         return tuple(names)
 
-    def _find(self, axis: str, meaning: _Meaning, taken: Sequence[str]) -> str:
+    def _find(self, axis: str, meaning: _Meaning, names: Sequence[str]) -> str:
         """Return the first name with this meaning, or with none yet."""
         number, name = 0, axis
-        while name in taken or self._meanings.setdefault(name, meaning) != meaning:
+        while name in names or self._meanings.setdefault(name, meaning) != meaning:
             number += 1
             name = f"{axis}_{number}"
         return name

@@ -94,14 +94,14 @@ def _split_name(value: Any) -> tuple[str, dict[str, Any]]:
         return name, as_object(value.get("configuration", {}))
 
 
-def _check_members(configuration: Mapping[str, Any], *names: str) -> None:
-    """Check that `configuration` has exactly the members `names`."""
+def _check_members(members: Mapping[str, Any], *names: str, path: str = "configuration: ") -> None:
+    """Check that an object has exactly the members `names`."""
     for name in names:
-        if name not in configuration:
-            raise MetadataError(f"configuration: {name}: this mandatory member is missing")
-    for name in configuration:
+        if name not in members:
+            raise MetadataError(f"{path}{name}: this mandatory member is missing")
+    for name in members:
         if name not in names:
-            raise MetadataError(f"configuration: {name}: unknown member")
+            raise MetadataError(f"{path}{name}: unknown member")
 
 
 def _get_positive(configuration: Mapping[str, Any], name: str, most: int = MAX_ITEMSIZE) -> int:
@@ -180,7 +180,7 @@ def _struct_from_v3(configuration: dict[str, Any]) -> np.dtype:
 
 def _field_from_v3(entry: Any) -> tuple[str, Any]:
     if isinstance(entry, Mapping):
-        _no_more_in_field(entry)
+        _check_members(entry, "name", "data_type", path="")
         name, value = entry["name"], entry["data_type"]
     else:
         parts = as_list(entry)
@@ -190,15 +190,6 @@ def _field_from_v3(entry: Any) -> tuple[str, Any]:
     if not isinstance(name, str):
         raise MetadataError(f"name: must be a string, not {short(name)}")
     return name, value
-
-
-def _no_more_in_field(entry: Mapping[str, Any]) -> None:
-    for name in ("name", "data_type"):
-        if name not in entry:
-            raise MetadataError(f"{name}: this mandatory member is missing")
-    for name in entry:
-        if name not in ("name", "data_type"):
-            raise MetadataError(f"{name}: unknown member")
 
 
 # To support another data type, add its name here and its numpy dtype in `dtype_to_v3`; those of

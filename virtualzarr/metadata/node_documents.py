@@ -1,4 +1,4 @@
-"""Metadata documents of a node, by the names they are stored under: parsed, and written.
+"""Metadata documents of a node by the names they are stored under, parsed and written.
 
 Zarr v2 spreads a node over `.zarray` or `.zgroup` and `.zattrs`; v3 has one `zarr.json`.
 """
@@ -22,10 +22,10 @@ from virtualzarr.metadata.v2 import array_to_v2, parse_array_v2
 from virtualzarr.metadata.v3 import array_to_v3, parse_array_v3
 
 Documents = dict[str, dict[str, Any]]
-"""The documents of a node by the names they are stored under; the first makes it a node."""
+"""The documents of a node by the names they are stored under; the first defines the node."""
 
 ARRAY_DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
-"""The document that makes an array, by Zarr format."""
+"""The document that defines an array, by Zarr format."""
 
 _FIRST = ("zarr_format", "node_type", "attributes")
 
@@ -72,7 +72,7 @@ def parse_group(documents: Mapping[str, Any], zarr_format: int) -> GroupMetadata
 
 
 def to_documents(metadata: ArrayMetadata | GroupMetadata) -> Documents:
-    """Return the documents of a node alone: of a group without what is consolidated in it.
+    """Return the documents of a single node: of a group without consolidated metadata.
 
     Raises
     ------

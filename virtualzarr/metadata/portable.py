@@ -31,6 +31,7 @@ from virtualzarr.metadata.attributes import (
 )
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.fill import to_scalar
+from virtualzarr.metadata.json_documents import short
 from virtualzarr.metadata.model import ArrayMetadata
 
 FILL = "_FillValue"
@@ -364,15 +365,10 @@ def as_strict_attributes(attributes: Mapping[str, Any]) -> tuple[dict[str, Any],
                     del result[name]
                 continue
         if name in _PACKING or name == "missing_value":
-            raise UnsupportedError(f"attribute {name}: JSON has no token for {_short(value)}")
+            raise UnsupportedError(f"attribute {name}: JSON has no token for {short(value)}")
         result[name] = _as_text(value)
-        notes.append(f"attribute {name}: JSON has no token for {_short(value)}; it became text")
+        notes.append(f"attribute {name}: JSON has no token for {short(value)}; it became text")
     return result, tuple(notes)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _has_no_token(value: Any) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.create import ArrayParams, new_array
-from virtualzarr.metadata.create.group import attributes_json
+from virtualzarr.metadata.create import ArrayParams, create_array_metadata
+from virtualzarr.metadata.create.group import to_json_attributes
 from virtualzarr.metadata.json_documents import member
 from virtualzarr.metadata.node_documents import array_from_json, parse_array, to_json
 from virtualzarr.models.node import NodeSpec
@@ -44,7 +44,12 @@ class ArraySpecBase(_Node, Generic[A]):
     def _build(self, attributes: A, extra: Mapping[str, Any], members: dict[str, Any]) -> None:
         """Check the parameters of a new model against one another."""
         head = {"zarr_format": self.zarr_format, "node_type": self.node_type}
-        document = {**extra, **head, **_plain(members), "attributes": attributes_json(attributes)}
+        document = {
+            **extra,
+            **head,
+            **_plain(members),
+            "attributes": to_json_attributes(attributes),
+        }
         # v2 tells arrays from groups by the name of the document.
         if self.zarr_format == 2:
             del document["node_type"]
@@ -145,9 +150,9 @@ class ArraySpecBase(_Node, Generic[A]):
 
         Whatever is left open is chosen, such as chunks and codecs.
         """
-        plain = attributes_json(attributes)
+        plain = to_json_attributes(attributes)
         members: Any = {**params, "attributes": plain, "zarr_format": cls.zarr_format}
-        spec = cls.from_metadata(new_array(members))
+        spec = cls.from_metadata(create_array_metadata(members))
         if not isinstance(attributes, Mapping):  # those have dimension names in v2's attributes
             vars(spec)["attributes"] = attributes
         return spec

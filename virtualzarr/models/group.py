@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, check_name
-from virtualzarr.metadata.create.group import new_group
+from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.metadata.json_documents import as_object, member, require_format
 from virtualzarr.metadata.node_documents import parse_group, split_json, to_json
 from virtualzarr.models.array import NOTHING, A, ArraySpecBase
@@ -59,7 +59,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
     def __init__(
         self, *, attributes: A = NOTHING, members: M = NOTHING, extra: Mapping[str, Any] = NOTHING
     ) -> None:
-        metadata = new_group(attributes, self.zarr_format, extra)
+        metadata = create_group_metadata(attributes, self.zarr_format, extra)
         # Copies, as models do not change, and the caller's mappings may.
         values: Any = dict(attributes) if isinstance(attributes, Mapping) else attributes
         nodes: Any = None if members is None else dict(members)

@@ -8,7 +8,7 @@ from typing import Any
 
 from virtualzarr.errors import NodeNotFoundError
 from virtualzarr.metadata import dumps_json
-from virtualzarr.metadata.create import plain_json
+from virtualzarr.metadata.create import to_plain_json
 from virtualzarr.metadata.json_documents import is_same_json
 from virtualzarr.metadata.storage_transformers import change_attributes
 from virtualzarr.metadata.v2 import DIMENSIONS
@@ -129,7 +129,7 @@ def update_attributes(
 def _apply_change(change: Change, stored: dict[str, Any]) -> dict[str, Any]:
     """Return new attributes; only stored ones may have NaN and others JSON has no token for."""
     # NaN in JSON is read by Python and few others: what exists is kept, and no more is written.
-    new: dict[str, Any] = plain_json(change(dict(stored)))
+    new: dict[str, Any] = to_plain_json(change(dict(stored)))
     old = {name: stored[name] for name in new if name in stored}
     changed = {k: value for k, value in new.items() if not is_same_json(old.get(k, {}), value)}
     dumps_json({"attributes": changed}, allow_nan=False)

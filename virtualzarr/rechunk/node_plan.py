@@ -21,16 +21,16 @@ from virtualzarr.metadata import (
     to_scalar,
 )
 from virtualzarr.metadata.convert_format import convert_array, convert_group
-from virtualzarr.metadata.create.array import new_key_encoding, split_shards
+from virtualzarr.metadata.create.array import choose_key_encoding, split_shards
 from virtualzarr.metadata.create.codecs import (
     as_codec,
     as_list,
-    new_pipeline,
-    sharded,
+    build_pipeline,
+    shard_pipeline,
     split_codecs,
 )
-from virtualzarr.metadata.create.grid import new_grid
-from virtualzarr.metadata.create.group import new_group
+from virtualzarr.metadata.create.grid import choose_grid
+from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.metadata.json_documents import member
 from virtualzarr.metadata.node_documents import as_written
@@ -193,7 +193,7 @@ def plan_group(group: Any, zarr_format: int) -> GroupPlan:
     attributes, notes = as_strict_attributes(group.attributes)
     if stored is None:
         return GroupPlan(GroupMetadata(attributes, zarr_format), notes)
-    metadata = new_group(attributes, stored.zarr_format, stored.extra)
+    metadata = create_group_metadata(attributes, stored.zarr_format, stored.extra)
     return GroupPlan(convert_group(metadata, zarr_format), notes)
 
 
@@ -278,11 +278,11 @@ def _resolve_layout(
         sharding_shape = None if outer is not None else _sub_chunks(pipeline)
         with member("chunks"):
             cut = inner_grid if _is_keep(chunks) else _lengths_by_axis(chunks, inner_grid, old)
-            grid, inner = new_grid(
+            grid, inner = choose_grid(
                 old.shape, cut, outer, zarr_format=zarr_format, inner=sharding_shape
             )
         inner = inner if sharding_shape is None else None
-    return grid, pipeline if inner is None else sharded(pipeline, inner, location)
+    return grid, pipeline if inner is None else shard_pipeline(pipeline, inner, location)
 
 
 def _sub_chunks(pipeline: Pipeline) -> tuple[int, ...] | None:
@@ -335,7 +335,7 @@ def _resolve_pipeline(
         if not (isinstance(value, str) and value == "auto"):
             value = [as_codec(codec, zarr_format) for codec in as_list(value)]
         parts[name] = value
-    return new_pipeline(metadata.dtype, metadata.ndim, **parts)
+    return build_pipeline(metadata.dtype, metadata.ndim, **parts)
 
 
 def _resolve_key_encoding(array: Array, zarr_format: int, options: CopyOptions) -> KeyEncoding:
@@ -345,7 +345,7 @@ def _resolve_key_encoding(array: Array, zarr_format: int, options: CopyOptions) 
     old = array.metadata
     if encoding is None and not array.is_virtual and old.zarr_format == zarr_format:
         encoding = old.key_encoding
-    return new_key_encoding(encoding, separator, zarr_format)
+    return choose_key_encoding(encoding, separator, zarr_format)
 
 
 def check_encodes(metadata: ArrayMetadata) -> None:

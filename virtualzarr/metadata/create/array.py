@@ -1,4 +1,4 @@
-"""The metadata of a new array, from what is asked for."""
+"""Metadata of a new array from the parameters of `create_array`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.keywords import check_keywords, parameters_of
 from virtualzarr.metadata import fill
 from virtualzarr.metadata.create import codecs
-from virtualzarr.metadata.create.grid import new_grid
+from virtualzarr.metadata.create.grid import choose_grid
 from virtualzarr.metadata.dimension_units import UNITS, dimension_units, format_unit
 from virtualzarr.metadata.dtypes import BYTES, STRING
 from virtualzarr.metadata.dtypes_v3 import dtype_from_v3
@@ -32,7 +32,7 @@ class _Zero:
 
 
 ZERO: Any = _Zero()
-"""The fill value of arrays for which none is asked: zero, false, empty, or not a time."""
+"""The default fill value: zero, false, empty, or not a time."""
 
 
 class ArrayParams(TypedDict, total=False):
@@ -66,7 +66,7 @@ _DEFAULTS = dict.fromkeys(ArrayParams.__annotations__) | {
 
 
 def with_defaults(params: Mapping[str, Any]) -> ArrayParams:
-    """Return parameters of an array with all that were left out: chosen, or of no matter.
+    """Return parameters of an array with defaults for all that are missing.
 
     Raises
     ------
@@ -89,28 +89,28 @@ def with_defaults(params: Mapping[str, Any]) -> ArrayParams:
     return result
 
 
-def new_attributes(params: ArrayParams, ndim: int) -> dict[str, Any]:
+def build_attributes(params: ArrayParams, ndim: int) -> dict[str, Any]:
     """Return the attributes of an array as JSON values, units of dimensions among them."""
-    attributes: dict[str, Any] = plain_json(params["attributes"] or {})
+    attributes: dict[str, Any] = to_plain_json(params["attributes"] or {})
     if params["dimension_units"] is not None:
         with member("dimension_units"):
             attributes[UNITS] = [
-                format_unit(plain_json(unit)) for unit in params["dimension_units"]
+                format_unit(to_plain_json(unit)) for unit in params["dimension_units"]
             ]
         dimension_units(attributes, ndim)
     return attributes
 
 
 def split_shards(shards: Any) -> tuple[Any, str]:
-    """Return how shards are cut, and where their index is, "start" or "end"."""
+    """Return the chunks of the `shards` argument, and the place of the index: "start" or "end"."""
     # A mapping with a shape is as zarr-python has it; other mappings are grids.
     if isinstance(shards, Mapping) and "shape" in shards:
         return shards["shape"], shards.get("index_location", "end")
     return shards, "end"
 
 
-def codec_parts(params: ArrayParams) -> dict[str, Any]:
-    """Return filters, serializer and compressors, given one by one or as all codecs at once."""
+def get_codec_params(params: ArrayParams) -> dict[str, Any]:
+    """Return filters, serializer and compressors, which may be one list of `codecs`."""
     parts: dict[str, Any] = {name: params[name] for name in _CODEC_PARTS}  # type: ignore[literal-required]
     if params["codecs"] is None:
         return parts
@@ -120,8 +120,8 @@ def codec_parts(params: ArrayParams) -> dict[str, Any]:
     return codecs.split_codecs(params["codecs"])
 
 
-def inner_order(params: ArrayParams, ndim: int) -> tuple[int, ...] | None:
-    """Return the order of axes asked for, by `order` or by the layout."""
+def choose_inner_order(params: ArrayParams, ndim: int) -> tuple[int, ...] | None:
+    """Return the order of axes of `order` or of the layout, None where neither has one."""
     order = params["order"]
     if order not in (None, "C", "F"):
         raise MetadataError(f"order: must be 'C' or 'F', not {short(order)}")
@@ -133,8 +133,8 @@ def inner_order(params: ArrayParams, ndim: int) -> tuple[int, ...] | None:
     return preferred if explicit is None else explicit
 
 
-def new_key_encoding(encoding: Any, separator: str | None, zarr_format: int) -> KeyEncoding:
-    """Return how chunks are named, from `chunk_key_encoding` and `dimension_separator`."""
+def choose_key_encoding(encoding: Any, separator: str | None, zarr_format: int) -> KeyEncoding:
+    """Return the key encoding of `chunk_key_encoding` and `dimension_separator`."""
     with member("chunk_key_encoding"):
         if encoding is None:
             encoding = KeyEncoding("v2" if zarr_format == 2 else "default")
@@ -148,18 +148,18 @@ def new_key_encoding(encoding: Any, separator: str | None, zarr_format: int) -> 
     return encoding if separator is None else KeyEncoding(encoding.name, separator)
 
 
-def new_array(params: ArrayParams) -> ArrayMetadata:
-    """Return the metadata of a new array, with everything that is left open chosen.
+def create_array_metadata(params: ArrayParams) -> ArrayMetadata:
+    """Return the metadata of a new array, with defaults for missing parameters.
 
     Raises
     ------
     MetadataError, UnsupportedError, CodecError
-        What is asked for is malformed, contradicts itself, or cannot be had in the Zarr format;
-        the message names the argument.
+        Parameters are malformed, contradict each other, or have no form in the Zarr format; the
+        message names the argument.
 
     Examples
     --------
-    >>> metadata = new_array(ArrayParams(shape=(1000, 2000, 3000), dtype="u2"))
+    >>> metadata = create_array_metadata(ArrayParams(shape=(1000, 2000, 3000), dtype="u2"))
     >>> metadata.grid, metadata.pipeline.codecs
     (RegularGrid(shape=(1000, 2000, 3000), chunk_shape=(101, 101, 101)), \
 (bytes(endian='little'), zstd(level=0, checksum=False)))
@@ -170,20 +170,26 @@ def new_array(params: ArrayParams) -> ArrayMetadata:
         raise MetadataError(f"{missing}: needed for a new array; give it, or give data")
     zarr_format = 3 if params["zarr_format"] is None else params["zarr_format"]
     shape, stored = as_shape(params["shape"]), as_dtype(params["dtype"])
+    # v2 stores the byte order in the dtype, v3 in the `bytes` codec; in memory elements are native.
+    # Records keep the order of each field, which no single codec could give back.
     keep_order = stored.names is not None or stored.hasobject
     dtype = stored if keep_order else stored.newbyteorder("=")
+    # The grid before the codecs: shards are in it, and the sub-chunks that it chooses are a
+    # parameter of the sharding codec. A codec that has its sub-chunks already decides the grid.
     with member("chunks"):
-        grid, inner = new_grid(
+        grid, inner = choose_grid(
             shape,
             params["chunks"],
             split_shards(params["shards"])[0],
             params["layout"],
             zarr_format=zarr_format,
-            inner=codecs.sharding_in(codec_parts(params), len(shape)),
-            each=_numbers(dtype),
+            inner=codecs.find_sub_chunk_shape(get_codec_params(params), len(shape)),
+            each=_count_numbers(dtype),
         )
-    pipeline = (_pipeline_v2 if zarr_format == 2 else _pipeline_v3)(params, grid, stored, inner)
+    build = _build_pipeline_v2 if zarr_format == 2 else _build_pipeline_v3
+    pipeline = build(params, grid, stored, inner)
     names, value = params["dimension_names"], params["fill_value"]
+    # None is null, which v2 has and v3 has not.
     if value is ZERO or (value is None and zarr_format == 3):
         value = fill.default_fill(dtype)
     metadata = ArrayMetadata(
@@ -193,9 +199,9 @@ def new_array(params: ArrayParams) -> ArrayMetadata:
         pipeline=pipeline,
         fill_value=value,
         dimension_names=None if names is None else tuple(names),
-        attributes=new_attributes(params, len(shape)),
+        attributes=build_attributes(params, len(shape)),
         zarr_format=zarr_format,
-        key_encoding=new_key_encoding(
+        key_encoding=choose_key_encoding(
             params["chunk_key_encoding"], params["dimension_separator"], zarr_format
         ),
     )
@@ -203,33 +209,34 @@ def new_array(params: ArrayParams) -> ArrayMetadata:
     return metadata
 
 
-def _numbers(dtype: np.dtype) -> int:
-    """Return how many numbers an element has in that of its fields that has most."""
+def _count_numbers(dtype: np.dtype) -> int:
+    """Return how many numbers the longest field of an element has."""
+    # TensorStore opens one field as an array of its own and chooses chunks for that many elements.
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        return math.prod(shape) * _numbers(base)
-    return max((_numbers(dtype[name]) for name in dtype.names or ()), default=1)
+        return math.prod(shape) * _count_numbers(base)
+    return max((_count_numbers(dtype[name]) for name in dtype.names or ()), default=1)
 
 
-def plain_json(value: Any) -> Any:
-    """Return a value with numpy's numbers and arrays as Python's.
+def to_plain_json(value: Any) -> Any:
+    """Return a value with numpy scalars and arrays as Python numbers and lists.
 
     Examples
     --------
-    >>> plain_json({"scale": np.float64(0.5), "range": np.arange(2)})
+    >>> to_plain_json({"scale": np.float64(0.5), "range": np.arange(2)})
     {'scale': 0.5, 'range': [0, 1]}
     """
     if isinstance(value, Mapping):
-        return {key: plain_json(item) for key, item in value.items()}
+        return {key: to_plain_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_json(item) for item in value]
+        return [to_plain_json(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value
 
 
 def as_shape(value: Any) -> tuple[int, ...]:
-    """Return a shape from integers, or from one."""
+    """Return the shape of one integer or several."""
     try:
         return (operator.index(value),)
     except TypeError:
@@ -237,12 +244,12 @@ def as_shape(value: Any) -> tuple[int, ...]:
 
 
 def as_dtype(value: Any) -> np.dtype:
-    """Return the dtype that a user means, in the byte order given.
+    """Return the dtype of a `dtype` argument, in its byte order.
 
     Parameters
     ----------
     value : dtype-like, str or mapping
-        What numpy takes, or a v3 data type; `str` and ``"string"`` are strings of any length,
+        A dtype-like of numpy, or a v3 data type; `str` and ``"string"`` are strings of any length,
         `bytes` and ``"bytes"`` byte strings of any length.
 
     Examples
@@ -250,6 +257,8 @@ def as_dtype(value: Any) -> np.dtype:
     >>> as_dtype(">i2"), as_dtype("float32"), as_dtype(str).metadata
     (dtype('>i2'), dtype('float32'), mappingproxy({'vlen': <class 'str'>}))
     """
+    # Before numpy, for which `str` and "bytes" are fixed-length text of length 0. "T" is numpy's
+    # StringDType.
     name = value if isinstance(value, str) else None
     if value is str or getattr(value, "char", None) == "T" or name in ("string", "str", "T"):
         return STRING
@@ -269,21 +278,21 @@ def as_dtype(value: Any) -> np.dtype:
     return dtype
 
 
-def _pipeline_v3(
+def _build_pipeline_v3(
     params: ArrayParams, grid: ChunkGrid, stored: np.dtype, inner: tuple[int, ...] | None
 ) -> Pipeline:
     dtype = stored if stored.names or stored.hasobject else stored.newbyteorder("=")
-    parts, order = codec_parts(params), inner_order(params, grid.ndim)
-    given = codecs.sharding_in(parts, grid.ndim) is not None
-    if given and inner is not None:
+    parts, order = get_codec_params(params), choose_inner_order(params, grid.ndim)
+    has_sharding = codecs.find_sub_chunk_shape(parts, grid.ndim) is not None
+    if has_sharding and inner is not None:
         parts = codecs.with_sub_chunks(parts, inner)
-    pipeline = codecs.new_pipeline(dtype, grid.ndim, inner_order=order, **parts)
-    if inner is None or given:
+    pipeline = codecs.build_pipeline(dtype, grid.ndim, inner_order=order, **parts)
+    if inner is None or has_sharding:
         return pipeline
-    return codecs.sharded(pipeline, inner, split_shards(params["shards"])[1])
+    return codecs.shard_pipeline(pipeline, inner, split_shards(params["shards"])[1])
 
 
-def _pipeline_v2(
+def _build_pipeline_v2(
     params: ArrayParams, grid: ChunkGrid, stored: np.dtype, inner: tuple[int, ...] | None
 ) -> Pipeline:
     if params["codecs"] is not None:
@@ -291,23 +300,19 @@ def _pipeline_v2(
     chunk_shape = getattr(grid, "chunk_shape", None)
     if chunk_shape is None:
         raise UnsupportedError("chunks: Zarr v2 has only chunks of one shape; use zarr_format=3")
-    order, explicit = inner_order(params, grid.ndim), params["order"] is not None
+    order, explicit = choose_inner_order(params, grid.ndim), params["order"] is not None
+    axes = tuple(range(grid.ndim))
     if order is None or not (explicit or ChunkLayout.from_params(params["layout"]).inner_order):
         # v2 has the orders C and F only: one that is only preferred gives way.
-        order = tuple(range(grid.ndim)) if order not in _orders(grid.ndim) else order
-    memory_order = codecs.memory_order(order)
-    return codecs.new_pipeline_v2(stored, chunk_shape, order=memory_order, **codec_parts(params))
-
-
-def _orders(ndim: int) -> tuple[tuple[int, ...], ...]:
-    axes = tuple(range(ndim))
-    return axes, axes[::-1]
+        order = axes if order not in (axes, axes[::-1]) else order
+    letter, parts = codecs.as_memory_order(order), get_codec_params(params)
+    return codecs.build_pipeline_v2(stored, chunk_shape, order=letter, **parts)
 
 
 def _check_blocks(metadata: ArrayMetadata) -> None:
-    """Refuse codecs that cannot encode the array's chunks, before there are any."""
+    """Raise for codecs that cannot encode the array's chunks, before there are any."""
     grid = metadata.grid
     if not isinstance(grid, SeparableGrid) or not all(len(axis.edges) for axis in grid.axes):
-        return  # or no edge is known before something is appended
+        return  # an axis of extent 0 may have no chunk length before something is appended
     edges = tuple(int(axis.edges[0]) for axis in grid.axes)
     metadata.pipeline.for_block(edges, metadata.dtype)

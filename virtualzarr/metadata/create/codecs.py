@@ -1,4 +1,4 @@
-"""How the chunks of a new array are encoded: users' codecs in any notation, made a pipeline."""
+"""Codec pipelines of new arrays, from codecs in the notation of any library or Zarr format."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from virtualzarr.codecs.sharding import INDEX_CODECS, Sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata.create.shards import (
     ShardingRequest,
-    array_axes,
-    order_of_axes,
-    stored_axes,
+    find_axis_order,
+    to_array_axes,
+    to_stored_axes,
 )
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.json_documents import as_object, member, short
@@ -26,7 +26,7 @@ SHARDING = "sharding_indexed"
 
 
 def as_codec(value: Any, zarr_format: int = 3) -> Codec:
-    """Return the codec that a user means.
+    """Return the codec of any notation.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def as_codec(value: Any, zarr_format: int = 3) -> Codec:
         A name alone stands for the default configuration; mappings are as in v3 documents
         (``name``) or as in v2 documents (``id``). A sharding codec may leave out any member.
     zarr_format : {2, 3}
-        Where names are taken from.
+        The format whose codec names a bare name is looked up in.
 
     Examples
     --------
@@ -59,13 +59,13 @@ def as_codec(value: Any, zarr_format: int = 3) -> Codec:
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return the codecs that one argument gives: none, one or many."""
+    """Return the codecs of one argument, which may be None, one codec or several, as a list."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def part(value: Any, name: str, kind: str, default: Sequence[Codec]) -> list[Codec]:
+def parse_codecs(value: Any, name: str, kind: str, default: Sequence[Codec]) -> list[Codec]:
     """Return the codecs of one argument, which must all be of one kind; "auto" is the default."""
     if isinstance(value, str) and value == "auto":
         return list(default)
@@ -79,7 +79,7 @@ def part(value: Any, name: str, kind: str, default: Sequence[Codec]) -> list[Cod
     return codecs
 
 
-def new_pipeline(
+def build_pipeline(
     dtype: np.dtype,
     ndim: int,
     *,
@@ -91,23 +91,26 @@ def new_pipeline(
     """Return the v3 codecs of chunks; an inner order is that of the chunks within shards."""
     # Of the shape, codecs here only take the number of axes.
     return Pipeline(
-        _chain(ChunkSpec((1,) * ndim, dtype), filters, serializer, compressors, inner_order)
+        _build_chain(ChunkSpec((1,) * ndim, dtype), filters, serializer, compressors, inner_order)
     )
 
 
-def _chain(
+def _build_chain(
     spec: ChunkSpec,
     filters: Any,
     serializer: Any,
     compressors: Any,
     inner_order: tuple[int, ...] | None = None,
 ) -> list[Codec]:
-    """Return the codecs of a chain, with what they leave open chosen for arrays as `spec` says."""
-    chain = list(part(filters, "filters", "array_array", ()))
+    """Return the codecs of a chain, their open parameters chosen for arrays of `spec`."""
+    # v3 core, "Codecs": array-to-array codecs, exactly one array-to-bytes codec, then
+    # bytes-to-bytes ones. Each array-to-array codec may change shape and dtype, so the defaults of
+    # those behind depend on the spec that it leaves.
+    chain = list(parse_codecs(filters, "filters", "array_array", ()))
     axes = tuple(range(len(spec.shape)))
     if inner_order is not None and any(codec.name == "transpose" for codec in chain):
-        if order_of_axes(chain, len(axes)) != tuple(inner_order):
-            raise MetadataError("filters: a transpose, and another order is asked for besides")
+        if find_axis_order(chain, len(axes)) != tuple(inner_order):
+            raise MetadataError("filters: a transpose, and another order besides")
         inner_order = None
     elif inner_order not in (None, axes) and not _is_sharding(serializer):
         chain.append(make("transpose", order=list(inner_order)))
@@ -115,14 +118,14 @@ def _chain(
         assert isinstance(codec, ArrayArray)
         codec = chain[i] = codec.resolve(spec)
         spec = codec.encode_spec(spec)  # type: ignore[attr-defined]
-    chosen = part(serializer, "serializer", "array_bytes", [default_serializer(spec.dtype)])
+    chosen = parse_codecs(serializer, "serializer", "array_bytes", [choose_serializer(spec.dtype)])
     if len(chosen) != 1:
         raise MetadataError("serializer: there must be exactly one codec from array to bytes")
     if chosen[0].name.startswith("vlen-") and not spec.dtype.hasobject:
         raise MetadataError(f"serializer: {chosen[0].name} is not for elements of {spec.dtype}")
     # It is the sub-chunks that are compressed, so that each can be read alone.
     default = [] if chosen[0].name == SHARDING else [DEFAULT_COMPRESSOR]
-    last = part(compressors, "compressors", "bytes_bytes", default)
+    last = parse_codecs(compressors, "compressors", "bytes_bytes", default)
     compress = isinstance(compressors, str)
     chain.append(_complete_serializer(chosen[0], spec, compress, inner_order))
     return [*chain, *(codec.resolve(spec) for codec in last)]
@@ -136,13 +139,14 @@ def _is_sharding(serializer: Any) -> bool:
 def _complete_serializer(
     codec: Codec, spec: ChunkSpec, compress: bool, inner_order: tuple[int, ...] | None
 ) -> Codec:
-    """Return a codec from array to bytes with its byte order, or the chains within shards."""
+    """Return an array-to-bytes codec with its byte order, or with its chains within shards."""
 
     def complete(codecs: Any, spec: ChunkSpec, within: bool) -> list[Codec]:
+        # Compressors outside of the shards that are explicit are all that was wanted.
         default = "auto" if codecs is None and compress else ()
         parts = split_codecs(as_list(codecs))
         parts["compressors"] = parts["compressors"] or default
-        return _chain(spec, **parts, inner_order=inner_order if within else None)
+        return _build_chain(spec, **parts, inner_order=inner_order if within else None)
 
     if isinstance(codec, ShardingRequest):
         return codec.complete(spec, complete)
@@ -150,12 +154,12 @@ def _complete_serializer(
         raise MetadataError("order: give the sub-chunks of the sharding codec a transpose instead")
     # A structured dtype without `endian` keeps the byte order of each field.
     if codec.name == "bytes" and not codec.configuration and spec.dtype.names is None:
-        return default_serializer(spec.dtype)
+        return choose_serializer(spec.dtype)
     return codec.resolve(spec)
 
 
-def default_serializer(dtype: np.dtype) -> Codec:
-    """Return the codec that makes bytes of elements, little-endian where they have an order."""
+def choose_serializer(dtype: np.dtype) -> Codec:
+    """Return the default array-to-bytes codec, little-endian where elements have a byte order."""
     kind = vlen_kind(dtype)
     if kind is not None:
         return make("vlen-utf8" if kind is str else "vlen-bytes")
@@ -178,8 +182,8 @@ def split_codecs(codecs: Any) -> dict[str, Any]:
     }
 
 
-def sharded(pipeline: Pipeline, chunk_shape: Sequence[int], index_location: str) -> Pipeline:
-    """Return the codecs of shards that consist of chunks with the given codecs."""
+def shard_pipeline(pipeline: Pipeline, chunk_shape: Sequence[int], index_location: str) -> Pipeline:
+    """Return the codecs of shards whose sub-chunks have the codecs of a pipeline."""
     return Pipeline(
         [
             {
@@ -195,27 +199,27 @@ def sharded(pipeline: Pipeline, chunk_shape: Sequence[int], index_location: str)
     )
 
 
-def sharding_in(parts: Mapping[str, Any], ndim: int) -> tuple[int, ...] | None:
-    """Return the sub-chunk shape of the serializer, if that is a sharding codec.
+def find_sub_chunk_shape(parts: Mapping[str, Any], ndim: int) -> tuple[int, ...] | None:
+    """Return the sub-chunk shape of the serializer in the array's axes, if it is a sharding codec.
 
-    Transposes among the filters turn it, so that its axes are those of the array. It is 0 along
-    all axes where it is to be chosen.
+    It is 0 along all axes where it is to be chosen.
     """
-    given = parts["serializer"]
-    for item in () if isinstance(given, str) else as_list(given):
+    # Filters come before the serializer: behind a transpose its axes are in another order.
+    serializer = parts["serializer"]
+    for item in () if isinstance(serializer, str) else as_list(serializer):
         codec = as_codec(item)
         if isinstance(codec, ShardingRequest | Sharding):
             if codec.chunk_shape is None:
                 return (0,) * ndim
-            filters = part(parts["filters"], "filters", "array_array", ())
-            return array_axes(filters, codec.chunk_shape)
+            filters = parse_codecs(parts["filters"], "filters", "array_array", ())
+            return to_array_axes(filters, codec.chunk_shape)
     return None
 
 
 def with_sub_chunks(parts: Mapping[str, Any], chunk_shape: Sequence[int]) -> dict[str, Any]:
-    """Return codecs whose sharding codec has a shape of sub-chunks, given as the array has it."""
-    filters = part(parts["filters"], "filters", "array_array", ())
-    shape = list(stored_axes(filters, chunk_shape))
+    """Return codecs with a sub-chunk shape, in the array's axes, set in the sharding codec."""
+    filters = parse_codecs(parts["filters"], "filters", "array_array", ())
+    shape = list(to_stored_axes(filters, chunk_shape))
     serializer = [as_codec(item) for item in as_list(parts["serializer"])]
     for i, codec in enumerate(serializer):
         if isinstance(codec, ShardingRequest) and codec.chunk_shape is None:
@@ -224,8 +228,8 @@ def with_sub_chunks(parts: Mapping[str, Any], chunk_shape: Sequence[int]) -> dic
     return {**parts, "serializer": serializer}
 
 
-def within_shards(pipeline: Pipeline) -> Pipeline:
-    """Return the codecs of the chunks within shards, or the pipeline where there are none."""
+def get_inner_pipeline(pipeline: Pipeline) -> Pipeline:
+    """Return the codecs of the chunks within shards, or the pipeline itself without shards."""
     for codec in pipeline.codecs:
         if codec.name == "sharding_indexed":
             return Pipeline.from_v3(codec.configuration["codecs"])
@@ -233,7 +237,7 @@ def within_shards(pipeline: Pipeline) -> Pipeline:
 
 
 def without_transposes(pipeline: Pipeline) -> Pipeline:
-    """Return the codecs without those that turn the chunks within the innermost shards.
+    """Return the codecs without the transposes of the chunks within the innermost shards.
 
     Without shards these are the ones of the array's chunks.
     """
@@ -246,8 +250,8 @@ def without_transposes(pipeline: Pipeline) -> Pipeline:
     return Pipeline([*(codec for codec in before if codec.name != "transpose"), last, *after])
 
 
-def memory_order(axes: Sequence[int]) -> str:
-    """Return the letter that v2 has for an order of axes."""
+def as_memory_order(axes: Sequence[int]) -> str:
+    """Return the letter of v2 for an order of axes: C or F."""
     count = len(axes)
     if tuple(axes) == tuple(range(count)):
         return "C"
@@ -256,7 +260,7 @@ def memory_order(axes: Sequence[int]) -> str:
     raise UnsupportedError(f"inner_order: Zarr v2 has only C and F order, not {tuple(axes)}")
 
 
-def new_pipeline_v2(
+def build_pipeline_v2(
     stored: np.dtype,
     chunk_shape: tuple[int, ...],
     *,
@@ -268,13 +272,14 @@ def new_pipeline_v2(
     """Return the codecs of a v2 array; `stored` is the dtype with its byte order."""
     if not (isinstance(serializer, str) and serializer == "auto"):
         raise UnsupportedError("serializer: Zarr v2 has none; give filters, or use zarr_format=3")
+    # v2 has no serializer: the order is in `dtype`, and text needs an object codec as first filter.
     spec = ChunkSpec(chunk_shape, stored if stored.names else stored.newbyteorder("="))
     if isinstance(filters, str) and filters == "auto":
-        filters = [default_serializer(stored)] if stored.hasobject else []
+        filters = [choose_serializer(stored)] if stored.hasobject else []
     with member("filters"):
-        configs = [_v2_config(codec, spec) for codec in as_list(filters)]
+        configs = [_to_v2_config(codec, spec) for codec in as_list(filters)]
     with member("compressors"):
-        last = [_v2_config(codec, spec) for codec in _auto(compressors, [DEFAULT_COMPRESSOR])]
+        last = [_to_v2_config(codec, spec) for codec in _auto(compressors, [DEFAULT_COMPRESSOR])]
         if len(last) > 1:
             raise UnsupportedError("Zarr v2 has one compressor; the others may be filters")
     with member("filters and compressors"):
@@ -287,7 +292,7 @@ def _auto(value: Any, default: list[Codec]) -> list[Any]:
     return default if isinstance(value, str) and value == "auto" else as_list(value)
 
 
-def _v2_config(value: Any, spec: ChunkSpec) -> Mapping[str, Any]:
+def _to_v2_config(value: Any, spec: ChunkSpec) -> Mapping[str, Any]:
     """Return the v2 form of a codec in any notation."""
     if callable(getattr(value, "get_config", None)):
         value = value.get_config()

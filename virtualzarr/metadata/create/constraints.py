@@ -1,4 +1,4 @@
-"""Whether an array is as asked for, and in what it differs."""
+"""Comparison of a stored array with the parameters of `create_array` or `open_array`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from virtualzarr.metadata.create.array import (
     ArrayParams,
     as_dtype,
     as_shape,
-    codec_parts,
-    inner_order,
-    new_attributes,
-    new_key_encoding,
+    build_attributes,
+    choose_inner_order,
+    choose_key_encoding,
+    get_codec_params,
     split_shards,
     with_defaults,
 )
 from virtualzarr.metadata.create.grid import is_auto
-from virtualzarr.metadata.create.shards import ShardingRequest, order_of_axes
+from virtualzarr.metadata.create.shards import ShardingRequest, find_axis_order
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.json_documents import is_same_json, short
 from virtualzarr.metadata.model import ArrayMetadata
@@ -36,50 +36,50 @@ from virtualzarr.metadata.model import ArrayMetadata
 Difference = tuple[str, Any, Any]
 
 
-def differences(metadata: ArrayMetadata, params: ArrayParams) -> list[str]:
-    """Return in what an array is not as asked for, a text for each member.
+def find_differences(metadata: ArrayMetadata, params: ArrayParams) -> list[str]:
+    """Return the differences of an array from parameters, a text for each member.
 
-    Only what is said counts: of attributes those given, of a layout its shapes and its order (the
-    numbers of elements and the aspect ratios only help to choose shapes). What is only preferred
-    (`soft`, -1 in a layout) is not checked.
+    Only explicit parameters count: of attributes those listed, of a layout its shapes and its
+    order (the numbers of elements and the aspect ratios only help to choose shapes). Preferences
+    (`soft`, -1 in a layout) are not checked.
 
     Examples
     --------
-    >>> from virtualzarr.metadata.create import new_array
-    >>> metadata = new_array(ArrayParams(shape=(4, 6), dtype="i4"))
-    >>> differences(metadata, ArrayParams(dtype="i4", chunks=2))
+    >>> from virtualzarr.metadata.create import create_array_metadata
+    >>> metadata = create_array_metadata(ArrayParams(shape=(4, 6), dtype="i4"))
+    >>> find_differences(metadata, ArrayParams(dtype="i4", chunks=2))
     ['chunks: (2, 2) is asked for, but it is (4, 6)']
     """
     params = with_defaults(params)
-    found = list(_basic(metadata, params))
+    differences = list(_compare_members(metadata, params))
     if params["shape"] is None or len(as_shape(params["shape"])) == metadata.ndim:
-        found += _chunking(metadata, params)
-        found += _coding(metadata, params)
-    found += _attributes(metadata, params)
+        differences += _compare_chunks(metadata, params)
+        differences += _compare_codecs(metadata, params)
+    differences += _compare_attributes(metadata, params)
     return [
-        f"{name}: {_text(asked)} is asked for, but it is {_text(stored)}"
-        for name, asked, stored in found
+        f"{name}: {_format(expected)} is asked for, but it is {_format(stored)}"
+        for name, expected, stored in differences
     ]
 
 
-def _text(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, np.dtype):
         kind = vlen_kind(value)
         return str(value) if kind is None else "string" if kind is str else "bytes"
     return short(value.item() if isinstance(value, np.generic) else value)
 
 
-def _basic(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
+def _compare_members(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
     if params["zarr_format"] not in (None, metadata.zarr_format):
         yield "zarr_format", params["zarr_format"], metadata.zarr_format
     if params["shape"] is not None and as_shape(params["shape"]) != metadata.shape:
         yield "shape", as_shape(params["shape"]), metadata.shape
     dtype = metadata.dtype
     if params["dtype"] is not None:
-        asked = as_dtype(params["dtype"])
-        asked = asked if asked.names or asked.hasobject else asked.newbyteorder("=")
-        if (asked, vlen_kind(asked)) != (dtype, vlen_kind(dtype)):
-            yield "dtype", asked, dtype
+        expected = as_dtype(params["dtype"])
+        expected = expected if expected.names or expected.hasobject else expected.newbyteorder("=")
+        if (expected, vlen_kind(expected)) != (dtype, vlen_kind(dtype)):
+            yield "dtype", expected, dtype
             return  # the fill value cannot be compared
     if params["fill_value"] is not ZERO:
         value = fill.to_scalar(params["fill_value"], dtype)
@@ -89,60 +89,62 @@ def _basic(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]
     if names is not None and tuple(names) != metadata.dimension_names:
         yield "dimension_names", tuple(names), metadata.dimension_names
     if params["chunk_key_encoding"] is not None or params["dimension_separator"] is not None:
-        encoding = new_key_encoding(
+        encoding = choose_key_encoding(
             params["chunk_key_encoding"], params["dimension_separator"], metadata.zarr_format
         )
         if encoding != metadata.key_encoding:
             yield "chunk_key_encoding", encoding, metadata.key_encoding
 
 
-def _attributes(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
-    for name, value in new_attributes(params, metadata.ndim).items():
+def _compare_attributes(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
+    for name, value in build_attributes(params, metadata.ndim).items():
         stored = metadata.attributes.get(name)
         if name not in metadata.attributes or not is_same_json(value, stored):
             yield f"attribute {name!r}", value, stored
 
 
-def _chunking(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
+def _compare_chunks(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
     outer = metadata.grid
-    shape = codecs.sharding_in(codecs.split_codecs(metadata.pipeline.codecs), metadata.ndim)
+    parts = codecs.split_codecs(metadata.pipeline.codecs)
+    shape = codecs.find_sub_chunk_shape(parts, metadata.ndim)
     inner = outer if shape is None else grids.RegularGrid(metadata.shape, shape)
-    # Whoever gives a sharding codec gives the shape of shards as `chunks`.
-    given = codecs.sharding_in(codec_parts(params), metadata.ndim) is not None
-    yield from _cut("chunks", params["chunks"], outer if given else inner)
+    # With an explicit sharding codec `chunks` is the shape of shards, as in v3 documents; without
+    # one it is that of the sub-chunks, which is what users of zarr-python mean by chunks.
+    has_sharding = codecs.find_sub_chunk_shape(get_codec_params(params), metadata.ndim) is not None
+    yield from _compare_grid("chunks", params["chunks"], outer if has_sharding else inner)
     if params["shards"] is False and shape is not None:
-        yield "shards", None, _edges(outer)
+        yield "shards", None, _get_chunk_shape(outer)
     elif params["shards"] is not None and params["shards"] is not False:
         if shape is None:
             yield "shards", split_shards(params["shards"])[0], None
         else:
-            yield from _cut("shards", split_shards(params["shards"])[0], outer)
+            yield from _compare_grid("shards", split_shards(params["shards"])[0], outer)
     layout = ChunkLayout.from_params(params["layout"])
     for name, grid in (("read_chunk_shape", inner), ("write_chunk_shape", outer)):
-        for asked in (getattr(layout, name), layout.chunk_shape):
-            edges = _edges(grid)
-            if asked is None or (
-                len(asked) == len(edges)
-                and all(a in (None, 0, -1, b) for a, b in zip(asked, edges, strict=True))
+        for expected in (getattr(layout, name), layout.chunk_shape):
+            edges = _get_chunk_shape(grid)
+            if expected is None or (
+                len(expected) == len(edges)
+                and all(a in (None, 0, -1, b) for a, b in zip(expected, edges, strict=True))
             ):
                 continue
-            yield name, tuple(asked), edges
+            yield name, tuple(expected), edges
 
 
-def _cut(name: str, asked: Any, grid: ChunkGrid) -> Iterator[Difference]:
+def _compare_grid(name: str, expected: Any, grid: ChunkGrid) -> Iterator[Difference]:
     """Compare a `chunks` argument with a grid."""
-    if asked is None or is_auto(asked):
+    if expected is None or is_auto(expected):
         return
-    edges = _edges(grid)
-    if isinstance(asked, list | tuple) and len(asked) == len(edges):
-        asked = [b if is_auto(a) else a for a, b in zip(asked, edges, strict=True)]
-    wanted = grids.parse(None if asked is False else asked, grid.shape)
-    if wanted != grid and _edges(wanted) != edges:
-        yield name, _edges(wanted), edges
+    edges = _get_chunk_shape(grid)
+    if isinstance(expected, list | tuple) and len(expected) == len(edges):
+        expected = [b if is_auto(a) else a for a, b in zip(expected, edges, strict=True)]
+    parsed = grids.parse(None if expected is False else expected, grid.shape)
+    if parsed != grid and _get_chunk_shape(parsed) != edges:
+        yield name, _get_chunk_shape(parsed), edges
 
 
-def _edges(grid: ChunkGrid) -> Any:
-    """Return the edges of a grid as users write them."""
+def _get_chunk_shape(grid: ChunkGrid) -> Any:
+    """Return the chunk shape of a regular grid, else the chunk lengths as users write them."""
     if isinstance(grid, SeparableGrid):
         uniform = [axis.uniform for axis in grid.axes]
         if None not in uniform:
@@ -150,42 +152,42 @@ def _edges(grid: ChunkGrid) -> Any:
     return tuple(getattr(grid, "chunk_shapes", ())) or grid
 
 
-def _coding(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
+def _compare_codecs(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
     """Compare codecs, those of the chunks within shards where there are shards."""
-    pipeline, parts = metadata.pipeline, codec_parts(params)
-    order = inner_order(params, metadata.ndim)
+    pipeline, parts = metadata.pipeline, get_codec_params(params)
+    order = choose_inner_order(params, metadata.ndim)
     if order is not None:
-        stored_order = _order_within(pipeline, metadata.ndim)
+        stored_order = _find_order(pipeline, metadata.ndim)
         if order != stored_order:
             yield "order of axes", order, stored_order
         pipeline = codecs.without_transposes(pipeline)
-    if codecs.sharding_in(parts, metadata.ndim) is None:
-        pipeline = codecs.within_shards(pipeline)
+    if codecs.find_sub_chunk_shape(parts, metadata.ndim) is None:
+        pipeline = codecs.get_inner_pipeline(pipeline)
     stored = codecs.split_codecs(pipeline.codecs)
     if metadata.zarr_format == 2:
-        stored = _parts_v2(metadata)
-    for name, given in parts.items():
-        if isinstance(given, str) and given == "auto":
+        stored = _split_codecs_v2(metadata)
+    for name, value in parts.items():
+        if isinstance(value, str) and value == "auto":
             continue
         if name == "serializer" and metadata.zarr_format == 2:
-            yield name, given, None  # v2 has none
+            yield name, value, None  # v2 has none
             continue
-        asked = [codecs.as_codec(codec, metadata.zarr_format) for codec in codecs.as_list(given)]
-        same = len(asked) == len(stored[name])
-        if not (same and all(map(_same_codec, asked, stored[name]))):
-            yield name, asked, stored[name]
+        expected = [codecs.as_codec(codec, metadata.zarr_format) for codec in codecs.as_list(value)]
+        same = len(expected) == len(stored[name])
+        if not (same and all(map(_is_same_codec, expected, stored[name]))):
+            yield name, expected, stored[name]
 
 
-def _order_within(pipeline: Pipeline, ndim: int) -> tuple[int, ...]:
-    """Return the order in which the elements of the smallest chunks are stored."""
-    axes = order_of_axes(pipeline.codecs, ndim)
+def _find_order(pipeline: Pipeline, ndim: int) -> tuple[int, ...]:
+    """Return the order of axes in which the elements of the innermost chunks are stored."""
+    axes = find_axis_order(pipeline.codecs, ndim)
     if isinstance(pipeline.serializer, Sharding):
-        inside = _order_within(pipeline.serializer.pipeline, ndim)
+        inside = _find_order(pipeline.serializer.pipeline, ndim)
         axes = tuple(axes[axis] for axis in inside)
     return axes
 
 
-def _parts_v2(metadata: ArrayMetadata) -> dict[str, list[Codec]]:
+def _split_codecs_v2(metadata: ArrayMetadata) -> dict[str, list[Codec]]:
     """Return the codecs as a v2 document has them."""
     shape = getattr(metadata.grid, "chunk_shape")  # noqa: B009
     form = metadata.pipeline.to_v2(metadata.dtype, metadata.ndim, shape=shape)
@@ -195,36 +197,39 @@ def _parts_v2(metadata: ArrayMetadata) -> dict[str, list[Codec]]:
     }
 
 
-def _same_codec(asked: Codec, stored: Codec) -> bool:
-    """Tell whether a codec is the one asked for, in all that is said of it."""
-    if isinstance(asked, ShardingRequest) and isinstance(stored, Sharding):
-        return _same_sharding(asked, stored)
-    if isinstance(asked, Transpose) and isinstance(stored, Transpose):
-        ndim = len(stored.configuration["order"])  # or the letter of both, whatever the axes
-        return asked == stored or asked.resolve(ChunkSpec((1,) * ndim, np.dtype("u1"))) == stored
-    return asked.name == stored.name and all(
-        stored.configuration.get(member) == value for member, value in asked.configuration.items()
+def _is_same_codec(expected: Codec, stored: Codec) -> bool:
+    """Tell whether a stored codec has the name and all explicit parameters of another."""
+    if isinstance(expected, ShardingRequest) and isinstance(stored, Sharding):
+        return _is_same_sharding(expected, stored)
+    if isinstance(expected, Transpose) and isinstance(stored, Transpose):
+        # Orders may be the letters C and F, which only a number of axes turns into axes.
+        spec = ChunkSpec((1,) * len(stored.configuration["order"]), np.dtype("u1"))
+        return expected == stored or expected.resolve(spec) == stored
+    members = stored.configuration
+    return expected.name == stored.name and all(
+        members.get(name) == value for name, value in expected.configuration.items()
     )
 
 
-def _same_sharding(asked: ShardingRequest, stored: Sharding) -> bool:
-    if asked.chunk_shape not in (None, stored.chunk_shape):
+def _is_same_sharding(expected: ShardingRequest, stored: Sharding) -> bool:
+    if expected.chunk_shape not in (None, stored.chunk_shape):
         return False
-    given = asked.configuration
-    location = given.get("index_location")
+    configuration = expected.configuration
+    location = configuration.get("index_location")
     if location is not None and location != stored.configuration["index_location"]:
         return False
     chains = {"codecs": stored.pipeline, "index_codecs": stored.index_pipeline}
+    split = codecs.split_codecs
     return all(
-        _same_chain(codecs.split_codecs(given[name]), codecs.split_codecs(pipeline.codecs))
+        _is_same_chain(split(configuration[name]), split(pipeline.codecs))
         for name, pipeline in chains.items()
-        if name in given
+        if name in configuration
     )
 
 
-def _same_chain(asked: dict[str, Any], stored: dict[str, Any]) -> bool:
+def _is_same_chain(expected: dict[str, Any], stored: dict[str, Any]) -> bool:
     return all(
-        len(given) == len(stored[name]) and all(map(_same_codec, given, stored[name]))
-        for name, given in asked.items()
-        if not isinstance(given, str)
+        len(codecs) == len(stored[name]) and all(map(_is_same_codec, codecs, stored[name]))
+        for name, codecs in expected.items()
+        if not isinstance(codecs, str)
     )

@@ -1,4 +1,4 @@
-"""How a new array is cut: `chunks`, `shards` and a layout, made a grid and sub-chunks."""
+"""Chunk grids of new arrays, from `chunks`, `shards` and a layout."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from grids import ChunkGrid, ChunkLayout, GridError, SeparableGrid
 from virtualzarr.errors import UnsupportedError
 
 SHARD_ELEMENTS = 2**26
-"""How many elements a shard has, where that is to be chosen: 64 chunks of the usual size."""
+"""Elements of a shard whose shape is to be chosen: 64 chunks of the default size."""
 
 
-def new_grid(
+def choose_grid(
     shape: tuple[int, ...],
     chunks: Any = "auto",
     shards: Any = None,
@@ -44,7 +44,7 @@ def new_grid(
     inner : tuple of int, optional
         The shape of the sub-chunks, where the codecs have them already: then `chunks` are shards.
     each : int
-        As how many elements every one counts, where shapes are to be chosen.
+        As how many elements each one counts, where shapes are to be chosen.
 
     Raises
     ------
@@ -55,46 +55,48 @@ def new_grid(
 
     Examples
     --------
-    >>> new_grid((1000, 2000, 3000))
+    >>> choose_grid((1000, 2000, 3000))
     (RegularGrid(shape=(1000, 2000, 3000), chunk_shape=(101, 101, 101)), None)
-    >>> new_grid((100, 100), (10, 10), shards=([60, 40], 50))
+    >>> choose_grid((100, 100), (10, 10), shards=([60, 40], 50))
     (RectilinearGrid(shape=(100, 100), chunk_shapes=[[60, 40], 50]), (10, 10))
     """
-    wanted = ChunkLayout.from_params(layout)
+    constraints = ChunkLayout.from_params(layout)
     with_shards = shards is not None and shards is not False
     if with_shards and zarr_format == 2:
         raise UnsupportedError("shards: Zarr v2 has none; leave them out, or use zarr_format=3")
     if with_shards and inner is not None:
         raise GridError("shards: the codecs have a sharding codec already")
+    # Rectilinear chunks are complete as they are. Regular ones, full or partly chosen, all go
+    # through the layout, which knows read and write chunks; shards are its write chunks.
     outer = shards if with_shards else chunks
     if _is_variable(outer):
         grid = grids.parse(outer, shape)
         within = chunks if with_shards else inner
-        return grid, _within(grid, within, wanted)
+        return grid, _choose_sub_chunks(grid, within, constraints)
     if _is_variable(chunks):
         raise GridError("chunks: those within shards all have one shape; only shards may differ")
     shapes: dict[str, Sequence[int]] = {}
     if with_shards:
-        shapes["read_chunk_shape"] = _entries(chunks, shape)
-        shapes["write_chunk_shape"] = _entries(shards, shape)
-        wanted = _for_shards(wanted)
+        shapes["read_chunk_shape"] = _as_layout_shape(chunks, shape)
+        shapes["write_chunk_shape"] = _as_layout_shape(shards, shape)
+        constraints = _for_shards(constraints)
     elif inner is not None:
         shapes["read_chunk_shape"] = inner
-        shapes["write_chunk_shape"] = _entries(chunks, shape)
+        shapes["write_chunk_shape"] = _as_layout_shape(chunks, shape)
     else:
-        shapes["chunk_shape"] = _entries(chunks, shape)
-    read, write = _with(wanted, shapes).choose(shape, shards=zarr_format == 3, each=each)
+        shapes["chunk_shape"] = _as_layout_shape(chunks, shape)
+    read, write = _add_shapes(constraints, shapes).choose(shape, shards=zarr_format == 3, each=each)
     split = with_shards or inner is not None or read != write
     return grids.RegularGrid(shape, write), read if split else None
 
 
-def _for_shards(wanted: ChunkLayout) -> ChunkLayout:
+def _for_shards(layout: ChunkLayout) -> ChunkLayout:
     """Return a layout whose number of elements is that of the chunks; shards have more."""
-    if wanted.write_chunk_elements is not None:
-        return wanted
-    elements = wanted.chunk_elements or wanted.read_chunk_elements
+    if layout.write_chunk_elements is not None:
+        return layout
+    elements = layout.chunk_elements or layout.read_chunk_elements
     return dataclasses.replace(
-        wanted,
+        layout,
         chunk_elements=None,
         read_chunk_elements=elements,
         write_chunk_elements=SHARD_ELEMENTS,
@@ -102,12 +104,12 @@ def _for_shards(wanted: ChunkLayout) -> ChunkLayout:
 
 
 def is_auto(value: Any) -> bool:
-    """Tell whether an argument leaves the choice to us."""
+    """Tell whether an argument leaves the choice to the layout."""
     return value is True or (isinstance(value, str) and value == "auto")
 
 
-def _entries(value: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return edges for a layout: 0 where it is to choose, -1 for the whole axis."""
+def _as_layout_shape(value: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return chunk lengths for a layout: 0 where it is to choose, -1 for the full axis."""
     if is_auto(value):
         return (0,) * len(shape)
     if value is False or value is None:
@@ -123,7 +125,7 @@ def _entries(value: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _is_variable(value: Any) -> TypeGuard[Any]:
-    """Tell whether an argument has edges of its own for some axis."""
+    """Tell whether an argument lists chunk lengths for some axis."""
     if isinstance(value, ChunkGrid):
         return not isinstance(value, grids.RegularGrid)
     if isinstance(value, Mapping):
@@ -133,40 +135,42 @@ def _is_variable(value: Any) -> TypeGuard[Any]:
     )
 
 
-def _within(grid: ChunkGrid, chunks: Any, wanted: ChunkLayout) -> tuple[int, ...] | None:
-    """Return the shape of the chunks within shards whose edges differ, if there are any."""
-    asked = [
+def _choose_sub_chunks(grid: ChunkGrid, chunks: Any, layout: ChunkLayout) -> tuple[int, ...] | None:
+    """Return the shape of the chunks within shards of different lengths, if there are any."""
+    conflicts = [
         name
-        for name in wanted.__dataclass_fields__
-        if name.startswith(("chunk", "write")) and getattr(wanted, name) is not None
+        for name in layout.__dataclass_fields__
+        if name.startswith(("chunk", "write")) and getattr(layout, name) is not None
     ]
-    if asked:
-        raise GridError(f"{asked[0]}: the chunks are given with an edge for each")
+    if conflicts:
+        raise GridError(f"{conflicts[0]}: the length of each chunk is explicit")
     if chunks is None:
         return None
     if not isinstance(grid, SeparableGrid):
         raise UnsupportedError(f"shards: cells of a {grid.name} grid cannot be cut into chunks")
-    # A chunk that divides all edges of an axis divides what they have in common.
+    # Sub-chunks are the same in all shards, so their length divides all shard lengths of an axis:
+    # that is to divide their greatest common divisor, for which the layout can choose.
     common = tuple(math.gcd(*axis.edges.tolist()) for axis in grid.axes)
     edges = [
         size if edge == -1 else edge
-        for edge, size in zip(_entries(chunks, grid.shape), common, strict=True)
+        for edge, size in zip(_as_layout_shape(chunks, grid.shape), common, strict=True)
     ]
     shapes = {"read_chunk_shape": edges, "write_chunk_shape": common}
     try:
-        return _with(wanted, shapes).choose(grid.shape)[0]
+        return _add_shapes(layout, shapes).choose(grid.shape)[0]
     except GridError as error:
-        raise GridError(f"chunks within shards of edges that differ: {error}") from None
+        raise GridError(f"chunks within shards of different lengths: {error}") from None
 
 
-def _with(layout: ChunkLayout, shapes: Mapping[str, Sequence[int]]) -> ChunkLayout:
-    """Return a layout that also asks for the shapes that other arguments give."""
+def _add_shapes(layout: ChunkLayout, shapes: Mapping[str, Sequence[int]]) -> ChunkLayout:
+    """Return a layout with the shapes of other arguments added."""
+    # Both are explicit, so they must agree: neither may silently overrule the other.
     merged: dict[str, Any] = {}
-    for name, given in shapes.items():
-        old = getattr(layout, name) or (0,) * len(given)
-        if len(old) != len(given) or any(
-            a not in (0, b) and b != 0 for a, b in zip(old, given, strict=True)
+    for name, lengths in shapes.items():
+        old = getattr(layout, name) or (0,) * len(lengths)
+        if len(old) != len(lengths) or any(
+            a not in (0, b) and b != 0 for a, b in zip(old, lengths, strict=True)
         ):
-            raise GridError(f"{name}: {tuple(old)} is asked for, and also {tuple(given)}")
-        merged[name] = [b or a for a, b in zip(old, given, strict=True)]
+            raise GridError(f"{name}: {tuple(old)} is asked for, and also {tuple(lengths)}")
+        merged[name] = [b or a for a, b in zip(old, lengths, strict=True)]
     return dataclasses.replace(layout, **merged)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.errors import MetadataError
-from virtualzarr.metadata.create.array import plain_json
+from virtualzarr.metadata.create.array import to_plain_json
 from virtualzarr.metadata.json_documents import (
     dumps_json,
     is_same_json,
@@ -19,7 +19,7 @@ from virtualzarr.metadata.model import GroupMetadata
 from virtualzarr.metadata.node_documents import parse_group, to_documents
 
 
-def new_group(
+def create_group_metadata(
     attributes: Any, zarr_format: int = 3, extra: Mapping[str, Any] | None = None
 ) -> GroupMetadata:
     """Return the metadata of a new group.
@@ -37,9 +37,9 @@ def new_group(
         An attribute has no JSON form, or no document may have such a further member.
     """
     extra = dict(extra or {})
-    metadata = GroupMetadata(attributes_json(attributes), zarr_format, extra)
+    metadata = GroupMetadata(to_json_attributes(attributes), zarr_format, extra)
     if extra:
-        # The parser knows which members a document may have; those with a meaning are not extra.
+        # The parser decides which members are extra: one with a meaning would change the group.
         parsed = parse_group(to_documents(metadata), zarr_format)
         for name in extra:
             if name not in parsed.extra:
@@ -47,7 +47,7 @@ def new_group(
     return metadata
 
 
-def attributes_json(attributes: Any) -> dict[str, Any]:
+def to_json_attributes(attributes: Any) -> dict[str, Any]:
     """Return attributes as the JSON object that is stored.
 
     Raises
@@ -57,7 +57,7 @@ def attributes_json(attributes: Any) -> dict[str, Any]:
 
     Examples
     --------
-    >>> attributes_json({"range": (0, 1)})
+    >>> to_json_attributes({"range": (0, 1)})
     {'range': [0, 1]}
     """
     if dataclasses.is_dataclass(attributes) and not isinstance(attributes, type):
@@ -65,7 +65,7 @@ def attributes_json(attributes: Any) -> dict[str, Any]:
     with member("attributes"):
         if not isinstance(attributes, Mapping):
             raise MetadataError(f"must be a mapping or a dataclass, not {short(attributes)}")
-        plain = plain_json(attributes)
+        plain = to_plain_json(attributes)
         # JSON writers turn the key 1 into "1": two names could become one without a word.
         if not is_same_json(loads_json(dumps_json(plain)), plain):
             raise MetadataError("the names in JSON objects must be strings")

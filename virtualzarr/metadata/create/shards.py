@@ -1,4 +1,4 @@
-"""The sharding codec as it is asked for: what is left out is chosen when the array is known."""
+"""Sharding codecs with optional members, which are completed once the array is known."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from virtualzarr.errors import MetadataError
 from virtualzarr.metadata.json_documents import member
 
 Complete = Callable[[Any, ChunkSpec, bool], Sequence[Codec]]
-"""Returns the codecs that a list of them in any notation stands for; of sub-chunks, or an index."""
+"""Returns the codecs of a list of them in any notation; of sub-chunks, or of an index."""
 
 
 class ShardingRequest(ArrayBytes):
-    """A `sharding_indexed` codec of which every member may be left out.
-
-    Its configuration is what was given. `Sharding`, which arrays have, is complete.
+    """A `sharding_indexed` codec with any of its members; `Sharding`, of arrays, has all.
 
     Attributes
     ----------
@@ -36,10 +34,10 @@ class ShardingRequest(ArrayBytes):
         self.chunk_shape = None if shape is None else as_chunk_shape(self, shape)
 
     def complete(self, spec: ChunkSpec, complete: Complete) -> Codec:
-        """Return the codec with its chains completed, for shards of an array as `spec` says."""
+        """Return the codec with its chains completed, for shards of `spec`."""
         from virtualzarr.codecs import make
 
-        given = self.configuration
+        configuration = self.configuration
         if self.chunk_shape is None:
             raise MetadataError(f"codec {self.name}: chunk_shape: missing")
         ndim = len(self.chunk_shape)
@@ -47,14 +45,16 @@ class ShardingRequest(ArrayBytes):
             raise self.invalid(
                 f"chunk_shape {list(self.chunk_shape)} has {ndim} axes, the shard {len(spec.shape)}"
             )
-        index = given.get("index_codecs", list(INDEX_CODECS))
+        # The index is a chunk, too: two uint64 (offset, length) for each sub-chunk, which adds an
+        # axis ("Binary shard format" of the sharding codec).
+        index = configuration.get("index_codecs", list(INDEX_CODECS))
         with member(f"codec {self.name}: codecs"):
-            inside = complete(given.get("codecs"), ChunkSpec((1,) * ndim, spec.dtype), True)
+            inside = complete(configuration.get("codecs"), ChunkSpec((1,) * ndim, spec.dtype), True)
         with member(f"codec {self.name}: index_codecs"):
             around = complete(index, ChunkSpec((1,) * (ndim + 1), np.dtype("u8")), False)
         return make(
             self.name,
-            **given
+            **configuration
             | {
                 "chunk_shape": list(self.chunk_shape),
                 "codecs": Pipeline(inside),
@@ -63,17 +63,17 @@ class ShardingRequest(ArrayBytes):
         )
 
 
-def array_axes(filters: Sequence[Codec], shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of sub-chunks as the array has it, from that behind its transposes."""
-    return tuple(shape[axis] for axis in inverse(order_of_axes(filters, len(shape))))
+def to_array_axes(filters: Sequence[Codec], shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a sub-chunk shape in the array's axes, from one behind its transposes."""
+    return tuple(shape[axis] for axis in inverse(find_axis_order(filters, len(shape))))
 
 
-def stored_axes(filters: Sequence[Codec], shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of sub-chunks behind the transposes of an array, from that of the array."""
-    return tuple(shape[axis] for axis in order_of_axes(filters, len(shape)))
+def to_stored_axes(filters: Sequence[Codec], shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a sub-chunk shape behind the transposes of an array, from one in its axes."""
+    return tuple(shape[axis] for axis in find_axis_order(filters, len(shape)))
 
 
-def order_of_axes(filters: Sequence[Codec], ndim: int) -> tuple[int, ...]:
+def find_axis_order(filters: Sequence[Codec], ndim: int) -> tuple[int, ...]:
     """Return the order of an array's axes behind its transposes."""
     order = tuple(range(ndim))
     for codec in filters:
