@@ -10,7 +10,7 @@ import tifffile
 
 from tests.formats.tiff.helpers import ramp
 from virtualzarr.formats.tiff import scan
-from virtualzarr.formats.tiff.attributes import plain_json
+from virtualzarr.formats.tiff.attributes import to_plain_json
 
 
 def test_tags_are_attributes(tmp_path):
@@ -96,4 +96,4 @@ def test_ome_and_imagej_metadata_are_the_group_s(tmp_path):
     ],
 )
 def test_plain_json(value, plain):
-    assert plain_json(value) == plain
+    assert to_plain_json(value) == plain

@@ -123,17 +123,17 @@ def file_attributes(tiff: Any) -> dict[str, Any]:
     if tiff.is_ome and tiff.ome_metadata:
         _put(attributes, "OME-XML", tiff.ome_metadata)
     if tiff.is_imagej and tiff.imagej_metadata:
-        plain = {str(key): plain_json(value) for key, value in tiff.imagej_metadata.items()}
+        plain = {str(key): to_plain_json(value) for key, value in tiff.imagej_metadata.items()}
         _put(attributes, "ImageJ", {k: v for k, v in plain.items() if v is not None})
     return attributes
 
 
-def plain_json(value: Any) -> Any:
+def to_plain_json(value: Any) -> Any:
     """Return a tag's value as JSON can hold it, or None if it cannot.
 
     Examples
     --------
-    >>> plain_json((1, np.float32(0.5))), plain_json(b"raw"), plain_json(float("nan"))
+    >>> to_plain_json((1, np.float32(0.5))), to_plain_json(b"raw"), to_plain_json(float("nan"))
     ([1, 0.5], None, 'NaN')
     """
     if isinstance(value, Enum):
@@ -145,17 +145,17 @@ def plain_json(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)):
-        items = [plain_json(item) for item in value]
+        items = [to_plain_json(item) for item in value]
         return None if None in items else items
     if isinstance(value, Mapping):
-        pairs = {str(key): plain_json(item) for key, item in value.items()}
+        pairs = {str(key): to_plain_json(item) for key, item in value.items()}
         return {key: item for key, item in pairs.items() if item is not None}
     return None
 
 
 def _put(attributes: dict[str, Any], name: str, value: Any) -> None:
     """Add an attribute if JSON can hold it and it is not too long."""
-    value = plain_json(value)
+    value = to_plain_json(value)
     if value is None or value in ("", [], {}):
         return
     if len(value if isinstance(value, str) else json.dumps(value)) <= LIMIT:
