@@ -1,4 +1,4 @@
-"""The command line: scan files into references, look into files, and a demonstration."""
+"""The command line ``virtualzarr``: a module for each command in `commands`."""
 
 from virtualzarr.cli.parser import main
 

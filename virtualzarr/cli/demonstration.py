@@ -1,4 +1,4 @@
-"""The whole job on small files of its own, with every value checked against other readers."""
+"""The demonstration: scan, join, publish and read sample files, compared with other readers."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def _same(actual: Any, expected: NDArray[Any]) -> bool:
     """Compare to the last bit: NaN equals NaN only if its bits do, 0.0 is not -0.0."""
     values = np.asarray(actual)
     return (
+        # Bytes, not ==: the last bit counts, NaN must be NaN, and 0.0 is not -0.0.
         values.shape == expected.shape
         and values.dtype == expected.dtype
         and values.tobytes() == expected.tobytes()
@@ -113,6 +114,7 @@ def _partial_chunk(folder: Path, checks: Checks) -> None:
     group = virtualzarr.virtualize(paths, concat_dim="time")
     try:
         group.publish(folder / "partial.json")
+    # The error is part of the demonstration: what cannot be exact is refused, with a remedy.
     except PublishError as error:
         text = f"without copy=True it is refused, as it should be: {error}"
         print(textwrap.indent(textwrap.fill(text, 96), "  "))
@@ -141,11 +143,7 @@ def _hdf5(paths: list[Path]) -> dict[str, NDArray[Any]]:
 
 
 def _job(
-    checks: Checks,
-    group: Group,
-    path: Path,
-    truth: dict[str, NDArray[Any]],
-    copy: bool = False,
+    checks: Checks, group: Group, path: Path, truth: dict[str, NDArray[Any]], copy: bool = False
 ) -> None:
     """Publish a group, and compare it, before and after, with the truth."""
     name = next(iter(truth))
@@ -199,8 +197,10 @@ def _compare_zarr_python(
     if version < needed:
         checks.skip(label, f"zarr {zarr.__version__} is older than {needed[0]}.{needed[1]}")
         return
+    # zarr-python's store is asynchronous, and so must be the file system below it.
     options = {"remote_protocol": "file", "remote_options": {"asynchronous": True}}
     fs = fsspec.filesystem("reference", fo=str(path), asynchronous=True, **options)
+    # Unequal chunks are off by default in zarr-python, as the grid is an extension.
     settings = {"array.rectilinear_chunks": True} if zarr_format == 3 else {}
     with zarr.config.set(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""What is in a file, in text."""
+"""Descriptions of nodes for the terminal: as a tree, as text, as JSON."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ def _skipped(group: Group) -> Iterator[str]:
 def _stored(array: Array) -> str:
     """Say how much of an array there is, by listing its store."""
     try:
+        # A listing of the store: stores over plain HTTP have none.
         nbytes, objects = array.nbytes_stored(), chunk_inventory.count_objects(array)
     except UnsupportedError as error:
         return f"not known: {error.message}"
@@ -122,6 +123,7 @@ def _members(group: Group) -> Iterator[str]:
 
 def _attributes(node: Group, stem: str) -> Iterator[str]:
     for name, value in node.attrs.items():
+        # Histories run over pages; one line tells what it is.
         text = str(value).split("\n")[0]
         yield f"{stem}{name}: {text[:70]}{'...' if len(text) > 70 else ''}"
 
@@ -135,6 +137,7 @@ def _storage(array: Array) -> Iterator[str]:
         missing = array.nchunks - array.manifest.nrefs
         never = f", {missing:,} never written" if missing else ""
         yield f"in {', '.join(names[:2])}{others}{never}" if names else "never written"
+        # Chunks with another decoder than the array declares: no other reader has a place for it.
         odd = array.nchunks - int(np.count_nonzero(array.manifest.canonical))
         if odd:
             yield f"{odd:,} of them decode in their own way: publishing them needs a copy"

@@ -1,4 +1,4 @@
-"""Messages in the words of the command line: options where the package speaks of arguments."""
+"""Names of options in messages, where the package speaks of arguments of Python."""
 
 from __future__ import annotations
 
@@ -48,12 +48,14 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 
     def assigned(match: re.Match[str]) -> str:
         name, value = match[1], match[2].strip("\"'")
+        # An argument with one useful value is a flag here.
         if (choice := _CHOICES.get((name, value))) in names:
             return names[choice]
         option = names.get(_ALIASES.get(name, name))
         if option is None:
             return f"{match[0]} in Python" if name in _NO_OPTIONS else match[0]
         if name in _FLAGS and value != "True":
+            # --harmonize stands for all safe rules; a rule that must be named has no option.
             is_same = _FLAGS[name].issuperset(re.findall(r"\w+", value))
             return option if is_same else f"{match[0]} in Python"
         return option if value in ("True", "") else f"{option} {value}"
@@ -66,6 +68,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
             return f"{match[0]} in Python"
         return f"virtualzarr {match[1]}" + (f" --{match[2].replace('_', '-')}" if match[2] else "")
 
+    # Calls first: their arguments would be taken for assignments of the command at hand.
     text = _ASSIGNMENT.sub(assigned, _CALL.sub(called, text))
     # Words with an underscore are no words of the language.
     return re.sub(r"(?<![\w-])[a-z]+_[a-z_]+(?![\w=(])", named, text)

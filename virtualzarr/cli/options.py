@@ -1,4 +1,4 @@
-"""Options that several commands have, each said once, and what is printed of results."""
+"""Options that several commands share, the arguments they become, and printed reports."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ Options = argparse._ActionsContainer
 
 
 def _parser() -> argparse.ArgumentParser:
+    # Parents bring options only: a second --help would be a conflict.
     return argparse.ArgumentParser(add_help=False)
 
 
@@ -145,6 +146,7 @@ def scan_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "format": options.format,
         "on_error": options.on_error,
+        # JSON on stdout is for programs, which also record stderr.
         "progress": False if options.quiet or options.json else None,
         **({"harmonize": True} if options.harmonize else {}),
         **open_arguments(options),
@@ -165,6 +167,7 @@ def mapping(text: str) -> dict[str, Any]:
     >>> mapping("anon=true,profile=me"), mapping('{"client_kwargs": {"region_name": "eu"}}')
     ({'anon': True, 'profile': 'me'}, {'client_kwargs': {'region_name': 'eu'}})
     """
+    # Nested options, such as client_kwargs of s3fs, need JSON; most are flat pairs.
     if text.lstrip().startswith("{"):
         try:
             result: dict[str, Any] = json.loads(text)
@@ -192,6 +195,7 @@ def logging_to_stderr(verbose: int) -> Iterator[None]:
         return
     logger, handler = logging.getLogger("virtualzarr"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    # `main` may be called by a program that logs on its own: left as it was.
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
@@ -206,6 +210,7 @@ def print_report(options: argparse.Namespace, report: Any, text: str | None = No
     """Print what came of a command: as JSON, as text, or not at all."""
     if options.json:
         print(json.dumps(as_json(report), indent=2))
+    # A dry run has nothing but its report, even if it is to be quiet.
     elif not options.quiet or getattr(options, "dry_run", False):
         print(report if text is None else text)
 

@@ -50,11 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     try:
         options = parser.parse_args(arguments)
+    # argparse exits the process for --help and wrong arguments; `main` returns a code instead.
     except SystemExit as stop:
         return int(stop.code or 0)
     run: Callable[[argparse.Namespace], int] = options.run
     with logging_to_stderr(options.verbose), warnings.catch_warnings():
         warnings.showwarning = partial(_print_warning, options.parser)
+        # Without the handlers below: the traceback is what was asked for.
         if options.debug:
             return run(options)
         try:
@@ -65,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # Whoever reads what is printed has had enough.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except Exception as error:
+            # Other libraries' hints (PEP 678) would be lost without a traceback.
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             text = in_options(str(error) or type(error).__name__, options.parser)
             print(f"virtualzarr: error: {text}{notes}", file=sys.stderr)
@@ -91,5 +94,6 @@ def build_parser() -> argparse.ArgumentParser:
     for module in _COMMANDS:
         module.add_command(commands, common)
     for command in commands.choices.values():
+        # Messages name options, which each command has of its own.
         command.set_defaults(parser=command)
     return parser

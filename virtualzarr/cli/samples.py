@@ -1,4 +1,4 @@
-"""Small files to try things on: what an archive looks like after some years."""
+"""Sample files for the demonstration and the documentation: an archive after some years."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def write_archive(folder: Path, parts: tuple[Part, ...], stem: str) -> list[Path
 def _write_part(path: Path, part: Part, start: int) -> None:
     import h5py
 
+    # Seeded by the position in time: the same files everywhere, different data in each.
     random = np.random.default_rng(start)
     air = np.cumsum(random.normal(size=(part.hours, Y, X)), axis=0).astype("f4")
     with h5py.File(path, "w") as file:
@@ -77,6 +78,7 @@ def _write_part(path: Path, part: Part, start: int) -> None:
         )
         data.attrs["units"] = "K"
         for axis, scale in enumerate(scales):
+            # Dimension scales make the file netCDF4's: that is how its library names dimensions.
             scale.make_scale(scale.name.strip("/"))
             data.dims[axis].attach_scale(scale)
 

@@ -1,4 +1,4 @@
-"""Many arrays or groups as one, without copying: concatenated, stacked, merged, or put in order."""
+"""Joins without copying: concat, stack, merge, and combination by coordinates."""
 
 from virtualzarr.combine.by_coords import combine_by_coords
 from virtualzarr.combine.concat_stack import concat, stack

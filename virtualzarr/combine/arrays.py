@@ -1,4 +1,4 @@
-"""Arrays joined along one of their axes, or along a new one."""
+"""Concatenation and stacking of virtual arrays that mean the same by their numbers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def concat_arrays(
     plan = _plan_join(arrays, axis, report, variable, options)
     if plan is None:
         return None
+    # Arrays without a cell along the axis add none, but one must stay, for the metadata.
     inputs = [array for array in plan.arrays if array.shape[axis]] or [plan.model]
+    # Chunks differ between inputs: the common cells lie within one stored chunk of every input
+    # each, so that a cell is a chunk and a part of it. Nothing is read for that.
     axes = find_common_chunks(inputs, axis)
     inputs = [plan.made_explicit(cut_unwritten(array, axes, axis)) for array in inputs]
     grid, manifest = concat_manifests(inputs, axes, axis)
@@ -89,11 +92,14 @@ def stack_arrays(
     manifests = []
     for array in plan.arrays:
         manifest = plan.made_explicit(cut_to_chunks(array, axes)).manifest
+        # Decoders that the manifest names do not follow the metadata: each has to learn of the new
+        # axis, as a block gets it after decoding.
         if manifest.decoders:
             decoders = [Decoder(widen_pipeline(d.pipeline, axis, metadata.ndim), d.shape)
                         for d in manifest.decoders]  # fmt: skip
             manifest = manifest.replace(decoders=decoders)
         manifests.append(manifest)
+    # What metadata say of single axes (names, units) moves up behind the new one.
     order = (*range(axis), None, *range(axis, metadata.ndim))
     members = axis_members(metadata.replace(attributes=plan.attributes), order, dim)
     return plan.array(
@@ -134,8 +140,12 @@ class _JoinPlan:
         declared = self.pipeline
         result = array
         fill = array.fill_value
+        # The joined array has one fill value: chunks missing from an input with another one become
+        # inline references to a single element.
         if not is_same_fill_value(fill, self.fill_value, dtype) and can_inline_fill(array):
             result = _inline_missing_chunks(result)
+        # Pipelines that decode alike, such as gzip of two levels, need no decoder: other readers
+        # have none, and publishing such a chunk would mean a copy.
         if pipeline != declared and pipeline.decoding_key(dtype) != declared.decoding_key(dtype):
             explicit = with_decoder(result.manifest, pipeline)
             result = with_manifest(result, explicit, pipeline=declared, fill_value=self.fill_value)
@@ -168,15 +178,19 @@ def _plan_join(
     """
     before = len(report.problems)
     inputs = _as_virtual_inputs(arrays, report, variable)
+    # Shards of one kind are joined as they are, and stay chunks that other readers have; otherwise
+    # a sub-chunk becomes a chunk whose decoder reads it out of the shard.
     if not _can_join_shards(inputs, axis):
         inputs = [_as_sub_chunks(array) for array in inputs]
     inputs = _cast_to_common_dtype(inputs, options.dtype, report, variable)
+    # Casting comes first: data types that only differ in width would be mismatches otherwise.
     baseline = choose_baseline(inputs)
     check_compatible(inputs, axis, baseline, report, variable)
     if len(report.problems) > before:
         return None
     resolve = "fill" in options.harmonize
     fill_input = choose_fill_input(inputs, baseline, report, variable, resolve=resolve)
+    # The two checks note what differs and go on, so that one error lists all of it.
     zarr_format = _common_zarr_format(inputs, report, variable)
     if len(report.problems) > before:
         return None
@@ -194,6 +208,7 @@ def _pipeline_for_fill(fill: Any, template: Array) -> Pipeline:
     try:
         template.metadata.pipeline.check_fill(fill, template.dtype)
     except CodecError:
+        # Only documents are written with this pipeline: every chunk names its own decoder then.
         return Pipeline([make("bytes", endian="little")])
     return template.metadata.pipeline
 
@@ -276,6 +291,8 @@ def _cast_to_common_dtype(
         return arrays
     common = common_dtype([array.dtype for array in arrays])
     packed = ("scale_factor", "add_offset", "_Unsigned")
+    # Packed numbers are never cast: the factor belongs to the stored type, and casting what is
+    # stored would not cast what is meant. Harmonizing unpacks them first.
     if common is None or any(name in array.attrs for array in arrays for name in packed):
         return arrays
     for index, array in enumerate(arrays):
@@ -306,6 +323,7 @@ def _common_zarr_format(arrays: Sequence[Array], report: ErrorReport, variable: 
                 index,
                 format_v2_mask(report.labels[index], report.labels[formats.index(3)], fill),
             )
+    # v3 describes all that v2 does, not the other way round.
     return 3
 
 
@@ -324,6 +342,7 @@ def _find_commonest_encoding(arrays: Sequence[Array], baseline: int) -> Array:
         key = array.metadata.pipeline.decoding_key(dtype)
         chunks[key] = chunks.get(key, 0) + array.manifest.nrefs
         examples.setdefault(key, array)
+    # Arrays without any chunk have no say, unless there are only such.
     written = [key for key in chunks if chunks[key]] or [next(iter(chunks))]
     best = max(
         written, key=lambda key: (_is_portable(examples[key].metadata.pipeline), chunks[key])
@@ -343,6 +362,7 @@ def _inline_missing_chunks(array: Array) -> Array:
     if not missing.any():
         return array
     value = default_fill(array.dtype) if array.fill_value is None else array.fill_value
+    # One element serves all missing chunks, whatever their size: the codec repeats it.
     data = constant_bytes(value, array.dtype)
     rows = {decoder: row for row, decoder in enumerate(manifest.decoders)}
     row = rows.setdefault(Decoder(Pipeline([make("virtualzarr.constant")])), len(rows))

@@ -1,4 +1,4 @@
-"""Attributes of what is combined: those that give values their meaning, and all the others."""
+"""Attributes of joined arrays and groups: those that give values their meaning, and all others."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ def iter_meaning_differences(
     attributes: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield name and both values of each attribute in `MEANING_ATTRIBUTES` that differs."""
+    # The usual case, kept short: equal dictionaries differ in nothing, except in the dtype of
+    # factors, which equality of Python numbers does not see.
     if attributes == expected and not any(name in attributes for name in _SCALE_ATTRIBUTES):
         return
     for name in MEANING_ATTRIBUTES:
@@ -114,8 +116,10 @@ def combine_attributes(
         return {name: value for name, value in first.items() if name in MEANING_ATTRIBUTES}
     if policy == "override" or all(others == first for others in attributes[1:]):
         return first
+    # A name in conflict stays so: a third input must not bring it back.
     combined, conflicts = first, set[str]()
     for index, others in enumerate(attributes[1:], 1):
+        # Thousands of files of one archive mostly repeat their attributes: compared whole first.
         if others == combined:
             continue
         if policy == "identical" and (name := next(iter(others.keys() ^ first.keys()), None)):

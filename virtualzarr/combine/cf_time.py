@@ -1,4 +1,4 @@
-"""Units of time of the CF conventions: what they are, and what one is in terms of another."""
+"""CF time units: calendars, dates, and exact conversion of one unit to another."""
 
 from __future__ import annotations
 
@@ -28,11 +28,7 @@ _NAMES = {word: name for name, (_, words) in _UNITS.items() for word in (name, *
 UNIT_NANOSECONDS = {name: length for name, (length, _) in _UNITS.items()}
 """Nanoseconds of each unit, the longest first. Months and years have no fixed length."""
 
-_CALENDARS = {
-    "gregorian": "standard",
-    "365_day": "noleap",
-    "366_day": "all_leap",
-}
+_CALENDARS = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
 _SUPPORTED_CALENDARS = (
     "standard",
     "proleptic_gregorian",
@@ -82,6 +78,7 @@ class TimeUnit:
             return None
         word, since, date = units.strip().partition(" since ")
         name, calendar = _NAMES.get(word.strip().lower()), calendar.strip().lower()
+        # CF has two names for each of these calendars (1.11, section 4.4.1).
         calendar = _CALENDARS.get(calendar, calendar)
         if not since or name is None or calendar not in _SUPPORTED_CALENDARS:
             return None
@@ -98,6 +95,7 @@ class TimeUnit:
         """Number of the date's day in its calendar; None for a day that does not exist."""
         match = _DATE.fullmatch(self.since)
         assert match is not None
+        # A leading sign belongs to the year (CF allows years before 1), a later minus separates.
         sign = -1 if match["date"].startswith("-") else 1
         year, month, day = map(int, match["date"].lstrip("+-").split("-"))
         return day_number(sign * year, month, day, self.calendar)
@@ -110,6 +108,8 @@ class TimeUnit:
         assert day is not None
         seconds = Fraction(match["second"] or "0")
         seconds += 3600 * int(match["hour"] or 0) + 60 * int(match["minute"] or 0)
+        # Fractions, not floats: 0.1 s since a date has no exact float, and integers of nanoseconds
+        # are compared with others.
         total = day * DAY_NANOSECONDS + (seconds - _parse_zone(match["zone"])) * 10**9
         return int(total) if total.denominator == 1 else None
 
@@ -145,6 +145,7 @@ def day_number(year: int, month: int, day: int, calendar: str) -> int | None:
     """
     if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(year, month, calendar):
         return None
+    # Whether there is a year 0 differs between cftime, UDUNITS and CF: no answer would be exact.
     if year < 1 and calendar in ("standard", "julian"):
         return None
     if calendar == "360_day":
@@ -154,12 +155,15 @@ def day_number(year: int, month: int, day: int, calendar: str) -> int | None:
         return (365 if calendar == "noleap" else 366) * year + before + day - 1
     julian = calendar == "julian"
     if calendar == "standard":
+        # The day after 1582-10-04 was 1582-10-15: the Gregorian reform left these days out.
         if (1582, 10, 4) < (year, month, day) < (1582, 10, 15):
             return None
         julian = (year, month, day) < (1582, 10, 15)
     # Years begin in March here: the leap day comes last.
     shifted = year - (month <= 2)
     days = 365 * shifted + shifted // 4 + (153 * ((month - 3) % 12) + 2) // 5 + day - 1
+    # The two counts meet at the reform: on 1582-10-15 the Julian calendar was 10 days behind, 12
+    # leap days less the 2 of this offset.
     return days - 2 if julian else days - shifted // 100 + shifted // 400
 
 
@@ -187,6 +191,8 @@ def common_unit(
     steps : collection of int
         Nanoseconds that must be integers, too.
     """
+    # Two calendars can be one only where their days are: from the reform on. The codec that
+    # converts checks each number for that (`least`).
     calendars = dict.fromkeys(unit.calendar for unit in units)
     if len(calendars) > 1 and set(calendars) != {"standard", "proleptic_gregorian"}:
         return f"the calendars {' and '.join(calendars)} have different days"
@@ -250,6 +256,7 @@ def exact_times(values: NDArray[Any], unit: TimeUnit, target: TimeUnit) -> list[
     if unit.epoch is None or target.epoch is None:
         return None
     moments = [Fraction(value) * unit.length + unit.epoch for value in values.tolist()]
+    # Before the reform, equal dates of the two calendars are different days.
     if not alike and any(moment < _GREGORIAN_REFORM * DAY_NANOSECONDS for moment in moments):
         return None
     return [(moment - target.epoch) / target.length for moment in moments]

@@ -1,4 +1,4 @@
-"""Arrays cut into the same cells, so that they can be joined: what refines the grids of all."""
+"""Common chunks: cells into which all arrays can be cut, so that they can be joined."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ def find_common_chunks(arrays: Sequence[Array], axis: int | None) -> Axes:
         There would be too many cells.
     """
     first = arrays[0]
+    # The usual case: one archive, one chunk shape. It costs a comparison of axes, no arrays.
     if all(has_same_cells(array.grid, first.grid, axis) for array in arrays[1:]):
         return get_axes(first)
     first = next((array for array in arrays if array.manifest.nrefs), first)
     baseline = get_axes(first)
+    # Thousands of inputs have few kinds of grids: each kind is refined once.
     distinct: dict[Axes, None] = {}
     for array in arrays:
         if not has_same_cells(array.grid, first.grid, axis) and array.manifest.nrefs:
@@ -55,6 +57,8 @@ def find_common_chunks(arrays: Sequence[Array], axis: int | None) -> Axes:
                 f"chunks along {format_axis(first.metadata, i)} are too different: {error}"
             ) from error
     along = len(arrays) if axis is None else sum(get_axes(array)[axis].ncells for array in arrays)
+    # Checked before anything is allocated: two chunk lengths without a common divisor would give a
+    # cell for nearly every element.
     cells = along * math.prod(chunks.ncells for i, chunks in enumerate(common) if i != axis)
     if cells > MAX_CELLS:
         raise UnsupportedError(
@@ -114,6 +118,8 @@ def concat_manifests(
     grid : ChunkGrid
     manifest : Manifest
     """
+    # Neighbours with one grid are joined before they are cut: one cut of a long manifest costs
+    # numpy calls, thousands of small ones Python.
     runs: list[list[Array]] = []
     for array in arrays:
         if runs and has_same_cells(array.grid, runs[-1][0].grid, axis):
@@ -135,6 +141,8 @@ def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Ar
     axes_stored = get_axes(arrays[0])
     along = [get_axes(array)[axis] for array in arrays]
     inside = grids.concatenate([grids.from_axes([each]) for each in along]).axes[0]
+    # Only the last array of all may have a chunk that reaches beyond its end: in between, the part
+    # behind the end belongs to the next array.
     if not last:
         inside = AxisSlices.clip(inside).axis
     stored = _stored_axis(along if not last else along[:-1], along, inside)
@@ -152,6 +160,7 @@ def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Ar
             else joined
         )
     if refined:
+        # Other axes are cut, too: every cell starts where its chunk does, but may end earlier.
         cells = np.arange(inside.ncells)
         return apply_axis_slices(
             joined, _replace_axis(pieces, axis, AxisSlices(cells, np.zeros_like(cells), inside))
@@ -178,6 +187,7 @@ def _stored_axis(cut: list[Axis], along: list[Axis], inside: Axis) -> Axis:
     """
     if all(axis.end == axis.extent for axis in cut):
         return inside
+    # Runs of equal chunks, not single chunks: an axis of a million chunks is two numbers.
     edges, counts = np.concatenate([np.stack(axis.runs()) for axis in along], axis=1)
     total = int(edges @ counts)
     return inside if total == inside.end else Axis(total, edges, counts)

@@ -1,4 +1,4 @@
-"""Whether arrays can be joined into one: what must be equal, and what may differ."""
+"""Compatibility of arrays: what must agree for them to be joined, and what may differ."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def check_compatible(
                 report.remedies[rule] = "harmonize"
             if difference[0] == "attribute _FillValue":
                 _explain_v2_mask(arrays, index, baseline, report, variable)
+    # Names of axes are only compared where there are as many of them.
     if all(array.ndim == expected.ndim for array in arrays):
         check_dimension_names(arrays, report, variable)
 
@@ -65,11 +66,11 @@ def _explain_v2_mask(
             arrays[one].fill_value,
             [arrays[i].metadata.zarr_format for i in (one, other)],
         )
+        # xarray and netCDF take the fill value of Zarr v2 for `_FillValue`; in v3 an attribute says
+        # so, or nobody.
         if formats == [2, 3] and fill is not None:
             report.add(
-                variable,
-                one,
-                format_v2_mask(report.labels[one], report.labels[other], fill),
+                variable, one, format_v2_mask(report.labels[one], report.labels[other], fill)
             )
 
 
@@ -89,6 +90,7 @@ def format_v2_mask(one: str, other: str, fill: Any) -> str:
 def _find_harmonize_rule(difference: str, *arrays: Array) -> str | None:
     """Return by which rule of harmonizing a difference may be resolved; None if by none."""
     name = difference.rpartition(" ")[2]
+    # Rules work on numbers: text or times with a packing attribute are never converted.
     if not difference.startswith("attribute") or any(
         array.dtype.kind not in "iuf" for array in arrays
     ):
@@ -113,6 +115,8 @@ def check_dimension_names(arrays: Sequence[Array], report: ErrorReport, variable
         for a, b in zip(expected, dims, strict=True)
         if real_name(a) and real_name(b) and a != b
     }
+    # The same names in another order are transposed arrays, other names are a spelling: they need
+    # different remedies.
     if sorted(filter(None, expected)) == sorted(filter(None, dims)):
         remedy = f"bring them to one order: array.lazy.transpose{expected}"
     else:
@@ -131,11 +135,14 @@ def iter_differences(
     metadata: ArrayMetadata, expected: ArrayMetadata, axis: int | None
 ) -> Iterator[Difference]:
     """Yield what differs between two arrays, and both values, apart from how they are stored."""
+    # Identity first: numpy compares data types slowly, and most inputs share one object. Two types
+    # of text are equal as `object` for numpy.
     if metadata.dtype is not expected.dtype and (
         metadata.dtype != expected.dtype or vlen_kind(metadata.dtype) != vlen_kind(expected.dtype)
     ):
         yield "data type", metadata.dtype, expected.dtype
     if metadata.ndim != expected.ndim:
+        # Lengths of single axes mean nothing here.
         yield "shape", metadata.shape, expected.shape
         return
     for i, (a, b) in enumerate(zip(metadata.shape, expected.shape, strict=True)):
@@ -179,8 +186,11 @@ def choose_fill_input(
     fill, dtype = arrays[baseline].fill_value, arrays[baseline].dtype
     if all(is_same_fill_value(array.fill_value, fill, dtype) for array in arrays):
         return baseline
+    # Where no chunk is missing, a fill value is never read: any may be declared. So an input that
+    # needs its own goes first.
     chosen = next((i for i, array in enumerate(arrays) if has_missing_chunks(array)), baseline)
     fill = arrays[chosen].fill_value
+    # In v2 alone the fill value is also what readers mask among stored numbers.
     are_masks = all(array.metadata.zarr_format == 2 for array in arrays)
     for index, array in enumerate(arrays):
         if is_same_fill_value(array.fill_value, fill, dtype):
@@ -207,6 +217,7 @@ def has_missing_chunks(array: Array) -> bool:
 
 def has_shards(array: Array) -> bool:
     """Tell whether any chunk is a shard, of which only its index says what is missing."""
+    # Chunks are also shards if only their own decoder says so.
     pipelines = [array.metadata.pipeline, *(d.pipeline for d in array.manifest.decoders)]
     return any(pipeline.serializer.needs_fill for pipeline in pipelines)
 

@@ -1,4 +1,4 @@
-"""What users call: `concat` and `stack`, of arrays or of groups."""
+"""`concat` and `stack`: arrays or groups joined along an axis they have, or along a new one."""
 
 from __future__ import annotations
 
@@ -119,19 +119,11 @@ def concat(
 
 @overload
 def stack(
-    items: Sequence[Array],
-    axis: int = 0,
-    *,
-    dim: str | None = None,
-    **options: Unpack[JoinOptions],
+    items: Sequence[Array], axis: int = 0, *, dim: str | None = None, **options: Unpack[JoinOptions]
 ) -> Array: ...
 @overload
 def stack(
-    items: Sequence[Group],
-    axis: int = 0,
-    *,
-    dim: str | None = None,
-    **options: Unpack[JoinOptions],
+    items: Sequence[Group], axis: int = 0, *, dim: str | None = None, **options: Unpack[JoinOptions]
 ) -> Group: ...
 @strict_keywords(JoinOptions)
 def stack(
@@ -201,6 +193,8 @@ def concat_items(
     groups = [item for item in items if isinstance(item, Group)]
     if (axis is None) == (dim is None):
         raise ValueError("give dim, the name of the dimension along which groups are joined")
+    # Checked here: deep in the join, a dimension that nobody has would seem to leave every variable
+    # as it is, which is silent nonsense for a misspelt name.
     if dim is not None and not any(has_dimension(group, dim) for group in groups):
         raise ValueError(
             f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
@@ -235,6 +229,7 @@ def stack_items(
     groups = [item for item in items if isinstance(item, Group)]
     if dim is None:
         raise ValueError("give dim, a name for the new dimension")
+    # Groups may be empty: the first that has members says which of them are coordinates.
     template = next((group for group in groups if len(group)), groups[0])
     join = StackJoin(axis, dim, coordinate_names(template), options)
     group = join_groups(groups, join, report, options)
@@ -251,6 +246,7 @@ def _check_items(items: Sequence[Array] | Sequence[Group]) -> list[Any]:
     """Return the items as a list, if they are all arrays or all groups."""
     if not len(items):
         raise ValueError("there is nothing to join")
+    # Subclasses of Array count as arrays; a group and an array never join.
     kinds = {Array if isinstance(item, Array) else type(item) for item in items}
     if kinds != {Array} and kinds != {Group}:
         names = sorted(kind.__name__ for kind in kinds)

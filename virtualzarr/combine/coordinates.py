@@ -1,4 +1,4 @@
-"""Coordinates of a new dimension: given, or taken from each input's name, attributes, variables."""
+"""Coordinates of a new dimension: from file names, attributes, variables, or a sequence."""
 
 from __future__ import annotations
 
@@ -131,13 +131,17 @@ def coordinate_values(
         raise ValueError(f"{len(values)} coordinates for {len(groups)} inputs")
     array = np.asarray(values)
     if array.dtype.kind == "f" and any(
-        isinstance(number, int | np.integer) and int(number) != float(number) for number in values
+        # numpy makes floats of mixed numbers, in which integers above 2**53 would be rounded.
+        isinstance(number, int | np.integer) and int(number) != float(number)
+        for number in values
     ):
         raise ValueError(f"no data type has all of the coordinates {values!r}")
+    # Dates and datetimes of Python; numpy makes objects of mixed ones.
     if array.dtype.kind == "O" and all(hasattr(value, "isoformat") for value in values):
         array = array.astype("M8[us]")
     if array.ndim != 1 or array.dtype.kind not in "biufMmUS":
         raise ValueError(f"coordinates must be numbers, times or texts of one kind, not {values!r}")
+    # numpy makes text of anything beside text: 1 and '1' would be one coordinate.
     if array.dtype.kind == "U" and not all(isinstance(value, str) for value in values):
         raise ValueError(f"coordinates must be of one kind, not {values!r}")
     return array
@@ -164,6 +168,7 @@ def coordinate_array(dim: str, values: NDArray[Any]) -> Array:
 def _encode_times(times: NDArray[Any]) -> tuple[str, NDArray[np.int64]]:
     """Return times as integers of the longest unit of which they are whole numbers."""
     kind = times.dtype.kind
+    # A cast to nanoseconds wraps silently beyond its range of 584 years: compared back.
     nanoseconds = times.astype(f"{kind}8[ns]")
     if (nanoseconds.astype(times.dtype) != times).any():
         raise ValueError("coordinates must be times between the years 1678 and 2261")

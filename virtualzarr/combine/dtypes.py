@@ -1,4 +1,4 @@
-"""Common data types of several inputs: which one holds the values of all."""
+"""Common data type of inputs that have several."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def _promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any] | None:
     if a == b:
         return a if vlen_kind(a) == vlen_kind(b) else None
     kinds = {a.kind, b.kind}
+    # Promotion of numbers to text, or of Booleans to numbers, would change what values mean.
     if not (kinds <= set("iufc") or (len(kinds) == 1 and kinds < set("SUMm"))):
         return None
     try:
@@ -66,5 +67,7 @@ def iter_inexact_masks(array: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str
             if isinstance(number, int | float | np.number):
                 with np.errstate(all="ignore"):
                     element = array.dtype.type(number)
+                # The array's own elements compare with the rounded mark, elements after the cast
+                # with the exact one.
                 if element == element and complex(element) != complex(number):
                     yield name, number

@@ -1,4 +1,4 @@
-"""Error report: all mismatches between inputs, collected and raised as one error."""
+"""Error report: mismatches of all inputs, collected and raised as one error."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ class InputLabels:
     ) -> None:
         self._items = items
         self._files = files
+        # Labels look through all sources of an input: for thousands of inputs that costs more than
+        # joining them, and most are never shown.
         self._texts: dict[int, str] = {}
 
     def __getitem__(self, index: int) -> str:
@@ -107,6 +109,7 @@ class ErrorReport:
 
     def for_inputs(self, indices: Sequence[int]) -> ErrorReport:
         """Return the same problems, for a part of the inputs by their number within it."""
+        # The lists are shared on purpose: what parts note belongs to the one error of the whole.
         return ErrorReport(self.labels.select(indices), self.problems, self.remedies)
 
     def add(self, variable: str, index: int, text: str) -> None:
@@ -159,6 +162,7 @@ class ErrorReport:
     def _format_remedies(self, options: ParsedOptions) -> list[str]:
         """Return lines that name the options which may resolve the problems."""
         rules = [value for value, option in self.remedies.items() if option == "harmonize"]
+        # A remedy that is in use already did not help.
         rules = [rule for rule in rules if rule not in options.harmonize]
         lines = []
         if rules:

@@ -1,4 +1,4 @@
-"""Groups joined variable by variable."""
+"""Joins of groups, variable by variable."""
 
 from __future__ import annotations
 
@@ -73,6 +73,8 @@ def join_groups(
         What groups above skipped below this one, by path from here.
     """
     members: dict[str, Array | Group] = {}
+    # A variable that could not be read in one file would be shorter than its dimension, or come
+    # from other files alone: it is left out everywhere, with the reason.
     skipped = {**(skipped or {}), **_all_skipped(groups, report)}
     names = [dict.fromkeys(group) for group in groups]
     for name in dict.fromkeys(name for members_of_group in names for name in members_of_group):
@@ -83,6 +85,7 @@ def join_groups(
         lacking = next(
             (i for i, members_of_group in enumerate(names) if name not in members_of_group), None
         )
+        # Not silently: what is dropped stays in `skipped` with the input that lacks it.
         if lacking is not None and options.missing == "drop":
             skipped[name] = f"it is not in {report.labels[lacking]}"
             continue
@@ -90,8 +93,10 @@ def join_groups(
             report.add(member_path, lacking, f"it is not in {report.labels[lacking]}")
             continue
         nodes = {i: groups[i][name] for i in owners}
+        # Bounds without units follow their coordinate, which may have another unit in each input.
         if "time" in options.harmonize:
             nodes = harmonize_bounds(nodes, groups)
+        # Variables that do not change along the dimension need no stand-in: one input is enough.
         if lacking is not None and join.changes(nodes[owners[0]]):
             nodes = _fill_missing_nodes(nodes, groups)
         member_report = report.for_inputs(list(nodes)) if len(nodes) < len(groups) else report
@@ -124,6 +129,8 @@ def _fill_missing_nodes(
     filled: dict[int, Array | Group] = {}
     for i, group in enumerate(groups):
         if i in nodes:
+            # The node before, not the first: what changes over years, such as chunk shapes, changes
+            # rarely, and like neighbours join without being cut.
             template = filled[i] = nodes[i]
         else:
             filled[i] = missing_node(template, dimension_lengths(group))
@@ -231,6 +238,7 @@ class StackJoin:
         name, first, axis, options = arrays[0].name, arrays[0], self.axis, self.options
         if not self.changes(first):
             return merge_equal(arrays, report, path, options)
+        # A coordinate that differs between inputs is data along the new axis.
         if name in self.coordinates and name != self.dim and _are_equal(arrays):
             return merge_equal(arrays, report, path, options)
         if not -first.ndim - 1 <= axis <= first.ndim:
@@ -253,6 +261,8 @@ def merge_equal(
     # What is masked is compared, and kept, however the format of each spells it.
     arrays = [_with_typed_mask(array) for array in arrays]
     first = arrays[0]
+    # Noted apart first: with compat="minimal" a difference is no error, but leaves the variable
+    # out.
     mismatches = ErrorReport(report.labels)
     check_equal(arrays, mismatches, path)
     if mismatches.problems:

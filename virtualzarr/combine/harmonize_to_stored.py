@@ -1,4 +1,4 @@
-"""New inputs in the terms of what is stored: its unit of time, and its mark of missing values.
+"""New inputs harmonized to stored arrays: their unit of time, and their mark of missing values.
 
 What is stored keeps its documents and its chunks. Whatever has no exact form in these terms is left
 as it is, to be found when arrays are joined.
@@ -16,13 +16,9 @@ from numpy.typing import NDArray
 from virtualzarr.array import Array
 from virtualzarr.codecs.core.netcdf_fill import NETCDF_FILL, netcdf_fill
 from virtualzarr.combine.attributes import MEANING_ATTRIBUTES
+from virtualzarr.combine.cf_packing import is_missing, mask_values
 from virtualzarr.combine.cf_time import TimeUnit, exact_times
-from virtualzarr.combine.harmonize import (
-    MAX_TIMES_READ,
-    is_missing,
-    mask_values,
-    with_units_of_bounded,
-)
+from virtualzarr.combine.harmonize import MAX_TIMES_READ, with_units_of_bounded
 from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
@@ -59,7 +55,7 @@ def _harmonize_group(stored: Group, new: Group, rules: Collection[str]) -> Group
         if isinstance(node, Group) and isinstance(old, Group):
             node = _harmonize_group(old, node, rules)
         elif isinstance(node, Array) and isinstance(old, Array):
-            # Bounds have the unit of what they bound.
+            # Both sides of bounds take the unit of their own coordinate.
             units = (
                 (with_units_of_bounded(old, stored), with_units_of_bounded(node, new))
                 if "time" in rules
@@ -87,7 +83,8 @@ def _with_stored_mask(stored: Array, new: Array) -> Array:
     mask, dtype = get_mask(stored.metadata), stored.dtype
     if stored.metadata.zarr_format != 2 or dtype != new.dtype or get_mask(new.metadata) is not None:
         return new
-    # netCDF has none for bytes, which are often used in full.
+    # netCDF has none for bytes, which are often used in full. Elsewhere writers of v2 references
+    # turned the default into the stored fill value, which masks.
     default = netcdf_fill(dtype) if dtype.str[1:] in NETCDF_FILL and dtype.itemsize > 1 else None
     if default is None or mask != default or new.fill_value != default:
         return new
@@ -104,6 +101,7 @@ def _convert_times(stored: Array, new: Array, unit: TimeUnit, target: TimeUnit) 
     if any(name in a.attrs for a in (stored, new) for name in ("scale_factor", "add_offset")):
         return None
     same = unit.same_as(target) and stored.dtype == new.dtype
+    # Nothing to convert: the chunks stay references to the new file.
     if same and mask_values(stored) == mask_values(new):
         return None
     values = new.read()
@@ -112,6 +110,7 @@ def _convert_times(stored: Array, new: Array, unit: TimeUnit, target: TimeUnit) 
     numbers = exact_times(present, unit, target) if np.isfinite(present).all() else None
     counted = None if numbers is None else _as_dtype(numbers, stored.dtype)
     masks = mask_values(stored)
+    # A time that happens to equal the stored mark would vanish when it is read.
     if counted is None or is_missing(counted, stored).any():
         return None
     if missing.any() and not masks and stored.dtype.kind != "f":
@@ -126,6 +125,7 @@ def _as_dtype(numbers: list[Fraction], dtype: np.dtype[Any]) -> NDArray[Any] | N
     """Return numbers as elements of a dtype, None if it does not have all of them."""
     try:
         if dtype.kind == "f":
+            # Compared as fractions: a float that is off by one bit is another time.
             rounded = np.array([float(number) for number in numbers], "f8").astype(dtype)
             exact = all(Fraction(a) == b for a, b in zip(rounded.tolist(), numbers, strict=True))
             return rounded if exact else None

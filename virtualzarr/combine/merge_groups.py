@@ -1,4 +1,4 @@
-"""Groups with different variables as one."""
+"""`merge`: groups with different variables as one."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def merge_groups(
         nodes = [groups[index][name] for index in owners]
         inner = [node for node in nodes if isinstance(node, Group)]
         arrays = [node for node in nodes if isinstance(node, Array)]
+        # Only some groups have the variable; errors name inputs by their number among all.
         member_report = report.for_inputs(owners)
         if inner and arrays:
             other = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
@@ -71,5 +72,7 @@ def merge_groups(
     attributes = combine_attributes([group.attrs for group in groups], options.combine_attrs)
     merged = Group(attributes, members, groups[0].path, skipped)
     if not report.problems:
+        # Variables that are each right may still disagree on a dimension, which no group would
+        # accept when it is opened by xarray.
         dimension_lengths(merged)
     return merged

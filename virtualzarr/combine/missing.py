@@ -1,4 +1,4 @@
-"""Variables where there are none: arrays like others, of nothing but missing values."""
+"""Missing variables: arrays like others, of nothing but missing values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import grids
 from grids import Axis
 from virtualzarr.array import Array
 from virtualzarr.codecs.core.scalars import equal_scalars
-from virtualzarr.combine.harmonize import mask_values
+from virtualzarr.combine.cf_packing import mask_values
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
@@ -63,6 +63,7 @@ def missing_array(template: Array, lengths: Mapping[str, int]) -> Array:
         lengths.get(dim or "", n) for dim, n in zip(template.dims, template.shape, strict=True)
     ]
     axes = [
+        # Chunks as long as the template's: then the join finds equal cells and cuts nothing.
         Axis.bare(n, axis.uniform or int(axis.runs()[0].max(initial=1)))
         for n, axis in zip(shape, get_axes(template), strict=True)
     ]
@@ -84,6 +85,7 @@ def missing_value(array: Array) -> Any:
     MismatchError
         There is none.
     """
+    # A mark that the data type does not hold, such as 1e20 for int16, marks nothing.
     if masks := equal_scalars(mask_values(array), array.dtype):
         return masks[0]
     if array.dtype.kind in "fc":

@@ -1,4 +1,4 @@
-"""Groups whose variables and dimensions are called otherwise."""
+"""Renamed variables and dimensions of groups."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def rename_members(group: Group, names: Mapping[str, str], path: str = "") -> Gr
     members: dict[str, Array | Group] = {}
     for name in group:
         node, new = group[name], names.get(name, name)
+        # Two members may swap names, so that only names which stay are in the way.
         if new in members or (new != name and new in group and new not in names):
             raise ValueError(f"{path}/{new}: two members would be called so")
         if isinstance(node, Group):
@@ -43,6 +44,7 @@ def _rename_in_attributes(
     renamed = dict(attributes)
     for key in REFERENCE_ATTRIBUTES:
         if isinstance(text := renamed.get(key), str):
+            # `grid_mapping` may be written as "crs: x y" (CF 1.11, section 5.6): the colon stays.
             renamed[key] = " ".join(_rename_word(word, names) for word in text.split(" "))
     return renamed
 

@@ -1,4 +1,4 @@
-"""What has to be read to combine: coordinates, and variables that should be equal everywhere."""
+"""Values that are read to join: equality of unjoined variables, and order of coordinates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.combine.attributes import is_same_value
+from virtualzarr.combine.cf_packing import is_missing, unsigned_view
 from virtualzarr.combine.compatibility import check_dimension_names, iter_differences
 from virtualzarr.combine.error_report import ErrorReport
-from virtualzarr.combine.harmonize import is_missing, unsigned_view
 from virtualzarr.config import config
 from virtualzarr.stores.files import is_url
 
@@ -50,6 +50,7 @@ def check_equal(arrays: Sequence[Array], report: ErrorReport, variable: str) -> 
 def find_different_values(arrays: Sequence[Array], indices: Sequence[int]) -> list[int]:
     """Return those of `indices` whose arrays have other values than the first of them."""
     first, *others = indices
+    # References to the same bytes need not be read: often all files of a model run share one.
     others = [i for i in others if not _has_same_chunks(arrays[i], arrays[first])]
     different: set[int] = set()
     for part in _iter_slabs(arrays[first]) if others else ():
@@ -80,6 +81,7 @@ def _iter_slabs(array: Array) -> Iterator[Any]:
     if array.ndim == 0 or array.nbytes <= WINDOW_BYTES:
         yield ...
         return
+    # Slabs of the first axis are whole chunks more often than any other cut.
     rows = max(1, WINDOW_BYTES // (array.nbytes // array.shape[0] or 1))
     for start in range(0, array.shape[0], rows):
         yield slice(start, start + rows)
@@ -87,6 +89,7 @@ def _iter_slabs(array: Array) -> Iterator[Any]:
 
 def read_each(arrays: Sequence[Array], part: Any = ...) -> Iterator[Any]:
     """Yield the values of arrays in turn; remote ones are fetched side by side."""
+    # Local reads have their own threads already; two levels of pools would wait for each other.
     if not any(_is_remote(array) for array in arrays):
         for array in arrays:
             yield array[part]
@@ -107,6 +110,7 @@ def is_equal(a: Any, b: Any) -> bool:
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
         return False
+    # NaN and NaT differ from themselves; two missing values are the same value here.
     if a.dtype.kind in "fcmM":
         return bool(((a == b) | ((a != a) & (b != b))).all())
     if a.dtype.names is not None:
@@ -155,6 +159,7 @@ def check_order(arrays: Sequence[Array], report: ErrorReport, variable: str) -> 
     Each input's values must all lie beyond those of the input before, and every input must run in
     the same direction. What an input repeats within itself is its own.
     """
+    # Text has no direction that means anything: names of stations may come in any order.
     if arrays[0].dtype.kind not in "iufmM":
         return
     runs = [
@@ -165,6 +170,7 @@ def check_order(arrays: Sequence[Array], report: ErrorReport, variable: str) -> 
     if len(runs) < 2:
         return
     direction = next((run.direction for run in runs if run.direction), 0)
+    # Single values have no direction: then the first two inputs give it.
     direction = direction or (1 if runs[1].values[0] > runs[0].values[0] else -1)
     labels = report.labels
     for run in runs:

@@ -1,1 +1,1 @@
-"""Bridges to xarray and dask."""
+"""Other libraries: xarray, dask, zarr-python and numcodecs."""

@@ -1,4 +1,4 @@
-"""Arrays as dask arrays, one task a chunk."""
+"""Dask arrays over arrays, one task a chunk."""
 
 from __future__ import annotations
 
@@ -48,5 +48,7 @@ def to_dask(array: Array, chunks: Any = None, *, name: Any = None) -> dask.array
         # dask wants a length even where there is nothing.
         grid: Any = array.grid
         chunks = tuple(lengths or (0,) for lengths in grid.chunks)
+    # fancy=False: dask then fuses selections by slices only, and an array of indices is selected
+    # from whole chunks, instead of being handed to us as points.
     from_array: Any = dask.array.from_array
     return from_array(array, chunks=chunks, name=name, fancy=False)

@@ -55,6 +55,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _zarr_codec() -> type:
+    # Defined inside, since its base class exists in zarr-python 3 only; numcodecs may be alone.
     from zarr.abc.codec import BytesBytesCodec
 
     @dataclass(frozen=True)
@@ -76,8 +77,11 @@ def _zarr_codec() -> type:
             return input_byte_length
 
         def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
+            # zarr-python 3.0 has numpy dtypes here, later versions their own.
             native = getattr(chunk_spec.dtype, "to_native_dtype", None)
             itemsize = (chunk_spec.dtype if native is None else native()).itemsize
+            # zarr-python passes the shape of the chunk; numcodecs does not, so that v2 has it in
+            # `nbytes`.
             nbytes = math.prod(chunk_spec.shape) * itemsize
             if len(chunk_bytes) < nbytes:
                 raise ValueError(

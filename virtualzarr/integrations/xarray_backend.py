@@ -1,4 +1,4 @@
-"""The xarray engine ``virtualzarr``: datasets over reference files, HDF5, TIFF and Zarr alike."""
+"""Backend entrypoint `virtualzarr` of xarray: lazy datasets over anything that `open` takes."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         path = os.fspath(filename_or_obj)
+        # Only references: HDF5, TIFF and Zarr have engines of their own, which people expect.
         for name, marks in _SIGNATURES.items():
             file = os.path.join(path, name) if name else path
             if (name or path.endswith(".json")) and os.path.isfile(file):
@@ -167,6 +168,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         groups = self.open_groups_as_dict(filename_or_obj, **options)
         tree = DataTree.from_dict(groups)
         for path, dataset in groups.items():
+            # DataTree.from_dict copies datasets without their closers.
             tree[path].set_close(dataset._close)
         return tree
 
@@ -227,7 +229,7 @@ def to_dataset(
     >>> to_dataset(Group({"title": "nothing yet"})).sizes
     Frozen({})
     """
-    # Which datasets have from now on, as dataset.virtualzarr.
+    # Registers the accessor `dataset.virtualzarr`; imported late, as that module imports this.
     from virtualzarr.integrations.xarray_datasets import Accessor  # noqa: F401
 
     if isinstance(node, Array):
@@ -235,6 +237,7 @@ def to_dataset(
     store = GroupDataStore(node, on_error, source)
     plain = [name for name, array in store.arrays.items() if _is_ragged(array)]
     if plain:
+        # xarray's decoders take an object array for text and fail on sequences.
         decoding |= _disable_decoding(decoding, store.arrays, plain)
     return StoreBackendEntrypoint().open_dataset(store, **decoding)
 
@@ -252,6 +255,7 @@ def _disable_decoding(
     for option in ("mask_and_scale", "decode_times", "decode_timedelta"):
         value = decoding.get(option)
         if option != "decode_timedelta":
+            # None is xarray's own default; per variable it must be spelled out.
             value = True if value is None else value
         if value is not None:
             each = dict(value) if isinstance(value, Mapping) else dict.fromkeys(names, value)
@@ -273,11 +277,13 @@ class GroupDataStore(AbstractDataStore):
     def get_attrs(self) -> dict[str, Any]:
         """Return the group's attributes, without those by which libraries sign their files."""
         attributes = numpy_attributes(self.group.attrs)
+        # As the netCDF library hides `_NCProperties`: written again, it would lie about the writer.
         return {k: v for k, v in attributes.items() if not k.startswith("_NC")}
 
     def get_variables(self) -> dict[str, Variable]:
         """Return the group's arrays as lazy variables."""
         taken = {dim for array in self.arrays.values() for dim in array.dims if dim is not None}
+        # Names must be one for the group, as xarray takes equal names for one dimension.
         names = _PhonyNames(taken, _find_ambiguous_names(self.arrays.values()))
         dims = {name: names.of(array) for name, array in self.arrays.items()}
         for name, array in self.arrays.items():
@@ -360,6 +366,7 @@ class _PhonyNames:
             number = len(self._names)
             while f"phony_dim_{number}" in self._taken:
                 number += 1
+            # A variable of the file may be called so by chance.
             self._taken.add(f"phony_dim_{number}")
             self._names[length, occurrence] = f"phony_dim_{number}"
         return self._names[length, occurrence]
@@ -383,6 +390,7 @@ def to_variable(
     elif mask is not None:
         raw_attributes[portable.FILL] = mask
     attributes = numpy_attributes(raw_attributes)
+    # Collects selections until values are used: isel of a dataset reads nothing.
     data = indexing.LazilyIndexedArray(BackendArrayWrapper(array))
     dims = _PhonyNames(set(), set()).of(array) if dims is None else dims
     return Variable(dims, data, attributes, encoding_of(array, dims, source))
@@ -402,6 +410,8 @@ class BackendArrayWrapper(BackendArray):
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         """Read what xarray's indexer names."""
+        # xarray names three kinds of selections; ours are `vindex`, `oindex` and plain slices, so
+        # that IndexingSupport.VECTORIZED needs no detour over whole blocks.
         if isinstance(key, indexing.VectorizedIndexer):
             method = self._array.vindex.__getitem__
         elif isinstance(key, indexing.OuterIndexer):
@@ -415,6 +425,7 @@ class BackendArrayWrapper(BackendArray):
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Read what xarray's indexer names, in a thread."""
+        # The read engine is synchronous with threads of its own: the event loop only waits.
         return await asyncio.to_thread(self.__getitem__, key)
 
 

@@ -1,4 +1,4 @@
-"""Datasets over virtual arrays: opened, worked on with xarray, and published again."""
+"""Virtual datasets of xarray: opened over virtual arrays, and turned into groups again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from virtualzarr.codecs import Codec, Pipeline
 from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
 from virtualzarr.codecs.unpack import Unpack
 from virtualzarr.combine.attributes import PACKING_ATTRIBUTES
-from virtualzarr.combine.harmonize import CFPacking, with_codec
+from virtualzarr.combine.cf_packing import CFPacking, with_decoding
 from virtualzarr.hierarchy.create import create_array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.integrations.xarray_backend import (
@@ -108,6 +108,8 @@ def open_virtual_dataset(
     node = open_node(target, storage_options, on_error, group)
     if isinstance(node, Array):
         node = Group({}, {node.name or "data": node})
+    # Opened again by xarray itself: names, coordinates and decoding are its own, only the data of
+    # variables are exchanged below.
     opened: Any = node  # which xarray hands to the engine as it is
     dataset = xr.open_dataset(
         opened, engine=VirtualZarrBackendEntrypoint, on_error=on_error, **decoding
@@ -119,6 +121,7 @@ def open_virtual_dataset(
     coordinates: dict[Any, Variable] = {}
     variables: dict[Any, Variable] = {}
     for name, variable in dataset.variables.items():
+        # Indexes are in memory: xarray has read them to build pandas' index.
         if name in dataset.xindexes:
             continue
         is_masked = masked.get(name, True) if isinstance(masked, Mapping) else masked
@@ -148,9 +151,12 @@ def _as_duck_array(
         codec = packing.codec(array, packing.calculated)
         if codec is not None:
             packed = _packed_attributes(array)
-            bare = with_codec(bare, codec, dtype=packing.calculated)
+            bare = with_decoding(bare, codec, dtype=packing.calculated)
+    # Masks of text or times need xarray's decoding, which reads.
     elif unpack and masks:
         return None
+    # Decoded to something else than unpacked numbers, such as times or joined characters: left to
+    # xarray's own lazy decoding.
     if bare.dtype != variable.dtype or bare.shape != variable.shape:
         return None
     names = (*_MEANING_ATTRIBUTES, *PACKING_ATTRIBUTES) if check else ()
@@ -195,6 +201,7 @@ def _to_array(name: str, variable: Variable) -> Array:
         return _inline(name, _encode_losslessly(with_gaps, name))
     attributes = variable.attrs
     array = data.array
+    # Packed numbers go back as they are stored: unpacking and packing again could round.
     stored = None if data.packed is None else _repack(array)
     if stored is not None:
         array, attributes = stored, {**attributes, **(data.packed or {})}
@@ -253,6 +260,7 @@ def _encode_losslessly(variable: Variable, name: str) -> Variable:
     """
     with suppress(*_NOT_ENCODABLE):  # then it is tried without its encoding
         encoded = xr.conventions.encode_cf_variable(variable, name=name)
+        # Tried out: encoding is only kept if decoding gives the same values again.
         if _decodes_to(encoded, variable, name):
             return encoded
     remaining = {
@@ -279,6 +287,7 @@ def _decodes_to(encoded: Variable, variable: Variable, name: str) -> bool:
     if kind in "OSU":
         pairs = zip(values.flat, decoded.flat, strict=True)
         return all(a == b or (a != a and b != b) for a, b in pairs)
+    # Comparing int64 with float64 rounds the integers first, so that they would seem equal.
     if kind in "iu" and decoded.dtype.kind == "f" and _is_beyond_floats(values):
         return False
     return bool(np.all((values == decoded) | ((values != values) & (decoded != decoded))))
@@ -316,12 +325,14 @@ def _repack(array: Array) -> Array | None:
     """Return an array of the numbers that are stored, None if not all are packed alike."""
     metadata, manifest = array.metadata, array.manifest
     codec = next((c for c in metadata.pipeline.codecs if isinstance(c, Unpack)), None)
+    # Another packing in one decoder means that no single scale_factor says what is stored.
     if codec is None or any(codec not in d.pipeline.codecs for d in manifest.decoders):
         return None
     dtype = np.dtype(codec.configuration["data_type"])
     fill = _find_stored_fill(codec, metadata.fill_value, metadata.dtype)
     if fill is None:
         return None
+    # The first codec decodes last: without it the numbers are those that are stored.
     pipeline = _without_codec(metadata.pipeline, codec)
     decoders = [Decoder(_without_codec(d.pipeline, codec), d.shape) for d in manifest.decoders]
     return array.replace(

@@ -1,4 +1,4 @@
-"""Arrays that xarray selects from, joins, pads and turns without reading them."""
+"""Duck array for xarray: numpy's functions on virtual arrays, lazy where references suffice."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperat
         packed: Mapping[str, Any] | None = None,
     ) -> None:
         self.array = array
+        # xarray's adapter asks for it; all kinds of keys reach __getitem__ as they are.
         self.indexer_cls = indexing.BasicIndexer
         self.meaning = dict(meaning or {})
         self.packed = packed
@@ -117,6 +118,7 @@ class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperat
             return self.like(self.array.lazy[key])
         key = tuple(indexing.expanded_indexer(key, self.ndim))  # type: ignore[no-untyped-call]
         try:
+            # Points with decoders of their own cannot always be references: then they are read.
             chosen = select_outer(self.array, key)
         except UnsupportedError:
             chosen = None
@@ -141,6 +143,7 @@ class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperat
     ) -> Any:
         """Do what numpy's function does, without reading where that is possible."""
         lazy = _HANDLED_FUNCTIONS.get(func)
+        # NEP 18: numpy asks us first. Options that we do not know mean reading, never guessing.
         if lazy is not None and _accepts(lazy, args, kwargs):
             try:
                 result = lazy(*args, **kwargs)
@@ -241,6 +244,7 @@ def _common_meaning(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[s
     ducks = [array for array in arrays if isinstance(array, VirtualDuckArray)]
     first = ducks[0]
     for duck in ducks[1:]:
+        # xarray joins kelvins to degrees without a word; by these attributes we know better.
         for name in sorted(first.meaning.keys() | duck.meaning.keys()):
             value, expected = (one.meaning.get(name, "not set") for one in (duck, first))
             if not is_same_value(_as_python(value), _as_python(expected)):
@@ -249,6 +253,7 @@ def _common_meaning(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[s
                     f"one array, {expected!r} in another; convert one of them, or open both with "
                     "check=False if that means the same"
                 )
+    # Packed again only if all inputs have one packing: one attribute says it for all.
     alike = len(ducks) == len(arrays) and all(
         duck.packed is not None and is_same_value(duck.packed, first.packed) for duck in ducks
     )
@@ -289,6 +294,7 @@ def _concatenate(arrays: Sequence[Any], axis: Any = 0) -> Any:
     if axis is None:
         return NotImplemented
     meaning, packed = _common_meaning(arrays)
+    # numpy's promotion, as concatenating in memory gives; `concat` alone would be stricter.
     dtype = np.result_type(*arrays)
     ducks = [as_duck(array).cast_to(dtype) for array in arrays]
     shapes = {_shape_without(duck.shape, axis) for duck in ducks}
@@ -323,7 +329,8 @@ def _transpose(a: VirtualDuckArray, axes: Any = None) -> Any:
 
 @_implements(np.moveaxis)
 def _moveaxis(a: VirtualDuckArray, source: Any, destination: Any) -> Any:
-    order = np.moveaxis(np.empty((1,) * a.ndim + (0,)), source, destination)  # checks both
+    # An array without elements lets numpy check both arguments, and raise its own error.
+    order = np.moveaxis(np.empty((1,) * a.ndim + (0,)), source, destination)
     del order
     sources = [operator.index(i) % a.ndim for i in np.atleast_1d(source).tolist()]
     targets = [operator.index(i) % a.ndim for i in np.atleast_1d(destination).tolist()]
@@ -399,6 +406,7 @@ def _full_like(a: VirtualDuckArray, fill_value: Any, dtype: Any = None, shape: A
     if dtype.hasobject or np.ndim(fill_value):
         return NotImplemented
     fill = np.full((), fill_value, dtype)[()]
+    # Text of no length would take it from the fill value, which numpy does by reading.
     if dtype.kind in "SU" and not dtype.itemsize:
         return NotImplemented
     metadata = _metadata(shape, dtype, fill)
@@ -425,9 +433,11 @@ def _pad(
 ) -> Any:
     if isinstance(pad_width, Mapping) or not array.ndim:
         return NotImplemented
+    # numpy accepts one number, a pair, or a pair for each axis.
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
     padded = array.array
     if mode != "constant":
+        # Modes that repeat elements are selections; those that calculate (mean, ramp) read.
         if mode not in ("edge", "wrap", "reflect", "symmetric") or not array.size:
             return NotImplemented
         indices = [np.pad(np.arange(n), w, mode) for n, w in zip(padded.shape, widths, strict=True)]
@@ -435,6 +445,7 @@ def _pad(
     values = np.broadcast_to(np.asarray(constant_values), (array.ndim, 2)).astype(array.dtype)
     if array.dtype.hasobject and not _is_text(values, array.array):
         return NotImplemented  # NaN, for instance, which an array of text does not have
+    # One side after the other: each may have another constant, and a cell reads as one value.
     for axis, (width, pair) in enumerate(zip(widths, values, strict=True)):
         for side in (0, 1):
             if width[side]:
@@ -455,6 +466,8 @@ def _is_text(values: NDArray[Any], array: Array) -> bool:
 def _where(condition: Any, *choices: Any) -> Any:
     if len(choices) != 2 or isinstance(condition, VirtualDuckArray):
         return NotImplemented
+    # Masks along axes, as `sel` and `where` with coordinates make them, leave rectangles: those are
+    # cells of their own. Any other mask needs values.
     condition = np.asarray(condition, bool)
     x, y = choices
     if not isinstance(x, VirtualDuckArray):
@@ -483,12 +496,14 @@ def _where(condition: Any, *choices: Any) -> Any:
 def _split_by_axis(condition: NDArray[np.bool_]) -> list[NDArray[np.bool_]] | None:
     """Return a condition as one for each axis that all have to hold, None if it is no such."""
     sizes = zip(condition.shape, condition.strides, strict=True)
+    # Broadcast axes have stride 0: one element of each tells all, without a full mask.
     repeated = [not step and n > 0 for n, step in sizes]
     small = condition[tuple(slice(0, 1) if same else slice(None) for same in repeated)]
     along = [
         small.any(axis=tuple(i for i in range(small.ndim) if i != axis))
         for axis in range(small.ndim)
     ]
+    # The mask is that of its axes exactly if it equals their outer product.
     product: Any = np.True_
     for axis, one in enumerate(along):
         product = product & one.reshape((-1,) + (1,) * (small.ndim - axis - 1))

@@ -1,4 +1,4 @@
-"""Encodings of xarray variables: what writes them again as they are stored.
+"""Encodings of xarray variables: `chunks`, `compressors`, `dtype` and others, to write them again.
 
 Variables of netCDF and HDF5 files have them in the words of xarray's netCDF engines, all others in
 those of its Zarr engine. What a writer does not know it leaves out by itself.
@@ -69,6 +69,7 @@ def preferred_chunks(array: Array, dims: Iterable[str]) -> dict[str, Any]:
 
 def _axis_chunks(array: Array, axis: int) -> Any:
     """Chunk length along an axis, or all lengths where they differ, or None where unknown."""
+    # Grids from plugins may have no axes that are cut each on its own.
     axes = getattr(array.grid, "axes", None)
     if axes is None or axes[axis].ncells == 0:
         return None
@@ -78,6 +79,7 @@ def _axis_chunks(array: Array, axis: int) -> Any:
     if one.ncells > _MAX_LENGTHS:
         return None
     lengths = tuple(one.length(np.arange(one.ncells)).tolist())
+    # A shorter last chunk is regular for dask, which then needs one number only.
     even = len(set(lengths[:-1])) <= 1 and lengths[-1] <= lengths[0]
     return lengths[0] if even else lengths
 
@@ -130,6 +132,7 @@ def _netcdf_filters(pipeline: Pipeline) -> dict[str, Any] | None:
     for codec in pipeline.codecs:
         if codec is pipeline.serializer:
             continue
+        # All or nothing: half of the filters would write other bytes than the file has.
         word = _FILTERS.get(codec.name)
         if word is None:
             return None
@@ -189,10 +192,13 @@ def _zarr_codecs(array: Array) -> dict[str, Any]:
 
     if not hasattr(zarr, "config") or not hasattr(zarr.Array, "compressors"):  # before version 3
         return {}
+    # zarr-python refuses codecs of the other format, and xarray writes the default one.
     if zarr.config.get("default_zarr_format") != metadata.zarr_format:
         return {}
     regular = isinstance(metadata.grid, RegularGrid)
     try:
+        # Only codecs are asked about: the document needs neither attributes nor the true grid, so
+        # that equal pipelines share one entry of the cache.
         bare = metadata.replace(
             grid=metadata.grid if regular else RegularGrid(array.shape, np.maximum(array.shape, 1)),
             attributes={},
@@ -205,6 +211,7 @@ def _zarr_codecs(array: Array) -> dict[str, Any]:
         return {}
     words = dict(_zarr_words(json.dumps(document)))
     if array.dtype.hasobject:  # which codec text needs depends on what is written
+        # Filters of text belong to the text; zarr-python chooses them when it writes.
         words = {name: value for name, value in words.items() if name in ("compressors", "shards")}
     return words
 

@@ -1,4 +1,4 @@
-"""Selections of numpy's advanced indexing, without reading where an orthogonal one is the same."""
+"""Advanced indexing of duck arrays: read only where no orthogonal selection is the same."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ def select_outer(array: Array, key: tuple[Any, ...]) -> Array | None:
     as `numpy.ix_` makes them.
     """
     arrays = [np.asarray(item) for item in key if not isinstance(item, slice)]
+    # One array beside slices: numpy and orthogonal selection agree on the axis of the result.
     if len(arrays) == 1 and arrays[0].ndim == 1:
         return array.lazy.oindex[key]
     if len(arrays) < len(key):
         return None
+    # Arrays that vary along one axis of the result each, in order, are `numpy.ix_`.
     shape = np.broadcast_shapes(*(item.shape for item in arrays))
     last = -1
     for item in arrays:
@@ -52,9 +54,12 @@ def read_points(array: Array, key: tuple[Any, ...]) -> NDArray[Any]:
             outer.append(item)
             inner.append(slice(None))
         else:
-            indices = np.arange(n)[item]  # raises what numpy raises
+            # Negative indices and Booleans become positions, and numpy raises what is out of
+            # bounds.
+            indices = np.arange(n)[item]
             unique, inverse = np.unique(indices, return_inverse=True)
             outer.append(unique)
+            # Each index is read once by the outer selection; the inner one repeats it in memory.
             inner.append(inverse.reshape(np.shape(indices)))
     return np.asarray(array.oindex[tuple(outer)])[tuple(inner)]
 

@@ -1,4 +1,4 @@
-"""Our stores, and whole virtual hierarchies, handed to zarr-python."""
+"""Stores for zarr-python: ours, and whole virtual hierarchies."""
 
 from __future__ import annotations
 
@@ -136,6 +136,7 @@ class ZarrStore(Store):
     ) -> Buffer | None:
         """Return the value of a key, or some of its bytes; None where there is no value."""
         self._is_open = True
+        # No server understands a range of nothing: then only the size is asked for.
         bounds = _as_slice(byte_range)
         if bounds is None or bounds[1] is None or bounds[0] < bounds[1]:
             data = self.store.get(key, bounds)
@@ -159,11 +160,10 @@ class ZarrStore(Store):
         )
 
     async def get_partial_values(
-        self,
-        prototype: BufferPrototype,
-        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         """Return some bytes of each of many keys."""
+        # One thread each: requests run side by side, as in zarr-python's own stores.
         calls = [self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
         return list(await asyncio.gather(*calls))
 
@@ -187,6 +187,7 @@ class ZarrStore(Store):
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """Yield the keys that begin so, also in the middle of a name."""
+        # Our stores list folders; a prefix may end in the middle of a name.
         folder = prefix.rpartition("/")[0]
         keys = await self._run(lambda: [key for key, _ in self.store.list(folder)])
         for key in keys:
@@ -229,6 +230,8 @@ class ZarrStore(Store):
         """Give a key a value if it has none; see the store's `guarantees`."""
         self._check_writable()
         data = _as_bytes(value)
+        # `update` excludes other writers as far as the store can; a check before a plain set would
+        # leave a gap.
         await self._run(self.store.update, key, lambda old: data if old is None else old)
 
     async def delete(self, key: str) -> None:
@@ -265,6 +268,7 @@ def _size(store: OurStore, key: str) -> int | None:
     plain = unwrap(store)
     if isinstance(plain, VirtualStore):
         return plain.size(key)
+    # Sizes from the file system: reading a chunk of megabytes to measure it would be slow.
     file = store.file(key)
     if isinstance(file, LocalFile):
         try:

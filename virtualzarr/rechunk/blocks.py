@@ -1,4 +1,4 @@
-"""Which blocks of an array to copy one after the other, so that memory suffices.
+"""Block planning: in which blocks an array is copied, so that memory suffices.
 
 A block is made of whole chunks of the destination, or of whole shards: each is written once. The
 longer blocks are, the less often a chunk of the source lies in several of them and is decoded for
@@ -91,10 +91,13 @@ def plan_blocks(source: SeparableGrid, target: SeparableGrid, itemsize: int, mem
     (1.0, 4.0)
     """
     overhead = _codec_elements(source, target) * itemsize
+    # Twice: within memory, and without a limit to say how much would be best. Memory for the codecs
+    # of one thread is set aside first.
     size, reads, axes = _search(source, target, itemsize, memory - overhead)
     best = memory
     if reads > 1:
         best = _search(source, target, itemsize, 1 << 62)[0] + overhead
+    # Blocks that cost no more reads but hold more chunks let threads work side by side.
     axes = _lengthen(axes, source, reads, itemsize, min(memory - overhead, max(size, TARGET_BYTES)))
     reads = math.prod(map(_mean_reads, source.axes, axes))
     remaining = memory - math.prod(map(_max_length, axes)) * itemsize
@@ -110,6 +113,7 @@ def _search(
         lengths = [
             (_max_length(c), _mean_reads(axis, c), c) for c in _candidate_axes(axis, target, i)
         ]
+        # Axes not yet chosen take one cell at least: choices that leave no room for that go now.
         later = math.prod(map(_max_length, target.axes[i + 1 :]))
         choices = [
             (size * length, reads * factor, [*axes, candidate])
@@ -138,10 +142,14 @@ def _candidate_axes(source: Axis, target: SeparableGrid, number: int) -> list[Ax
     if axis.ncells < 2:
         return [axis]
     edge, other = _max_length(axis), _max_length(source)
+    # The useful lengths: the whole axis, one chunk of the source, and the least common multiple, at
+    # which no chunk is read twice.
     lengths = {axis.end, -(-other // edge) * edge, math.lcm(edge, other)}
     if axis.uniform or axis.ncells < MAX_FOLDED_CELLS:
+        # Equal parts of the axis: a last block that is nearly empty costs as much as a full one.
         lengths |= {-(-axis.ncells // n) * edge for n in range(2, 17)}
     length = edge
+    # And powers of two, so that any limit of memory has a candidate within a factor of two.
     while length < axis.extent:
         lengths.add(length)
         length *= 2
@@ -163,6 +171,7 @@ def _mean_reads(source: Axis, blocks: Axis) -> float:
 
 def _count_common_boundaries(a: Axis, b: Axis) -> int:
     """Count the boundaries inside of the array that two axes have in common."""
+    # Arithmetic, without listing boundaries: axes may have 10**9 cells.
     if a.uniform and b.uniform:
         return (a.extent - 1) // math.lcm(a.uniform, b.uniform)
     if max(a.ncells, b.ncells) > MAX_COMPARED_CELLS:
@@ -176,6 +185,7 @@ def _pareto_front(
 ) -> list[tuple[int, float, list[Axis]]]:
     """Return the choices that none beats in both size and reads, the smallest first."""
     front: list[tuple[int, float, list[Axis]]] = []
+    # By size: a larger choice stays only if it reads less than all smaller ones (Pareto front).
     for choice in sorted(choices, key=lambda entry: entry[:2]):
         if not front or choice[1] < front[-1][1]:
             front.append(choice)
@@ -187,6 +197,7 @@ def _lengthen(
     axes: list[Axis], source: SeparableGrid, reads: float, itemsize: int, goal: int
 ) -> list[Axis]:
     """Return longer blocks with no more reads: many chunks at a time keep all threads busy."""
+    # The last axes are contiguous in C order: long runs there are cheapest to copy.
     for i in reversed(range(len(axes))):
         while axes[i].ncells > 1:
             longer = coarsen(from_axes(axes), i, 2 * int(axes[i].runs()[0].max())).axes[i]

@@ -1,4 +1,4 @@
-"""Copying arrays and hierarchies, with other chunks, codecs or formats on the way."""
+"""`copy`: arrays and hierarchies with other chunks, codecs or Zarr formats."""
 
 from __future__ import annotations
 
@@ -203,6 +203,8 @@ def copy(
     ((4, 2), [12, 13, 14, 15, 16, 17])
     """
     root = _open_source(source, path, format, on_error, allowed, storage_options)
+    # All nodes are planned before anything is opened for writing: what cannot be copied exactly is
+    # an error that leaves the destination untouched.
     source_format = _zarr_format_of(root)
     zarr_format = source_format if zarr_format is None else zarr_format
     if zarr_format not in (2, 3):
@@ -214,6 +216,7 @@ def copy(
         _convert_ome(plans, zarr_format)
     with open_destination(destination, overwrite, destination_options) as store:
         start = validate_path(name, zarr_format)
+        # A zip file is written under another name first; overlaps are those of its final name.
         named = isinstance(store, ZipStore) and not isinstance(destination, ZipStore)
         uri = resolve_uri(destination) if named else store.uri
         check_disjoint(nodes, store, start, uri)
@@ -224,8 +227,10 @@ def copy(
                 below = validate_path(join(start, key), zarr_format)
                 target = Array.from_store(plan.metadata, store, below)
                 transfers[key] = _plan_transfer(node, target, plan, memory, write_empty_chunks, key)
+        # Only now is anything deleted or written.
         prepare_destination(store, start, zarr_format, overwrite)
         counts = _run(transfers, plans, store, start, progress)
+        # Consolidated metadata repeat all documents, so they come last.
         if isinstance(root, Group) and (
             consolidated or (consolidated is None and _is_consolidated(root))
         ):
@@ -311,6 +316,7 @@ def _check_dimension_names(nodes: Mapping[str, Array | Group], options: CopyOpti
     names = {name for node in nodes.values() if isinstance(node, Array) for name in node.dims}
     for option in ("chunks", "shards"):
         value = options.get(option)
+        # Other mappings are grids in the words of Zarr metadata.
         if isinstance(value, Mapping) and not {"configuration", "shape"} & {*value}:
             unknown = [name for name in value if name not in names]
             if unknown:
@@ -362,6 +368,7 @@ def _run(
     counts = TransferCounts()
     total = sum(work.nbytes for work in transfers.values())
     if progress is None:
+        # A bar that flashes by, or ends up in a log file, is noise.
         progress = total >= PROGRESS_BYTES and sys.stderr.isatty()
     with tqdm(
         total=total, unit="B", unit_scale=True, unit_divisor=1024, desc="copy",

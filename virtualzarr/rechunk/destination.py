@@ -1,4 +1,4 @@
-"""Where a copy goes: a place with nothing in it, which looks like no hierarchy until all is there.
+"""Destination of a copy: a place with nothing in it, invalid until everything is written.
 
 All documents are written after the chunks, those of a group after everything in it, that of the
 root last. So whatever can be opened is complete, and the root of a copy that was interrupted cannot
@@ -20,12 +20,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
-from virtualzarr.nodes.documents import (
-    ancestors,
-    check_writable,
-    find_node,
-    join,
-)
+from virtualzarr.nodes.documents import ancestors, check_writable, find_node, join
 from virtualzarr.nodes.write_nodes import delete_node
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.atomic_files import replace_atomically
@@ -47,6 +42,7 @@ def open_destination(
     if not zipped or is_url(resolve_uri(target)):
         yield open_store(target, storage_options)
         return
+    # Local zip files appear under their name only when all is in them: readers never see half.
     path = resolve_uri(target)
     if os.path.lexists(path) and not overwrite:
         raise NodeExistsError("there is a file already; overwrite=True replaces it", file=path)
@@ -64,6 +60,7 @@ def check_disjoint(nodes: Mapping[str, Array | Group], store: Store, path: str, 
     """
     target = _location(store, path, uri)
     for node in nodes.values():
+        # Writing into the source, or deleting above it, would destroy what is still to be read.
         for source in _iter_locations(node):
             if source[0] == target[0] and (
                 _is_within(source[1], target[1]) or _is_within(target[1], source[1])
@@ -96,6 +93,7 @@ def _iter_locations(node: Array | Group) -> Iterator[tuple[Any, str]]:
 def _location(store: Any, path: str, uri: str) -> tuple[Any, str]:
     store = unwrap(store)
     if isinstance(store, MemoryStore):
+        # Memory has no path: two stores over one dictionary are one place.
         return id(store.data), path
     if isinstance(store, ZipStore):
         return "path", _real_path(uri)
@@ -117,6 +115,7 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
         The store can only be read.
     """
     check_writable(store)
+    # What is deleted must be known to be Zarr, or ours: never a folder of other files.
     node, note = find_node(store, path), join(path, INCOMPLETE_KEY)
     interrupted = store.get(note) is not None
     if node is not None or interrupted:
@@ -130,6 +129,7 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
         if node is not None:
             delete_node(store, path)
         store.delete_dir(path)
+    # Also with overwrite=True: files that belong to no hierarchy are somebody's.
     if (key := next(iter(store.list(path)), None)) is not None:
         raise NodeExistsError(
             f"there is {key[0]!r}, which belongs to no Zarr hierarchy: remove it, or copy to "
@@ -154,5 +154,6 @@ def finish_destination(store: Store, path: str, zarr_format: int) -> None:
 
 def write_documents(store: Store, path: str, metadata: ArrayMetadata | GroupMetadata) -> None:
     """Write the documents of a node, the one that makes it a node last."""
+    # `.zgroup`, `.zarray` or `zarr.json` comes last: `.zattrs` alone makes no node.
     for name, document in reversed(to_documents(metadata).items()):
         store.set(join(path, name), dumps_json(document, allow_nan=False))

@@ -1,4 +1,4 @@
-"""What the metadata of a copy are: those of the source, but for what is asked to be otherwise."""
+"""Plans of copied nodes: metadata of the copy, and what of the source can stay encoded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.sharding import Sharding, find_sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata import (
-    ArrayMetadata,
-    GroupMetadata,
-    KeyEncoding,
-    default_fill,
-    to_scalar,
-)
+from virtualzarr.metadata import ArrayMetadata, GroupMetadata, KeyEncoding, default_fill, to_scalar
 from virtualzarr.metadata.convert_format import convert_array, convert_group
 from virtualzarr.metadata.create.array import choose_key_encoding, split_shards
 from virtualzarr.metadata.create.codecs import (
@@ -119,6 +113,8 @@ def plan_array(array: Array, zarr_format: int, options: CopyOptions) -> ArrayPla
     """
     old = array.metadata
     base = old.replace(storage_transformers=())
+    # Other readers decode what is stored in some formats differently, or lack codecs of ours: such
+    # arrays are encoded plainly in a copy.
     foreign = array.is_virtual or old.zarr_format != zarr_format
     if foreign and (
         are_misread(old, zarr_format) or (array.is_virtual and private_codec(old) is not None)
@@ -129,11 +125,13 @@ def plan_array(array: Array, zarr_format: int, options: CopyOptions) -> ArrayPla
             base = base.replace(fill_value=to_scalar(options["fill_value"], old.dtype))
     base, notes = _make_portable(base, zarr_format, explicit_fill="fill_value" in options)
     if zarr_format == 3:
+        # Before the layout: shards and unequal chunks have a form in v3 only.
         base = to_zarr_format(base, 3)
     grid, pipeline = _resolve_layout(base, zarr_format, options)
     new = base.replace(grid=grid, pipeline=pipeline)
     new = to_zarr_format(new, zarr_format)
     new = new.replace(key_encoding=_resolve_key_encoding(array, zarr_format, options))
+    # As the documents are read back: comparing what was meant would miss what the format rounds.
     new = as_written(new)
     same, reading = new.dtype == old.dtype, _reads_missing_alike(old, new)
     # Within shards chunks may be missing; others are what they are, whatever missing ones read as.
@@ -173,6 +171,8 @@ def _make_portable(
         portable = to_portable_v3(base if masks else base.replace(fill_value=None))
         fill = default_fill(base.dtype) if base.fill_value is None else base.fill_value
     else:
+        # A fill value of v3 is a number, of v2 a mask: it can go only where nothing is masked by
+        # it.
         keeps = explicit_fill or base.zarr_format == 2 or not is_named(base) or is_fill_mask(base)
         portable = to_portable_v2(base, missing=keeps)
         fill = portable.metadata.fill_value
@@ -237,6 +237,7 @@ def _can_copy_bytes(a: Pipeline, b: Pipeline, metadata: ArrayMetadata, keeps_cod
 
     Where codecs are asked for, they must be the same in all: also in their levels.
     """
+    # A level of gzip changes no decoded byte, but somebody who asks for one wants it.
     key = metadata.dtype
     return a == b or (keeps_codecs and a.decoding_key(key) == b.decoding_key(key))
 
@@ -268,6 +269,7 @@ def _resolve_layout(
     shard_shape, location = split_shards(shards)
     if _is_keep(shards):
         outer = None if codec is None else old.grid
+        # Where shards are kept, their index stays where it is.
         location = "start" if codec is not None and codec.at_start else "end"
     else:
         outer = _lengths_by_axis(shard_shape, old.grid, old)
@@ -344,6 +346,7 @@ def _resolve_key_encoding(array: Array, zarr_format: int, options: CopyOptions) 
     separator = options.get("dimension_separator")
     old = array.metadata
     if encoding is None and not array.is_virtual and old.zarr_format == zarr_format:
+        # Keys of references mean nothing; keys of a Zarr store may be what other tools expect.
         encoding = old.key_encoding
     return choose_key_encoding(encoding, separator, zarr_format)
 
@@ -356,5 +359,7 @@ def check_encodes(metadata: ArrayMetadata) -> None:
     shape = tuple(int(axis.runs()[0].max()) for axis in grid.axes)
     fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
     block = np.empty(shape, metadata.dtype)
+    # One chunk of fill values tries every codec: an encoder that is missing is found before
+    # anything is written, not after hours.
     block.fill(fill)
     pipeline.for_block(shape, metadata.dtype, metadata.fill_value).encode(block)

@@ -1,4 +1,4 @@
-"""What is stored of an array that is copied, and which parts of the copy it is in."""
+"""Stored chunks of a copied array, and the boxes of the copy that they fall into."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def stored_cells(array: Array) -> tuple[Int64, Int64] | None:
         manifest = source.manifest
         if not manifest.nrefs:
             return np.empty((0, array.ndim), np.int64), np.empty(0, np.int64)
+        # C order by construction; listings of stores come in any order and are sorted below.
         cells = np.argwhere(manifest.source >= 0).astype(np.int64, copy=False)
         cells = cells.reshape(manifest.nrefs, array.ndim)
         sizes = manifest.take(tuple(cells.T)).length if array.ndim else manifest.take(()).length
@@ -58,10 +59,12 @@ def stored_cells(array: Array) -> tuple[Int64, Int64] | None:
     if not isinstance(source, StoreChunks) or not source.is_listable:
         return None
     cells, sizes = source.list_cells(array.ndim)
+    # Arrays may have shrunk: chunks behind the end are not part of them.
     within = (cells < np.array(grid.grid_shape, np.int64)).all(axis=1)
     cells, sizes = cells[within], _fill_unknown_sizes(sizes[within], array)
     if not array.ndim or len(cells) < 2:
         return cells, sizes
+    # The last key sorts first in lexsort: reversed, the first axis is slowest.
     order = np.lexsort(cells.T[::-1])
     return cells[order], sizes[order]
 
@@ -109,6 +112,8 @@ def group_into_boxes(
     # One row for each pair of a chunk and a block that it lies in.
     counts = last - first + 1
     each = counts.prod(axis=1, dtype=np.int64)
+    # All pairs at once, without a loop over chunks: `number` counts the blocks of each chunk, and
+    # is taken apart into one index for each axis below.
     row = np.repeat(np.arange(len(cells)), each)
     number = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
     block = np.empty((len(row), ndim), np.int64)
@@ -118,9 +123,12 @@ def group_into_boxes(
     keys = (
         rank_rows(list(block.T), list(blocks.grid_shape)) if ndim else np.zeros(len(row), np.int64)
     )
+    # Sorted by block: what lies between two bounds is of one block.
     order, bounds, _ = group_keys(keys)
     row, block = row[order], block[order]
     origin = blocks.cell_origins(block)
+    # The box around all chunks of a block, cut at the block's ends and widened to whole cells of
+    # the target, as those are written whole.
     low = np.minimum.reduceat(np.maximum(start[row], origin), bounds[:-1], axis=0)
     ends = np.minimum(stop[row], origin + blocks.cell_extents(block))
     high = np.maximum.reduceat(ends, bounds[:-1], axis=0)

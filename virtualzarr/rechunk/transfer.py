@@ -1,4 +1,4 @@
-"""The chunks of one array made those of its copy: as they are stored, or decoded and encoded."""
+"""Transfer of an array's chunks to its copy: as stored bytes, or decoded and encoded again."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ class ArrayTransfer:
         self.target, self.change = target, change
         target.write_empty_chunks = bool(write_empty_chunks)
         self.remote = any(_is_remote(array) for array in (source, target))
+        # A listing instead of a request for every cell: sparse arrays cost what they hold.
         stored = stored_cells(source)
+        # Missing chunks have to be written with another value: then all cells are copied.
         if change.everything and not _is_complete(source, stored):
             stored = None
         decode = write_empty_chunks is False
@@ -147,6 +149,7 @@ class ArrayTransfer:
 
     def _plan_objects(self, cells: Int64, sizes: Int64) -> tuple[Int64, Int64]:
         """Take the chunks that are copied as they are stored; return the others."""
+        # Chunks with decoders of their own would be read wrongly by the one declared pipeline.
         good = np.ones(len(cells), bool)
         if isinstance(self.source.chunk_source, ManifestChunks) and len(cells):
             good = self.source.chunk_source.manifest.canonical[tuple(cells.T)].reshape(-1)
@@ -167,7 +170,10 @@ class ArrayTransfer:
         self.sizes = np.add.reduceat(sizes[self.boxes.order], self.boxes.bounds[:-1])
         if not self.source.dtype.hasobject:
             # Of other shards only some chunks are needed; encoded they are hardly ever longer.
+            # Of other shards only some chunks are needed; encoded they are hardly ever longer than
+            # decoded.
             self.sizes = np.minimum(self.sizes, volumes)
+        # Twice: the chunks, and the shard that they are put together into.
         self._need(2 * int(self.sizes.max(initial=0)))
         self.nbytes += int(volumes.sum())
 
@@ -199,6 +205,7 @@ class ArrayTransfer:
 
     def _need(self, least: int) -> None:
         """See to it that there is so much memory."""
+        # A limit that was given is kept, by an error; the default grows to what one chunk takes.
         if least > self.memory:
             if self.fixed:
                 raise ValueError(
@@ -264,6 +271,7 @@ class ArrayTransfer:
 
     def _copy_shard(self, box: Box, counts: TransferCounts) -> None:
         metadata, chunks = self.source._resolve_shards()
+        # On the grid of sub-chunks: only their bytes are fetched, by the index of the shard.
         projection = metadata.grid.project(_box_selection(box))
         located = chunks.locate(projection)
         if not len(located):
@@ -290,6 +298,7 @@ class ArrayTransfer:
             touched = ShardedChunks(chunk_source, grid, codec).group_by_shard(cells)
             shard = codec.shard(tuple(grid.cell_shapes(touched.shards)[0].tolist()))
             parts = {int(touched.entry[i]): data for i, data in present.items()}
+            # One shard, one write: a box is a whole shard of the target here.
             store.set(_chunk_keys(self.target, touched.shards)[0], shard.join(parts))
 
     def _copy_blocks(self, counts: TransferCounts, progress: Progress) -> None:
@@ -341,6 +350,8 @@ class ArrayTransfer:
         target = self.target
         assert isinstance(target.grid, SeparableGrid)
         parts: Iterator[Box] = split_box(target.grid, box, self.blocks.at_once)
+        # Chunks of nothing but the fill value are left out when they are written; without a fill
+        # value they must be known to be missing in the source.
         elides = target.metadata.fill_value is not None and not target.write_empty_chunks
         if cells is not None and not elides:
             has_data = cells_with_data(self.source.grid, target.grid, box, cells)
@@ -350,6 +361,8 @@ class ArrayTransfer:
         for part in parts:
             data = _view_box(block, part, box)
             target[_box_selection(part)] = data
+            # Codecs that were kept may be lossy or broken: a copy that differs is an error. Codecs
+            # that were asked for may lose something: that is their purpose.
             if self.change.check and not _is_identical(target.read(_box_selection(part)), data):
                 raise CodecError(
                     "the codecs do not give back what they are given, so that the copy would "
@@ -361,6 +374,8 @@ class ArrayTransfer:
     def _run(self, works: Sequence[Task], nbytes: int) -> None:
         """Run pieces of work that are about so many bytes in all."""
         size = max(1, -(-len(works) * (1 << 20) // max(nbytes, 1)))
+        # About 1 MiB for each task: threads that take tiny tasks mostly wait for the lock of the
+        # queue.
         step = 1 if self.remote else min(size, len(works))
         tasks: list[Task] = [partial(_run_in_turn, works[i : i + step])
                              for i in range(0, len(works), max(1, step))]  # fmt: skip
@@ -376,6 +391,7 @@ def _locate(array: Array, cells: Int64) -> LocatedChunks:
         origins = grid.cell_origins(cells)
     else:
         origins = np.array([grid.cell_origin(cell) for cell in cells.tolist()], np.int64)
+    # Coordinates of one point would be a selection of points; a slice is cheaper.
     if len(cells) == 1:
         projection = grid.project(tuple(slice(i, i + 1) for i in origins[0].tolist()))
     else:
@@ -429,6 +445,7 @@ def _split_batches(sizes: Int64, limit: int) -> Iterator[tuple[int, int]]:
     before = np.cumsum(sizes) - sizes
     cuts, first = [0], 0
     while first < len(sizes):
+        # By sums of sizes: no loop over chunks, only over batches.
         end = int(np.searchsorted(before + sizes, before[first] + limit, side="right"))
         first = max(first + 1, min(end, first + MAX_BATCH))
         cuts.append(first)

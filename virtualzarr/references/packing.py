@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.combine.harmonize import CFPacking
+from virtualzarr.combine.cf_packing import CFPacking
 from virtualzarr.metadata import TypedFloat, TypedInt
 
 FACTORS = ("scale_factor", "add_offset")

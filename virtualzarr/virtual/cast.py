@@ -73,20 +73,21 @@ def cast_array(array: Array, dtype: np.dtype[Any], *, lossy: bool = False) -> Ar
             f"{array.dtype} is not cast to {dtype} without reading; cast what is read"
         )
     codec = _cast_codec(array.dtype, dtype, lossy)
-    metadata, manifest = array.metadata, array.manifest
-    fill = metadata.fill_value
+    fill = array.fill_value
     if fill is not None:
         with np.errstate(all="ignore"):
             fill = np.asarray(fill, array.dtype).astype(dtype)[()]
-    decoders = [Decoder(_with_codec(codec, d.pipeline), d.shape) for d in manifest.decoders]
-    metadata = metadata.replace(
-        dtype=dtype, fill_value=fill, pipeline=_with_codec(codec, metadata.pipeline), extra={}
-    )
+    return with_codec(array, codec, dtype=dtype, fill_value=fill, extra={})
+
+
+def with_codec(array: Array, codec: Codec, **changes: Any) -> Array:
+    """Return a virtual array decoded by one codec more, with some members of metadata changed."""
+    metadata, manifest = array.metadata, array.manifest
+    # The first codec of a pipeline is the last to decode.
+    pipeline = Pipeline([codec, *metadata.pipeline.codecs])
+    decoders = [Decoder(Pipeline([codec, *d.pipeline.codecs]), d.shape) for d in manifest.decoders]
+    metadata = metadata.replace(pipeline=pipeline, **changes)
     return array.replace(metadata, manifest.replace(decoders=decoders))
-
-
-def _with_codec(codec: Codec, pipeline: Pipeline) -> Pipeline:
-    return Pipeline([codec, *pipeline.codecs])
 
 
 def _cast_codec(stored: np.dtype[Any], dtype: np.dtype[Any], lossy: bool) -> Codec:

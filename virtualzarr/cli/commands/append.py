@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
         dry_run=options.dry_run,
         **scan_arguments(options),
     )
+    # Nothing to do is a success: appends run from cron again and again.
     text = "all files are there already" if report is None else None
     print_report(options, report, text)
     return 0

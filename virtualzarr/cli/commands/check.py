@@ -35,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
     import virtualzarr
 
     if options.dry_run:
+        # A check of a million sources is a million requests, which may cost money: so it can be
+        # asked beforehand.
         folders = _count_requests(options)
         lines = [
             f"{count:,} files in {folder}, of {unknown:,} nothing is noted"
@@ -47,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
         options.path, deep=options.deep, **open_arguments(options)
     )
     print_report(options, report)
+    # For scripts: changed or missing files are a failure.
     return 0 if report.good else 1
 
 

@@ -50,6 +50,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     add("destination", metavar="DST", help="directory, URL, or a name that ends with .zip")
     add("--node", default="", metavar="PATH", help="which group or array of SRC (default: all)")
     add("--name", default="", metavar="PATH", help="where in DST (default: the root)")
+    # Two groups in the help, as what becomes different matters more than how.
     changes = parser.add_argument_group("what is otherwise in the copy")
     add = changes.add_argument
     add("--chunks", type=edges, default="keep", metavar="EDGES", help="lengths of chunks")
@@ -82,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     import virtualzarr
 
+    # "keep" is passed on as it is; options without that word are only passed if they are given.
     changes: dict[str, Any] = {
         name: getattr(options, name)
         for name in ("chunks", "shards", "filters", "serializer", "compressors", "codecs")
@@ -126,8 +128,10 @@ def edges(text: str) -> Any:
     if text[:1] in "[{":
         return _json(text)
     if "=" in text:
+        # From the right: names of dimensions may have an equals sign in them.
         pairs = [part.rpartition("=") for part in text.split(",")]
         return {name: "auto" if value == "auto" else int(value) for name, _, value in pairs}
+    # "8" is one length for all axes, "8," would be that of the first of one.
     numbers = tuple(int(part) for part in text.split(","))
     return numbers[0] if len(numbers) == 1 and "," not in text else numbers
 

@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from virtualzarr.references.publish import preview, publish
 
     group = virtualzarr.virtualize(options.files, options.dim, **scan_arguments(options))
+    # Scanned all the same: what would be copied depends on every chunk.
     if options.dry_run:
         names = ("reference_format", "zarr_format", "plugin_codecs")
         wishes = {name: getattr(options, name) for name in names}
