@@ -19,7 +19,7 @@ from virtualzarr.codecs.core.base import BytesBytes, as_u1
 from virtualzarr.metadata.fill import default_fill, is_same_fill
 from virtualzarr.metadata.portable import is_named, with_typed_mask
 from virtualzarr.rechunk.blocks import least_memory, plan_blocks, split_box
-from virtualzarr.rechunk.stored_boxes import stored_cells
+from virtualzarr.rechunk.stored_boxes import list_stored_cells
 
 PAIR = np.dtype([("a", "<i2"), ("b", ">f4")])
 DTYPES = ["i4", ">u2", "f8", "?", "U3", "S2", "M8[s]", "c8", PAIR, str, bytes]
@@ -136,7 +136,7 @@ def same(a, b):
 def overlaps(old, new):
     """Which cells of a copy have something in common with chunks that were stored."""
     touched = np.zeros(new.grid.grid_shape, bool)
-    cells, _ = stored_cells(old)
+    cells, _ = list_stored_cells(old)
     for cell in cells.tolist():
         corner, extent = old.grid.cell_origin(cell), old.grid.cell_extent(cell)
         touched[tuple(

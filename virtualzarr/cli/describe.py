@@ -28,7 +28,7 @@ def describe(node: Array | Group) -> str:
     0 arrays, 2 groups, 0 chunks, 0 bytes
     """
     if isinstance(node, Array):
-        return f"{node.info}\nStored     : {_stored(node)}"
+        return f"{node.info}\nStored     : {_describe_storage(node)}"
     arrays = [one for _, one in node.members(None) if isinstance(one, Array)]
     groups = 1 + sum(isinstance(one, Group) for _, one in node.members(None))
     nbytes = sum(array.nbytes for array in arrays)
@@ -38,7 +38,7 @@ def describe(node: Array | Group) -> str:
         f"{count(len(arrays), 'array')}, {count(groups, 'group')}, {count(chunks, 'chunk')}, "
         f"{count(nbytes, 'byte')}"
     )
-    return "\n".join([*lines, *_skipped(node)])
+    return "\n".join([*lines, *_iter_skipped(node)])
 
 
 def tree(node: Array | Group, level: int | None = None) -> str:
@@ -52,7 +52,7 @@ def tree(node: Array | Group, level: int | None = None) -> str:
     """
     if isinstance(node, Array):
         return f"/{node.path} {node.shape} {node.dtype}"
-    return "\n".join([node.tree(level), *_skipped(node)])
+    return "\n".join([node.tree(level), *_iter_skipped(node)])
 
 
 def as_json(node: Array | Group, level: int | None = None) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def as_json(node: Array | Group, level: int | None = None) -> dict[str, Any]:
     return {**result, "skipped": dict(node.skipped)}
 
 
-def _skipped(group: Group) -> Iterator[str]:
+def _iter_skipped(group: Group) -> Iterator[str]:
     if group.skipped:
         yield from ("", f"{len(group.skipped)} skipped:")
         yield from (f"  {path}: {reason}" for path, reason in group.skipped.items())
 
 
-def _stored(array: Array) -> str:
+def _describe_storage(array: Array) -> str:
     """Say how much of an array there is, by listing its store."""
     try:
         # A listing of the store: stores over plain HTTP have none.
@@ -117,7 +117,7 @@ def _members(group: Group) -> Iterator[str]:
             inner = [*_attributes(node, "│ "), *_members(node)]
         else:
             yield f"{fork}{name} {axes_text(node)} {node.dtype}"
-            inner = [f"  {line}" for line in _storage(node)]
+            inner = [f"  {line}" for line in _iter_storage(node)]
         yield from (stem + line for line in inner)
 
 
@@ -128,7 +128,7 @@ def _attributes(node: Group, stem: str) -> Iterator[str]:
         yield f"{stem}{name}: {text[:70]}{'...' if len(text) > 70 else ''}"
 
 
-def _storage(array: Array) -> Iterator[str]:
+def _iter_storage(array: Array) -> Iterator[str]:
     codecs = " > ".join(codec.name for codec in array.metadata.pipeline.codecs)
     yield f"{count(array.nchunks, 'chunk')} of {chunk_lengths(array)}, {codecs}"
     if array.is_virtual:

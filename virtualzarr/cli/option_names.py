@@ -46,7 +46,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
         if any(option.startswith("--") for option in action.option_strings)
     }
 
-    def assigned(match: re.Match[str]) -> str:
+    def replace_assignment(match: re.Match[str]) -> str:
         name, value = match[1], match[2].strip("\"'")
         # An argument with one useful value is a flag here.
         if (choice := _CHOICES.get((name, value))) in names:
@@ -55,20 +55,20 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
         if option is None:
             return f"{match[0]} in Python" if name in _NO_OPTIONS else match[0]
         if name in _FLAGS and value != "True":
-            # --harmonize stands for all safe rules; a rule that must be named has no option.
+            # --harmonize stands for all safe rules; a rule that must be replace_name has no option.
             is_same = _FLAGS[name].issuperset(re.findall(r"\w+", value))
             return option if is_same else f"{match[0]} in Python"
         return option if value in ("True", "") else f"{option} {value}"
 
-    def named(match: re.Match[str]) -> str:
+    def replace_name(match: re.Match[str]) -> str:
         return names.get(_ALIASES.get(match[0], match[0]), match[0])
 
-    def called(match: re.Match[str]) -> str:
+    def replace_call(match: re.Match[str]) -> str:
         if match[1] not in _COMMANDS:
             return f"{match[0]} in Python"
         return f"virtualzarr {match[1]}" + (f" --{match[2].replace('_', '-')}" if match[2] else "")
 
     # Calls first: their arguments would be taken for assignments of the command at hand.
-    text = _ASSIGNMENT.sub(assigned, _CALL.sub(called, text))
+    text = _ASSIGNMENT.sub(replace_assignment, _CALL.sub(replace_call, text))
     # Words with an underscore are no words of the language.
-    return re.sub(r"(?<![\w-])[a-z]+_[a-z_]+(?![\w=(])", named, text)
+    return re.sub(r"(?<![\w-])[a-z]+_[a-z_]+(?![\w=(])", replace_name, text)

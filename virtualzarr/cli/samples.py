@@ -58,6 +58,7 @@ def _write_part(path: Path, part: Part, start: int) -> None:
 
     # Seeded by the position in time: the same files everywhere, different data in each.
     random = np.random.default_rng(start)
+    # A random walk compresses as measured data do; noise would not at all.
     air = np.cumsum(random.normal(size=(part.hours, Y, X)), axis=0).astype("f4")
     with h5py.File(path, "w") as file:
         file.attrs["title"] = "air temperature, made up"

@@ -66,7 +66,7 @@ def concat_arrays(
     # Chunks differ between inputs: the common cells lie within one stored chunk of every input
     # each, so that a cell is a chunk and a part of it. Nothing is read for that.
     axes = find_common_chunks(inputs, axis)
-    inputs = [plan.made_explicit(cut_unwritten(array, axes, axis)) for array in inputs]
+    inputs = [plan.with_explicit_decoders(cut_unwritten(array, axes, axis)) for array in inputs]
     grid, manifest = concat_manifests(inputs, axes, axis)
     return plan.array(manifest, shape=grid.shape, grid=grid)
 
@@ -91,7 +91,7 @@ def stack_arrays(
     grid = grids.simplify([*axes[:axis], Axis.bare(len(arrays), 1), *axes[axis:]])
     manifests = []
     for array in plan.arrays:
-        manifest = plan.made_explicit(cut_to_chunks(array, axes)).manifest
+        manifest = plan.with_explicit_decoders(cut_to_chunks(array, axes)).manifest
         # Decoders that the manifest names do not follow the metadata: each has to learn of the new
         # axis, as a block gets it after decoding.
         if manifest.decoders:
@@ -134,7 +134,7 @@ class _JoinPlan:
     attributes: dict[str, Any]
     zarr_format: int
 
-    def made_explicit(self, array: Array) -> Array:
+    def with_explicit_decoders(self, array: Array) -> Array:
         """Return an array whose decoders say what the joined one declares otherwise."""
         pipeline, dtype = array.metadata.pipeline, array.dtype
         declared = self.pipeline
@@ -374,8 +374,8 @@ def _inline_missing_chunks(array: Array) -> Array:
         "decoder": np.where(missing, np.int32(row), stored),
     }
     sources = Sources([*manifest.sources, Source.inline(data)])
-    made = manifest.replace(sources=sources, decoders=tuple(rows), **columns)
-    return with_manifest(array, made)
+    filled = manifest.replace(sources=sources, decoders=tuple(rows), **columns)
+    return with_manifest(array, filled)
 
 
 def resolve_axis(arrays: Sequence[Array], axis: int | None, dim: str | None) -> int:

@@ -213,7 +213,7 @@ def _absorb_empty(
 def _missing_group(template: Group, orders: Sequence[DimensionOrder], position: Position) -> Group:
     """Return a group of missing values at a position that no input has."""
     parts = {
-        order.dim: order.used_values(rank) for order, rank in zip(orders, position, strict=True)
+        order.dim: order.get_values(rank) for order, rank in zip(orders, position, strict=True)
     }
     lengths = {dim: len(part) for dim, part in parts.items()}
     members: dict[str, Array | Group] = {}

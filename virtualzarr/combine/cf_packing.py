@@ -54,7 +54,7 @@ class CFPacking:
         Source: CF conventions 1.11, sections 2.5.1 and 8.1; the dtypes are those of xarray.
         """
         attributes, dtype = array.attrs, array.dtype
-        view = unsigned_view(attributes, dtype)
+        view = get_unsigned_view(attributes, dtype)
         masks = mask_values(array, view)
         scale, offset = (
             _as_scalar(attributes.get(name)) for name in ("scale_factor", "add_offset")
@@ -65,7 +65,7 @@ class CFPacking:
         if seen.kind == "f" and not masks and _has_mask(array):
             pass  # NaN is masked anyway: xarray leaves the stored dtype, whatever the factors have
         elif scale is not None or offset is not None:
-            calculated = _unpacked_dtype(seen, scale, offset, bool(masks))
+            calculated = _get_unpacked_dtype(seen, scale, offset, bool(masks))
         elif masks and seen.kind in "iu":
             calculated = np.dtype("f4" if seen.itemsize <= 2 else "f8")
         return cls(masks, scale, offset, view, calculated)
@@ -97,7 +97,7 @@ class CFPacking:
             parts["factors"] = factors.name
         if not parts and array.dtype == dtype:
             return None
-        fill = as_python(stored_fill_value(array))
+        fill = as_python(get_fill_value(array))
         return make(
             "virtualzarr.unpack",
             data_type=array.dtype.name,
@@ -141,7 +141,7 @@ def unify_packing(arrays: Sequence[Array]) -> list[Array] | None:
     ]
 
 
-def unsigned_view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+def get_unsigned_view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return as what stored integers are looked at (``_Unsigned``); None for what they are."""
     unsigned = attributes.get("_Unsigned")
     if dtype.kind == "i" and unsigned == "true":
@@ -206,11 +206,11 @@ def with_decoding(array: Array, codec: Codec | None, **changes: Any) -> Array:
 def _decode_fill_value(array: Array, codec: Codec, dtype: np.dtype[Any]) -> Any:
     assert isinstance(codec, ArrayArray)
     # Missing chunks read as what their fill value decodes to, as any stored number.
-    block = np.array([stored_fill_value(array)], array.dtype)
+    block = np.array([get_fill_value(array)], array.dtype)
     return codec.decode(block, ChunkSpec((1,), dtype))[0]
 
 
-def stored_fill_value(array: Array) -> Any:
+def get_fill_value(array: Array) -> Any:
     """Return the element that missing chunks read as, before it is decoded by conventions."""
     return default_fill(array.dtype) if array.fill_value is None else array.fill_value
 
@@ -228,7 +228,9 @@ def _as_compared(scalar: Any, number: Any, dtype: np.dtype[Any]) -> Any:
     return as_python(scalar)
 
 
-def _unpacked_dtype(dtype: np.dtype[Any], scale: Any, offset: Any, masked: bool) -> np.dtype[Any]:
+def _get_unpacked_dtype(
+    dtype: np.dtype[Any], scale: Any, offset: Any, masked: bool
+) -> np.dtype[Any]:
     """Return the dtype in which packed numbers are unpacked."""
     # The table of xarray: an offset means float64, unless both factors are floats of one width; a
     # lone factor gives its own dtype.

@@ -115,8 +115,8 @@ class TimeUnit:
 
     def same_as(self, other: TimeUnit) -> bool:
         """Whether equal numbers of both are equal times."""
-        mine, its = ((unit.name, unit.epoch, unit.calendar) for unit in (self, other))
-        return mine == its
+        value, expected = ((unit.name, unit.epoch, unit.calendar) for unit in (self, other))
+        return value == expected
 
     def __str__(self) -> str:
         return f"{self.name} since {self.since}, calendar {self.calendar}"

@@ -145,7 +145,7 @@ def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Ar
     # behind the end belongs to the next array.
     if not last:
         inside = AxisSlices.clip(inside).axis
-    stored = _stored_axis(along if not last else along[:-1], along, inside)
+    stored = _make_stored_axis(along if not last else along[:-1], along, inside)
     manifests = [array.manifest for array in arrays]
     manifest = manifests[0] if len(arrays) == 1 else Manifest.concatenate(manifests, axis)
     grid = grids.simplify([*axes_stored[:axis], stored, *axes_stored[axis + 1 :]])
@@ -180,7 +180,7 @@ def _replace_axis(pieces: list[AxisSlices], axis: int, along: AxisSlices) -> lis
     return [*pieces[:axis], along, *pieces[axis + 1 :]]
 
 
-def _stored_axis(cut: list[Axis], along: list[Axis], inside: Axis) -> Axis:
+def _make_stored_axis(cut: list[Axis], along: list[Axis], inside: Axis) -> Axis:
     """Return the axis on which all cells are as long as they are stored.
 
     Only what some of the arrays have past their ends makes it another than `inside`.

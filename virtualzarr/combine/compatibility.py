@@ -197,8 +197,8 @@ def choose_fill_input(
             continue
         matters = has_missing_chunks(array) and not (resolve and can_inline_fill(array))
         if matters or are_masks:
-            mine, its = repr(array.fill_value), repr(fill)
-            report.add_difference(variable, index, chosen, "fill value", mine, its)
+            value, expected = repr(array.fill_value), repr(fill)
+            report.add_difference(variable, index, chosen, "fill value", value, expected)
             report.remedies["packing" if are_masks else "fill"] = "harmonize"
     return chosen
 

@@ -135,7 +135,7 @@ class DimensionOrder:
         """Tell which values come after another."""
         return values < bound if self.descending else values > bound
 
-    def used_values(self, rank: int) -> NDArray[Any]:
+    def get_values(self, rank: int) -> NDArray[Any]:
         """Return those of some coordinates that are kept."""
         return self.coordinates[rank][slice(*self.selected[rank])]
 
@@ -143,7 +143,7 @@ class DimensionOrder:
         """Decide which part of each is kept, so that none overlaps the next."""
         last = 0
         for rank in range(1, len(self.coordinates)):
-            values, end = self.coordinates[rank], self.used_values(last)[-1]
+            values, end = self.coordinates[rank], self.get_values(last)[-1]
             if not self._is_beyond(values[0], end):
                 if how == "raise":
                     raise self.error(
@@ -153,12 +153,12 @@ class DimensionOrder:
                         '"last" takes what is in both from one of them',
                     )
                 self._trim_overlap(last, rank, how)
-            if len(self.used_values(rank)):
+            if len(self.get_values(rank)):
                 last = rank
 
     def _trim_overlap(self, first: int, second: int, how: Overlap) -> None:
         """Keep what two have in common in one of them only."""
-        a, b = self.used_values(first), self.used_values(second)
+        a, b = self.get_values(first), self.get_values(second)
         common_a, common_b = a[~self._is_beyond(b[0], a)], b[~self._is_beyond(b, a[-1])]
         dropped, remaining = (common_b, common_a) if how == "first" else (common_a, common_b)
         # Both must have the coordinates that are taken from one, else some would be lost.
@@ -188,7 +188,7 @@ class DimensionOrder:
         """Find out what has to be put before each to fill a gap."""
         if how == "allow" or not any(map(len, self.coordinates)):
             return
-        parts = [_widen_integers(self.used_values(rank)) for rank in range(len(self.coordinates))]
+        parts = [_widen_integers(self.get_values(rank)) for rank in range(len(self.coordinates))]
         steps = [np.unique(np.diff(part)) for part in parts if len(part) > 1]
         # Steps within the groups say what is no gap; groups of one coordinate each have none, then
         # the shortest step between them does.
@@ -261,7 +261,7 @@ def slice_group(group: Group, dim: str, cut: Callable[[Axis], AxisSlices]) -> Gr
             return array
         axes = zip(array.dims, get_axes(array), strict=True)
         return apply_axis_slices(
-            array, [cut(axis) if own == dim else AxisSlices.identity(axis) for own, axis in axes]
+            array, [cut(axis) if name == dim else AxisSlices.identity(axis) for name, axis in axes]
         )
 
     return group.map_arrays(cut_array)

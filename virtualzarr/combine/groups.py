@@ -296,12 +296,12 @@ def coordinate_names(group: Group) -> frozenset[str]:
             continue
         if node.ndim == 0:
             names.add(path.rsplit("/", 1)[-1])
-        names.update(_referenced_names(node.attrs))
-    names.update(_referenced_names(group.attrs))
+        names.update(_find_referenced_names(node.attrs))
+    names.update(_find_referenced_names(group.attrs))
     return frozenset(names)
 
 
-def _referenced_names(attributes: Mapping[str, object]) -> list[str]:
+def _find_referenced_names(attributes: Mapping[str, object]) -> list[str]:
     """Return names in the attributes that CF conventions use to refer to other variables."""
     texts = [value for key in REFERENCE_ATTRIBUTES if isinstance(value := attributes.get(key), str)]
     return [word for text in texts for word in text.replace(":", " ").split()]

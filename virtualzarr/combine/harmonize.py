@@ -18,9 +18,9 @@ from virtualzarr.combine.attributes import PACKING_ATTRIBUTES
 from virtualzarr.combine.cf_packing import (
     RANGE_ATTRIBUTES,
     as_python,
+    get_fill_value,
     is_missing,
     mask_values,
-    stored_fill_value,
     unify_packing,
     with_decoding,
 )
@@ -98,7 +98,7 @@ def harmonize_times(
             "virtualzarr.time",
             data_type=array.dtype.name,
             masks=[as_python(mask) for mask in missing],
-            fill=as_python(stored_fill_value(array)),
+            fill=as_python(get_fill_value(array)),
             **conversion(unit, target),
         )
         for array, unit, missing in zip(arrays, time_units, masks, strict=True)

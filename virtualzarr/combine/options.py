@@ -89,8 +89,8 @@ class ParsedOptions:
             rules = frozenset(RULES if harmonize else ())
         else:
             rules = frozenset([harmonize] if isinstance(harmonize, str) else harmonize)
-        if unknown := rules - {*(known := get_args(HarmonizeRule))}:
-            raise ValueError(f"harmonize knows {known}, not {sorted(unknown)}")
+        if unknown := rules - {*(choices := get_args(HarmonizeRule))}:
+            raise ValueError(f"harmonize knows {choices}, not {sorted(unknown)}")
         check_choice("combine_attrs", combine_attrs, CombineAttrs)
         check_choice("compat", compat, Compat)
         check_choice("missing", missing, Missing)

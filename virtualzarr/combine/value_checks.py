@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.combine.attributes import is_same_value
-from virtualzarr.combine.cf_packing import is_missing, unsigned_view
+from virtualzarr.combine.cf_packing import get_unsigned_view, is_missing
 from virtualzarr.combine.compatibility import check_dimension_names, iter_differences
 from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.config import config
@@ -201,7 +201,7 @@ def _is_beyond(before: _CoordinateRun, after: _CoordinateRun, direction: int) ->
 
 def view_unsigned(values: NDArray[Any], array: Array) -> NDArray[Any]:
     """Return stored values of an array in the order they mean, which `_Unsigned` may change."""
-    view = unsigned_view(array.attrs, values.dtype)
+    view = get_unsigned_view(array.attrs, values.dtype)
     return values if view is None else values.view(view)
 
 

@@ -150,7 +150,7 @@ def _as_duck_array(
         packing = CFPacking.from_array(array)
         codec = packing.codec(array, packing.calculated)
         if codec is not None:
-            packed = _packed_attributes(array)
+            packed = _get_packing_attributes(array)
             bare = with_decoding(bare, codec, dtype=packing.calculated)
     # Masks of text or times need xarray's decoding, which reads.
     elif unpack and masks:
@@ -164,7 +164,7 @@ def _as_duck_array(
     return VirtualDuckArray(bare, meaning, packed)
 
 
-def _packed_attributes(array: Array) -> dict[str, Any]:
+def _get_packing_attributes(array: Array) -> dict[str, Any]:
     """Return the attributes by which the stored numbers are unpacked."""
     attributes = portable.with_typed_mask(array.metadata).attributes
     return {name: attributes[name] for name in PACKING_ATTRIBUTES if name in attributes}

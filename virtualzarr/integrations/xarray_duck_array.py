@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,23 +12,16 @@ from xarray.core import indexing
 
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.combine import concat
-from virtualzarr.combine.attributes import is_same_value
-from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.integrations.xarray_indexing import (
     is_integer,
     read_points,
     select_outer,
-    with_unit_axes,
 )
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.dtypes import vlen_kind
-from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual
 from virtualzarr.virtual.inline import inline_array
-from virtualzarr.virtual.rechunk import get_axes
-from virtualzarr.virtual.transforms import slice_with_fill
 
 
 class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperatorsMixin):
@@ -127,7 +117,7 @@ class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperat
     def __setitem__(self, key: Any, value: Any) -> None:
         """Change elements, all of which are then in memory: what is stored stays as it is."""
         values = np.array(self.array)
-        values[key] = _materialize(value)
+        values[key] = materialize(value)
         fixed = values.dtype.kind == "U"  # text that keeps its length
         array = as_duck(values).array if fixed else inline_array(values, dtype=self.array.dtype)
         self.array, self.packed = array, None
@@ -142,20 +132,23 @@ class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperat
         kwargs: Mapping[str, Any],
     ) -> Any:
         """Do what numpy's function does, without reading where that is possible."""
-        lazy = _HANDLED_FUNCTIONS.get(func)
+        # Its functions make duck arrays: they can only be imported once those are defined.
+        from virtualzarr.integrations.xarray_duck_functions import HANDLED_FUNCTIONS, accepts
+
+        lazy = HANDLED_FUNCTIONS.get(func)
         # NEP 18: numpy asks us first. Options that we do not know mean reading, never guessing.
-        if lazy is not None and _accepts(lazy, args, kwargs):
+        if lazy is not None and accepts(lazy, args, kwargs):
             try:
                 result = lazy(*args, **kwargs)
             except UnsupportedError:  # reading gives the same
                 result = NotImplemented
             if result is not NotImplemented:
                 return result
-        return func(*_materialize(args), **_materialize(kwargs))
+        return func(*materialize(args), **materialize(kwargs))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Calculate with the elements."""
-        return getattr(ufunc, method)(*_materialize(inputs), **_materialize(kwargs))
+        return getattr(ufunc, method)(*materialize(inputs), **materialize(kwargs))
 
     def astype(self, dtype: Any, casting: Any = "unsafe", **_: Any) -> Any:
         """Cast as numpy does, when elements are read; text of variable length is read now."""
@@ -200,68 +193,15 @@ class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperat
         return self.like(self.array)
 
 
-def _materialize(value: Any) -> Any:
+def materialize(value: Any) -> Any:
     """Return arguments with numpy arrays instead of virtual ones."""
     if isinstance(value, VirtualDuckArray):
         return value.get_duck_array()
     if isinstance(value, list | tuple):
-        return type(value)(_materialize(item) for item in value)
+        return type(value)(materialize(item) for item in value)
     if isinstance(value, Mapping):
-        return {key: _materialize(item) for key, item in value.items()}
+        return {key: materialize(item) for key, item in value.items()}
     return value
-
-
-# -- numpy's functions ----------------------------------------------------------------------------
-
-_HANDLED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-
-
-def _accepts(lazy: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a function has all options that are given."""
-    try:
-        inspect.signature(lazy).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
-
-
-def _implements(*functions: Any) -> Callable[[Any], Any]:
-    def known(lazy: Any) -> Any:
-        _HANDLED_FUNCTIONS.update(dict.fromkeys(functions, lazy))
-        return lazy
-
-    return known
-
-
-def _common_meaning(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """Return what the numbers of all mean, and how they are packed if that is alike.
-
-    Raises
-    ------
-    MismatchError
-        They mean different things.
-    """
-    ducks = [array for array in arrays if isinstance(array, VirtualDuckArray)]
-    first = ducks[0]
-    for duck in ducks[1:]:
-        # xarray joins kelvins to degrees without a word; by these attributes we know better.
-        for name in sorted(first.meaning.keys() | duck.meaning.keys()):
-            value, expected = (one.meaning.get(name, "not set") for one in (duck, first))
-            if not is_same_value(_as_python(value), _as_python(expected)):
-                raise MismatchError(
-                    f"numbers that mean different things are not joined: {name} is {value!r} in "
-                    f"one array, {expected!r} in another; convert one of them, or open both with "
-                    "check=False if that means the same"
-                )
-    # Packed again only if all inputs have one packing: one attribute says it for all.
-    alike = len(ducks) == len(arrays) and all(
-        duck.packed is not None and is_same_value(duck.packed, first.packed) for duck in ducks
-    )
-    return first.meaning, first.packed if alike else None
-
-
-def _as_python(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def as_duck(values: Any) -> VirtualDuckArray:
@@ -271,245 +211,10 @@ def as_duck(values: Any) -> VirtualDuckArray:
     values = np.asarray(values)
     if values.dtype.hasobject:
         raise UnsupportedError("objects have no bytes")
-    metadata = _metadata(values.shape, values.dtype)
+    metadata = make_metadata(values.shape, values.dtype)
     data = values.astype(values.dtype.newbyteorder("<")).tobytes()
-    manifest = Manifest.inline(data, values.ndim) if values.size else _empty_manifest(metadata)
+    manifest = Manifest.inline(data, values.ndim) if values.size else make_empty_manifest(metadata)
     return VirtualDuckArray(Array.from_manifest(metadata, manifest))
-
-
-def _metadata(shape: Sequence[int], dtype: Any, fill: Any = None) -> ArrayMetadata:
-    from grids import RegularGrid
-
-    grid = RegularGrid(tuple(shape), tuple(max(1, n) for n in shape))
-    pipeline = Pipeline([make("bytes", endian="little")])
-    return ArrayMetadata(tuple(shape), dtype, grid, pipeline, fill)
-
-
-def _empty_manifest(metadata: ArrayMetadata) -> Manifest:
-    return Manifest.missing(metadata.grid.grid_shape)
-
-
-@_implements(np.concatenate)
-def _concatenate(arrays: Sequence[Any], axis: Any = 0) -> Any:
-    if axis is None:
-        return NotImplemented
-    meaning, packed = _common_meaning(arrays)
-    # numpy's promotion, as concatenating in memory gives; `concat` alone would be stricter.
-    dtype = np.result_type(*arrays)
-    ducks = [as_duck(array).cast_to(dtype) for array in arrays]
-    shapes = {_shape_without(duck.shape, axis) for duck in ducks}
-    if len(shapes) > 1:
-        return NotImplemented  # numpy says what is wrong
-    if any(duck.dtype != item.dtype for duck, item in zip(ducks, arrays, strict=True)):
-        packed = None
-    joined = concat([duck.array for duck in ducks], axis=axis, harmonize="fill")
-    return VirtualDuckArray(joined, meaning, packed)
-
-
-def _shape_without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    axis = operator.index(axis) % max(len(shape), 1)
-    return (*shape[:axis], -1, *shape[axis + 1 :])
-
-
-@_implements(np.stack)
-def _stack(arrays: Sequence[Any], axis: int = 0) -> Any:
-    meaning, packed = _common_meaning(arrays)
-    wide = [
-        VirtualDuckArray(duck.array.lazy.expand_dims(axis), meaning, packed)
-        for duck in map(as_duck, arrays)
-    ]
-    axis = operator.index(axis)
-    return _concatenate(wide, axis if axis >= 0 else axis + wide[0].ndim)
-
-
-@_implements(np.transpose)
-def _transpose(a: VirtualDuckArray, axes: Any = None) -> Any:
-    return a.transpose() if axes is None else a.transpose(tuple(axes))
-
-
-@_implements(np.moveaxis)
-def _moveaxis(a: VirtualDuckArray, source: Any, destination: Any) -> Any:
-    # An array without elements lets numpy check both arguments, and raise its own error.
-    order = np.moveaxis(np.empty((1,) * a.ndim + (0,)), source, destination)
-    del order
-    sources = [operator.index(i) % a.ndim for i in np.atleast_1d(source).tolist()]
-    targets = [operator.index(i) % a.ndim for i in np.atleast_1d(destination).tolist()]
-    axes = [i for i in range(a.ndim) if i not in sources]
-    for target, axis in sorted(zip(targets, sources, strict=True)):
-        axes.insert(target, axis)
-    return a.transpose(tuple(axes))
-
-
-@_implements(np.swapaxes)
-def _swapaxes(a: VirtualDuckArray, axis1: int, axis2: int) -> Any:
-    order = list(range(a.ndim))
-    order[axis1], order[axis2] = order[axis2], order[axis1]
-    return a.transpose(tuple(order))
-
-
-@_implements(np.broadcast_to)
-def _broadcast_to(array: VirtualDuckArray, shape: Any) -> Any:
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    return array.like(array.array.lazy.broadcast_to(shape))
-
-
-@_implements(np.expand_dims)
-def _expand_dims(a: VirtualDuckArray, axis: Any) -> Any:
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    array, ndim = a.array, a.ndim + len(axes)
-    for position in sorted(i % ndim for i in axes):
-        array = array.lazy.expand_dims(position)
-    return a.like(array)
-
-
-@_implements(np.squeeze)
-def _squeeze(a: VirtualDuckArray, axis: Any = None) -> Any:
-    axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return a.like(a.array.lazy.squeeze(*axes)) if axes or 1 in a.shape else a
-
-
-@_implements(np.reshape)
-def _reshape(a: VirtualDuckArray, shape: Any, order: str = "C") -> Any:
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    if shape.count(-1) == 1 and (known_size := -math.prod(shape)):
-        shape = tuple(a.size // known_size if n == -1 else n for n in shape)
-    reshaped = (
-        with_unit_axes(a.array, shape) if order == "C" and math.prod(shape) == a.size else None
-    )
-    return NotImplemented if reshaped is None else a.like(reshaped)
-
-
-@_implements(np.result_type)
-def _result_type(*arrays: Any) -> Any:
-    return np.result_type(*(a.dtype if isinstance(a, VirtualDuckArray) else a for a in arrays))
-
-
-@_implements(np.shape)
-def _shape(a: VirtualDuckArray) -> Any:
-    return a.shape
-
-
-@_implements(np.ndim)
-def _ndim(a: VirtualDuckArray) -> Any:
-    return a.ndim
-
-
-@_implements(np.copy)
-def _copy(a: VirtualDuckArray, *_: Any, **__: Any) -> Any:
-    return a.copy()
-
-
-@_implements(np.full_like)
-def _full_like(a: VirtualDuckArray, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
-    dtype = a.dtype if dtype is None else np.dtype(dtype)
-    shape = a.shape if shape is None else shape
-    if dtype.hasobject or np.ndim(fill_value):
-        return NotImplemented
-    fill = np.full((), fill_value, dtype)[()]
-    # Text of no length would take it from the fill value, which numpy does by reading.
-    if dtype.kind in "SU" and not dtype.itemsize:
-        return NotImplemented
-    metadata = _metadata(shape, dtype, fill)
-    return VirtualDuckArray(Array.from_manifest(metadata, _empty_manifest(metadata)))
-
-
-@_implements(np.zeros_like, np.empty_like)
-def _zeros_like(a: VirtualDuckArray, dtype: Any = None) -> Any:
-    dtype = a.dtype if dtype is None else np.dtype(dtype)
-    return _full_like(a, np.zeros((), dtype)[()], dtype)
-
-
-@_implements(np.ones_like)
-def _ones_like(a: VirtualDuckArray, dtype: Any = None) -> Any:
-    return _full_like(a, 1, dtype)
-
-
-# -- padding and masks ----------------------------------------------------------------------------
-
-
-@_implements(np.pad)
-def _pad(
-    array: VirtualDuckArray, pad_width: Any, mode: Any = "constant", constant_values: Any = 0
-) -> Any:
-    if isinstance(pad_width, Mapping) or not array.ndim:
-        return NotImplemented
-    # numpy accepts one number, a pair, or a pair for each axis.
-    widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
-    padded = array.array
-    if mode != "constant":
-        # Modes that repeat elements are selections; those that calculate (mean, ramp) read.
-        if mode not in ("edge", "wrap", "reflect", "symmetric") or not array.size:
-            return NotImplemented
-        indices = [np.pad(np.arange(n), w, mode) for n, w in zip(padded.shape, widths, strict=True)]
-        return array.like(padded.lazy.oindex[tuple(indices)])
-    values = np.broadcast_to(np.asarray(constant_values), (array.ndim, 2)).astype(array.dtype)
-    if array.dtype.hasobject and not _is_text(values, array.array):
-        return NotImplemented  # NaN, for instance, which an array of text does not have
-    # One side after the other: each may have another constant, and a cell reads as one value.
-    for axis, (width, pair) in enumerate(zip(widths, values, strict=True)):
-        for side in (0, 1):
-            if width[side]:
-                beside = (width[0], 0) if side == 0 else (0, width[1])
-                pieces: list[AxisSlices | None] = [None] * array.ndim
-                pieces[axis] = AxisSlices.pad(get_axes(padded)[axis], *beside)
-                padded = slice_with_fill(padded, pieces, pair[side])
-    return array.like(padded)
-
-
-def _is_text(values: NDArray[Any], array: Array) -> bool:
-    """Whether an array of variable length holds such objects."""
-    kind = vlen_kind(array.dtype)
-    return kind is not None and all(isinstance(value, kind) for value in values.flat)
-
-
-@_implements(np.where)
-def _where(condition: Any, *choices: Any) -> Any:
-    if len(choices) != 2 or isinstance(condition, VirtualDuckArray):
-        return NotImplemented
-    # Masks along axes, as `sel` and `where` with coordinates make them, leave rectangles: those are
-    # cells of their own. Any other mask needs values.
-    condition = np.asarray(condition, bool)
-    x, y = choices
-    if not isinstance(x, VirtualDuckArray):
-        condition, x, y = ~condition, y, x
-    if isinstance(y, VirtualDuckArray) or np.ndim(y):
-        return NotImplemented
-    dtype = np.result_type(x, y)
-    if dtype.hasobject:
-        return NotImplemented
-    result = x.cast_to(dtype)
-    shape = np.broadcast_shapes(condition.shape, x.shape)
-    if shape != x.shape:
-        result = _broadcast_to(result, shape)
-    axis_masks = _split_by_axis(np.broadcast_to(condition, shape))
-    if axis_masks is None:
-        return NotImplemented
-    pieces = [
-        None if along.all() else AxisSlices.take(axis, np.where(along, np.arange(len(along)), -1))
-        for axis, along in zip(get_axes(result.array), axis_masks, strict=True)
-    ]
-    if not shape:
-        return result if condition else NotImplemented
-    return result.like(slice_with_fill(result.array, pieces, np.asarray(y, dtype)[()]))
-
-
-def _split_by_axis(condition: NDArray[np.bool_]) -> list[NDArray[np.bool_]] | None:
-    """Return a condition as one for each axis that all have to hold, None if it is no such."""
-    sizes = zip(condition.shape, condition.strides, strict=True)
-    # Broadcast axes have stride 0: one element of each tells all, without a full mask.
-    repeated = [not step and n > 0 for n, step in sizes]
-    small = condition[tuple(slice(0, 1) if same else slice(None) for same in repeated)]
-    along = [
-        small.any(axis=tuple(i for i in range(small.ndim) if i != axis))
-        for axis in range(small.ndim)
-    ]
-    # The mask is that of its axes exactly if it equals their outer product.
-    product: Any = np.True_
-    for axis, one in enumerate(along):
-        product = product & one.reshape((-1,) + (1,) * (small.ndim - axis - 1))
-    if not np.array_equal(np.broadcast_to(product, small.shape), small):
-        return None
-    return [np.broadcast_to(one, (n,)) for one, n in zip(along, condition.shape, strict=True)]
 
 
 def as_bare_virtual(array: Array) -> Array:
@@ -517,3 +222,17 @@ def as_bare_virtual(array: Array) -> Array:
     array = as_virtual(array)
     metadata = array.metadata.as_format(3).replace(attributes={}, dimension_names=None)
     return array.replace(metadata)
+
+
+def make_metadata(shape: Sequence[int], dtype: Any, fill: Any = None) -> ArrayMetadata:
+    """Return metadata of an array of one uncompressed chunk."""
+    from grids import RegularGrid
+
+    grid = RegularGrid(tuple(shape), tuple(max(1, n) for n in shape))
+    pipeline = Pipeline([make("bytes", endian="little")])
+    return ArrayMetadata(tuple(shape), dtype, grid, pipeline, fill)
+
+
+def make_empty_manifest(metadata: ArrayMetadata) -> Manifest:
+    """Return a manifest of missing chunks."""
+    return Manifest.missing(metadata.grid.grid_shape)

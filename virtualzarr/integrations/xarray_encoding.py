@@ -61,7 +61,7 @@ def encoding_of(array: Array, dims: tuple[str, ...], source: str | None) -> dict
     return encoding if source is None else {**encoding, "source": source}
 
 
-def preferred_chunks(array: Array, dims: Iterable[str]) -> dict[str, Any]:
+def get_preferred_chunks(array: Array, dims: Iterable[str]) -> dict[str, Any]:
     """Return chunk lengths for dask by dimension: one, or all where they differ."""
     chunks = [_axis_chunks(array, axis) for axis in range(array.ndim)]
     return {dim: chunk for dim, chunk in zip(dims, chunks, strict=True) if chunk}
@@ -98,10 +98,10 @@ def _netcdf_encoding(array: Array, dims: tuple[str, ...], layout: FileLayout) ->
         encoding["preferred_chunks"] = (
             dict(zip(dims, layout.chunks, strict=True))
             if regular
-            else preferred_chunks(array, dims)
+            else get_preferred_chunks(array, dims)
         )
     elif array.nchunks > 1:  # records of netCDF3
-        encoding["preferred_chunks"] = preferred_chunks(array, dims)
+        encoding["preferred_chunks"] = get_preferred_chunks(array, dims)
     return encoding
 
 
@@ -161,7 +161,7 @@ def _zarr_encoding(array: Array, dims: tuple[str, ...]) -> dict[str, Any]:
     if array.metadata.zarr_format == 3:
         encoding["fill_value"] = array.fill_value
     if array.nchunks > 1 or isinstance(array.grid, RegularGrid):
-        encoding["preferred_chunks"] = preferred_chunks(array, dims)
+        encoding["preferred_chunks"] = get_preferred_chunks(array, dims)
         # Only what every version of xarray can write again.
         if isinstance(array.grid, RegularGrid):
             encoding["chunks"] = array.grid.chunk_shape

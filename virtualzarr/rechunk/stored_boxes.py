@@ -37,7 +37,7 @@ class Boxes(NamedTuple):
         return len(self.low)
 
 
-def stored_cells(array: Array) -> tuple[Int64, Int64] | None:
+def list_stored_cells(array: Array) -> tuple[Int64, Int64] | None:
     """Return the cells that have a chunk or shard, in C order, and the bytes of each.
 
     Returns

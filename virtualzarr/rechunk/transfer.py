@@ -22,7 +22,12 @@ from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, split_box
 from virtualzarr.rechunk.node_plan import ArrayPlan, check_encodes
-from virtualzarr.rechunk.stored_boxes import Boxes, cells_with_data, group_into_boxes, stored_cells
+from virtualzarr.rechunk.stored_boxes import (
+    Boxes,
+    cells_with_data,
+    group_into_boxes,
+    list_stored_cells,
+)
 
 Int64 = NDArray[np.int64]
 
@@ -116,7 +121,7 @@ class ArrayTransfer:
         target.write_empty_chunks = bool(write_empty_chunks)
         self.remote = any(_is_remote(array) for array in (source, target))
         # A listing instead of a request for every cell: sparse arrays cost what they hold.
-        stored = stored_cells(source)
+        stored = list_stored_cells(source)
         # Missing chunks have to be written with another value: then all cells are copied.
         if change.everything and not _is_complete(source, stored):
             stored = None
@@ -154,7 +159,7 @@ class ArrayTransfer:
         if isinstance(self.source.chunk_source, ManifestChunks) and len(cells):
             good = self.source.chunk_source.manifest.canonical[tuple(cells.T)].reshape(-1)
         self.objects = cells[good], sizes[good]
-        self._need(int(sizes[good].max(initial=0)))
+        self._reserve(int(sizes[good].max(initial=0)))
         self.nbytes += _element_bytes(self.source, cells[good])
         return cells[~good], sizes[~good]
 
@@ -174,7 +179,7 @@ class ArrayTransfer:
             # decoded.
             self.sizes = np.minimum(self.sizes, volumes)
         # Twice: the chunks, and the shard that they are put together into.
-        self._need(2 * int(self.sizes.max(initial=0)))
+        self._reserve(2 * int(self.sizes.max(initial=0)))
         self.nbytes += int(volumes.sum())
 
     def _plan_blocks(self, stored: tuple[Int64, Int64] | None) -> None:
@@ -185,7 +190,7 @@ class ArrayTransfer:
                 raise UnsupportedError(f"cells of a {cut.name} grid are only copied as they are")
         assert isinstance(grid, SeparableGrid)
         assert isinstance(target, SeparableGrid)
-        self._need(least_memory(grid, target, self.itemsize))
+        self._reserve(least_memory(grid, target, self.itemsize))
         check_encodes(self.target.metadata)
         self.blocks = plan_blocks(grid, target, self.itemsize, self.memory)
         self.reads, self.best = self.blocks.reads, self.blocks.best
@@ -203,7 +208,7 @@ class ArrayTransfer:
         dtype = self.source.dtype
         return OBJECT_BYTES if dtype.hasobject else dtype.itemsize
 
-    def _need(self, least: int) -> None:
+    def _reserve(self, least: int) -> None:
         """See to it that there is so much memory."""
         # A limit that was given is kept, by an error; the default grows to what one chunk takes.
         if least > self.memory:
@@ -240,12 +245,12 @@ class ArrayTransfer:
     def _copy_object(
         self, located: LocatedChunks, i: int, key: str, counts: TransferCounts
     ) -> None:
-        data = self._stored(located, i)
+        data = self._read_stored(located, i)
         if data is not None:
             _target_store(self.target).set(key, data)
             counts.add(copied=1, nbytes_copied=len(data))
 
-    def _stored(self, located: LocatedChunks, i: int) -> Any:
+    def _read_stored(self, located: LocatedChunks, i: int) -> Any:
         """Return the bytes of a chunk, None where there is none any more."""
         offset, length = int(located.offset[i]), int(located.length[i])
         file = located.open_file(int(located.file[i]))
@@ -280,7 +285,7 @@ class ArrayTransfer:
         values: list[bytes | None] = [None] * len(located)
 
         def fetch(i: int) -> None:
-            data = self._stored(located, i)
+            data = self._read_stored(located, i)
             values[i] = None if data is None else bytes(data)
 
         tasks: list[Task] = [partial(fetch, i) for i in range(len(located))]

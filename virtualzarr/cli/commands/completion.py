@@ -30,5 +30,6 @@ def run(options: argparse.Namespace) -> int:
     # The parser imports this module: the other way round it can only be imported late.
     from virtualzarr.cli.parser import build_parser
 
+    # Made from the parser itself, so that it knows each option.
     print(shtab.complete(build_parser(), options.shell))
     return 0

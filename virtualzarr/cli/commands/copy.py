@@ -109,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
         destination_options=options.output_options or options.storage_options,
         **changes,
     )
+    # The report says what was decoded: a copy that was to keep chunks as stored shows that here.
     print_report(options, report)
     return 0
 
@@ -159,6 +160,7 @@ def memory(text: str) -> int:
     >>> memory("512MB"), memory("1 GiB"), memory("4096")
     (512000000, 1073741824, 4096)
     """
+    # Decimal and binary units, as people and tools write both; upper and lower case alike.
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]i?)?b?", text.strip().lower())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 512MB")

@@ -31,6 +31,7 @@ def add_show_command(
     return parser
 
 
+# Also used by `tree`, which shows less of the same nodes.
 def open_target(options: argparse.Namespace) -> Any:
     """Open the node that is shown."""
     from virtualzarr.ingest.open_target import open

@@ -25,6 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     import virtualzarr
 
+    # One pair on the command line; several at once are for Python, where names may swap.
     new = virtualzarr.rename_paths(
         options.target,
         {options.old: options.new},

@@ -18,6 +18,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _level(text: str) -> int:
     level = int(text)
+    # argparse turns a ValueError into a message that names the option.
     if level < 0:
         raise ValueError(text)
     return level
