@@ -6,7 +6,7 @@ import math
 import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from virtualzarr.array.read.engine import read
 from virtualzarr.array.read.shards import elements_of_blocks, resolve_shards
 from virtualzarr.array.resize import append, check_direction, lock_resizing, resize
 from virtualzarr.array.write import write, writing_grid
-from virtualzarr.errors import UnsupportedError, VirtualZarrError, as_memory_error
+from virtualzarr.errors import VirtualZarrError, as_memory_error
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.storage_transformers import get_transformer
@@ -41,7 +41,6 @@ from virtualzarr.nodes.publishable import Publishable
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
-from virtualzarr.stores.store import read_only_error
 
 if TYPE_CHECKING:
     from virtualzarr.virtual.lazy import Lazy
@@ -353,22 +352,6 @@ class Array(ArrayProperties, Publishable):
                 variable=self.path,
                 write_empty_chunks=self.write_empty_chunks,
             )
-
-    def _writable_store(self) -> Store:
-        store = self._store
-        if store is None:
-            raise UnsupportedError(
-                "the array is virtual: its chunks lie in files of others and cannot be written",
-                variable=self.path,
-            )
-        if not store.writable:
-            raise read_only_error(store.uri).at(variable=self.path)
-        return store
-
-    def _open_for_writing(self) -> AbstractContextManager[StoreChunks]:
-        """Return a context manager that gives the chunks to write to."""
-        source: Any = self.chunk_source
-        return nullcontext(source) if isinstance(source, StoreChunks) else source.writing(self)
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         """Write data behind the last elements along an axis, and return the new shape.

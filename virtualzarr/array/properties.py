@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import MutableMapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,15 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid
 from virtualzarr.array import chunk_inventory
-from virtualzarr.array.chunk_source import ChunkSource, ManifestChunks
+from virtualzarr.array.chunk_source import ChunkSource, ManifestChunks, StoreChunks
 from virtualzarr.codecs.sharding import find_sharding
-from virtualzarr.errors import MissingPropertyError
+from virtualzarr.errors import MissingPropertyError, UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.dimension_units import dimension_units
 from virtualzarr.nodes.attributes import Attributes
 from virtualzarr.stores import Store
+from virtualzarr.stores.store import read_only_error
 
 
 class ArrayProperties:
@@ -174,6 +176,22 @@ class ArrayProperties:
     def _store(self) -> Store | None:
         """The store that the array lies in, if it lies in one."""
         return getattr(self.chunk_source, "store", None)
+
+    def _writable_store(self) -> Store:
+        store = self._store
+        if store is None:
+            raise UnsupportedError(
+                "the array is virtual: its chunks lie in files of others and cannot be written",
+                variable=self.path,
+            )
+        if not store.writable:
+            raise read_only_error(store.uri).at(variable=self.path)
+        return store
+
+    def _open_for_writing(self) -> AbstractContextManager[StoreChunks]:
+        """Return a context manager that gives the chunks to write to."""
+        source: Any = self.chunk_source
+        return nullcontext(source) if isinstance(source, StoreChunks) else source.writing(self)
 
     @property
     def dims(self) -> tuple[str | None, ...]:

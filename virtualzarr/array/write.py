@@ -22,6 +22,7 @@ from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
 from grids.grouping import group_keys
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.array.fields import FieldSelection
+from virtualzarr.array.read.selections import format_cell, is_all_slices
 from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
@@ -166,7 +167,7 @@ class _WriteRequest:
         chunk_sel, value_sel, _ = part
         data = self.values[value_sel] if value_sel else self.values
         # Without index arrays, which may put elements in another order.
-        plain = all(type(s) is slice for s in chunk_sel)
+        plain = is_all_slices(chunk_sel)
         key = (codec, data.shape)
         if self.is_constant and plain and key in self.encoded:
             return self.encoded[key]
@@ -202,9 +203,10 @@ class _WriteRequest:
 
     def raise_at(self, error: VirtualZarrError, key: str, cell: NDArray[np.int64]) -> None:
         """Raise an error again, with file, variable and chunk."""
-        name = ".".join(map(str, cell.tolist())) or "0"
         uri = f"{self.chunks.store.uri}/{key}"
-        raise error.at(file=uri, variable=self.variable, chunk=name) from error.__cause__
+        raise error.at(
+            file=uri, variable=self.variable, chunk=format_cell(cell)
+        ) from error.__cause__
 
     def run(self, writes: Iterator[tuple[Task, int]]) -> None:
         """Run writes of chunks, given with the decoded bytes of each, in batches."""

@@ -24,6 +24,7 @@ from virtualzarr.array.read.cached_blocks import CachedBlocks, CacheLookup
 from virtualzarr.array.read.output import allocate, check_out, resolve_fill
 from virtualzarr.array.read.partial import PartialRead, UncompressedBlock, plan_box, plan_points
 from virtualzarr.array.read.prefetch import BatchDecode, plan_prefetch
+from virtualzarr.array.read.selections import format_cell, is_all_slices, shift_selection
 from virtualzarr.array.read.strided import plan_strided_reads
 from virtualzarr.array.read.tasks import CoalescedReads, PartialReads, fill_missing_chunk
 from virtualzarr.array.thread_pools import Task, run_tasks
@@ -98,7 +99,7 @@ def read(
         raise OutOfMemoryError(problem, variable=variable) from error
     if not fill_missing and len(located) < len(projection):
         missing = np.setdiff1d(np.arange(len(projection)), located.cell)[:1]
-        name = _format_cell(projection.cells(missing)[0])
+        name = format_cell(projection.cells(missing)[0])
         raise ChunkNotFoundError("the chunk is missing", variable=variable, chunk=name)
     fill = resolve_fill(metadata)
     if output is None:
@@ -223,7 +224,7 @@ class ReadRequest:
         """Return file, variable and chunk of a chunk, for errors."""
         cell = self.projection.cells(self.located.cell[i : i + 1])[0]
         uri = self.located.open_file(int(self.located.file[i])).uri
-        return {"file": uri, "variable": self.variable, "chunk": _format_cell(cell)}
+        return {"file": uri, "variable": self.variable, "chunk": format_cell(cell)}
 
     def plan_tasks(self) -> list[Task]:
         """Copy cached chunks into the output, and return tasks that read all others.
@@ -354,7 +355,7 @@ class ReadRequest:
         parts = self.projection.parts(cells)
         for i, (chunk_sel, out_sel, _) in zip(hits, parts, strict=True):
             if self.located.origin is not None:
-                chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
+                chunk_sel = shift_selection(chunk_sel, self.located.origin[i])
             self.output[out_sel] = blocks[i][chunk_sel]  # type: ignore[index]
         return np.array(misses, np.int64)
 
@@ -371,18 +372,18 @@ class ReadRequest:
         chunk_sel, out_sel, complete = part
         codec, shape = self.block_codecs[codec_index]
         if self.located.origin is not None:
-            chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
+            chunk_sel = shift_selection(chunk_sel, self.located.origin[i])
         if block is None and self.cached is not None:
             block = self.cached.decode(i, codec, data)
         if block is not None:
             self.output[out_sel] = block[chunk_sel]
             return
         # Index arrays give a copy of the output, into which decoding would be lost.
-        if not _is_all_slices(out_sel):
+        if not is_all_slices(out_sel):
             self.output[out_sel] = codec.decode(data)[chunk_sel]
             return
         out = self.output[out_sel] if out_sel else self.output
-        is_full = complete and out.shape == shape and _is_all_slices(chunk_sel)
+        is_full = complete and out.shape == shape and is_all_slices(chunk_sel)
         codec.decode_into(data, out, None if is_full else chunk_sel)
 
     def read_file_into_output(self, i: int, part: Part, data: Buffer | None) -> None:
@@ -413,7 +414,7 @@ class ReadRequest:
         gone = np.setdiff1d(cells, fresh.located.cell)
         if len(gone) and not self.fill_missing:
             raise ChunkNotFoundError("the chunk is missing").at(
-                variable=self.variable, chunk=_format_cell(self.projection.cells(gone[:1])[0])
+                variable=self.variable, chunk=format_cell(self.projection.cells(gone[:1])[0])
             )
         for _, out_sel, _ in self.projection.parts(gone):
             self.output[(*out_sel, ...)] = self.fill
@@ -433,10 +434,10 @@ class ReadRequest:
             )
         chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
         if self.located.origin is not None:
-            chunk_sel = _shift_selection(chunk_sel, self.located.origin[i])
+            chunk_sel = shift_selection(chunk_sel, self.located.origin[i])
         # Index arrays give a copy of the output: pieces are read into that, which `finish` copies.
         out = self.output[out_sel] if out_sel else self.output
-        finish = None if _is_all_slices(out_sel) else partial(self.output.__setitem__, out_sel, out)
+        finish = None if is_all_slices(out_sel) else partial(self.output.__setitem__, out_sel, out)
         block = UncompressedBlock(layout.shape, layout.dtype)
         if isinstance(self.projection, PointProjection):
             points = [np.arange(*s.indices(n)) if isinstance(s, slice) else s
@@ -446,7 +447,7 @@ class ReadRequest:
             pieces = plan_points(block, points, self.gap, self.limit)
             return [PartialReads(self, i, pieces, layout, out, finish)]
         out, select = layout.arrange_output(out, chunk_sel), layout.to_stored(chunk_sel)
-        if finish is not None or not _is_all_slices(chunk_sel):
+        if finish is not None or not is_all_slices(chunk_sel):
             flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
             pieces = plan_box(block, flat, self.gap, self.limit)
             return [PartialReads(self, i, pieces, layout, out, finish)]
@@ -483,22 +484,6 @@ def _max_encoded_length(codec: BlockCodec) -> int:
     return 2**62 if codec.dtype.hasobject else min(8 * codec.max_nbytes + 2**24, 2**62)
 
 
-def _shift_selection(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ...]:
-    """Shift a selection within a cell by the origin of the cell in its decoded block."""
-    return tuple(
-        slice(s.start + o, s.stop + o, s.step) if isinstance(s, slice) else s + o
-        for s, o in zip(chunk_sel, origin.tolist(), strict=True)
-    )
-
-
-def _is_all_slices(selection: tuple[Any, ...]) -> bool:
-    """Tell whether a selection is all slices: it gives a view, in order, without repeats."""
-    for item in selection:  # noqa: SIM110 - it is faster, and run for each chunk
-        if type(item) is not slice:
-            return False
-    return True
-
-
 def _group_by_bytes(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int, int]]:
     """Group consecutive reads so that each group decodes to about config.batch_bytes.
 
@@ -511,7 +496,3 @@ def _group_by_bytes(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int
         return [(i, i + 1) for i in range(len(bounds) - 1)]
     edges = np.flatnonzero(np.diff(bounds[:-1] // config.batch_bytes, prepend=-1))
     return list(pairwise([*edges.tolist(), len(bounds) - 1]))
-
-
-def _format_cell(cell: NDArray[np.int64]) -> str:
-    return ".".join(str(index) for index in cell.tolist()) or "0"
