@@ -45,7 +45,7 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     uri = location.uri
     # Directories first: of a file no format says so, and of a directory there are no first bytes.
     for name, each in FORMATS.items():
-        if each.has_path(uri, location.storage_options):
+        if each.matches_path is not None and each.has_path(uri, location.storage_options):
             return name
     head, name = _head(location), _file_name(uri)
     # Formats of this package decide before plug-ins, whose import may be slow.
