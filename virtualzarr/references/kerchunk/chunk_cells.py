@@ -1,4 +1,4 @@
-"""Chunk keys to cells: which array a reference belongs to, and which cell of its grid."""
+"""Chunk keys parsed into cells: the array a reference belongs to, and the cell of its grid."""
 
 from __future__ import annotations
 

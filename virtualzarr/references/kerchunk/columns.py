@@ -1,4 +1,4 @@
-"""References collected as columns, array by array, and made into manifests."""
+"""Columns of references, collected array by array and made into manifests."""
 
 from __future__ import annotations
 

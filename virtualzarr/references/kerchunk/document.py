@@ -1,4 +1,4 @@
-"""A reference file taken apart: regular members as columns, everything else as Python objects."""
+"""Reference documents parsed: regular members as columns, everything else as Python objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What published references say of their sources: size, date and version when they were scanned."""
+"""Fingerprints of sources in reference files: size, date, entity tag and digest when scanned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `gen` blocks of reference files: many references by a rule, evaluated as columns."""
+"""`gen` blocks of reference files: many references by one rule, evaluated as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata in a reference file: Zarr documents by key, read into nodes by path."""
+"""Metadata documents of a reference file, read into nodes by path."""
 
 from __future__ import annotations
 

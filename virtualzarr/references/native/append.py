@@ -1,4 +1,4 @@
-"""Stored manifests made, and made longer by new parts."""
+"""Growth of stored manifests: new parts written behind those that are there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns as they are stored: constant, evenly spaced, listed, or a Zarr array read in blocks."""
+"""Stored columns: constant, affine, listed in the document, or a Zarr array read in blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks of an array whose manifest is stored: references are looked up as they are needed."""
+"""Chunk source of arrays with a stored manifest: references are looked up as they are needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a manifest: columns, sources and decoders of some cells, written once for all."""
+"""Manifest parts: columns, sources and decoders of some cells, written once and never changed."""
 
 from __future__ import annotations
 

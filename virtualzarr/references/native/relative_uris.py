@@ -1,4 +1,4 @@
-"""URIs of sources relative to the array that refers to them."""
+"""Relative URIs of sources, as seen from the array that refers to them."""
 
 from __future__ import annotations
 

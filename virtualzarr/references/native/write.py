@@ -1,4 +1,4 @@
-"""The native form: a Zarr v3 hierarchy whose arrays keep their manifests, and which grows."""
+"""Native hierarchies: saved, appended to, and their sources renamed."""
 
 from __future__ import annotations
 

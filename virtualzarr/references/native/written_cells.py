@@ -1,4 +1,4 @@
-"""Which cells are stored natively: a record beside the manifest, so that nobody need look."""
+"""Record of natively written cells, beside the manifest, so that no reader need look for chunks."""
 
 from __future__ import annotations
 
