@@ -18,8 +18,9 @@ from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.references.native.append import append
 from virtualzarr.references.native.columns import recent
-from virtualzarr.references.native.write import append, save
+from virtualzarr.references.native.save import save
 
 FILES = 1000
 CHUNK = 4096

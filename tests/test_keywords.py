@@ -10,7 +10,8 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr.errors import MismatchError, NodeNotFoundError
-from virtualzarr.references.native import write as native
+from virtualzarr.references.native.append import append as append_native
+from virtualzarr.references.native.save import save
 from virtualzarr.references.publish import preview, publish
 
 
@@ -25,8 +26,8 @@ def every_function():
     """Return all functions of the public face, and methods that pass arguments on."""
     found = {name: getattr(vz, name) for name in vz.__all__}
     functions = {name: each for name, each in found.items() if inspect.isfunction(each)}
-    functions |= {"publish": publish, "preview": preview, "save": native.save}
-    functions["native.append"] = native.append
+    functions |= {"publish": publish, "preview": preview, "save": save}
+    functions["native.append"] = append_native
     for model in (vz.models.v2, vz.models.v3):
         functions[f"{model.__name__}.new"] = model.ArraySpec.new
     group = vz.create_group({})

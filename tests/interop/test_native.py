@@ -9,7 +9,7 @@ import pytest
 
 from tests.references.native.helpers import contiguous
 from virtualzarr import Group
-from virtualzarr.references.native.write import save
+from virtualzarr.references.native.save import save
 
 pytestmark = pytest.mark.interop
 

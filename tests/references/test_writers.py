@@ -232,7 +232,8 @@ def test_native_commits_without_consolidated_metadata(tmp_path):
     """A process that died between the documents of two arrays: the next one goes on."""
     from tests.references.native.failing import Broken, Failing
     from tests.references.native.test_growing import dataset
-    from virtualzarr.references.native.write import append, save
+    from virtualzarr.references.native.append import append
+    from virtualzarr.references.native.save import save
 
     old, *_ = dataset(tmp_path, "one", 0, 4)
     new, *_ = dataset(tmp_path, "two", 100, 5)
@@ -260,7 +261,8 @@ def test_settling_keeps_attributes(tmp_path):
     from tests.references.native.failing import Broken, Failing
     from tests.references.native.test_growing import dataset
     from virtualzarr.nodes.replace_documents import PENDING
-    from virtualzarr.references.native.write import append, save
+    from virtualzarr.references.native.append import append
+    from virtualzarr.references.native.save import save
 
     old, *_ = dataset(tmp_path, "one", 0, 4)
     new, *_ = dataset(tmp_path, "two", 100, 5)
@@ -284,7 +286,8 @@ def test_settling_keeps_attributes(tmp_path):
 
 def test_documents_that_disagree_change_nothing(tmp_path):
     from tests.references.native.test_growing import dataset
-    from virtualzarr.references.native.write import append, save
+    from virtualzarr.references.native.append import append
+    from virtualzarr.references.native.save import save
 
     old, *_ = dataset(tmp_path, "one", 0, 4)
     new, *_ = dataset(tmp_path, "two", 100, 5)

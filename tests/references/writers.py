@@ -51,7 +51,7 @@ def said(process):
 def dawdle(seconds):
     """Wait before anything is written, whatever form the references have."""
     from virtualzarr.references import portable_form
-    from virtualzarr.references.native import write as native
+    from virtualzarr.references.native import append as native_append
 
     def slow(module, name):
         real = getattr(module, name)
@@ -64,7 +64,7 @@ def dawdle(seconds):
         setattr(module, name, waiting)
 
     slow(portable_form, "make_plan")
-    slow(native, "concat")
+    slow(native_append, "concat")
 
 
 def die_at(count, folder):

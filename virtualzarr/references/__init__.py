@@ -1,1 +1,1 @@
-"""References published for other readers, in all their forms, and what changes them later."""
+"""References published for other readers: every form behind one protocol, and their upkeep."""

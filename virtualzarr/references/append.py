@@ -1,4 +1,4 @@
-"""Files added to published references; only these are scanned."""
+"""Append to published references: only the new files are scanned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which references foreign readers can use, and which can be made so without touching a byte."""
+"""Canonical references: those that foreign readers can use, made so without reading a byte."""
 
 from __future__ import annotations
 
@@ -52,12 +52,17 @@ def make_canonical(metadata: ArrayMetadata, manifest: Manifest, plugins: bool = 
     stored: `with_truncation` says so in the metadata.
     """
     manifest = _with_lengths(manifest)
+    # A codec that only this package has misreads every chunk: all of them need copies, and no
+    # reference is worth a look.
     reason = private_codec(metadata, plugins)
     if reason is not None:
         misread = np.flatnonzero(_flat(manifest.source, manifest) >= 0)
         return Canonical(manifest, misread, {reason: len(misread)} if len(misread) else {})
+    # Without decoders every chunk decodes as the array declares, to exactly its cell: the usual
+    # case costs nothing.
     if manifest.decoder is None and manifest.origin is None:
         return Canonical(manifest, np.zeros(0, np.int64))
+    # Only cells with a decoder or an origin of their own are judged one by one.
     misread = np.flatnonzero(~np.asarray(manifest.canonical).reshape(-1))
     if not len(misread):
         return Canonical(manifest.replace(decoders=(), decoder=None, origin=None), misread)
@@ -69,6 +74,8 @@ def with_truncation(metadata: ArrayMetadata, longest: int) -> ArrayMetadata:
     codecs = list(metadata.pipeline.codecs)
     previous = next((c.configuration.get("longest", 0) for c in codecs if c.name == TRUNCATE), 0)
     codecs = [codec for codec in codecs if codec.name != TRUNCATE]
+    # Truncation cuts the decompressed bytes before they become elements: it stands right after
+    # the serializer, and is undone after all compressors.
     position = next(i for i, codec in enumerate(codecs) if codec.kind == "array_bytes") + 1
     codecs.insert(position, make(TRUNCATE, longest=max(longest, previous)))
     return metadata.replace(pipeline=Pipeline(codecs))
@@ -78,12 +85,15 @@ def _with_lengths(manifest: Manifest) -> Manifest:
     """Give a length to what goes from some offset to the end of its file, which JSON cannot say."""
     if isinstance(manifest.length, Affine) or manifest.length.min(initial=0) >= 0:
         return manifest
+    # kerchunk's [url, offset, length] has no way to leave the length open; [url] alone means the
+    # whole file.
     open_ended = (np.asarray(manifest.length) < 0) & (np.asarray(manifest.offset) > 0)
     open_ended &= np.asarray(manifest.source) >= 0
     if not open_ended.any():
         return manifest
     source = np.asarray(manifest.source)
     length, offset = np.array(np.asarray(manifest.length)), np.asarray(manifest.offset)
+    # By files, not by references: a file is asked for its size once at most.
     for row in np.unique(source[open_ended]).tolist():
         file = manifest.sources[row]
         size = file.size
@@ -108,6 +118,8 @@ class _Canonicalizer:
     ) -> None:
         self.metadata, self.manifest, self.misread = metadata, manifest, misread
         self.plugins, self.longest = plugins, 0
+        # The columns hold just the cells in question, so that what follows is numpy on as few
+        # rows as possible.
         cells = np.unravel_index(misread, manifest.shape) if manifest.shape else ()
         refs = manifest.take(tuple(cells))
         self.offset, self.length = refs.offset.copy(), refs.length.copy()
@@ -117,6 +129,8 @@ class _Canonicalizer:
         if refs.origin is not None:
             self.origin[...] = refs.origin
         grid = metadata.grid
+        # Cell shapes at the end of the grid differ: chunks there are stored whole, though the
+        # cell is clipped only on reading.
         self.cell = (
             grid.cell_shapes(np.stack(cells, axis=1))
             if isinstance(grid, SeparableGrid) and ndim
@@ -126,6 +140,7 @@ class _Canonicalizer:
         self.reasons: dict[str, int] = {}
 
     def result(self) -> Canonical:
+        # Decoders are few, cells are many: pipelines are compared once for each decoder.
         for number in np.unique(self.decoder).tolist():
             rows = np.flatnonzero(self.decoder == number)
             pipeline, shape = self.metadata.pipeline, None
@@ -140,11 +155,13 @@ class _Canonicalizer:
         """Find out which cells of one decoder are canonical, or can be."""
         cell = self.cell[rows]
         stored = cell if shape is None else np.broadcast_to(np.array(shape, np.int64), cell.shape)
+        # Compared by decoding key, not by name or level: gzip 1 and gzip 9 decode alike.
         if self._key(pipeline) != self._key(self.metadata.pipeline):
             self._count("stored with other codecs than the array's", len(rows))
             return
         cut = [c.configuration.get("longest", 1) for c in pipeline.codecs if c.name == TRUNCATE]
         self.longest = max([self.longest, *cut])
+        # Exact: the block is the cell, from its first element on.
         exact = (stored == cell).all(axis=1) & ~self.origin[rows].any(axis=1)
         self.good[rows[exact]] = True
         others = rows[~exact]
@@ -169,12 +186,17 @@ class _Canonicalizer:
 
     def _contiguous(self, rows: Ints, stored: Ints, pipeline: Pipeline) -> Mask:
         """Shorten the ranges of cells that lie in one piece of an uncompressed block."""
+        # Only uncompressed elements have an address within their block.
         layout = uncompressed_layout(pipeline, self.metadata.dtype, self.metadata.ndim)
         if layout is None:
             return np.zeros(len(rows), bool)
         parts = locate_parts(layout, self.cell[rows].T, self.origin[rows].T, stored.T)
         good = np.array(np.broadcast_to(parts.contiguous, len(rows)))
+        # A block of another length than its shape says is not what it seems; it is left to be
+        # copied.
         good &= (self.length[rows] == parts.block_nbytes) | (self.length[rows] == -1)
+        # The part of the block that is the cell: a shorter range, which any reader takes for a
+        # chunk.
         self.offset[rows[good]] += np.broadcast_to(parts.first, len(rows))[good]
         self.length[rows[good]] = np.broadcast_to(parts.nbytes, len(rows))[good]
         return good
@@ -182,6 +204,7 @@ class _Canonicalizer:
     def _beginning(self, rows: Ints, stored: Ints, candidates: Mask) -> Mask:
         """Find cells that are the first elements of their block, in the order they are stored."""
         codecs = self.metadata.pipeline.codecs
+        # Compressed or not does not matter here: the codec cuts after decompression.
         plain = Pipeline([codec for codec in codecs if codec.kind != "bytes_bytes"])
         layout = uncompressed_layout(plain, self.metadata.dtype, self.metadata.ndim)
         if layout is None:
@@ -189,6 +212,7 @@ class _Canonicalizer:
         dtype, (leading, *others) = layout[0], layout[1]
         cell = self.cell[rows]
         good: Mask = candidates & ~self.origin[rows].any(axis=1)
+        # A beginning is contiguous only if it is shorter along the slowest axis alone.
         good &= (cell[:, others] == stored[:, others]).all(axis=1)
         good &= cell[:, leading] <= stored[:, leading]
         if good.any():
@@ -202,6 +226,7 @@ class _Canonicalizer:
             np.array(_flat(column, manifest)) for column in (manifest.offset, manifest.length)
         )
         offset[self.misread], length[self.misread] = self.offset, self.length
+        # With nothing left to copy, decoders and origins say nothing any more.
         changes: dict[str, Any] = {
             "offset": offset.reshape(shape), "length": length.reshape(shape),
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whether source files are as they were when they were scanned."""
+"""Check of source files: missing, changed, or as they were when they were scanned."""
 
 from __future__ import annotations
 
@@ -94,6 +94,8 @@ def check_references(
     if not isinstance(target, (Group, Array)):
         node = open_node(target, storage_options=storage_options, allowed=allowed)
     sources = list_sources(node)
+    # One request a file, side by side; a check of thousands of objects waits for the network
+    # only.
     with ThreadPoolExecutor(CHECKERS) as pool:
         states = list(pool.map(partial(_check_source, deep=deep), sources))
     by_state: dict[str, list[str]] = {"ok": [], "missing": [], "unknown": []}
@@ -114,6 +116,8 @@ def check_references(
 def _check_source(source: Source, deep: bool) -> tuple[str, str]:
     try:
         now = take_fingerprint(source.location)
+        # The digest is read only where size, date and tag show nothing: it costs a few reads of
+        # each file.
         changes = differences(source.fingerprint, now) or (compare_digest(source) if deep else "")
     except SourceNotFoundError:
         return "missing", ""
@@ -122,6 +126,7 @@ def _check_source(source: Source, deep: bool) -> tuple[str, str]:
     then = source.fingerprint
     if changes:
         return "changed", changes
+    # That nothing differs says something only if there was something to compare.
     comparable = is_comparable(then, now) or None not in (then.size, now.size)
     comparable = comparable or (
         deep and source.digest is not None and is_comparable_digest(source.digest)

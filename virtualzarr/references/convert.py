@@ -1,4 +1,4 @@
-"""References written again in another form."""
+"""Conversion of references into another form."""
 
 from __future__ import annotations
 

@@ -46,6 +46,8 @@ def _failures(array: Array, box: Box) -> Iterator[VirtualZarrError]:
     """Read the cells of a box; where that fails, its halves, down to single cells."""
     axis = max(range(len(box)), key=lambda i: box[i][1] - box[i][0], default=0)
     cells = math.prod(stop - start for start, stop in box)
+    # Halved until what fails is one chunk: reading all chunks one by one would cost a decode call
+    # and a request each.
     if cells == 1 or _nbytes(array, box) <= READ_BYTES:
         try:
             array[_region(array, box)]

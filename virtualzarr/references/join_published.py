@@ -1,4 +1,4 @@
-"""New files joined to published references: which of them are new, and what results."""
+"""Join of new files to published references: which of them are new, and what results."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ def _is_published(
 ) -> bool:
     # Chunks in stores get references, so that their objects are recognized as sources, too.
     matches = [s for s in list_sources(group.map_arrays(as_virtual)) if s.uri in published]
+    # A file that was changed since is an error even where duplicates are skipped: its old
+    # references no longer hold.
     for source in matches:
         if differences(published[source.uri].fingerprint, source.fingerprint):
             raise SourceChangedError(

@@ -1,4 +1,4 @@
-"""Chunks that foreign readers cannot use, decoded, encoded canonically, and stored in a file."""
+"""Materialized chunks: decoded, encoded canonically, and stored for readers that need them so."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def encode_exactly(metadata: ArrayMetadata, block: npt.NDArray[Any]) -> bytes:
     PublishError
         If the array's codecs change them.
     """
+    # Encoders are not all lossless, and not all say so: what counts is what decoding gives back.
     codec = metadata.pipeline.for_block(block.shape, metadata.dtype, metadata.fill_value)
     data = bytes(codec.encode(block))
     if not _same(codec.decode(data), block):
@@ -63,11 +64,13 @@ def encode_exactly(metadata: ArrayMetadata, block: npt.NDArray[Any]) -> bytes:
 
 
 def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    # Objects have no bytes of their own to compare; NaN inside of them does not occur in text.
     if a.dtype.hasobject:
         return bool(a.tolist() == b.tolist())
     if a.dtype.names is not None:
         # Not by bytes: those between fields have no meaning.
         return all(_same(a[name], b[name]) for name in a.dtype.names)
+    # By bytes, so that NaN payloads and the sign of zero count.
     return a.tobytes() == b.tobytes()
 
 
@@ -89,6 +92,8 @@ def encode_chunks(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterato
             chunk = ".".join(map(str, cell)) or "0"
             raise error.at(variable=array.path, chunk=chunk) from error.__cause__
 
+    # Threads, as codecs release the interpreter's lock; in order, as offsets in the file follow
+    # from it.
     numbers = iter(cells.tolist())
     with ThreadPoolExecutor(config.threads) as pool:
         # In batches, so that no more than some are in memory.
@@ -102,6 +107,7 @@ def encode_cell(array: Array, metadata: ArrayMetadata, cell: tuple[int, ...]) ->
     origin, extent, shape = grid.cell_origin(cell), grid.cell_extent(cell), grid.cell_shape(cell)
     where = tuple(slice(o, o + n) for o, n in zip(origin, extent, strict=True))
     block = np.asarray(array[where], dtype=metadata.dtype).reshape(extent)
+    # Chunks at the end of the grid are stored at full size in Zarr: the rest is fill values.
     if extent != shape:
         full = fill_block(metadata, shape)
         full[tuple(slice(n) for n in extent)] = block
@@ -140,6 +146,8 @@ def with_copies(
     """The manifest with the references of some cells replaced; all of it is canonical then."""
     shape = manifest.shape
     columns = []
+    # Columns may be broadcast constants: only here, where some cells differ, they are written
+    # out.
     for name, values in (("source", len(manifest.sources)), ("offset", offset), ("length", length)):
         column = np.array(np.asarray(getattr(manifest, name)).reshape(-1))
         column[cells] = values

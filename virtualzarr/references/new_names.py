@@ -54,6 +54,7 @@ def resolve_names(names: NewNames, uris: Iterable[str], references: str) -> dict
 
 def _longest_prefix(names: Iterable[str], uri: str) -> str | None:
     """Return the longest of some folders or files that a name is, or lies below."""
+    # Only whole path components match: /data/a is no prefix of /data/ab.
     fitting = (old for old in names if uri == old or uri.startswith(_as_folder(old)))
     return max(fitting, key=len, default=None)
 

@@ -1,4 +1,4 @@
-"""Hierarchies whose OME-Zarr metadata have the version that goes with a Zarr format."""
+"""OME-Zarr metadata in the version that goes with a Zarr format."""
 
 from __future__ import annotations
 

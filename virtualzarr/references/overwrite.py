@@ -1,4 +1,4 @@
-"""What references may replace: references of the same form, and nothing that they are made of."""
+"""Overwrite protection: what references may replace, and what they never do."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def check_replaceable(
         if form.is_single_file:
             _check_object(form, uri, sources, overwrite, storage_options)
         return
+    # Symbolic links are followed, as the file they lead to is what would be replaced.
     path = resolve_links(uri)
     if not os.path.exists(path):
         return
@@ -65,6 +66,7 @@ def check_replaceable(
             f"{nouns[is_file]} already: remove it, or write to another place",
             file=uri,
         )
+    # Before anything else: not even overwrite=True may destroy the data that are referred to.
     check_sources(path, sources)
     if form.is_replaceable(path) or (overwrite and form.overwrites_anything):
         return
@@ -93,6 +95,7 @@ def check_sources(path: str, sources: Iterable[Source]) -> None:
                 other = os.stat(source.uri)
             except OSError:
                 continue
+            # By inode: hard links, other spellings and mounts of one file do not hide it.
             same = (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino)
         if same:
             raise _is_source(path, source.uri)
@@ -133,6 +136,7 @@ def _check_object(
     if any(source.uri == uri for source in sources):
         raise _is_source(uri, uri)
     connection = Connection(Location(uri, storage_options))
+    # The first bytes only: a reference file may have gigabytes.
     head = connection.fetch(connection.path, uri, 0, _HEAD)[0]
     if head and not overwrite and not form.matches_content(head):
         raise NodeExistsError(

@@ -1,4 +1,4 @@
-"""Packed arrays whose attributes have data types that JSON does not keep."""
+"""Notes on packed arrays whose attributes have data types that JSON does not keep."""
 
 from __future__ import annotations
 

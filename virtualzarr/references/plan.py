@@ -1,4 +1,4 @@
-"""What of a hierarchy is published, and in which Zarr format, decided before writing."""
+"""Publication plan: what of a hierarchy is published, how, and in which Zarr format."""
 
 from __future__ import annotations
 
@@ -154,12 +154,15 @@ def make_plan(
         If arrays cannot be published so that others read them right, and `on_error` is "raise".
     """
     plan = Plan(on_error=on_error)
+    # Zarr v2 has no rectilinear grids, whatever else the form could hold.
     if zarr_format == 2:
         capabilities = replace(capabilities, any_grid=False)
     nodes: Iterable[tuple[str, Array | Group]] = [("", node)]
     if isinstance(node, Group):
         nodes = [("", node), *node.members(max_depth=None)]
     for path, member in nodes:
+        # The order of the hierarchy is kept: zarr-python loses nodes of consolidated metadata
+        # that are out of it.
         plan.order.append(path)
         if isinstance(member, Group):
             plan.groups[path] = member
@@ -195,6 +198,8 @@ def _plan_array(path: str, array: Array, copy: bool, can: Capabilities) -> Array
     why = _grid_obstacle(array.metadata, can)
     if why is not None:
         raise PublishError(why)
+    # Chunks of a store in memory would become inline base64, and the reference file as large as
+    # the data.
     nbytes = 0 if can.chunks else bytes_in_memory(array)
     if nbytes > config.inline_bytes:
         if not copy:
@@ -221,6 +226,8 @@ def _plan_array(path: str, array: Array, copy: bool, can: Capabilities) -> Array
     )
     if portable.private_codec(array.metadata, can.plugin_codecs) is not None:
         return _all_copied(plan, "; ".join(canonical.reasons))  # of which there may be none
+    # Copies are encoded by the array's own codecs, if these give back what they get: else lossy
+    # chunks would lose twice.
     if len(canonical.misread) and not reversible(array.metadata, can.plugin_codecs):
         return _all_copied(plan, "; ".join([*canonical.reasons, "the codecs may not be exact"]))
     return plan
@@ -238,6 +245,8 @@ def _with_canonical(array: Array, can: Capabilities) -> tuple[Array, Canonical]:
     canonical = make_canonical(array.metadata, manifest, can.plugin_codecs)
     if portable.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
         return array, canonical
+    # A last chunk that was stored at full size makes a grid rectilinear; clipped to the array it
+    # may be regular, and need no copy.
     pieces = [AxisSlices.clip(axis) for axis in grid.axes]
     shorter = apply_axis_slices(
         array if array.is_virtual else array.replace(chunk_source=manifest), pieces
@@ -250,6 +259,7 @@ def _with_canonical(array: Array, can: Capabilities) -> tuple[Array, Canonical]:
 
 def _without_inline(canonical: Canonical, why: str) -> Canonical:
     """Have all chunks that would be within the references copied."""
+    # The entry behind the last is for missing chunks, whose row is -1.
     is_inline = np.array(
         [source.is_inline for source in canonical.manifest.sources] + [False], bool
     )
@@ -272,6 +282,7 @@ def _with_regular_cells(array: Array) -> Array:
 
 def _settle_format(plan: Plan, requested: int | None, copy: bool, can: Capabilities) -> None:
     """Choose the format of all documents: readers cannot mix them in one hierarchy."""
+    # One format for all: readers cannot mix them in one hierarchy.
     plan.zarr_format = requested or can.zarr_formats[0]
     # Missing chunks that v2 documents cannot give are copied only where v3 would not do.
     fill = partial(
@@ -279,10 +290,13 @@ def _settle_format(plan: Plan, requested: int | None, copy: bool, can: Capabilit
     )
     free = requested is None and plan.zarr_format == 2 and 3 in can.zarr_formats
     describable, obstacles = _split_describable(plan.arrays, plan.zarr_format, fill)
+    # First try v3 for what v2 cannot describe as it is, and only then copies: a copy costs
+    # reading, v3 costs older readers.
     if obstacles and free:
         _prefer_v3(plan, obstacles, {path: plan.arrays[path] for path in obstacles}, fill)
         if plan.zarr_format == 3:
             describable, obstacles = _split_describable(plan.arrays, 3, fill)
+    # Copies have plain codecs and data types, which either format describes.
     if obstacles and copy:
         again, left = _split_describable(_copies(plan, obstacles), plan.zarr_format, fill)
         if left and free and plan.zarr_format == 2:
@@ -378,11 +392,15 @@ def _settle_skipped(plan: Plan, on_error: OnError | Literal["ignore"]) -> None:
 def _with_fill_chunks(plan: ArrayPlan, can: Capabilities, copy: bool) -> ArrayPlan:
     """Write out missing chunks that v2 documents, or readers of the form, cannot do without."""
     missing, metadata = plan.missing, plan.metadata
+    # xarray masks the fill value of v2: where that is not what the source masks, missing chunks
+    # must be written out.
     if not missing or (can.missing_chunks and is_fill_mask(metadata)):
         return plan
     if portable.obstacle_in_v2(metadata, missing=False) is not None:
         return plan
     shape = metadata.grid.cell_shape((0,) * metadata.ndim)
+    # Encoding a chunk to learn its size costs its memory; fill values of huge chunks are left to
+    # v3.
     if math.prod(shape) * metadata.itemsize > LARGEST_FILL_CHUNK:
         return plan
     try:
@@ -392,6 +410,8 @@ def _with_fill_chunks(plan: ArrayPlan, can: Capabilities, copy: bool) -> ArrayPl
     # In Parquet, what is equal is stored once.
     if len(chunk) * (missing if can.missing_chunks else 1) > INLINE_FILL_BYTES:
         return replace(plan, filler=chunk) if copy else plan
+    # All missing cells share one inline source: the text is repeated in JSON, but stored once in
+    # memory and in Parquet.
     cells = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) < 0)
     manifest = with_copies(plan.manifest, cells, Source.inline(chunk), 0, len(chunk))
     return replace(plan, manifest=manifest)

@@ -76,6 +76,8 @@ def private_codec(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
     plugins : bool
         Whether readers find codecs of this package by its entry points.
     """
+    # numcodecs' shuffle takes whole elements only; HDF5's, and so ours, also bytes that end with a
+    # part of one, which a variable-length serializer makes.
     serialized = False
     for codec in metadata.pipeline.codecs:
         if codec.name.startswith(OWN) and not (plugins and codec.name == TRUNCATE):
@@ -113,12 +115,14 @@ def obstacle_in_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
     missing : bool
         Whether the array has cells without a chunk.
     """
+    # In v2, xarray takes fill_value for _FillValue, and masks what is only missing in the file.
     if missing and not is_fill_mask(metadata):
         return (
             "chunks are missing, and their fill value is not its _FillValue: xarray would mask it"
         )
     if (why := _not_readable(metadata, 2)) is not None:
         return why
+    # Checked for all arrays, as a mask is applied whether chunks are missing or not.
     if swaps_mask(metadata):
         return "xarray swaps the bytes of the _FillValue of big-endian integers with _Unsigned"
     if missing and metadata.dtype.names is not None:
@@ -127,6 +131,7 @@ def obstacle_in_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
         return "zarr-python reads no structured elements with arrays in them"
     if metadata.dtype != without_gaps(metadata.dtype):
         return "zarr-python takes the bytes between the fields of structured elements for fields"
+    # What is left is found out by writing the documents and reading them again.
     try:
         documents_v2(metadata, missing)
     except (UnsupportedError, MetadataError) as error:
@@ -190,6 +195,8 @@ def obstacle_in_v3(metadata: ArrayMetadata) -> str | None:
 
 def views_big_endian(metadata: ArrayMetadata) -> bool:
     """Whether big-endian elements go through filters of numcodecs, which forget that in v3."""
+    # numcodecs' filters in v3 get bytes and view them as the dtype of their configuration, which
+    # zarr-python makes little-endian.
     names = [codec.name.removeprefix("numcodecs.") for codec in metadata.pipeline.codecs]
     big = metadata.pipeline.serializer.configuration.get("endian") == "big"
     return big and any(name in _VIEWING for name in names)
@@ -204,6 +211,7 @@ def swaps_mask(metadata: ArrayMetadata) -> bool:
     signed = metadata.dtype.kind == "i" and metadata.attributes.get("_Unsigned") == "true"
     if not signed or metadata.pipeline.serializer.configuration.get("endian") != "big":
         return False
+    # A mask whose bytes read the same both ways, such as 0 or -1, is not harmed.
     mask = as_exact_mask(get_mask(metadata), metadata.dtype)
     return mask is not None and bool(mask.byteswap() != mask)
 
@@ -238,6 +246,8 @@ def documents_v3(metadata: ArrayMetadata) -> Published:
 
 def _check_again(metadata: ArrayMetadata, read: ArrayMetadata) -> None:
     """Refuse documents that, read again, would describe other elements."""
+    # A document is read back by our own parser: what others read can differ only where the
+    # specification is open.
     dtype = metadata.dtype
     # The byte order of fields in memory means nothing: codecs say how they are stored.
     same = read.shape == metadata.shape and read.dtype.newbyteorder("=") == dtype.newbyteorder("=")
@@ -262,6 +272,7 @@ def consolidate(nodes: Iterable[tuple[str, Documents]], zarr_format: int) -> dic
     nodes : iterable of (path, documents)
         The root first; its path is "".
     """
+    # By keys as in a store, so that the same text serves documents and their consolidated copy.
     keyed = {
         f"{path}/{name}" if path else name: document
         for path, documents in nodes
@@ -270,6 +281,8 @@ def consolidate(nodes: Iterable[tuple[str, Documents]], zarr_format: int) -> dic
     if zarr_format == 2:
         consolidated = {"zarr_consolidated_format": 1, "metadata": keyed}
         keyed = {".zmetadata": consolidated, **keyed}
+    # In v3, consolidated metadata are a member of the root group's own document;
+    # must_understand=false lets others ignore it.
     elif keyed["zarr.json"]["node_type"] == "group":
         below = {key.removesuffix("/zarr.json"): document for key, document in keyed.items()}
         del below["zarr.json"]

@@ -1,4 +1,4 @@
-"""Forms that other readers open: planned, checked against what lies there, and written whole."""
+"""Base of the forms that other readers open: planned, protected from overwriting, written whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would be published: virtual, within the references, or copied, variable by variable."""
+"""Preview of a publication: chunks that stay virtual, are inline, or are copied, by variable."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ class Line:
         source = np.asarray(manifest.source).reshape(-1)
         is_inline = np.array([s.is_inline for s in manifest.sources] + [False], bool)
         present, inline = source >= 0, is_inline[source]
+        # A chunk that must be copied counts as copied, also where it is inline now.
         inline[plan.misread] = False
         copied, missing = len(plan.misread), int(np.count_nonzero(~present))
         inlined = int(np.count_nonzero(inline))
+        # Sizes are those of full chunks before compression: the chunks themselves are not read.
         cell = math.prod(plan.array.grid.cell_shape((0,) * plan.array.ndim)) if len(source) else 0
         nbytes = cell * plan.array.dtype.itemsize * copied
         reasons = [f"{count:,} {reason}" for reason, count in plan.reasons.items()]

@@ -1,4 +1,4 @@
-"""Groups and arrays published as references that fsspec, zarr-python, xarray or Icechunk open."""
+"""Publication of groups and arrays as references that other tools open."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def publish(
         in ``.icechunk``, the native form where it ends in ``.zarr``, else JSON (kerchunk's, version
         1). Parquet is read lazily: use it from a few hundred thousand references on. An Icechunk
         repository keeps its history: what is published is a commit to its main branch. The native
-        form only this package reads: see `virtualzarr.references.native.write.save`.
+        form only this package reads: see `virtualzarr.references.native.save.save`.
     copy : bool
         Whether chunks that other readers would read wrong are decoded, encoded as the array
         declares, and stored in one file beside the references, or in the Icechunk repository. If
@@ -110,6 +110,8 @@ def publish(
         raise ValueError(f"record_size is at least 1, not {record_size!r}")
     uri = resolve_target(path)
     form = choose_form(uri, reference_format)
+    # What a form cannot hold is refused before anything is planned; everything else is the form's
+    # own business.
     can = form.capabilities
     if digests and not can.digests:
         raise ValueError(f"the form {form.name} has no place for digests")

@@ -1,4 +1,4 @@
-"""Form of stored references, recognized by what lies at a path or URL."""
+"""Recognition of the form of stored references, by what lies at a path or URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Source files renamed in published references."""
+"""Rename of source files in published references."""
 
 from __future__ import annotations
 

@@ -20,6 +20,8 @@ def add_digests(plan: Plan) -> None:
     SourceError
         A file cannot be read, or is no longer as it was scanned.
     """
+    # Each file once, however many arrays refer to it, and all of them side by side: most of the
+    # time is latency.
     every = list(dict.fromkeys(s for array in plan.arrays.values() for s in array.manifest.sources))
     with ThreadPoolExecutor(config.requests) as pool:
         with_digests = dict(zip(every, pool.map(_with_digest, every), strict=True))

@@ -1,4 +1,4 @@
-"""Arrays whose chunks are objects of a store, as manifests that other readers can follow."""
+"""Manifests of stored arrays: chunks that are objects of a store, as references to follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether references begin with others, so that stored ones stay as they are."""
+"""Comparison of manifests: whether stored references stay as they are."""
 
 from __future__ import annotations
 

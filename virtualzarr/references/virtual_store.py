@@ -1,4 +1,4 @@
-"""A hierarchy, virtual or not, as a store that other readers of Zarr v3 can read from."""
+"""Read-only Zarr v3 store of a hierarchy, virtual or not, for other readers."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class VirtualStore:
         self._arrays: dict[str, Array] = {}
         self._canonical: dict[str, Canonical] = {}
         self._files: dict[tuple[str, int], ByteFile] = {}
+        # OME-Zarr metadata differ by Zarr format, and this store is always one of v3.
         node = in_zarr_format(node, 3)
         nodes = [("", node)]
         if isinstance(node, Group):
@@ -155,6 +156,7 @@ class VirtualStore:
         index = tuple(cells.T)
         length = np.array(np.asarray(manifest.length)[index]).reshape(-1)
         rows = source[index].reshape(-1)
+        # Whole files as chunks have no length in the manifest; a file is asked for its size once.
         for row in np.unique(rows[length < 0]).tolist():
             length[(length < 0) & (rows == row)] = _source_size(manifest, row)
         lead = f"{path}/" if path else ""
@@ -162,6 +164,8 @@ class VirtualStore:
             yield lead + key, size
 
     def _canonicalize(self, path: str) -> Canonical:
+        # Computed when a chunk is first asked for: opening a store of many arrays must stay
+        # cheap.
         canonical = self._canonical.get(path)
         if canonical is None:
             array = self._arrays[path]
@@ -205,8 +209,11 @@ class VirtualStore:
         canonical = self._canonicalize(path)
         refs = canonical.manifest.take(tuple(np.array([i]) for i in cell))
         row = int(refs.source[0])
+        # A missing chunk has no key in a Zarr store: readers fill it.
         if row < 0:
             return None
+        # Cells that others would misread are sorted numbers: a binary search, not a set of
+        # millions of Python integers.
         number = int(np.ravel_multi_index(cell, canonical.manifest.shape)) if cell else 0
         at = int(np.searchsorted(canonical.misread, number))
         if at < len(canonical.misread) and canonical.misread[at] == number:

@@ -1,4 +1,4 @@
-"""A publication plan carried out: chunks copied, documents consolidated, references written."""
+"""Execution of a publication plan: chunks copied, documents consolidated, references written."""
 
 from __future__ import annotations
 
@@ -107,6 +107,7 @@ def _describe(plan: Plan) -> tuple[dict[str, bytes], list[str]]:
     """Return all metadata documents by key, and what they cannot say as it is."""
     nodes: list[tuple[str, Documents]] = []
     notes: list[str] = []
+    # In the order of the plan, on which consolidated metadata depend.
     for path in plan.order:
         if path in plan.groups:
             published = documents_of_group(plan.groups[path].attributes, plan.zarr_format)
@@ -137,6 +138,7 @@ def _store_copies(
     beside = resolve_links(uri)
     count = sum(len(array.misread) for array in arrays)
     _log.info("%s: %d chunks are decoded and stored anew", uri, count)
+    # All copies go to one file: few objects to move along, and one source in the references.
     with AtomicFile(Location(beside, storage_options), digest=True) as target:
         for array in arrays:
             try:
@@ -201,6 +203,7 @@ def _make_relative(plan: Plan, uri: str) -> None:
         # No date and no entity tag: those of a copy are others.
         return source.with_uri(name)
 
+    # After the copies, so that these are relative, too.
     for array in plan.arrays.values():
         sources = Sources(map(as_relative, array.manifest.sources))
         array.manifest = array.manifest.replace(sources=sources)
@@ -240,6 +243,7 @@ def _notes_on_codecs(plan: Plan) -> list[str]:
 def _progress_bar(plan: Plan, progress: bool | None) -> Iterator[Callable[[int], Any]]:
     """Show a progress bar if that is asked for, or worth while; yield what advances it."""
     total = sum(array.manifest.nrefs for array in plan.arrays.values())
+    # Below this number of references, a bar would only flicker.
     if progress is None:
         progress = total >= PROGRESS_FROM and sys.stderr.isatty()
     if not progress:

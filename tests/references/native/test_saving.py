@@ -20,8 +20,9 @@ from virtualzarr.errors import NodeExistsError, PublishError, SkippedVariableWar
 from virtualzarr.manifest import Affine, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, TypedFloat, json_attributes, numpy_attributes
 from virtualzarr.references.native import columns
+from virtualzarr.references.native.append import append
 from virtualzarr.references.native.columns import chunk_shape
-from virtualzarr.references.native.write import append, save
+from virtualzarr.references.native.save import save
 from virtualzarr.references.publish import publish
 
 

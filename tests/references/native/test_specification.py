@@ -14,7 +14,8 @@ import virtualzarr as vz
 from tests.references.native.helpers import contiguous
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import AccessError, VirtualZarrError
-from virtualzarr.references.native.write import append, save
+from virtualzarr.references.native.append import append
+from virtualzarr.references.native.save import save
 
 SPECS = Path(__file__).parents[3] / "specs"
 VECTORS = json.loads((SPECS / "vectors" / "manifest-storage.json").read_text())

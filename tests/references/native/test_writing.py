@@ -17,7 +17,8 @@ from tests.references.native.failing import Broken, Failing
 from tests.references.native.helpers import FILL, build, contiguous, plans
 from virtualzarr.errors import AccessError, MetadataError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.references.native.write import append, save
+from virtualzarr.references.native.append import append
+from virtualzarr.references.native.save import save
 from virtualzarr.stores import LocalStore, MemoryStore
 
 

@@ -166,11 +166,14 @@ def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, A
     scheme, source_options = prefix.partition("://")[0], dict(options or {})
     access: Any = None
     credentials = getattr(module, "Credentials", None)
+    # Credentials are never stored in the repository: containers say where chunks lie, who reads
+    # brings the keys.
     if scheme == "file":
         store = module.local_filesystem_store(unquote(prefix.removeprefix(_LOCAL)))
         sentinel = getattr(credentials, "LocalFileSystemAccess", None)
         access = None if sentinel is None else sentinel()
     elif scheme in ("s3", "s3a"):
+        # The options are fsspec's, as those of the sources are; Icechunk calls them otherwise.
         client = dict(source_options.get("client_kwargs") or {})
         endpoint = source_options.get("endpoint_url") or client.get("endpoint_url")
         store = module.s3_store(
@@ -193,6 +196,7 @@ def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, A
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     """Wait for a coroutine, also where an event loop is running."""
+    # A thread with a loop of its own: asyncio.run fails where a loop is running, as in notebooks.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 

@@ -68,6 +68,7 @@ def read_checksums(data: bytes) -> Iterator[Checksums]:
             raise _damage("an array has no identifier")
         name = base64.b32encode(table.bytes(int(node[0]), 8)).decode().rstrip("=")
         refs = table.follow(table.vector(table.member(entry, 1)))
+        # Only virtual chunks have a location, in one of two fields.
         is_virtual = (table.field(refs, _LOCATION) != 0) | (table.field(refs, _SHORT_LOCATION) != 0)
         refs = refs[is_virtual]
         if len(refs):
@@ -126,6 +127,8 @@ class _Tables:
 
     def field(self, table: Ints, number: int) -> Ints:
         """Return where a field of tables is; 0 where they do not have it."""
+        # FlatBuffers: a table begins with the signed offset back to its vtable, which has 16-bit
+        # offsets of the fields; 0 or a short vtable means none.
         back = self._get(table, 4).astype(np.uint32).view(np.int32).astype(np.int64)
         layout = table - back
         slot = 4 + 2 * number
@@ -145,6 +148,7 @@ class _Tables:
         """Return the places of the items, four bytes each, of the vector at one place."""
         count = int(self._get(position, 4)[0])
         start = int(position[0]) + 4
+        # Checked before an index is made of it: the count comes from the file.
         if 4 * count > len(self._data) - start:
             raise _damage("a list is longer than the manifest")
         return start + 4 * np.arange(count)

@@ -1,4 +1,4 @@
-"""Icechunk repositories scanned into groups of virtual arrays."""
+"""Reader of Icechunk repositories: their main branch as groups of virtual arrays."""
 
 from __future__ import annotations
 
@@ -85,6 +85,8 @@ def open_repository(
     hierarchy: Hierarchy = read_hierarchy(texts, _no_reference)
     for wrong in hierarchy.errors.values():
         raise wrong.at(file=uri)
+    # Manifests are read for their checksums only when there are virtual chunks, and once for all
+    # arrays.
     checks: dict[str, list[Checksums]] | None = None
     arrays = {}
     for path, metadata in hierarchy.arrays.items():
@@ -154,6 +156,7 @@ class _Columns:
         for cells, kinds, places, starts, lengths, inline in batches:
             flat = self._flat(cells)
             self.has_virtual = self.has_virtual or bool((kinds == VIRTUAL).any())
+            # Locations repeat: each distinct one is numbered once, and becomes a source later.
             pairs = list(zip(kinds.tolist(), places, strict=True))
             for pair in dict.fromkeys(pairs):
                 self._places.setdefault(pair, len(self._places))
@@ -190,6 +193,7 @@ class _Columns:
         """Return the references as a manifest."""
         kinds = {row: (kind, target) for (kind, target), row in self._places.items()}
         count = len(self._checks)
+        # A source is a location with its checksum: one file may have been set with two.
         pair = np.where(self._place >= 0, self._place * count + self._check, -1)
         used, row = np.unique(pair, return_inverse=True)
         table = [

@@ -1,4 +1,4 @@
-"""References written into an Icechunk repository: one commit, whole or not at all."""
+"""Writer of Icechunk repositories: references set in one session, committed whole or not at all."""
 
 from __future__ import annotations
 
@@ -116,9 +116,11 @@ def _without_consolidated(documents: Mapping[str, bytes]) -> Iterator[tuple[str,
 def _prefixes(plan: Plan) -> dict[str, Mapping[str, Any] | None]:
     """Folders and buckets that sources lie in, and how they are opened."""
     sources = {s for array in plan.arrays.values() for s in array.manifest.sources}
+    # A container for each folder, so that readers authorize no more than what is referred to.
     local = sorted(
         {os.path.dirname(s.uri) for s in sources if not s.is_inline and not is_url(s.uri)}
     )
+    # Everybody who opens the repository must name all of them: of many, the folder above.
     if len(local) > _FOLDERS:
         local = [os.path.commonpath(local)]
     prefixes: dict[str, Mapping[str, Any] | None] = {
@@ -168,9 +170,12 @@ def _write_array(
     box = _box(manifest.shape, start)
     if box is None:
         return 0, 0
+    # One call sets a box of references: what stays is left out of it.
     first, shape = box
     index = tuple(slice(a, a + n) for a, n in zip(first, shape, strict=True))
     refs = manifest.take(index)
+    # Cells by number, as plans have them; three kinds follow: ranges of files, inline chunks, and
+    # chunks to copy.
     flat = np.arange(manifest.ncells).reshape(manifest.shape)[index].reshape(-1)
     misread = np.isin(flat, array.misread)
     is_inline = np.array([source.is_inline for source in manifest.sources] + [False], bool)
@@ -253,6 +258,7 @@ def _set_references(
     present = np.flatnonzero(refs.source >= 0)
     used = [sources[row] for row in np.unique(refs.source[present]).tolist()]
     texts = np.array([bindings.location(source.uri) for source in sources] + [""], object)
+    # The call for columns takes one date for all, and no entity tags.
     by_etag = any(s.etag is not None and s.mtime_ns is None for s in used)
     if hasattr(store, "set_virtual_refs_arr") and not by_etag:
         return store.set_virtual_refs_arr(
@@ -296,6 +302,8 @@ def _date(sources: Iterable[Source]) -> datetime:
 
 
 def _seconds(source: Source) -> int:
+    # Rounded up, as Icechunk compares whole seconds: a file of the same second must not count as
+    # changed.
     if source.mtime_ns is not None:
         return source.mtime_ns // 10**9 + 1
     if source.not_after_ns is not None:

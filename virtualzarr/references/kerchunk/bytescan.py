@@ -51,17 +51,22 @@ class Text:
 
         None when backslashes stand in longer runs than any honest document has.
         """
+        # In blocks, as the comparison makes a mask as large as what is compared.
         step = 1 << 22
         pieces = [
             np.flatnonzero(self.bytes[first : first + step] == _QUOTE) + first
             for first in range(0, len(self), step)
         ]
         quotes = np.concatenate(pieces)
+        # Nearly no quote of a reference file is escaped: only those after a backslash are looked
+        # at again.
         escaped = np.flatnonzero(self.bytes[quotes - 1] == _BACKSLASH)
         if not len(escaped):
             return quotes
         runs = np.zeros(len(escaped), np.int64)
         alive = np.arange(len(escaped))
+        # A quote is escaped by an odd run of backslashes (RFC 8259, section 7): all runs are
+        # counted side by side, one step back at a time.
         for back in range(1, _LONGEST_BACKSLASH_RUN):
             alive = alive[self.bytes[np.maximum(quotes[escaped[alive]] - back, 0)] == _BACKSLASH]
             if not len(alive):
@@ -76,6 +81,7 @@ class Text:
     def same(self, position: Positions, constant: bytes) -> Mask:
         """Whether `constant` stands at each position."""
         equal = np.ones(len(position), bool)
+        # Eight bytes a comparison: constants between members are short, so one or two for each.
         for first in range(0, len(constant), 8):
             piece = constant[first : first + 8]
             want = np.uint64(int.from_bytes(piece, "little"))
@@ -93,14 +99,18 @@ class Text:
             zero) or where it has more than 16 digits.
         """
         value, digits = _digits(self.words[end - 8])
+        # Numbers of more than eight digits are rare enough to be completed apart: their upper
+        # digits are in the word before.
         long = np.flatnonzero(digits == 8)
         if len(long):
             upper, upper_digits = _digits(self.words[end[long] - 16])
             value[long] += upper * 100_000_000
             digits[long] += upper_digits
+            # A 17th digit might overflow int64; such numbers are left to the JSON parser.
             too_long = long[upper_digits == 8]
             last = self.bytes[end[too_long] - 17]
             digits[too_long[(last >= ord("0")) & (last <= ord("9"))]] = 0
+        # JSON has no leading zeros: 007 is no number, 0 is.
         zero_first = self.bytes[end - np.maximum(digits, 1)] == ord("0")
         digits[zero_first & (digits > 1)] = 0
         return value, digits
@@ -117,6 +127,8 @@ class Text:
         if not len(start):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         length = stop - start
+        # Members follow one another file by file: most strings equal the one before, and only the
+        # heads of such runs are sorted.
         changes = np.ones(len(start), bool)
         changes[1:] = length[1:] != length[:-1]
         for word in self._words_of(start, length):
@@ -137,6 +149,7 @@ class Text:
         if int(length.min()) < 8:
             word = np.where(length < 8, word & shorter[np.minimum(length, 7)], word)
         yield word
+        # The last word overlaps the one before instead of reaching past the string's end.
         last = np.maximum(start + length - 8, start)
         for first in range(8, longest, 8):
             words = self.words[np.minimum(start + first, last)]
@@ -144,6 +157,8 @@ class Text:
 
     def _classes(self, start: Positions, length: Positions) -> tuple[Positions, Positions]:
         """Number equal strings alike: by a hash, verified against each number's first string."""
+        # A multiplicative hash of all words (constants of splitmix64 and MurmurHash3); collisions
+        # are found below, so it need not be strong.
         code = length.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         for word in self._words_of(start, length):
             code = (code ^ word) * np.uint64(0xFF51AFD7ED558CCD)
@@ -179,12 +194,17 @@ class Text:
 
 def _digits(word: Words) -> tuple[Positions, Positions]:
     """Value and count of the digits at the end of each word's eight characters."""
+    # A digit XOR 0x30 is 0..9; adding 0x76 to it sets the high bit of anything larger.
     x = word ^ _ZEROS
     other = (((x & _LOW7) + _OVER9) | x) & _HIGH
+    # Whatever stands before a byte that is no digit does not belong to the number: the mark is
+    # spread downwards.
     for shift in (8, 16, 32):
         other |= other >> np.uint64(shift)
     digit = ~other & _HIGH
     x &= (digit >> np.uint64(7)) * np.uint64(0xFF)
+    # Eight digits to a number in three multiplications: pairs, then fours, then all (10 * 256 + 1
+    # = 2561, and so on).
     x = (x * np.uint64(2561)) >> np.uint64(8)
     x = ((x & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
     x = ((x & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)

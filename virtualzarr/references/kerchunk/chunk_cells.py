@@ -170,6 +170,8 @@ def locate_members(text: Text, members: Members, spaces: Spaces) -> tuple[list[L
     unknown : int64 array
         Members whose keys are no chunk's; the caller decides what they are.
     """
+    # Kind by kind (separator and number of coordinates), most coordinates first; what fits is
+    # taken out.
     left = np.arange(len(members))
     located = []
     for separator, ncoords in spaces.kinds():
@@ -185,6 +187,7 @@ def locate_members(text: Text, members: Members, spaces: Spaces) -> tuple[list[L
         numbers = [
             np.concatenate(column)[good] for column in zip(*(p[2] for p in pieces), strict=True)
         ]
+        # Stems are compared once for each distinct one: there are as many as arrays.
         which, first = text.unique(start[good], stem_stop)
         owners = np.array(
             [
@@ -194,6 +197,7 @@ def locate_members(text: Text, members: Members, spaces: Spaces) -> tuple[list[L
             np.int64,
         )
         owner = owners[which] if len(which) else which
+        # The stem may be none of the document's arrays: then it may still be of another kind.
         is_chunk = owner >= 0
         rows = left[good]
         located.append(Located(rows[is_chunk], owner[is_chunk], [n[is_chunk] for n in numbers]))
@@ -214,11 +218,13 @@ def _coordinates(
     good = np.ones(len(start), bool)
     at = stop.copy()
     columns: list[Positions] = []
+    # Backwards from the end, as the stem may end with digits itself.
     for _ in range(ncoords):
         if columns:
             good &= text.bytes[at - 1] == ord(separator)
             at -= 1
             if separator == "/":
+                # JSON may spell / as \/, and some writers do.
                 at -= text.bytes[at - 1] == _BACKSLASH
         value, digits = text.numbers_before(at)
         good &= digits > 0
@@ -286,6 +292,7 @@ def flat_cells(
     count = len(coordinates[0]) if coordinates else 0
     flat = np.zeros(count, np.int64)
     outside = np.zeros(count, bool)
+    # Bounds are compared before numbers are multiplied: within them, the product fits 64 bits.
     for numbers, bound in zip(coordinates, space.shape, strict=True):
         outside |= (numbers < 0) | (numbers >= bound)
     if strict and outside.any():

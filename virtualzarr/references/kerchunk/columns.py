@@ -167,10 +167,12 @@ class Columns:
     ) -> None:
         if not len(array):
             return
+        # Members mostly stand array by array; they are sorted only if they do not.
         order = None
         if (array[1:] < array[:-1]).any():
             order = np.argsort(array, kind="stable")
             array = array[order]
+        # One slice of all columns for each array: no reference is looked at by Python.
         cuts = np.flatnonzero(np.diff(array)) + 1
         for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(array)], strict=True):
             rows = slice(first, last) if order is None else order[first:last]
@@ -195,6 +197,7 @@ class Columns:
             if inside is not None:
                 self.ignored += len(keys) - len(inside)
                 keys, values = _pick(inside, keys, values)
+            # A text is the chunk itself, a list a range of a file: both are added as columns.
             is_text = [isinstance(value, str) for value in values]
             if any(is_text):
                 rows = np.flatnonzero(is_text)
@@ -229,6 +232,7 @@ class Columns:
         count = sum(len(batch.flat) for batch in collected.batches)
         if not count:
             return Manifest.missing(grid_shape)
+        # Columns are dense: a grid of 10^12 cells with one reference must not take terabytes.
         ncells = math.prod(space.shape)
         self._cells += ncells
         if self._cells > max(_CELLS_ALWAYS_FINE, _CELLS_PER_REFERENCE * self._references):
@@ -253,6 +257,8 @@ class Columns:
         self, uri: Ints, collected: _Collected, space: KeySpace, flat: Ints
     ) -> tuple[Sources, Ints]:
         """The sources that an array uses, and their rows."""
+        # Only the sources that this array uses; -2 stands for inline chunks, hence the shift by
+        # two.
         counts = np.bincount(uri + 2, minlength=2)
         used = np.flatnonzero(counts[2:])
         rows: list[Source] = []
@@ -306,8 +312,10 @@ def _scatter(
     space: KeySpace, flat: Ints, ncells: int, source: Ints, offset: Ints, length: Ints
 ) -> tuple[npt.NDArray[Any], ...]:
     """Columns over all cells of the grid."""
+    # Complete and in order, as writers mostly leave it: nothing is copied.
     if len(flat) == ncells and (flat == np.arange(ncells)).all():
         return source.astype(np.int32), offset, length
+    # Two references for one cell: JSON keeps either, so that readers would disagree.
     taken = np.zeros(ncells, bool)
     taken[flat] = True
     if np.count_nonzero(taken) != len(flat):

@@ -83,6 +83,8 @@ def _read_regular(data: bytes) -> Document | None:
     if parsed is None:
         return None
     members, following = parsed
+    # The remainder is parsed by json, with a mark for each stretch; a mark that is not in the
+    # references shows that its members were inside something else.
     for _ in range(3):
         cut = cut_out(data, members, following, most=1000 + len(members) // 8)
         if cut is None:
@@ -110,9 +112,12 @@ def _all_but(stretches: list[Stretch], count: int) -> np.ndarray:
 
 def _from_object(document: Mapping[str, Any]) -> Document:
     """Sort out a parsed document by the version it has."""
+    # Version 0 is the references alone, without a version; version 1 has them in `refs`
+    # (kerchunk's specification).
     version = document.get("version")
     if version is None and not isinstance(document.get("refs"), dict):
         return Document(others=dict(document))
+    # True equals 1 in Python, and 1.0 too: neither is a version.
     if version not in (None, 1) or isinstance(version, (bool, float)):
         raise BadReferenceError(f"unknown version {version!r} of reference files; known: 0 and 1")
     parts = {
@@ -158,6 +163,7 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _decompress(data: bytes) -> bytes:
     """Undo gzip or zstd."""
+    # Checked while decompressing, not after: a bomb must not take the memory first.
     most = max(_ALWAYS_FINE, _MOST_EXPANSION * len(data))
     try:
         if data.startswith(_GZIP):
@@ -176,6 +182,8 @@ def _decompress(data: bytes) -> bytes:
 def _ungzip(data: bytes, most: int) -> bytes:
     members: list[bytes] = []
     while data and most > 0:
+        # 31 means gzip with a header; a file may have several members one after the other (RFC
+        # 1952, section 2.2).
         engine = zlib.decompressobj(31)
         members.append(engine.decompress(data, most))
         most -= len(members[-1])

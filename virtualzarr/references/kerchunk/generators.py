@@ -72,12 +72,15 @@ def generate(block: Any, templates: Templates, spaces: Spaces, most: int) -> lis
         raise BadReferenceError(
             "a gen block needs key, url and dimensions, and both of offset and length or neither"
         )
+    # The count is bounded by the arrays' chunks before any column is made: a dozen characters may
+    # ask for 10^18 references.
     variables, count = _variables(block["dimensions"], most)
     named: dict[str, Value] = dict(variables)
     offset, length = np.zeros(count, np.int64), np.full(count, -1, np.int64)
     if "offset" in block:
         offset = _numbers(block["offset"], templates, named, count, "offset")
         length = _numbers(block["length"], templates, named, count, "length")
+        # Arithmetic may give anything: checked as numbers are that are written out.
         if (offset < 0).any() or (length < 0).any():
             raise BadReferenceError("a gen block makes a negative offset or length")
     which, uris = _uris(_text(block["url"], "url"), templates, named, count)
@@ -99,6 +102,7 @@ def _variables(dimensions: Any, most: int) -> tuple[dict[str, Ints], int]:
             f"a gen block makes {count} references, but the arrays have only {most} chunks"
         )
     config.limits.check("generated", count, "references of a gen block")
+    # The Cartesian product as columns: in any order, as each reference has a key of its own.
     grids = np.meshgrid(*(np.array(v, np.int64) for v in ranges.values()), indexing="ij")
     return {name: grid.reshape(-1) for name, grid in zip(ranges, grids, strict=True)}, count
 
@@ -156,6 +160,8 @@ def _uris(
         return np.array(rows, np.int64), list(numbers)
     if not moving:
         return np.zeros(count, np.int64), texts(pieces, 1)
+    # URLs are made once for each distinct combination of the numbers in them, not for each
+    # reference.
     values, which = np.unique(np.stack(moving), axis=1, return_inverse=True)
     rows_of = iter(values)
     few = [next(rows_of) if isinstance(piece, np.ndarray) else piece for piece in pieces]
@@ -171,6 +177,7 @@ def _cells(pieces: list[Value], spaces: Spaces, count: int) -> list[tuple[Ints, 
         matches = _cells_of_pattern(pieces, columns, spaces, count)
         if matches is not None:
             return matches
+    # Keys that are no plain pattern are made one by one, as text: rare, and exact.
     located = [spaces.locate(key) for key in texts(pieces, count)]
     owners = np.array([number for number, _ in located], np.int64)
     result = []
@@ -186,6 +193,8 @@ def _cells_of_pattern(
 ) -> list[tuple[Ints, Ints, list[Ints]]] | None:
     """Cells of keys whose coordinates are constants or one expression each, without making keys."""
     parts: list[str] = []
+    # Each column of numbers gets a private use character in its place; the key with them is split
+    # as any other key.
     for piece in pieces:
         number = sum(len(part) == 1 and _FIRST_MARK <= ord(part) <= _LAST_MARK for part in parts)
         parts.append(chr(_FIRST_MARK + number) if isinstance(piece, np.ndarray) else str(piece))

@@ -67,6 +67,7 @@ def read_hierarchy(documents: Mapping[str, Any], fetch: Callable[[Any], bytes]) 
             by_path.setdefault(path, {})[name] = _document(key, value, fetch)
         except VirtualZarrError as error:
             hierarchy.errors[path] = error.at(variable=path or "/")
+    # Before nodes are read, as parts of a node may be in consolidated metadata only.
     _spread_consolidated(hierarchy, by_path)
     for path, parts in by_path.items():
         if path in hierarchy.errors:
@@ -148,11 +149,13 @@ def _members(value: Any) -> Mapping[str, Any]:
 
 
 def _read_node(hierarchy: Hierarchy, path: str, parts: dict[str, Any]) -> None:
+    # Both formats for one node: readers pick either, and nobody can tell which is meant.
     if "zarr.json" in parts:
         if ".zarray" in parts or ".zgroup" in parts:
             raise BadReferenceError("the node has documents of Zarr v2 and of v3; which is meant?")
         document = parts["zarr.json"]
         if _members(document).get("node_type") == "group":
+            # What consolidated metadata say was spread over the nodes already.
             plain = {k: v for k, v in document.items() if k != "consolidated_metadata"}
             hierarchy.groups[path] = parse_group_v3(plain).attributes
         else:
@@ -163,6 +166,7 @@ def _read_node(hierarchy: Hierarchy, path: str, parts: dict[str, Any]) -> None:
         metadata = parse_array_v2(parts[".zarray"], parts.get(".zattrs"))
         type_mask(metadata)
         hierarchy.arrays[path] = metadata
+    # Documents with the root's attributes, but without its .zgroup, occur.
     elif ".zgroup" in parts or (path == "" and ".zattrs" in parts):
         zgroup = parts.get(".zgroup", {"zarr_format": 2})
         hierarchy.groups[path] = parse_group_v2(zgroup, parts.get(".zattrs")).attributes

@@ -63,6 +63,8 @@ def decimal(numbers: Ints) -> Chars:
     groups = max(1, -(-len(str(top)) // 4))
     out = np.empty((len(numbers), groups), np.uint32)
     remaining = numbers
+    # Four digits at a time by a table of 10,000: division by ten would take one pass for each
+    # digit.
     for column in range(groups - 1, -1, -1):
         if column == 0:
             group, higher = remaining, np.zeros((), bool)
@@ -70,6 +72,8 @@ def decimal(numbers: Ints) -> Chars:
             higher_part = remaining // _GROUP
             group, higher = remaining - higher_part * _GROUP, higher_part > 0
             remaining = higher_part
+        # Leading groups drop their zeros, later ones keep them, and a number that is zero keeps
+        # its last.
         form = np.where(higher, _GROUP, 2 * _GROUP if column == groups - 1 else 0)
         out[:, column] = _TABLES[group + form]
     return out.view(np.uint8)
@@ -96,6 +100,8 @@ def base64_rows(heap: Chars, offset: Ints, length: Ints) -> Chars:
     padded[np.repeat((ends - triples) * 3, length) + within] = heap[
         np.repeat(offset, length) + within
     ]
+    # One call for all chunks: each starts at a multiple of three bytes, so that its text is its
+    # own.
     text = np.frombuffer(binascii.b2a_base64(padded.data, newline=False), np.uint8).copy()
     short = length % 3
     text[ends[(short == 1)] * 4 - 2] = ord("=")
@@ -116,6 +122,7 @@ def join(fields: Sequence[Field], rows: int) -> bytes:
         target = matrix[:, left : left + width]
         target[...] = np.frombuffer(field, np.uint8) if isinstance(field, bytes) else field
         left += width
+    # One pass in C drops the filling of all rows.
     return matrix.tobytes().translate(None, _NUL)
 
 

@@ -73,6 +73,8 @@ class Stretch:
 def find_styles(document: bytes) -> list[Style]:
     """How most of the regular members of each kind are spaced, by a few samples."""
     styles = []
+    # Writers space all members alike: a few samples tell how, and whoever mixes styles falls back
+    # to the JSON parser.
     for pattern in (_RANGES, _WHOLE_FILES):
         starts = [len(document) * i // _SAMPLES for i in range(_SAMPLES)]
         matches = [pattern.search(document, start, start + _SAMPLE_BYTES) for start in starts]
@@ -109,10 +111,13 @@ def _of_style(
     text: Text, style: Style, opening: Positions, closing: Positions
 ) -> Iterator[tuple[Positions, ...]]:
     pairs = min(len(opening) - 2, len(closing) - 1)
+    # Between the key and the URI stands nothing but the gap: a comparison of positions drops
+    # nearly all other pairs of quotes.
     near = opening[1 : pairs + 1] - closing[:pairs] == len(style.gap) + 1
     near &= (opening[:pairs] >= MARGIN) & (opening[2 : pairs + 2] < len(text) - MARGIN)
     candidates = np.flatnonzero(near)
     check = _check_ranges if style.comma else _check_whole_files
+    # In blocks that stay in the processor's cache.
     for first in range(0, len(candidates), _BLOCK):
         yield check(text, style, opening, closing, candidates[first : first + _BLOCK])
 
@@ -126,6 +131,8 @@ def _check_ranges(
     good = text.same(closing_key, b'"' + style.gap + b'"')
     numbers_start = closing_uri + 1 + len(style.comma)
     length_stop = opening_next - len(style.tail)
+    # From both ends towards the middle: the constants are compared, the two numbers read
+    # backwards from their last digits.
     good &= text.same(closing_uri, b'"' + style.comma)
     good &= (length_stop > numbers_start) & text.same(length_stop, style.tail + b'"')
     length, digits = text.numbers_before(length_stop)
@@ -133,6 +140,7 @@ def _check_ranges(
     offset_stop = length_stop - digits - len(style.second)
     good &= (offset_stop > numbers_start) & text.same(offset_stop, style.second)
     offset, digits = text.numbers_before(offset_stop)
+    # The offset must reach back to the comma, or something else stands between.
     good &= (digits > 0) & (offset_stop - digits == numbers_start)
     columns = (
         opening[rows] + 1, closing_key, opening_uri + 1, closing_uri, offset, length, opening_next,
@@ -166,12 +174,15 @@ def cut_out(
     None when there are more than `most` stretches.
     """
     starts = members.key_start - 1
+    # Members that follow one another directly are one stretch, and one mark in what the JSON
+    # parser gets.
     new = np.ones(len(members), bool)
     new[1:] = starts[1:] != following[:-1]
     firsts = np.flatnonzero(new)
     if len(firsts) > most:
         return None
     lasts = np.append(firsts[1:], len(members))
+    # A random token, so that no document can contain a mark.
     token = secrets.token_hex(16)
     stretches, pieces, done = [], [], 0
     for number, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist(), strict=True)):

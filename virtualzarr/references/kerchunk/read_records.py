@@ -1,4 +1,4 @@
-"""References in Parquet: record files of one array, read when a chunk in them is asked for."""
+"""Record files in Parquet, read when a chunk in them is asked for, and kept in an LRU cache."""
 
 from __future__ import annotations
 
@@ -104,6 +104,7 @@ def read_record(data: Any, size: int, source_of: Callable[[str], Source]) -> Rec
             page_checksum_verification=True,
         )
         _check_size(file.metadata, size, len(data))
+        # Other columns may be there, of any type: they are not read.
         columns = [name for name in ("path", "offset", "size", "raw") if name in file.schema.names]
         table = file.read(columns).combine_chunks().unify_dictionaries()
         series = (file.metadata.metadata or {}).get(SERIES.encode())
@@ -138,6 +139,7 @@ def _record(table: Any, source_of: Callable[[str], Source], series: str | None) 
         source[:] = code
         empty = np.array([source.is_inline for source in sources] + [True])
         source[empty[code]] = _NONE
+        # fsspec's convention: offset and size 0 mean the whole file.
         length[(offset == 0) & (length == 0)] = -1
     if "raw" in names:
         code, texts = _dictionary_codes(table, "raw")
@@ -178,6 +180,7 @@ def _dictionary_codes(table: Any, name: str) -> tuple[Ints, Any]:
         raise BadReferenceError(f"the column {name!r} holds {kind}")
     if pyarrow.types.is_null(kind):
         return np.full(table.num_rows, _NONE), pyarrow.array([], pyarrow.binary())
+    # URLs repeat: each distinct one becomes Python text once.
     if not pyarrow.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     code = column.indices.fill_null(_NONE).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -273,6 +276,7 @@ class RecordChunks(ManifestChunks):
         """The references of cells by their C-order numbers."""
         record, row = np.divmod(flat, self.record_size)
         columns = (np.full(len(flat), _NONE, np.int32), *np.zeros((2, len(flat)), np.int64))
+        # Cells in C order, the usual case, cut into slices; others are gathered record by record.
         if len(record) and (record[1:] >= record[:-1]).all():
             cuts = [0, *(np.flatnonzero(np.diff(record)) + 1).tolist(), len(record)]
             parts: Any = (slice(a, b) for a, b in pairwise(cuts))
@@ -293,6 +297,7 @@ class RecordChunks(ManifestChunks):
 
     def _record(self, number: int) -> tuple[Any, ...] | None:
         """The columns of a record, with sources by their rows in the table of all."""
+        # Held while reading, too, so that threads that want one record read it once.
         with self._lock:
             columns = self._records.get(number, _UNREAD)
             if columns is not _UNREAD:

@@ -1,4 +1,4 @@
-"""Reference files (kerchunk's JSON, versions 0 and 1) scanned into groups of virtual arrays."""
+"""Reference files and folders of kerchunk, scanned into groups of virtual arrays."""
 
 from __future__ import annotations
 

@@ -94,6 +94,8 @@ class Templates:
             raise BadReferenceError(f"{expression!r} is no expression: {error}") from error
 
     def _value(self, node: ast.expr, variables: Mapping[str, Value], depth: int) -> Value:
+        # Only these nodes of Python's syntax tree are evaluated; no name leads to an object, so
+        # that nothing can be called.
         match node:
             case ast.Constant(value=bool()):
                 pass
@@ -112,6 +114,7 @@ class Templates:
                         self._value(left, variables, depth),
                         self._value(call.args[0], variables, depth),
                     )
+            # '%03d' % i formats, as in Python, where the left side is a text.
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 a, b = (self._value(side, variables, depth) for side in (left, right))
                 return _format(a, b) if _is_format(a, op) else _compute(op, a, b)
@@ -165,6 +168,8 @@ def _compute(op: ast.operator, left: Value, right: Value) -> int | Ints:
         raise BadReferenceError("'/' leaves a remainder; reference files have integers only")
     if isinstance(op, ast.Pow) and (np.any(np.asarray(b) < 0) or np.any(np.asarray(b) > 62)):
         raise BadReferenceError("an exponent of a template is not between 0 and 62")
+    # First in floating point, to see whether the exact result would fit: int64 wraps around
+    # without a word.
     function = _OPERATORS[type(op)]
     with np.errstate(all="ignore"):
         size = np.abs(np.asarray(function(np.asarray(a, float), np.asarray(b, float))))

@@ -1,4 +1,4 @@
-"""An array's manifest as the members of a reference file, block by block."""
+"""Writer of reference files in JSON: manifests as members, block by block."""
 
 from __future__ import annotations
 
@@ -85,8 +85,10 @@ def reference_text(
     if not manifest.ncells:
         return
     stored = (manifest.source, manifest.offset, manifest.length)
+    # Columns may be broadcast constants or evenly spaced: they are expanded block by block only.
     columns = [flat_reader(column, shape) for column in stored]
     sources = _SourceTexts(manifest.sources)
+    # What takes a block of cells stays in the processor's cache; larger blocks are slower.
     for first in range(0, manifest.ncells, BLOCK):
         last = min(first + BLOCK, manifest.ncells)
         source, offset, length = (column(first, last) for column in columns)
@@ -128,6 +130,7 @@ class _SourceTexts:
     def kinds(self, source: npt.NDArray[Any], length: Ints) -> Iterator[tuple[str, Ints]]:
         """Rows of each kind of reference: ranges, whole files, and inline chunks."""
         present = source >= 0
+        # All ranges of files, as in nearly every block: no masks.
         if present.all() and not self._is_inline.any() and (length >= 0).all():
             yield "range", np.arange(len(source))
             return
@@ -146,6 +149,7 @@ class _SourceTexts:
     def field(self, source: npt.NDArray[Any]) -> Field:
         """URIs: one text where all are the same, else one row of characters each."""
         first = int(source[0])
+        # One file for a whole block is common: its name is a constant then.
         if (source == first).all():
             if self._last[0] != first:
                 self._last = first, self._text(first)

@@ -1,4 +1,4 @@
-"""References written as Parquet: a folder that fsspec's lazy mapper reads record by record."""
+"""Writer of references in Parquet: a folder of record files, and the metadata that name them."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ def write_parquet(
         raise PublishError(
             "fsspec reads no references in a folder with braces in its name", file=uri
         )
+    # An existing folder keeps its record size: cells are found in records by division.
     size = record_size or RECORD_SIZE
     growing = keep is not None
     series = series or secrets.token_hex(8)
@@ -74,6 +75,8 @@ def write_parquet(
                     continue
                 before = counts.references
                 tables = record_tables(array.manifest, size, counts, first)
+                # Arrow compresses without the interpreter's lock: records are written side by
+                # side.
                 work = [
                     pool.submit(write_table, table, target.file(record_name(path, number)), series)
                     for number, table in tables
@@ -87,8 +90,11 @@ def write_parquet(
         target.write(FINGERPRINTS, fingerprints.encode())
         metadata = loads_json(documents[METADATA])
         assert isinstance(metadata, dict)
+        # Readers compare the series in the records with this one, and so notice a folder that was
+        # replaced under them.
         ours = {"series": series} | ({"relative": True} if relative else {})
         metadata |= {"record_size": size, "virtualzarr": ours}
         target.write(METADATA, dumps_json(metadata, indent=None))
+        # The metadata last: who reads meanwhile finds records that hold what they held, and more.
         target.commit(last=METADATA)
     return target.nbytes

@@ -1,4 +1,4 @@
-"""An array's manifest as record files in Parquet, built by numpy and Arrow without a loop."""
+"""Record files in Parquet, built from a manifest by numpy and Arrow without a Python loop."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def record_tables(
         for column in (manifest.source, manifest.offset, manifest.length)
     ]
     urls = _Urls(manifest.sources)
+    # From the record on that holds the first new cell; earlier ones are full, and stay.
     for number in range(first // size, -(-manifest.ncells // size)):
         start, stop = number * size, min((number + 1) * size, manifest.ncells)
         source, offset, length = (np.array(column(start, stop)) for column in columns)
@@ -72,6 +73,8 @@ class _Urls:
         import pyarrow
 
         row = np.where(inline, len(self.sources), source)
+        # The dictionary of a record has only its own URLs, or each record would repeat those of
+        # all files.
         used = np.zeros(len(self.texts), bool)
         used[row[row >= 0]] = True
         rank = np.cumsum(used) - 1
@@ -129,6 +132,7 @@ def _raw(
         return pyarrow.nulls(len(source), binary)
     rows = np.flatnonzero(inline)
     places = np.stack([source[rows], offset[rows], length[rows]], axis=1)
+    # Equal inline chunks, such as those of fill values, are stored once in a record.
     distinct, which = np.unique(places, axis=0, return_inverse=True)
     chunks = []
     for row, start, size in distinct.tolist():

@@ -1,273 +1,231 @@
-"""Growth of stored manifests: new parts written behind those that are there."""
+"""Append of references to native hierarchies, of which only the end is read."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-import grids
-from grids import Axis, ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
-from virtualzarr.combine.attributes import iter_meaning_differences
-from virtualzarr.combine.cf_time import TimeUnit
-from virtualzarr.errors import MismatchError, UnsupportedError
-from virtualzarr.manifest import Manifest
-from virtualzarr.metadata import ArrayMetadata, attribute_dtypes, default_fill
-from virtualzarr.metadata.dimension_names import find_differing_names
-from virtualzarr.metadata.fill import is_same_fill
+from virtualzarr.choices import Duplicates, check_choice
+from virtualzarr.combine import concat
+from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
+from virtualzarr.combine.options import JoinOptions
+from virtualzarr.errors import (
+    MismatchError,
+    SourceChangedError,
+)
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.open_node import open_hierarchy
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.manifest import Source
 from virtualzarr.metadata.portable import with_typed_mask
-from virtualzarr.references.native.columns import CELLS
-from virtualzarr.references.native.manifest_chunks import NativeChunks
-from virtualzarr.references.native.parts import save_part
-from virtualzarr.references.native.storage_transformer import Configuration, Stretch
-from virtualzarr.stores import Store
-from virtualzarr.virtual.rechunk import with_decoder
-
-FEW = 16
-"""When so many small parts follow one another, the next append makes one of them."""
-
-
-def save_manifest(
-    store: Store, path: str, metadata: ArrayMetadata, manifest: Manifest, *, relative: bool = False
-) -> ArrayMetadata:
-    """Store the manifest of a new array, and return the metadata to write for it."""
-    name = save_part(store, path, manifest, relative_uris=relative)
-    configuration = Configuration(
-        0, (Stretch(name, manifest.shape),), None, relative, attribute_dtypes(metadata.attributes)
-    )
-    return metadata.replace(storage_transformers=(configuration.to_json(),))
+from virtualzarr.nodes.documents import check_writable, join
+from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
+from virtualzarr.references.native.manifest_growth import (
+    extend,
+    native_chunks,
+    tail,
+)
+from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
+from virtualzarr.references.ome_version import in_zarr_format
+from virtualzarr.references.report import PublishReport
+from virtualzarr.stores import open_store
+from virtualzarr.stores.locks import hierarchy_lock
+from virtualzarr.stores.open_store import store_location
+from virtualzarr.virtual.from_store import build_manifest
 
 
-def native_chunks(array: Array) -> NativeChunks:
-    """Return the chunks of an array with a stored manifest.
-
-    Raises
-    ------
-    UnsupportedError
-        It has none.
-    """
-    chunks: Any = array.chunk_source
-    if not isinstance(chunks, NativeChunks):
-        raise UnsupportedError(
-            "the array has no manifest stored with it: references cannot be appended to it; "
-            "append its values",
-            variable=array.path,
-        )
-    return chunks
+def _all_virtual(node: Group | Array) -> Any:
+    """Return a hierarchy of virtual arrays in Zarr v3."""
+    if isinstance(node, Group):
+        return node.map_arrays(_all_virtual)
+    if node.metadata.zarr_format == 3 and node.is_virtual:
+        return node
+    metadata = with_typed_mask(node.metadata).as_format(3)
+    return node.replace(metadata, build_manifest(node))
 
 
-def tail(array: Array, axis: int) -> Array:
-    """Return the virtual array of the last cells along an axis: what an append may change."""
-    chunks, grid = native_chunks(array), _separable(array)
-    last = max(grid.axes[axis].ncells - 1, 0)
-    end = grid.axes[axis].ncells
-    manifest = chunks.references(axis, last, end)
-    metadata = with_typed_mask(array.metadata).replace(**_members(_last_layer(grid, axis)))
-    return array.replace(metadata, manifest)
-
-
-def _separable(array: Array) -> SeparableGrid:
-    if not isinstance(array.grid, SeparableGrid):
-        raise UnsupportedError(
-            f"an array with the chunk grid {array.grid!r} cannot grow by references",
-            variable=array.path,
-        )
-    return array.grid
-
-
-def _members(grid: ChunkGrid) -> dict[str, Any]:
-    return {"shape": grid.shape, "grid": grid}
-
-
-def _last_layer(grid: SeparableGrid, axis: int) -> ChunkGrid:
-    old = grid.axes[axis]
-    last = old.ncells - 1
-    if last < 0:
-        new = old
-    elif old.regular:
-        new = Axis.bare(old.length(last), old.edge(last))
-    else:
-        new = Axis(old.length(last), [old.edge(last)])
-    return grid.with_axes([new if i == axis else a for i, a in enumerate(grid.axes)])
-
-
-def _without_last(grid: SeparableGrid, axis: int) -> ChunkGrid:
-    old = grid.axes[axis]
-    extent = old.start(old.ncells - 1)
-    shape = [extent if i == axis else n for i, n in enumerate(grid.shape)]
-    return grid.resize(shape)
-
-
-def extend(array: Array, joined: Array, axis: int) -> ArrayMetadata:
-    """Store the references of what is appended to an array, and return its metadata then.
+@strict_keywords(JoinOptions)
+def append(
+    target: Any,
+    addition: Group | Array,
+    dim: str | None = None,
+    *,
+    axis: int | None = None,
+    path: str = "",
+    duplicates: Duplicates = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    **options: Any,
+) -> PublishReport | None:
+    """Append references to a hierarchy that `save` made, without reading what is there.
 
     Parameters
     ----------
-    joined : Array
-        The array's `tail`, and what is appended, concatenated.
+    target : path, URL, mutable mapping or store
+    addition : Group or Array
+        Virtual, such as `virtualize` returns.
+    dim : str, optional
+        The dimension to append along.
+    axis : int, optional
+        Of an array, instead of a dimension.
+    path : str
+        Of the node in the hierarchy; the root by default.
+    duplicates : {"raise", "skip"}
+        What to do if all files of the addition are there already, as they were scanned.
+    storage_options, allowed
+        As for `open`.
+    **options
+        As for `concat`.
+
+    Returns
+    -------
+    PublishReport or None
+        Of what was appended; None if all of it is there already.
 
     Raises
     ------
     MismatchError
-        All of the array would have to be described anew.
-    UnsupportedError
-        A natively written chunk would have to be.
+        The addition differs in what must be equal, see `concat`; or some files are there already;
+        or somebody else has changed an array meanwhile.
+    SourceChangedError
+        A file is there already, but was another one when it was scanned.
+
+    Notes
+    -----
+    Who reads sees the hierarchy before or after: new references are stored first, beside the old
+    ones, then the documents change in one step. In directories, who appends waits for others that
+    do; elsewhere, let only one process write: of two that append at once, one fails at best.
     """
-    _check_alike(array, joined, axis)
-    chunks, old = native_chunks(array), _separable(array)
-    before, after = old.axes[axis], _separable(joined).axes[axis]
-    last = before.ncells - 1
-    if after.extent == (before.length(last) if before.ncells else 0):
-        return array.metadata
-    manifest, grid = joined.manifest, joined.grid
-    theirs = joined.metadata.pipeline
-    if theirs.decoding_key(array.dtype) != array.metadata.pipeline.decoding_key(array.dtype):
-        manifest = with_decoder(manifest, theirs)
-    unchanged = max(last, 0)
-    if unchanged:
-        grid = grids.concatenate([_without_last(old, axis), grid], axis)
-    if before.ncells and after.edge(0) == before.edge(last):
-        unchanged = before.ncells
-        ahead = [slice(1, None) if i == axis else slice(None) for i in range(array.ndim)]
-        manifest = _cut(manifest, tuple(ahead))
-    elif before.ncells:
-        _refuse_native(chunks, array, axis, last)
-    configuration = _along(chunks, axis)
-    parts = _end_at(configuration, old.grid_shape, unchanged)
-    large = _large_parts(parts)
-    if len(parts) - len(large) >= FEW:
-        begin = sum(part.shape[axis] for part in large)
-        again = chunks.references(axis, begin, unchanged)
-        manifest, parts = Manifest.concatenate([again, manifest], axis), large
-    name = save_part(chunks.store, array.path, manifest, relative_uris=configuration.relative)
-    parts = (*parts, Stretch(name, manifest.shape))
-    transformer = replace(configuration, parts=parts).to_json()
-    return array.metadata.replace(**_members(grid), storage_transformers=(transformer,))
-
-
-def rewrite_parts(
-    array: Array, change: Callable[[Manifest], Manifest], *, relative: bool | None = None
-) -> ArrayMetadata:
-    """Store all parts of an array's manifest changed, and return its metadata then.
-
-    Parameters
-    ----------
-    change : callable
-        Gives a manifest of the same cells.
-    relative : bool, optional
-        Whether sources are named relative to the array; by default as they were.
-    """
-    chunks = native_chunks(array)
-    configuration = chunks.configuration
-    relative = configuration.relative if relative is None else relative
-    parts = list(configuration.parts)
-    for number, stretch in enumerate(configuration.parts):
-        part = chunks.part(number)
-        if part is not None:
-            manifest = change(part.load([slice(n) for n in stretch.shape]))
-            name = save_part(chunks.store, array.path, manifest, relative_uris=relative)
-            parts[number] = Stretch(name, stretch.shape)
-    transformer = replace(configuration, parts=tuple(parts), relative=relative).to_json()
-    return array.metadata.replace(storage_transformers=(transformer,))
-
-
-def _cut(manifest: Manifest, index: tuple[slice, ...]) -> Manifest:
-    """Return the manifest of a box of cells."""
-    shape = np.broadcast_to(np.int8(0), manifest.shape)[index].shape
-    offset, length = (np.asarray(column)[index] for column in (manifest.offset, manifest.length))
-    return Manifest(
-        shape, manifest.sources, manifest.source[index], offset, length, manifest.decoders,
-        None if manifest.decoder is None else manifest.decoder[index],
-        None if manifest.origin is None else manifest.origin[index],
+    check_choice("duplicates", duplicates, Duplicates)
+    store = open_store(target, storage_options)
+    check_writable(store)
+    location = store_location(store, allowed, storage_options)
+    with hierarchy_lock(store, path):
+        top, root, inner = find_topmost(store, path)
+        # Finish, or undo, what a process left that died while it replaced documents.
+        settle(top, root)
+        node = open_hierarchy(store, path, location=location)
+        growing = dict(_growing(node, dim, axis))
+        if not growing:
+            raise ValueError(f"no array has a dimension {dim!r}")
+        addition = _all_virtual(in_zarr_format(addition, 3))
+        if not _fresh(growing, [addition], duplicates):
+            return None
+        # Only the last chunk along the dimension is joined with the addition: an append costs
+        # what is new, whatever the size of the archive.
+        ends = _tails(node, growing)
+        fitting = harmonize_to_stored(ends, addition, options)
+        joined: Any = concat([ends, fitting], dim=dim, axis=axis, **options)
+        # References are stored here already, under new names; nobody sees them before the
+        # documents name them.
+        changes = {
+            join(inner, inner_path): (
+                array.metadata,
+                extend(array, joined[inner_path] if inner_path else joined, along),
+            )
+            for inner_path, (array, along) in growing.items()
+        }
+        # All documents at once: readers see every array longer, or none.
+        commit(top, root, changes)
+    added = [addition[inner_path] if inner_path and isinstance(addition, Group) else addition
+             for inner_path in growing]  # fmt: skip
+    count = sum(array.manifest.nrefs for array in added if isinstance(array, Array))
+    return PublishReport(
+        path=store.uri, zarr_format=3, why_v3=(), arrays=len(changes), groups=0, references=count,
+        inlined=0, copied=0, copied_bytes=0, copied_to=None, nbytes=0,
     )  # fmt: skip
 
 
-def _check_alike(array: Array, joined: Array, axis: int) -> None:
-    """Refuse what would change the array that is there."""
-    old, new = array.metadata, joined.metadata
-    fills = [default_fill(m.dtype) if m.fill_value is None else m.fill_value for m in (old, new)]
-    wrong = []
-    if old.dtype != new.dtype:
-        wrong.append(f"data type: {new.dtype}, not {old.dtype}")
-    elif not is_same_fill(*fills):
-        wrong.append(f"fill value: {fills[1]!r}, not {fills[0]!r}")
-    before, after = (with_typed_mask(metadata).attributes for metadata in (old, new))
-    for name, mine, its in _iter_changed_meaning(before, after):
-        wrong.append(f"attribute {name}: {its!r}, not {mine!r}, which stays")
-    if find_differing_names([array.dims, joined.dims]):
-        wrong.append(f"dimension names: {joined.dims}, not {array.dims}")
-    mine, its = _separable(array).axes, _separable(joined).axes
-    for i, (a, b) in enumerate(zip(mine, its, strict=True)):
-        same = a == b or (a.extent == b.extent and _cuts(a) == _cuts(b))
-        if i != axis and not same:
-            wrong.append(f"chunks along axis {i}: all would have to be cut anew")
-    if wrong:
-        raise MismatchError(
-            "what is appended does not fit what is stored: " + "; ".join(wrong)
-            + "; join the inputs and save them anew",
-            variable=array.path,
-        )  # fmt: skip
+def select_unreferenced(
+    target: Any,
+    additions: Sequence[Group],
+    dim: str,
+    duplicates: Duplicates,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> list[Group]:
+    """Return those of several additions whose files a hierarchy does not refer to yet.
+
+    Raises
+    ------
+    MismatchError, SourceChangedError
+        As for `append`.
+    """
+    store = open_store(target, storage_options)
+    node = open_hierarchy(store, location=store_location(store, allowed, storage_options))
+    return _fresh(dict(_growing(node, dim, None)), additions, duplicates)
 
 
-def _iter_changed_meaning(
-    old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the attributes by which numbers would mean something else than what is stored says."""
-    unit, other = TimeUnit.from_attributes(old), TimeUnit.from_attributes(new)
-    same_unit = unit is not None and other is not None and unit.same_as(other)
-    for name, *values in iter_meaning_differences(old, new):
-        if not (same_unit and name in ("units", "calendar")):
-            yield name, values[0], values[1]
-
-
-def _cuts(axis: Axis) -> tuple[Any, ...]:
-    cells = np.arange(axis.ncells)
-    return tuple(axis.edge(cells).tolist()) if axis.ncells < CELLS else (axis,)
-
-
-def _refuse_native(chunks: NativeChunks, array: Array, axis: int, last: int) -> None:
-    if (marks := chunks.marks) is None:
+def _growing(
+    node: Group | Array, dim: str | None, axis: int | None
+) -> Iterable[tuple[str, tuple[Array, int]]]:
+    """Yield the arrays that grow, by path, and along which axis."""
+    if isinstance(node, Array):
+        yield "", (node, node.dims.index(dim) if dim is not None else (axis or 0) % node.ndim)
         return
-    cells = marks.find_marked(array.grid.grid_shape)
-    if (cells[:, axis] == last).any():
-        raise UnsupportedError(
-            "the last chunks were written natively and reach past the end of the array: "
-            "references cannot follow them; append values until they are full",
-            variable=array.path,
+    for path, member in node.members(None):
+        if isinstance(member, Array) and dim in member.dims:
+            yield path, (member, member.dims.index(dim))
+
+
+def _tails(node: Group | Array, growing: Mapping[str, tuple[Array, int]], at: str = "") -> Any:
+    """Return the hierarchy with only the end of the arrays that grow."""
+    if isinstance(node, Array):
+        return tail(*growing[at]) if at in growing else node
+    members = {name: _tails(node[name], growing, join(at, name)) for name in node}
+    return node.replace(members=members, skipped={})
+
+
+def _fresh(
+    growing: Mapping[str, tuple[Array, int]], additions: Sequence[Any], duplicates: Duplicates
+) -> list[Any]:
+    """Return the additions of which no file is there; all files of the others must be."""
+    files_of = [_files(growing, addition) for addition in additions]
+    everything = {uri: source for files in files_of for uri, source in files.items()}
+    referenced: set[str] = set()
+    # Tables of sources of all parts are compared, as a file may have been appended long ago.
+    for array, _ in growing.values():
+        chunks = native_chunks(array)
+        for _, _, number in chunks.stretches():
+            part = chunks.part(number)
+            for uri, *stored in part.uris() if part is not None and everything else ():
+                if uri in everything:
+                    source = everything[uri]
+                    _check_same(uri, stored, (source.size, source.mtime_ns, source.etag))
+                    referenced.add(uri)
+    fresh = []
+    for addition, files in zip(additions, files_of, strict=True):
+        repeated = [uri for uri in files if uri in referenced]
+        # An addition of which some files are there and others are not cannot be told apart from a
+        # mistake.
+        if repeated and (duplicates == "raise" or len(repeated) < len(files)):
+            raise MismatchError(
+                f"{len(repeated)} of {len(files)} files are there already; nothing was appended",
+                file=repeated[0],
+            )
+        if not repeated:
+            fresh.append(addition)
+    return fresh
+
+
+def _files(growing: Mapping[str, Any], addition: Group | Array) -> dict[str, Source]:
+    """Return the files that arrays refer to which are to be appended."""
+    files: dict[str, Source] = {}
+    for path in growing:
+        new = addition if isinstance(addition, Array) else addition.get(path)
+        if isinstance(new, Array):
+            sources = build_manifest(new).sources
+            files |= {source.uri: source for source in sources if not source.is_inline}
+    return files
+
+
+def _check_same(uri: str, stored: list[Any], now: tuple[Any, ...]) -> None:
+    old = [None if value in (NO_SIZE, NO_TIME, "") else value for value in stored]
+    if any(a is not None and b is not None and a != b for a, b in zip(old, now, strict=True)):
+        raise SourceChangedError(
+            "the file is there already, but was another one when it was scanned; its references "
+            "no longer hold: make the hierarchy anew",
+            file=uri,
         )
-
-
-def _along(chunks: NativeChunks, axis: int) -> Configuration:
-    """Return the configuration with an axis of growth: if that is another, all is one part."""
-    configuration = chunks.configuration
-    if configuration.axis != axis and len(configuration.parts) > 1:
-        shape = chunks.metadata.grid.grid_shape
-        manifest = chunks.references(axis, 0, shape[axis])
-        name = save_part(chunks.store, chunks.path, manifest, relative_uris=configuration.relative)
-        return replace(configuration, axis=axis, parts=(Stretch(name, shape),))
-    return replace(configuration, axis=axis)
-
-
-def _end_at(
-    configuration: Configuration, grid_shape: tuple[int, ...], end: int
-) -> tuple[Stretch, ...]:
-    """Return parts that cover the cells up to one along the axis of growth, and no others."""
-    axis = configuration.axis
-    shape = (*grid_shape[:axis], end, *grid_shape[axis + 1 :])
-    cut = configuration.cut(shape)
-    if cut.length < end:  # cells that were added natively
-        missing = (*grid_shape[:axis], end - cut.length, *grid_shape[axis + 1 :])
-        return (*cut.parts, Stretch(None, missing))
-    return cut.parts
-
-
-def _large_parts(parts: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
-    """Return the parts without the small ones at the end."""
-    count = len(parts)
-    while count and math.prod(parts[count - 1].shape) < CELLS:
-        count -= 1
-    return parts[:count]

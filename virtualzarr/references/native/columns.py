@@ -59,6 +59,7 @@ def chunk_shape(shape: Sequence[int]) -> tuple[int, ...]:
     ((6, 100, 100), (65536,), ())
     """
     chunks, room = [], CELLS
+    # Whole rows, as reads and appends go along the first axis mostly.
     for count in reversed(shape):
         chunks.append(max(1, min(count, room)))
         room //= chunks[-1]
@@ -81,12 +82,14 @@ def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
         return {"affine": {"base": values.base, "strides": list(values.strides)}}
     if not values.size:
         return {"constant": 0}
+    # Of broadcast columns, each number is looked at once: an axis with stride 0 repeats one.
     distinct = values[tuple(slice(0, 1) if s == 0 else slice(None) for s in values.strides)]
     low, high = int(distinct.min()), int(distinct.max())
     if low == high:
         return {"constant": low}
     if values.size <= LISTED:
         return {"values": values.reshape(-1).tolist()}
+    # The narrowest type that holds all: less to shuffle, to compress, and to cache.
     dtype = next(d for d in map(np.dtype, _INTEGERS)
                  if np.iinfo(d).min <= low and high <= np.iinfo(d).max)  # fmt: skip
     codecs = [make("bytes", endian="little"),
@@ -150,6 +153,7 @@ class Cells:
         blocks = cells // edges
         self.inside = tuple((cells - blocks * edges).T)
         self.groups: list[tuple[tuple[int, ...], Any]]
+        # Cells of one read mostly lie in one block: no sort then.
         if len(cells) == 1 or not len(edges) or (blocks == blocks[0]).all():
             self.groups = [(tuple(blocks[0].tolist()), slice(None))]
             return
@@ -207,11 +211,15 @@ class Column:
         self._array: Array | None = None
         self._chunks: tuple[int, ...] | None = None
         self._owner: Hashable = None
+        # A document is hostile until proven otherwise: every number is checked against its
+        # bounds, at once or when its block is read.
         with member(kind):
             if kind == "constant":
                 self.constant = _constant(content, bounds)
             elif kind == "affine" and bounds is not None and not corner:
                 self.affine = _affine(content, shape)
+                # Of an affine column the corners are its extremes: none of its cells needs to be
+                # looked at.
                 if 0 not in shape:
                     self._check(*self.affine.bounds())
             elif kind == "values":
@@ -244,6 +252,8 @@ class Column:
                 raise MetadataError("the column is missing", file=file)
             with member(self.name):
                 metadata = parse_array_v3(loads_json(data))
+            # A column must be no manifest array itself, or a document could send us round in
+            # circles.
             numbers, grid = metadata.dtype.kind in "iu", metadata.grid
             if metadata.storage_transformers or not isinstance(grid, RegularGrid):
                 raise MetadataError("a column is a plain array on a regular grid", file=file)
@@ -281,6 +291,8 @@ class Column:
         groupings : mapping
             The same, grouped, by chunk shape.
         """
+        # Calculated, listed, constant or stored: each without reading more than the blocks of
+        # these cells.
         if self.affine is not None:
             strides = np.array(self.affine.strides, np.int64)
             return np.asarray(cells @ strides + self.affine.base, np.int64)
@@ -304,6 +316,7 @@ class Column:
     def _block(self, index: tuple[int, ...]) -> NDArray[Any]:
         array = self.array
         key = (self._owner, array.path, index)
+        # The LRU cache holds decoded blocks, after their check, for all arrays of the process.
         block = recent.get(key)
         if block is None:
             corner = (0,) * len(self.corner)

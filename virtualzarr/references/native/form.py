@@ -22,7 +22,9 @@ from virtualzarr.references.form import (
 )
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.join_published import with_dimension
-from virtualzarr.references.native.write import append, not_there, rename_paths, save
+from virtualzarr.references.native.append import append, select_unreferenced
+from virtualzarr.references.native.rename import rename_paths
+from virtualzarr.references.native.save import save
 from virtualzarr.references.new_names import NewNames
 from virtualzarr.references.plan import ArrayPlan
 from virtualzarr.references.preview import Line, Preview
@@ -55,7 +57,7 @@ class NativeForm(ReferenceForm):
         return OpenedReferences(open_node(uri, storage_options=storage_options, allowed=allowed))
 
     def publish(self, node: Group | Array, uri: str, options: PublishOptions) -> PublishReport:
-        """Save the hierarchy; see `virtualzarr.references.native.write.save`."""
+        """Save the hierarchy; see `virtualzarr.references.native.save.save`."""
         return save(
             node, uri, relative=options.relative, on_error=options.on_error,
             storage_options=options.storage_options, overwrite=options.overwrite,
@@ -76,7 +78,7 @@ class NativeForm(ReferenceForm):
         groups = with_dimension(request.groups, dim)
         store = open_store(uri, access["storage_options"])
         with nullcontext() if request.dry_run else hierarchy_lock(store):
-            new = not_there(uri, groups, dim, request.duplicates, **access)
+            new = select_unreferenced(uri, groups, dim, request.duplicates, **access)
             _log.info("%s: %d of %d files are to be added", uri, len(new), len(groups))
             if not new:
                 return None

@@ -131,6 +131,8 @@ class NativeChunks(ManifestChunks):
 
     def find(self, cells: Int64, *, native: bool = True) -> LocatedChunks:
         """Find the chunks of some cells, natively written ones only if asked for."""
+        # Files are numbered by part and row in one column: the read engine then groups chunks by
+        # file without knowing of parts.
         file = np.full(len(cells), -1, np.int64)
         offset, length = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)
         decoders: list[Decoder] = []
@@ -141,15 +143,18 @@ class NativeChunks(ManifestChunks):
             file[rows] = np.where(present, np.int64(refs.source) + (number << _SHIFT), -1)
             offset[rows], length[rows] = refs.offset, refs.length
             part = self.part(number)
+            # Decoders and origins get columns only when a part has some: most arrays have none.
             if refs.decoder is not None and part is not None:
                 if decoder is None:
                     decoder = np.full(len(cells), CANONICAL, np.int32)
+                # Each part numbers its decoders from 0; here they are numbered through.
                 decoder[rows] = np.where(refs.decoder >= 0, refs.decoder + len(decoders), CANONICAL)
                 decoders += part.decoders
             if refs.origin is not None:
                 if origin is None:
                     origin = np.zeros((len(cells), self.metadata.ndim), np.int32)
                 origin[rows] = refs.origin
+        # Natively written chunks come last, and overwrite what the references say of their cells.
         keys: list[str] = []
         if native and (marks := self.marks) is not None:
             hidden = np.flatnonzero(self._is_native(marks, cells))
@@ -178,6 +183,7 @@ class NativeChunks(ManifestChunks):
         if not cells.shape[1]:
             which = np.zeros(len(cells), np.int64)
         else:
+            # Parts follow one another along one axis: a binary search finds that of each cell.
             which = self.ends.searchsorted(cells[:, axis], side="right")
         for number in np.unique(which).tolist():
             part = self.part(number) if number < len(self.ends) else None
@@ -188,6 +194,8 @@ class NativeChunks(ManifestChunks):
             local = cells[rows]
             if cells.shape[1]:
                 local[:, axis] -= int(self.ends[number]) - stretch.shape[axis]
+                # Along other axes a part may be shorter than the array, which has grown since: no
+                # reference there.
                 inside = (local < np.array(stretch.shape, np.int64)).all(axis=1)
                 rows, local = rows[inside], local[inside]
             if len(rows):
@@ -198,6 +206,8 @@ class NativeChunks(ManifestChunks):
         """Tell which cells are stored natively; those being written are looked for."""
         state = marks.read(cells)
         native: NDArray[np.bool_] = state == STORED
+        # PENDING is left by a writer that is at work, or died: only the store knows whether the
+        # chunk came to be.
         unsure = np.flatnonzero((state != STORED) & (state != 0))
         for i, key in zip(unsure.tolist(), marks.keys(cells[unsure], self.metadata), strict=True):
             native[i] = self.store.get(key, (0, 1)) is not None
@@ -255,6 +265,7 @@ class NativeChunks(ManifestChunks):
         if not grid_shape:
             part = self.part(0) if self.configuration.parts else None
             return Manifest.missing(()) if part is None else part.load(())
+        # Part by part along the axis of growth: only those that the cells lie in are loaded.
         box = [slice(0, n) for n in grid_shape]
         box[axis] = slice(start, stop)
         wide = [part.stop - part.start for part in box]
@@ -264,6 +275,8 @@ class NativeChunks(ManifestChunks):
             end = min(box[along].stop, first + stretch.shape[along])
             if begin >= end:
                 continue
+            # The box within the part's own cells; what lies beyond those is padded with missing
+            # chunks.
             inner = [slice(b.start, max(b.start, min(b.stop, n)))
                    for b, n in zip(box, stretch.shape, strict=True)]  # fmt: skip
             inner[along] = slice(begin - first, end - first)
@@ -273,6 +286,7 @@ class NativeChunks(ManifestChunks):
             wide[along] = end - begin
             left -= end - begin
             manifests.append(_pad(manifest, wide))
+        # Cells that were added natively, or by a resize, belong to no part.
         if left or not manifests:
             wide[along] = left
             manifests.append(Manifest.missing(wide))
@@ -288,6 +302,8 @@ class NativeChunks(ManifestChunks):
         if not len(cells):
             return manifest
         sources = self._native_sources(marks.keys(cells, self.metadata))
+        # Columns may be broadcast, and are shared with the manifest that is kept: they are copied
+        # before they are changed.
         index = tuple(cells.T)
         changed: dict[str, Any] = {}
         row = np.arange(len(cells)) + len(manifest.sources)

@@ -96,6 +96,8 @@ class NativeWriter(StoreChunks):
         """Mark what was written, and what was deleted."""
         for cells in self._pending:
             keys = super().keys(cells)
+            # Only states that change are written: the record is a chunked array, and a write
+            # costs a chunk.
             for names, state in ((self.stored_keys, STORED), (self.deleted_keys, 0)):
                 chosen = np.fromiter((key in names for key in keys), bool, len(keys))
                 cells_now = cells[chosen]
@@ -194,9 +196,12 @@ class Beneath:
 
         def apply(old: bytes | None) -> Buffer | None:
             nonlocal left
+            # A chunk that is changed in part begins with what its reference holds: copy on write.
             base = self.writer.base(key) if old is None else old
             new = change(base)
             if new is None:
+                # Deleting would bring the reference back to light: a chunk of fill values hides
+                # it.
                 new = self.writer.fill_chunk(key)
             left = new is None
             return new

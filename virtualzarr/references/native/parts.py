@@ -67,6 +67,7 @@ def save_part(store: Store, path: str, manifest: Manifest, *, relative_uris: boo
     """
     name = secrets.token_hex(8)
     folder = join(path, FOLDER, name)
+    # Every inline chunk of the part goes to one value: a key each would be as many small objects.
     manifest, heap = _one_heap(_only_used(manifest))
     columns = {"source": manifest.source, "offset": manifest.offset, "length": manifest.length}
     if manifest.decoder is not None:
@@ -85,6 +86,7 @@ def save_part(store: Store, path: str, manifest: Manifest, *, relative_uris: boo
         document["decoders"] = [_decoder_json(d, manifest.ndim) for d in manifest.decoders]
     if heap is not None:
         store.set(join(folder, INLINE), heap)
+    # The document last: a part without one was never finished, and nothing names it.
     store.set(join(folder, "manifest.json"), dumps_json(document))
     return name
 
@@ -131,6 +133,7 @@ def _one_heap(manifest: Manifest) -> tuple[Manifest, bytes | None]:
     if len(inline) == 1:
         return manifest, heap
     # The last entry is for the cells of no source.
+    # Offsets move by where each source's bytes begin in the heap; the others stay.
     base, size = np.zeros(len(sources) + 1, np.int64), np.zeros(len(sources) + 1, np.int64)
     size[inline] = [len(data) for data in datas]
     base[inline] = np.cumsum(size[inline]) - size[inline]
@@ -220,6 +223,8 @@ class Part:
             self.decoders = tuple(_decoder(entry, f"[{i}]") for i, entry in enumerate(entries))
         with member("sources"):
             self._parse_sources(as_object(document["sources"]))
+        # What numbers may be, before any is used as an index or an offset: documents come from
+        # anywhere.
         bounds = {
             "source": (-1, self.count - 1),
             "offset": (0, LIMIT),
@@ -246,6 +251,8 @@ class Part:
         self.count = value["count"]
         if type(self.count) is not int or not 0 <= self.count < 2**31:
             raise MetadataError(f"count: must be between 0 and 2^31-1, not {short(self.count)}")
+        # A constant takes no bytes: a document of a line must not ask for a table of two billion
+        # rows.
         if self.count > SLAB and "constant" in as_object(value["uri"]):
             raise MetadataError(f"count: {self.count} sources that have one name")
         bounds = {"uri": None, "size": (-1, LIMIT), "mtime_ns": (-(2**63), 2**63 - 1), "etag": None}

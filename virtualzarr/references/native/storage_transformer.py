@@ -96,6 +96,8 @@ class Configuration:
             It is of a later version.
         """
         grid_shape = metadata.grid.grid_shape
+        # The registry has checked the name; everything else is checked here, before a part is
+        # looked for.
         value = as_object(metadata.storage_transformers[0]["configuration"])
         require(value, "version", "axis", "parts")
         if type(value["version"]) is not int or value["version"] != VERSION:
@@ -110,6 +112,7 @@ class Configuration:
                 _stretch(entry, f"[{i}]", grid_shape)
                 for i, entry in enumerate(as_list(value["parts"]))
             )
+            # Fewer cells than the array has are fine: it was resized, or written to natively.
             if grid_shape and sum(part.shape[axis] for part in parts) > grid_shape[axis]:
                 raise MetadataError(f"they have more than the array's {grid_shape[axis]} cells")
             if not grid_shape and len(parts) > 1:
@@ -118,6 +121,7 @@ class Configuration:
         if value.get("native") is not None:
             with member("native"):
                 native = as_lengths(value["native"])
+                # A record whose chunk is huge would be read whole for each cell.
                 large = math.prod(native) > _MOST_MARKS
                 if len(native) != len(grid_shape) or 0 in native or large:
                     raise MetadataError(f"{list(native)} is no chunk shape of the array's cells")
@@ -149,6 +153,8 @@ class Configuration:
         for part in self.parts:
             shape = tuple(map(min, part.shape, grid_shape))
             if shape:
+                # Parts that end behind the grid are clipped, those that begin there dropped;
+                # their files stay for who reads the old documents.
                 along = min(part.shape[self.axis], left)
                 shape = (*shape[: self.axis], along, *shape[self.axis + 1 :])
                 left -= along

@@ -1,0 +1,224 @@
+"""Save of hierarchies in the native form: manifests first, documents last."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.choices import OnError, check_choice
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.errors import (
+    CodecError,
+    NodeExistsError,
+    PublishError,
+    SkippedVariableWarning,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import (
+    ArrayMetadata,
+    GroupMetadata,
+    KeyEncoding,
+    check_name,
+    default_fill,
+    dumps_json,
+    parse_array_v3,
+)
+from virtualzarr.metadata.fill import is_same_fill
+from virtualzarr.metadata.node_documents import to_documents
+from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
+from virtualzarr.nodes.consolidated import consolidate
+from virtualzarr.nodes.documents import check_writable, find_node, join
+from virtualzarr.nodes.write_nodes import delete_node
+from virtualzarr.references.inventory import list_arrays
+from virtualzarr.references.native.manifest_growth import (
+    save_manifest,
+)
+from virtualzarr.references.native.relative_uris import folder_of
+from virtualzarr.references.ome_version import in_zarr_format
+from virtualzarr.references.overwrite import check_sources
+from virtualzarr.references.report import PublishReport
+from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.files import is_url
+from virtualzarr.stores.locks import hierarchy_lock
+from virtualzarr.virtual.from_store import build_manifest
+from virtualzarr.virtual.rechunk import with_decoder
+
+
+@strict_keywords()
+def save(
+    node: Group | Array,
+    target: Any,
+    *,
+    overwrite: bool = False,
+    relative: bool = False,
+    on_error: OnError = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> PublishReport:
+    """Keep a hierarchy with its references as a Zarr v3 hierarchy, which `virtualzarr.open` opens.
+
+    Nothing is left out and nothing is copied, whatever decoders the references need. Opening reads
+    no references, and reading only those that are needed. Arrays can be appended to, also with
+    more references (`append`), and be written over. Other Zarr readers refuse the arrays.
+
+    Parameters
+    ----------
+    node : Group or Array
+    target : path, URL, mutable mapping or store
+    overwrite : bool
+        Whether what is there is deleted first.
+    relative : bool
+        Whether sources are named relative to the hierarchy, where there is a way from there.
+    on_error : {"raise", "warn"}
+        What to do about arrays that have no form in Zarr v3: raise, or warn, leave them out, and
+        note them in the report's `skipped`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+
+    Raises
+    ------
+    NodeExistsError
+        There is something already.
+    PublishError
+        An array has no form in Zarr v3.
+
+    Notes
+    -----
+    See ``specs/manifest-storage.md``. The hierarchy appears when its root's document is written,
+    last of all.
+    """
+    check_choice("on_error", on_error, OnError)
+    store = open_store(target, storage_options)
+    check_writable(store)
+    # Held from the first look to the last document, so that two who save at once do not mix.
+    with hierarchy_lock(store, create=True):
+        if find_node(store, "") is not None:
+            if not overwrite:
+                raise NodeExistsError(
+                    "there is something already; overwrite=True replaces it", file=store.uri
+                )
+            _check_apart(node, store)
+        # What has documents is deleted as a node; what is left then belongs to something else,
+        # and is never deleted.
+        if overwrite:
+            delete_node(store, "", missing_ok=True)
+        if (stored := next(iter(store.list()), None)) is not None:
+            raise NodeExistsError(
+                f"there is {stored[0]!r}, which belongs to no Zarr hierarchy: remove it, or write "
+                "to another place",
+                file=store.uri,
+            )
+        return _save(in_zarr_format(node, 3), store, relative, on_error)
+
+
+def _check_apart(node: Group | Array, store: Store) -> None:
+    """Refuse to delete what is referred to."""
+    folder = folder_of(store, "")
+    if folder is not None and not is_url(folder):
+        for array in list_arrays(node).values():
+            check_sources(os.path.realpath(folder), build_manifest(array).sources)
+
+
+def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) -> PublishReport:
+    """Write a hierarchy where there is none."""
+    nodes = [("", node)] + (list(node.members(None)) if isinstance(node, Group) else [])
+    documents: dict[str, bytes] = {}
+    skipped: dict[str, str] = {}
+    notes: list[str] = []
+    counts: dict[str, Any] = {"arrays": 0, "groups": 0, "references": 0}
+    for path, member in nodes:
+        try:
+            if isinstance(member, Group):
+                attributes, remarks = as_strict_attributes(member.attrs)
+                metadata: Any = GroupMetadata(attributes, 3)
+                counts["groups"] += 1
+            else:
+                metadata, count, remarks = _save_array(store, path, member, relative)
+                counts["arrays"] += 1
+                counts["references"] += count
+            document = to_documents(metadata)["zarr.json"]
+            documents[path] = dumps_json(document, allow_nan=False)
+            notes += [f"{path or '/'}: {remark}" for remark in remarks]
+        # The root cannot be skipped: there would be nothing left.
+        except (PublishError, UnsupportedError) as error:
+            if on_error == "raise" or not path:
+                raise PublishError(error.message, variable=path or "/") from error
+            warnings.warn(f"{path}: {error}; it was left out", SkippedVariableWarning, stacklevel=2)
+            skipped[path] = error.message
+    # The deepest first and the root last: a hierarchy without a root document is none, so that
+    # nobody opens half of it.
+    for path in sorted(documents, key=len, reverse=True):
+        store.set(join(path, "zarr.json"), documents[path])
+    if isinstance(node, Group):
+        consolidate(store)
+    nbytes = sum(size for _, size in store.list())
+    return PublishReport(
+        path=store.uri, zarr_format=3, why_v3=(), inlined=0, copied=0, copied_bytes=0,
+        copied_to=None, nbytes=nbytes, skipped=skipped, notes=tuple(notes), **counts,
+    )  # fmt: skip
+
+
+def _save_array(
+    store: Store, path: str, array: Array, relative: bool
+) -> tuple[ArrayMetadata, int, tuple[str, ...]]:
+    """Store the references of an array; return the metadata to write, their number, and notes."""
+    for name in path.split("/") if path else ():
+        check_name(name, 3)
+    portable = to_portable_v3(array.metadata)
+    metadata = portable.metadata.as_format(3)
+    metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
+    manifest: Manifest = build_manifest(array)
+    # Chunks are written over with the declared codecs; where these only decode, plain ones are
+    # declared, and the references decode by their own.
+    if not _is_writable(metadata):
+        manifest = with_decoder(manifest, metadata.pipeline)
+        metadata = metadata.replace(pipeline=_SIMPLE)
+    _check_said(metadata, path)
+    written = save_manifest(store, path, metadata, manifest, relative=relative)
+    return written, manifest.nrefs, portable.notes
+
+
+_SIMPLE = Pipeline([make("bytes", endian="little"), make("zstd", level=3)])
+
+
+def _is_writable(metadata: ArrayMetadata) -> bool:
+    """Whether codecs also encode, or there are no others that could be declared instead."""
+    if metadata.dtype.hasobject:
+        return True
+    # Whether a codec encodes is known for certain only by letting it.
+    one = np.zeros((1,) * metadata.ndim, metadata.dtype)
+    try:
+        metadata.pipeline.for_block(one.shape, one.dtype, metadata.fill_value).encode(one)
+    except UnsupportedError:
+        return False
+    except CodecError:  # what does not suit this block
+        return True
+    return True
+
+
+def _check_said(metadata: ArrayMetadata, path: str) -> None:
+    """Refuse an array of which a v3 document would not say what it is."""
+    dtype = metadata.dtype
+    try:
+        read = parse_array_v3(to_documents(metadata)["zarr.json"])
+    except VirtualZarrError as error:
+        raise PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
+    fills = [
+        default_fill(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)
+    ]
+    # The byte order of fields is said by their codec, not by the data type.
+    if (
+        (read.shape, read.grid) != (metadata.shape, metadata.grid)
+        or read.dtype.newbyteorder("=") != dtype.newbyteorder("=")
+        or read.pipeline.decoding_key(read.dtype) != metadata.pipeline.decoding_key(dtype)
+        or not is_same_fill(*fills)
+    ):
+        raise PublishError("a Zarr v3 document would not describe it exactly", variable=path)
