@@ -1,8 +1,7 @@
 """Chunk grids of Zarr, regular and rectilinear: where chunks lie, and which a selection touches.
 
-Useful on its own: it needs numpy, and knows nothing of stores and codecs. An axis is kept as runs
-of equal chunk lengths, so a billion chunks cost two numbers; see `grids.axis`. A place in the grid
-is called a cell, whether or not a chunk is stored for it.
+Useful alone: it needs numpy only. An axis is kept as runs of equal chunk lengths, so a billion
+chunks cost two numbers; see `grids.axis`. A *cell* is a place in the grid, with a chunk or not.
 
 Examples
 --------

@@ -1,8 +1,4 @@
-"""Axis: the cells along one dimension as runs of equal chunk lengths, never expanded.
-
-In code an *edge* is the declared chunk length of a cell, as the JSON of the standard has it; a
-*length* is what of it lies inside of the array.
-"""
+"""Axis: the cells along one dimension as runs of equal chunk lengths, never expanded."""
 
 from __future__ import annotations
 
@@ -16,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Int64 = NDArray[np.int64]
 
+# In code an *edge* is the declared chunk length of a cell, which the standard's JSON lists; a
+# *length* is what of it lies inside of the array.
 LIMIT = 2**62
 """Chunks may not reach further than this, so that int64 arithmetic never wraps around."""
 
@@ -149,9 +147,7 @@ class Axis:
 
     @classmethod
     def bare(cls, extent: int, edge: int) -> Axis:
-        """Return the axis on which one chunk length is repeated as often as the extent needs.
-
-        The JSON of a rectilinear grid has a bare integer for it.
+        """Return the axis with one chunk length throughout: a bare integer in the JSON of grids.
 
         Examples
         --------
@@ -293,8 +289,8 @@ class Axis:
         length = self.length(last)
         if clipped and length < edges[run]:
             counts[run] -= 1
-            kept_runs = run + int(counts[run] > 0)
-            edges, counts = np.append(edges[:kept_runs], length), np.append(counts[:kept_runs], 1)
+            stop = run + int(counts[run] > 0)
+            edges, counts = np.append(edges[:stop], length), np.append(counts[:stop], 1)
         return edges, counts
 
     def resize(self, extent: int) -> Axis:
@@ -321,10 +317,9 @@ class Axis:
     def append(self, length: int) -> Axis:
         """Return the axis extended by `length`, as one new cell where that is possible.
 
-        A regular axis goes on with its chunk length. On a listed axis, chunks wholly past the
-        extent are dropped, the room left in a last cell that reaches past the extent is used first
-        (its chunk is stored at the declared size already), and all that remains becomes exactly
-        one new cell.
+        A regular axis goes on with its chunk length. Of listed chunks, those wholly past the extent
+        are dropped, the room in a last one that reaches past it is used first (it is stored at the
+        declared size already), and all that remains becomes exactly one new cell.
 
         Examples
         --------

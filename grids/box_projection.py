@@ -117,7 +117,7 @@ class StridedProjection(AxisProjection):
     def __init__(self, axis: Axis, item: Strided) -> None:
         self.axis = axis
         self.item = item
-        self.cells = cells = _strided_cells(axis, item)
+        self.cells = cells = _find_strided_cells(axis, item)
         if isinstance(cells, slice):
             self.count = -(-(cells.stop - cells.start) // cells.step)
         else:
@@ -178,10 +178,8 @@ class StridedProjection(AxisProjection):
         return inside, stop, steps, lo, hi, hi - lo == lengths, edges
 
     def _few_pieces(self, cells: Iterable[int]) -> Pieces:
-        """Return the same as `_pieces`, without numpy.
-
-        For up to `FEW` cells the dozen numpy calls of `_columns` cost more than this loop.
-        """
+        """Return the same as `_pieces`, without numpy."""
+        # For up to `FEW` cells the dozen numpy calls of `_columns` cost more than this loop.
         first, step, count = self.item.start, self.item.step, self.item.count
         axis = self.axis
         pieces = Pieces([], [], [], [])
@@ -372,7 +370,7 @@ class BoxProjection(Projection):
         return values[tuple([inverse.get(type(entry), entry) for entry in self._finish])]
 
 
-def _strided_cells(axis: Axis, item: Strided) -> slice | Int64:
+def _find_strided_cells(axis: Axis, item: Strided) -> slice | Int64:
     """Return the cells that a progression touches, in time linear in their number and the runs."""
     if not item.count:
         return slice(0, 0, 1)

@@ -206,7 +206,7 @@ def _cut_mixed(
         inner, step = first[mixed], edge[mixed]
         sizes = -((inner - hi) // step)
         if sizes.astype(float).sum() > REFINE_LIMIT:
-            raise GridError(f"the edges along axis {number} are too different to refine the grids")
+            raise GridError(f"the chunks along axis {number} are too different to refine the grids")
         nth = concatenate_ranges(np.zeros_like(sizes), sizes)
         cuts.append(np.repeat(inner, sizes) + nth * np.repeat(step, sizes))
     at = np.unique(np.concatenate(cuts))

@@ -21,8 +21,7 @@ def parse(chunks: Any, shape: Iterable[int]) -> ChunkGrid:
     chunks : int, None, sequence, mapping or ChunkGrid
         One entry per axis, or one integer for all axes. An entry is a chunk length, -1 or None for
         one chunk along the full axis, or a list of chunk lengths, in which a pair
-        ``[length, count]`` stands for a run of equal ones. A grid, or its JSON form, is taken as
-        it is.
+        ``[length, count]`` stands for a run of equal ones. A grid, or its JSON, is taken as it is.
     shape : iterable of int
         Shape of the array.
 

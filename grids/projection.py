@@ -33,7 +33,7 @@ class Projection(ABC):
     --------
     Gather, which is what a reader does:
 
-    >>> import grids
+    >>> import numpy as np, grids
     >>> grid = grids.RectilinearGrid((7,), [[4, 3]])
     >>> blocks = {(0,): np.arange(4), (1,): np.arange(4, 7)}
     >>> p = grid.project(slice(None, None, -2))

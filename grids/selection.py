@@ -84,18 +84,16 @@ def resolve(selection: Any, axes: tuple[Axis, ...], mode: Mode = "basic") -> Box
         return _resolve_box(_expand_ellipsis(list(entries), len(shape)), shape)
     if mode == "mask":
         return _resolve_mask(_single_mask(entries), shape)
+    if mode not in ("basic", "orthogonal", "coordinate"):
+        raise ValueError(f"unknown selection mode {mode!r}")
+    normalized = [_normalize_entry(entry) for entry in entries]
+    lone: Any = normalized[0] if len(normalized) == 1 else None
     # As in Zarr's `vindex`, one mask of the array's shape is accepted beside coordinates; along a
     # one-dimensional array both give the same.
     if mode == "coordinate":
-        normalized = [_normalize_entry(entry) for entry in entries]
-        lone: Any = normalized[0] if len(normalized) == 1 else None
         if _is_mask(lone) and (len(shape) > 1 or lone.ndim > 1):
             return _resolve_mask(lone, shape)
         return _resolve_points(normalized, shape)
-    if mode not in ("basic", "orthogonal"):
-        raise ValueError(f"unknown selection mode {mode!r}")
-    normalized = [_normalize_entry(entry) for entry in entries]
-    lone = normalized[0] if len(normalized) == 1 else None
     if mode == "basic" and _is_mask(lone) and lone.ndim > 1:
         return _resolve_mask(lone, shape)
     normalized = _expand_ellipsis(normalized, len(shape))
@@ -148,10 +146,8 @@ def _normalize_entry(entry: Any) -> Any:
 
 
 def _expand_ellipsis(entries: list[Any], ndim: int) -> list[Any]:
-    """Insert full slices for axes that are not indexed, behind the ellipsis where there is one.
-
-    The ellipsis itself stays, as `_reject_moved_axis` needs to see it.
-    """
+    """Insert full slices for axes that are not indexed, behind the ellipsis where there is one."""
+    # The ellipsis itself stays, as `_reject_moved_axis` needs to see it.
     if len(entries) == ndim and _PLAIN.issuperset(map(type, entries)):
         return entries
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)

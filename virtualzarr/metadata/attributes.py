@@ -64,10 +64,10 @@ class TypedInt(int):
         return self.dtype.type(self)
 
     def __reduce__(self) -> Any:
-        return _typed_int, (self.dtype.str, int(self))
+        return _restore_int, (self.dtype.str, int(self))
 
 
-def _typed_int(dtype: str, value: int) -> TypedInt:
+def _restore_int(dtype: str, value: int) -> TypedInt:
     return _TYPED_INTS[np.dtype(dtype)](value)
 
 

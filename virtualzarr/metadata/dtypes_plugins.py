@@ -89,10 +89,7 @@ def find_by_dtype(dtype: np.dtype, *, search: bool = False) -> DataType | None:
     """Return the plug-in for a dtype among those in use or, with `search`, all installed."""
     if search:
         _load_all()
-    return next(
-        (data_type for data_type in _registered.values() if data_type.describe(dtype) is not None),
-        None,
-    )
+    return next((each for each in _registered.values() if each.describe(dtype) is not None), None)
 
 
 def _load_all() -> None:

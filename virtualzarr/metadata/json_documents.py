@@ -91,16 +91,15 @@ def _describe_not_json(value: Any, path: str, allow_nan: bool) -> str | None:
         odd = next((key for key in value if not isinstance(key, str)), None)
         if odd is not None:
             return f"{path or 'document'}: the member name {odd!r} is not a string"
-        descriptions = (
+        texts = (
             _describe_not_json(item, f"{path}.{key}".lstrip("."), allow_nan)
             for key, item in value.items()
         )
-        return next(filter(None, descriptions), None)
+        return next(filter(None, texts), None)
     if isinstance(value, list | tuple):
-        descriptions = (
-            _describe_not_json(item, f"{path}[{i}]", allow_nan) for i, item in enumerate(value)
-        )
-        return next(filter(None, descriptions), None)
+        items = enumerate(value)
+        texts = (_describe_not_json(item, f"{path}[{i}]", allow_nan) for i, item in items)
+        return next(filter(None, texts), None)
     if (
         isinstance(value, float)
         and not allow_nan

@@ -58,11 +58,7 @@ def find_ome_changes(
             names = _level_names(group, path, arrays)
             if names is not None:
                 attributes[path] = _as_05(group)
-                dims |= {
-                    level: dimension_names
-                    for level, dimension_names in names.items()
-                    if arrays[level] != dimension_names
-                }
+                dims |= {level: axes for level, axes in names.items() if arrays[level] != axes}
     return attributes, dims
 
 

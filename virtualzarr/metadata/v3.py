@@ -61,7 +61,7 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
         with member("codecs"):
             pipeline = _parse_pipeline(repair.missing_typesize(document["codecs"], dtype.itemsize))
             codecs = pipeline.to_v3(len(shape))
-            _check_endian(codecs, document["data_type"], _stored_dtype(pipeline, dtype))
+            _check_endian(codecs, document["data_type"], _find_stored_dtype(pipeline, dtype))
         with member("chunk_grid"):
             grid = _parse_grid(document["chunk_grid"], shape, codecs)
         with member("chunk_key_encoding"):
@@ -153,7 +153,7 @@ def _find_inner_chunks(codecs: list[dict[str, Any]]) -> list[int]:
     return (_find_configuration(codecs, "sharding_indexed") or {}).get("chunk_shape", [])
 
 
-def _stored_dtype(pipeline: Pipeline, dtype: np.dtype) -> np.dtype:
+def _find_stored_dtype(pipeline: Pipeline, dtype: np.dtype) -> np.dtype:
     """Return the dtype of elements after the array-to-array codecs, which `bytes` encodes."""
     for codec in pipeline.codecs:
         if isinstance(codec, ArrayArray):
