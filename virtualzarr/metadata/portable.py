@@ -65,8 +65,7 @@ class Portable:
 def get_mask(metadata: ArrayMetadata) -> Any:
     """Return the value that readers mask in an array, or None.
 
-    That is the fill value of v2 documents, or the attribute `_FillValue`, decoded: a scalar of the
-    array's dtype if there is one of exactly that value.
+    That is the fill value of v2 documents, or the attribute `_FillValue`, as a scalar if exact.
 
     Examples
     --------

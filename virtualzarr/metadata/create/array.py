@@ -92,11 +92,9 @@ def with_defaults(params: Mapping[str, Any]) -> ArrayParams:
 def build_attributes(params: ArrayParams, ndim: int) -> dict[str, Any]:
     """Return the attributes of an array as JSON values, units of dimensions among them."""
     attributes: dict[str, Any] = to_plain_json(params["attributes"] or {})
-    if params["dimension_units"] is not None:
+    if (units := params["dimension_units"]) is not None:
         with member("dimension_units"):
-            attributes[UNITS] = [
-                format_unit(to_plain_json(unit)) for unit in params["dimension_units"]
-            ]
+            attributes[UNITS] = [format_unit(to_plain_json(unit)) for unit in units]
         dimension_units(attributes, ndim)
     return attributes
 
