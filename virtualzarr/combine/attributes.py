@@ -34,7 +34,7 @@ def is_same_value(a: Any, b: Any) -> bool:
 
     Examples
     --------
-    >>> same_value([1, float("nan")], [1.0, float("nan")]), same_value(1, "1")
+    >>> is_same_value([1, float("nan")], [1.0, float("nan")]), is_same_value(1, "1")
     (True, False)
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -108,7 +108,7 @@ def combine_attributes(
     Examples
     --------
     >>> days = [{"title": "air", "history": "a"}, {"history": "b", "level": 2}]
-    >>> combined_attributes(days), combined_attributes(days, "override")
+    >>> combine_attributes(days), combine_attributes(days, "override")
     ({'title': 'air', 'level': 2}, {'title': 'air', 'history': 'a'})
     """
     first = dict(attributes[0])

@@ -26,7 +26,7 @@ class InputLabels:
 
     Examples
     --------
-    >>> Labels([Group(), Group()], ["/archive/a.nc", "/archive/b.nc"])[1]
+    >>> InputLabels([Group(), Group()], ["/archive/a.nc", "/archive/b.nc"])[1]
     'input 1 (/archive/b.nc)'
     """
 

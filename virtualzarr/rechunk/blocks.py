@@ -87,8 +87,8 @@ def plan_blocks(source: SeparableGrid, target: SeparableGrid, itemsize: int, mem
     --------
     >>> from grids import RegularGrid
     >>> rows, columns = RegularGrid((100, 100), (1, 100)), RegularGrid((100, 100), (100, 1))
-    >>> choose(rows, columns, 1, 10**6).reads, choose(rows, columns, 1, 3000).reads
-    (1.0, 4.0)
+    >>> [plan_blocks(rows, columns, 1, memory).reads for memory in (10**6, 3000)]
+    [1.0, 4.0]
     """
     overhead = _codec_elements(source, target) * itemsize
     # Twice: within memory, and without a limit to say how much would be best. Memory for the codecs
@@ -216,7 +216,7 @@ def split_box(grid: SeparableGrid, box: Box, count: int) -> Iterator[Box]:
     Examples
     --------
     >>> from grids import RegularGrid
-    >>> list(portions(RegularGrid((10,), (4,)), ((2,), (10,)), 2))
+    >>> list(split_box(RegularGrid((10,), (4,)), ((2,), (10,)), 2))
     [((2,), (8,)), ((8,), (10,))]
     """
     steps: list[Sequence[tuple[int, int]]] = []

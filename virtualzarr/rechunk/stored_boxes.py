@@ -98,8 +98,8 @@ def group_into_boxes(
     --------
     >>> from grids import RegularGrid
     >>> grid, blocks = RegularGrid((30,), (4,)), RegularGrid((30,), (10,))
-    >>> found = boxes_of(grid, blocks, RegularGrid((30,), (5,)), np.array([[2], [7]]))
-    >>> found.low.ravel(), found.high.ravel()
+    >>> boxes = group_into_boxes(grid, blocks, RegularGrid((30,), (5,)), np.array([[2], [7]]))
+    >>> boxes.low.ravel(), boxes.high.ravel()
     (array([ 5, 10, 25]), array([10, 15, 30]))
     """
     assert isinstance(source, SeparableGrid)

@@ -117,7 +117,7 @@ def _make_distinct(names: Iterable[str]) -> list[str]:
 
     Examples
     --------
-    >>> _distinct(["a", "b", "a"])
+    >>> _make_distinct(["a", "b", "a"])
     ['a', 'b', 'a_2']
     """
     distinct: list[str] = []

@@ -52,7 +52,7 @@ def compute_checksums(blocks: Sequence[Buffer]) -> list[int]:
 
     Examples
     --------
-    >>> [hex(n) for n in checksums([b"Four score and seven years ago"])]
+    >>> [hex(n) for n in compute_checksums([b"Four score and seven years ago"])]
     ['0x17770551']
     """
     function = _load_library_function()

@@ -234,7 +234,7 @@ def coalesce_ranges(start: np.ndarray, length: np.ndarray) -> list[Request]:
 
     Examples
     --------
-    >>> merged(np.array([50, 0, 400_000]), np.array([20, 10, 5]))
+    >>> coalesce_ranges(np.array([50, 0, 400_000]), np.array([20, 10, 5]))
     [(0, 70), (400000, 5)]
     """
     if not len(start):
