@@ -1,0 +1,365 @@
+"""A store that is simulated, step by step, with everything that can go wrong between two steps.
+
+Writers, readers and vacuums are generators of the package's own protocols. A random choice says
+whose operation is next and what becomes of it: done, done without an answer, not done, done later,
+or the last thing that its process ever did. The same seed gives the same history.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from virtualzarr.dataset import objects
+from virtualzarr.dataset.commit import CommitFailedError, CommitUnknownError, commit, create
+from virtualzarr.dataset.head import (
+    Head,
+    VersionExpiredError,
+    read_head,
+    read_records,
+    read_version,
+)
+from virtualzarr.dataset.operations import (
+    BackOff,
+    Delete,
+    Get,
+    ListNames,
+    NewId,
+    Now,
+    Put,
+    Replace,
+    UnreachableError,
+)
+from virtualzarr.dataset.snapshot import Snapshot
+from virtualzarr.dataset.vacuum import vacuum
+from virtualzarr.dataset.verbs import Rows, add_rows, drop_rows, roll_back, set_tag
+from virtualzarr.errors import MismatchError, SourceNotFoundError
+
+
+class CrashError(Exception):
+    """The process of an actor ended."""
+
+
+@dataclass
+class Store:
+    """Objects and one head; a head never has the same tag twice.
+
+    Attributes
+    ----------
+    faults : float
+        The probability that something goes wrong with an operation.
+    under_way : list
+        Replacements that were sent, not answered, and may arrive at any later time.
+    """
+
+    chance: random.Random
+    faults: float = 0.0
+    objects: dict[str, bytes] = field(default_factory=dict)
+    head: bytes | None = None
+    heads: int = 0
+    names: int = 0
+    clock: int = 0
+    under_way: list[Replace] = field(default_factory=list)
+    patience: int = 40
+
+    def tag(self) -> str | None:
+        return None if self.head is None else f"tag{self.heads}"
+
+    def replace(self, operation: Replace) -> str | None:
+        if operation.tag != self.tag():
+            return None
+        self.head, self.heads = operation.data, self.heads + 1
+        return self.tag()
+
+    def deliver(self) -> None:
+        """Let something arrive that was sent long ago."""
+        if self.under_way and self.chance.random() < 0.1:
+            self.replace(self.under_way.pop(self.chance.randrange(len(self.under_way))))
+
+    def perform(self, operation: Any) -> Any:
+        """Do an operation, or fail at it."""
+        self.deliver()
+        if isinstance(operation, list):
+            return [self.perform(one) for one in operation]
+        if isinstance(operation, Now):
+            self.clock += self.chance.randrange(10**9)
+            return max(0, self.clock + self.chance.randrange(-(10**12), 10**12))
+        if isinstance(operation, NewId):
+            self.names += 1
+            return f"{self.names:016x}"
+        if isinstance(operation, BackOff):
+            return operation.attempt < self.patience
+        fault = self.chance.random() < self.faults
+        if isinstance(operation, Replace):
+            return self._replace_badly(operation) if fault else self.replace(operation)
+        if fault and self.chance.random() < 0.5:
+            raise UnreachableError
+        answer = self._object(operation)
+        if fault:
+            raise UnreachableError
+        return answer
+
+    def _replace_badly(self, operation: Replace) -> str | None:
+        kind = self.chance.randrange(4)
+        if kind == 0:  # the answer is lost
+            self.replace(operation)
+            raise UnreachableError
+        if kind == 1:  # a client below repeats what was done, and is told that the head differs
+            self.replace(operation)
+            return None
+        if kind == 2:  # it arrives later
+            self.under_way.append(operation)
+        raise UnreachableError
+
+    def _object(self, operation: Any) -> Any:
+        if isinstance(operation, Get):
+            if operation.name == "head":
+                return None if self.head is None else (self.head, self.tag())
+            data = self.objects.get(operation.name)
+            return None if data is None else (data, "")
+        if isinstance(operation, Put):
+            assert operation.name not in self.objects, "a name was used twice"
+            self.objects[operation.name] = operation.data
+            return None
+        if isinstance(operation, ListNames):
+            # A listing may be of some time ago, but what is in it was there.
+            names = list(self.objects)
+            return names[: len(names) - self.chance.choice([0, 0, 1, 5])] if names else []
+        assert isinstance(operation, Delete), operation
+        self.objects.pop(operation.name, None)
+        return None
+
+
+def run(store: Store, protocol: Generator[Any, Any, Any]) -> Any:
+    """Run a protocol to its end, without anyone else."""
+    answer: Any = None
+    try:
+        while True:
+            answer = store.perform(protocol.send(answer))
+    except StopIteration as stop:
+        return stop.value
+
+
+def coordinates_of(entry: Any) -> Generator[Any, Any, Any]:
+    """Read the coordinates of a segment, which here has nothing else but values."""
+    (data,) = yield from objects.read([entry.segment])
+    return np.array([row[0] for row in json.loads(data)], np.int64)
+
+
+def rows_of(state: Snapshot) -> Generator[Any, Any, list[Any]]:
+    """Read all rows of a version: pairs of coordinate and value."""
+    runs = state.runs.get("time")
+    if runs is None:
+        return []
+    by_id: dict[int, Any] = {}
+    for entry in sorted(state.entries.values(), key=lambda entry: entry.sequence):
+        (data,) = yield from objects.read([entry.segment])
+        first, count = entry.rows["time"]
+        rows = json.loads(data)
+        assert len(rows) == count
+        by_id |= {first + k: row for k, row in enumerate(rows)}
+    return [tuple(by_id[k]) for k in runs.ids(0, len(runs)).tolist()]
+
+
+Model = list[tuple[int, int]]
+Intent = Callable[[Model, list[Model]], Model]
+"""What a commit must make of the rows, given those of all versions before."""
+
+
+@dataclass
+class Verb:
+    """One change, as users asked for it: what it yields, and what it means."""
+
+    protocol: Generator[Any, Any, Any]
+    intent: Intent
+    commit: str
+    outcome: str = "unfinished"
+
+
+class World:
+    """Actors that change and read one dataset, in an order that chance decides.
+
+    Parameters
+    ----------
+    seed : int
+    writers : int
+    verbs : int
+        How many changes are begun in all.
+    faults, crashes : float
+        Probabilities, for each operation.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        writers: int = 3,
+        verbs: int = 20,
+        faults: float = 0.1,
+        crashes: float = 0.01,
+    ) -> None:
+        self.chance = random.Random(seed)
+        self.store = Store(self.chance, patience=self.chance.choice([1, 3, 40]))
+        self.crashes, self.remaining = crashes, verbs
+        self.verbs: list[Verb] = []
+        self.values = 0
+        run(self.store, create("made"))
+        self.store.faults = faults
+        self.actors = [self.write() for _ in range(writers)] + [self.look(), self.look()]
+
+    # What actors do.
+
+    def write(self) -> Generator[Any, Any, None]:
+        """One writer: it reads the head, changes something, and says what it believes of that."""
+        kept: Head | None = None
+        while self.remaining > 0:
+            self.remaining -= 1
+            try:
+                if kept is None or self.chance.random() < 0.7:
+                    kept = yield from read_head()
+            except UnreachableError:
+                continue
+            verb = self.choose(kept)
+            self.verbs.append(verb)
+            try:
+                result = yield from verb.protocol
+                verb.outcome = "ok"
+                kept = result if isinstance(result, Head) else None
+            except (MismatchError, CommitFailedError, VersionExpiredError, IndexError):
+                verb.outcome = "failed"
+            except CommitUnknownError:
+                verb.outcome = "unknown"
+            except UnreachableError:
+                verb.outcome = "unfinished"  # of a vacuum: its fence may be there
+
+    def look(self) -> Generator[Any, Any, None]:
+        """One reader: opens a version and reads it some time later, unless that expires."""
+        while self.remaining > 0:
+            try:
+                head = yield from read_head()
+                version = self.chance.randint(1, head.snapshot.version)
+                state = yield from read_version(head, version)
+                for _ in range(self.chance.randrange(30)):
+                    yield Now()
+                rows = yield from rows_of(state)
+            except (UnreachableError, VersionExpiredError):
+                continue
+            except SourceNotFoundError:
+                self.check_expired(version)
+                continue
+            assert rows == self.model()[version], "a reader saw rows of no version"
+
+    def check_expired(self, version: int) -> None:
+        """An object may be missing only if its version has expired meanwhile."""
+        now = Head.from_bytes(self.store.head, "").snapshot
+        assert version < now.expired, f"version {version} is damaged, and did not expire"
+
+    def choose(self, head: Head) -> Verb:
+        """Choose a change at random, with what it means for the rows."""
+        name = f"commit{len(self.verbs)}"
+        kind = self.chance.choice(
+            ["append"] * 6 + ["insert"] * 3 + ["replace", "drop", "tag", "rollback", "vacuum"]
+        )
+        end = max((row[0] for row in self.model()[-1]), default=0)
+        low = (
+            end + self.chance.randint(0, 3) if kind == "append" else self.chance.randint(0, end + 2)
+        )
+        count = self.chance.randint(1, 3)
+        about = {"verb": kind}
+        if kind in ("append", "insert", "replace"):
+            rows = [(low + k, self.new_value()) for k in range(count)]
+            new = Rows("time", json.dumps(rows).encode(), np.array([row[0] for row in rows]))
+            change = add_rows(new, coordinates_of, about, replaced=kind == "replace")
+
+            def intent(model: Model, before: list[Model]) -> Model:
+                return sorted([row for row in model if not low <= row[0] < low + count] + rows)
+
+            return Verb(commit(head, change, name), intent, name)
+        if kind == "drop":
+            change = drop_rows("time", low, low + count, coordinates_of, about)
+            return Verb(
+                commit(head, change, name),
+                lambda model, before: [row for row in model if not low <= row[0] <= low + count],
+                name,
+            )
+        version = self.chance.randint(1, head.snapshot.version)
+        if kind == "rollback":
+            change = roll_back(version, about)
+            return Verb(commit(head, change, name), lambda _, before: before[version], name)
+        if kind == "tag":
+            change = set_tag(f"tag{self.chance.randrange(3)}", version, about)
+            return Verb(commit(head, change, name), lambda model, before: model, name)
+        return Verb(vacuum(head, version, name), lambda model, before: model, name)
+
+    def new_value(self) -> int:
+        self.values += 1
+        return self.values
+
+    # The truth.
+
+    def history(self) -> list[str]:
+        """Return the commits in the order in which the head has them, told by the head itself."""
+        quiet = Store(random.Random(0), objects=self.store.objects, head=self.store.head)
+        head = Head.from_bytes(self.store.head, "")
+        return [record.commit for record in run(quiet, read_records(head, 1))]
+
+    def model(self) -> list[Model]:
+        """Return the rows of each version, by what its commits meant; of version 0, too."""
+        models: list[Model] = [[], []]
+        intents = {verb.commit: verb.intent for verb in self.verbs}
+        for name in self.history()[1:]:
+            models.append(intents[name](models[-1], models))
+        return models
+
+    def go(self) -> None:
+        """Let everybody act until all are done, and compare what came of it."""
+        waiting = [(actor, None) for actor in self.actors]
+        while waiting:
+            actor, answer = waiting.pop(self.chance.randrange(len(waiting)))
+            try:
+                operation = (
+                    actor.throw(answer) if isinstance(answer, Exception) else actor.send(answer)
+                )
+            except StopIteration:
+                continue
+            if self.chance.random() < self.crashes:
+                # It ends right before or right after its operation was done.
+                if self.chance.random() < 0.5:
+                    self.attempt(operation)
+                actor.close()
+                waiting.append((self.write(), None))
+                continue
+            waiting.append((actor, self.attempt(operation)))
+        self.check()
+
+    def attempt(self, operation: Any) -> Any:
+        try:
+            return self.store.perform(operation)
+        except UnreachableError as error:
+            return error
+
+    def check(self) -> None:
+        """Compare all versions that can be opened with the model, and what writers were told."""
+        while self.store.under_way:  # what is under way arrives in the end
+            self.store.replace(self.store.under_way.pop())
+        history = self.history()
+        assert len(set(history)) == len(history), "a commit is there twice"
+        for verb in self.verbs:
+            if verb.outcome == "ok":
+                assert verb.commit in history, "a commit that was reported as done is not there"
+            if verb.outcome == "failed":
+                assert verb.commit not in history, "a commit that was reported as failed is there"
+        quiet = Store(random.Random(0), objects=self.store.objects, head=self.store.head)
+        head = run(quiet, read_head())
+        assert head.snapshot.version == len(history)
+        for version, model in enumerate(self.model()):
+            try:
+                state = run(quiet, read_version(head, version)) if version else Snapshot(0, "", 0)
+            except VersionExpiredError:
+                assert version < head.snapshot.expired
+                continue
+            assert run(quiet, rows_of(state)) == model, f"version {version} differs"

@@ -1,0 +1,141 @@
+"""Each guard of the protocols, taken away: the simulation must notice."""
+
+from __future__ import annotations
+
+from tests.dataset import simulation
+from tests.dataset.simulation import World
+from virtualzarr.dataset import commit, operations, vacuum, verbs
+from virtualzarr.errors import VirtualZarrError
+
+SEEDS = 400
+
+
+def is_noticed(**options):
+    """Tell whether any of some histories goes wrong."""
+    for seed in range(SEEDS):
+        try:
+            World(seed, **options).go()
+        except (AssertionError, VirtualZarrError):
+            return True
+    return False
+
+
+def test_nothing_is_noticed_with_all_guards():
+    for seed in range(100):
+        World(seed, verbs=40).go()
+
+
+def test_a_store_that_ignores_conditions(monkeypatch):
+    def replace(store, operation):
+        store.head, store.heads = operation.data, store.heads + 1
+        return store.tag()
+
+    monkeypatch.setattr(simulation.Store, "replace", replace)
+    assert is_noticed()
+
+
+def test_a_lost_race_is_not_looked_into(monkeypatch):
+    """A head that differs is taken for another writer's, without asking whether it is one's own."""
+
+    def never(head, name, after):
+        return False
+        yield
+
+    monkeypatch.setattr(commit, "find_commit", never)
+    assert is_noticed()
+
+
+def test_no_answer_is_taken_for_a_failure(monkeypatch):
+    def replace(base, result, name):
+        try:
+            tag = yield operations.Replace(result.to_bytes(), base.tag)
+        except operations.UnreachableError as error:
+            raise commit.CommitFailedError("no answer") from error
+        if tag is None:
+            return (yield from commit.read_head()), False
+        return commit.replace(result, tag=tag), True
+
+    monkeypatch.setattr(commit, "_replace", replace)
+    assert is_noticed()
+
+
+def test_no_answer_is_taken_for_success(monkeypatch):
+    real = commit._replace
+
+    def replace(base, result, name):
+        protocol = real(base, result, name)
+        answer = None
+        try:
+            while True:
+                operation = protocol.send(answer)
+                try:
+                    answer = yield operation
+                except operations.UnreachableError:
+                    if isinstance(operation, operations.Replace):
+                        return (yield from commit.read_head()), True
+                    raise
+        except StopIteration as stop:
+            return stop.value
+
+    monkeypatch.setattr(commit, "_replace", replace)
+    assert is_noticed()
+
+
+def test_another_request_before_the_first_is_dead(monkeypatch):
+    """Giving up while a request is under way, and saying that nothing was done."""
+    monkeypatch.setattr(simulation, "CommitUnknownError", commit.CommitFailedError)
+    monkeypatch.setattr(
+        commit, "CommitUnknownError", lambda text, name: commit.CommitFailedError(text)
+    )
+    assert is_noticed()
+
+
+def test_a_vacuum_without_a_fence(monkeypatch):
+    """What is unmarked is deleted, although a slow writer may be about to name it."""
+    monkeypatch.setattr(vacuum.objects, "epoch_of", lambda name: -1)
+    assert is_noticed(verbs=40)
+
+
+def test_a_writer_that_does_not_put_anew_after_a_fence(monkeypatch):
+    def put(self, epoch):
+        if not self._named:
+            self._named[0] = yield from verbs.objects.put(self.kind, epoch, self.data)
+        return self._named[0]
+
+    monkeypatch.setattr(verbs.Stored, "put", put)
+    assert is_noticed(verbs=40)
+
+
+def test_a_vacuum_that_forgets_tags(monkeypatch):
+    real = vacuum.read_version
+
+    def read(head, version):
+        if version < head.snapshot.expired:
+            return vacuum.Snapshot(0, "", 0)
+        return (yield from real(head, version))
+
+    monkeypatch.setattr(vacuum, "read_version", read)
+    assert is_noticed(verbs=40)
+
+
+def test_a_vacuum_that_keeps_the_newest_version_only(monkeypatch):
+    def none(head, start):
+        return []
+        yield
+
+    monkeypatch.setattr(vacuum, "read_records", none)
+    assert is_noticed(verbs=40)
+
+
+def test_positions_of_the_version_that_was_read_first(monkeypatch):
+    """Positions are those of the head that is replaced, not those of one before."""
+    first = {}
+
+    def locate(state, dimension, coordinates, low, high, real=verbs.locate):
+        key = (id(coordinates), dimension, low, high)
+        if key not in first:
+            first[key] = yield from real(state, dimension, coordinates, low, high)
+        return first[key]
+
+    monkeypatch.setattr(verbs, "locate", locate)
+    assert is_noticed()

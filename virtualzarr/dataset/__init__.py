@@ -1,0 +1,1 @@
+"""Datasets with versions: commits, history, and rows that come, change and go."""

@@ -1,0 +1,166 @@
+"""Commits: one change of a dataset, there once or not at all, whatever stops it.
+
+A commit is done when the head is replaced and at no other moment. Whoever loses the race against
+another writer goes on from what that one left. Whoever gets no answer looks whether its commit is
+in the history.
+
+Source: ``specs/dataset.md``, *Committing*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from virtualzarr.dataset.head import Head, read_head, read_records
+from virtualzarr.dataset.operations import BackOff, NewId, Now, Protocol, Replace, UnreachableError
+from virtualzarr.dataset.snapshot import Record, Snapshot
+from virtualzarr.errors import NodeExistsError, SourceNotFoundError, VirtualZarrError
+
+
+class CommitFailedError(VirtualZarrError):
+    """A commit did not take place, and will not."""
+
+
+class CommitUnknownError(VirtualZarrError):
+    """The store could not be asked whether a commit took place.
+
+    Attributes
+    ----------
+    commit : str
+        Its id: ask again later with it, or repeat the change with it, which is safe.
+    """
+
+    def __init__(self, message: str, commit: str) -> None:
+        super().__init__(message)
+        self.commit = commit
+
+
+Change = Callable[[Head], Protocol[Record]]
+"""A change: what it does to a head, as a record, with what the record names put in the store.
+
+It is asked again with each head that another writer leaves, and raises an error if that does not
+go together with it. Objects that it put under another epoch than the head's must be put anew.
+"""
+
+
+def create(commit: str | None = None) -> Protocol[Head]:
+    """Make a dataset without rows, arrays and groups: version 1.
+
+    Raises
+    ------
+    NodeExistsError
+        There is one already.
+    CommitFailedError, CommitUnknownError
+    """
+
+    def empty(head: Head) -> Protocol[Record]:
+        return _record(head, {"verb": "create"})
+
+    return (yield from _commit(Head(Snapshot(0, "", 0)), empty, commit or (yield NewId())))
+
+
+def commit(base: Head, change: Change, commit: str | None = None) -> Protocol[Head]:
+    """Change a dataset.
+
+    Parameters
+    ----------
+    base : Head
+        What was read when the change was decided on.
+    change : callable
+    commit : str, optional
+        The id of a commit that was begun before, and whose outcome is not known: it is done once.
+
+    Returns
+    -------
+    Head
+        The version that the commit made, or a later one if that was found when asking.
+
+    Raises
+    ------
+    CommitFailedError
+        It was not done, and never will be: the store refused too long.
+    CommitUnknownError
+        It may have been done or not, as the store cannot be asked.
+    VirtualZarrError
+        What `change` raises: it was not done.
+    """
+    return (yield from _commit(base, change, commit or (yield NewId())))
+
+
+def record(head: Head, about: dict[str, object], **changes: object) -> Protocol[Record]:
+    """Return a record of a change to a head, with a time after that of the last commit."""
+    made = yield from _record(head, about)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def _record(head: Head, about: dict[str, object]) -> Protocol[Record]:
+    # A clock that is behind must not make time run backwards: versions are found by it.
+    now = yield Now()
+    return Record("", max(now, head.snapshot.time + 1000), about)
+
+
+def find_commit(head: Head, commit: str, after: int) -> Protocol[bool]:
+    """Tell whether a commit is in the history of a head, after a version."""
+    if head.snapshot.version <= after:
+        return False
+    records = yield from read_records(head, after + 1)
+    return any(record.commit == commit for record in records)
+
+
+def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
+    head, attempts = base, 0
+    while True:
+        # A conflict that `change` finds is a true failure: no earlier request of ours can land any
+        # more, as the head it was conditional on has been replaced by another.
+        try:
+            made = replace((yield from change(head)), commit=commit)
+            result = yield from head.commit(made)
+        except UnreachableError as error:
+            raise CommitFailedError("the store cannot be reached; nothing was changed") from error
+        current, is_done = yield from _replace(head, result, commit)
+        if is_done:
+            return current
+        if head.tag is None:
+            raise NodeExistsError("there is a dataset already")
+        head, attempts = current, attempts + 1
+        if not (yield BackOff(attempts)):
+            raise CommitFailedError(f"{attempts} other commits were quicker; nothing was changed")
+
+
+def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool]]:
+    """Replace one head by another: what is there then, and whether the commit is in it.
+
+    A request that was not answered may still arrive, as long as the head is the one that it asks
+    for. So it is sent again, with the same bytes, until the head has changed, by it or by another.
+    """
+    data, attempts = result.to_bytes(), 0
+    while True:
+        try:
+            tag = yield Replace(data, base.tag)
+            if tag is not None:
+                return replace(result, tag=tag), True
+        except UnreachableError:
+            pass
+        try:
+            current = yield from _look(base)
+            if current is not None:
+                return current, (yield from find_commit(current, commit, base.snapshot.version))
+        except UnreachableError:
+            pass
+        attempts += 1
+        if not (yield BackOff(attempts)):
+            raise CommitUnknownError(
+                "the store does not say whether a commit was done; ask again with its id", commit
+            )
+
+
+def _look(base: Head) -> Protocol[Head | None]:
+    """Read the head; None if it is still the one that was there."""
+    try:
+        current = yield from read_head()
+    except SourceNotFoundError:
+        if base.tag is None:
+            return None
+        raise
+    return None if current.tag == base.tag else current

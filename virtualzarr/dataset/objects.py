@@ -1,0 +1,86 @@
+"""Objects of a dataset: written once under a name with an epoch, checked when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import zstandard
+
+from virtualzarr.dataset.operations import Get, NewId, Protocol, Put
+from virtualzarr.dataset.snapshot import Named
+from virtualzarr.errors import MetadataError, SourceNotFoundError
+from virtualzarr.metadata.json_documents import dumps_json, loads_json
+
+_LARGEST = 1 << 28
+
+
+def encode(document: Any) -> bytes:
+    """Return a document as compressed JSON."""
+    data: bytes = zstandard.compress(dumps_json(document, indent=None, allow_nan=False), 3)
+    return data
+
+
+def decode(data: bytes) -> Any:
+    """Return the document that `encode` was given.
+
+    Raises
+    ------
+    MetadataError
+        If it is damaged, or larger than any that is written.
+    """
+    try:
+        if zstandard.frame_content_size(data) > _LARGEST:
+            raise MetadataError("a document of a dataset is too large")
+        return loads_json(zstandard.decompress(data, max_output_size=_LARGEST))
+    except (zstandard.ZstdError, ValueError) as error:
+        raise MetadataError(f"a document of a dataset is damaged: {error}") from error
+
+
+def digest(data: bytes) -> str:
+    """Return the digest that objects are named with: half of SHA-256."""
+    return sha256(data).hexdigest()[:32]
+
+
+def epoch_of(name: str) -> int:
+    """Return the epoch in the name of an object.
+
+    Examples
+    --------
+    >>> epoch_of("segments/3-0123456789abcdef")
+    3
+    """
+    return int(name.partition("/")[2].partition("-")[0])
+
+
+def put(kind: str, epoch: int, data: bytes) -> Protocol[Named]:
+    """Store an object of a kind under a fresh name."""
+    name = f"{kind}/{epoch}-{(yield NewId())}"
+    yield Put(name, data)
+    return Named(name, len(data), digest(data))
+
+
+def read(objects: Sequence[Named]) -> Protocol[list[bytes]]:
+    """Read named objects, all at once.
+
+    Raises
+    ------
+    SourceNotFoundError
+        If one is missing: its version has expired, or the dataset is damaged.
+    MetadataError
+        If one is not what was named.
+    """
+    found = yield [Get(item.name) for item in objects]
+    return [_check(item, answer) for item, answer in zip(objects, found, strict=True)]
+
+
+def _check(expected: Named, answer: tuple[bytes, str] | None) -> bytes:
+    if answer is None:
+        raise SourceNotFoundError("an object of a dataset is missing", file=expected.name)
+    data = answer[0]
+    if len(data) != expected.size or digest(data) != expected.digest:
+        raise MetadataError(
+            "an object of a dataset is not the one that was named", file=expected.name
+        )
+    return data

@@ -1,0 +1,77 @@
+"""Store operations of datasets, as values: protocols yield them and are sent what came of them.
+
+A protocol that does nothing by itself can be run against a directory, an object store, or a
+simulation that stops it, delays it and lies to it at each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Protocol = Generator[Any, Any, T]
+"""A protocol: yields operations, is sent their results, and returns one of its own."""
+
+HEAD = "head"
+
+
+class UnreachableError(Exception):
+    """The store could not be asked: whether an operation took place is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Read an object: its bytes and tag, or None where there is none."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Store an object under a name that was never used; durable when this returns."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Replace the head if it has a tag still, or create it (no tag): its new tag, or None.
+
+    None, like an `UnreachableError`, leaves open whether it was done: clients of object stores
+    repeat requests by themselves, and the second one finds the head changed by the first.
+    """
+
+    data: bytes
+    tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListNames:
+    """Return the names of objects, those made meanwhile or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an object, whether it is there or not."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """Return the time in nanoseconds since 1970, of a clock that may be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewId:
+    """Return 16 hexadecimal digits that nobody else has."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """Wait before trying again, longer from attempt to attempt; False once that was too long."""
+
+    attempt: int
