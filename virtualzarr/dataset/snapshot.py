@@ -14,6 +14,9 @@ from virtualzarr.errors import MetadataError
 
 FORMAT = 2
 
+ChunkRuns = tuple[tuple[int, int], ...]
+"""Chunk lengths, and how often each comes one after the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -48,12 +51,16 @@ class Entry:
         rows it has.
     bounds : mapping of str to (JSON, JSON)
         The least and greatest coordinate of those rows, where they are known.
+    chunks : sequence of (runs, paths)
+        How the rows of arrays are chunked: chunk lengths with how often each comes, and of which
+        arrays; None for all arrays that are not listed.
     """
 
     segment: Named
     sequence: int
     rows: Mapping[str, tuple[int, int]]
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    chunks: tuple[tuple[ChunkRuns, tuple[str, ...] | None], ...] = ()
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Entry:
@@ -63,6 +70,10 @@ class Entry:
             int(document["sequence"]),
             {name: (int(first), int(count)) for name, (first, count) in document["rows"].items()},
             {name: (low, high) for name, (low, high) in document.get("bounds", {}).items()},
+            tuple(
+                (tuple((int(a), int(n)) for a, n in runs), None if paths is None else tuple(paths))
+                for runs, paths in document.get("chunks", ())
+            ),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +85,22 @@ class Entry:
         }
         if self.bounds:
             document["bounds"] = {name: list(pair) for name, pair in self.bounds.items()}
+        if self.chunks:
+            document["chunks"] = [
+                [[list(run) for run in runs], None if paths is None else list(paths)]
+                for runs, paths in self.chunks
+            ]
         return document
+
+    def chunks_of(self, path: str) -> ChunkRuns:
+        """Return how the rows of an array are chunked."""
+        others: ChunkRuns = ()
+        for runs, paths in self.chunks:
+            if paths is None:
+                others = runs
+            elif path in paths:
+                return runs
+        return others
 
 
 @dataclass(frozen=True, slots=True)

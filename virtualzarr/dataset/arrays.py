@@ -1,0 +1,420 @@
+"""Arrays of one version of a dataset: chunks that are found through runs, entries and segments.
+
+Nothing but the snapshot is needed to open them: it says how the rows of each array are chunked.
+References are looked up in the segments that a selection needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import Axis, Projection, SeparableGrid
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import (
+    MAX_OPEN_SOURCES,
+    LocatedChunks,
+    ManifestChunks,
+    open_source,
+)
+from virtualzarr.dataset.runs import Runs
+from virtualzarr.dataset.segment import Segment
+from virtualzarr.dataset.snapshot import Entry, Named, Snapshot
+from virtualzarr.errors import MetadataError
+from virtualzarr.manifest import Decoder, Manifest, References
+from virtualzarr.manifest.manifest import CANONICAL
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.references.native.parts import Part
+from virtualzarr.stores.files import ByteFile
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.rechunk import apply_axis_slices
+
+Int64 = NDArray[np.int64]
+Opener = Callable[[Named], Segment]
+
+_SHIFT = 32
+"""A file is numbered by its entry, times two to the power of this, plus its row in the part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows that follow each other in a version and in one segment.
+
+    Attributes
+    ----------
+    entry : Entry
+    start, stop : int
+        Which rows of the segment.
+    """
+
+    entry: Entry
+    start: int
+    stop: int
+
+
+def find_stretches(state: Snapshot, dimension: str) -> list[Stretch]:
+    """Return where the rows of a dimension lie, in their order.
+
+    Raises
+    ------
+    MetadataError
+        A row is in no segment.
+    """
+    runs: Runs = state.runs[dimension]
+    entries = sorted(
+        (entry for entry in state.entries.values() if dimension in entry.rows),
+        key=lambda entry: entry.rows[dimension][0],
+    )
+    first = np.array([entry.rows[dimension][0] for entry in entries], np.int64)
+    stretches = []
+    for low, count in runs.pairs:
+        # Entries tile the ids in order: those that a run needs lie next to each other.
+        at, high = int(np.searchsorted(first, low, "right")) - 1, low + count
+        while low < high:
+            entry = entries[at] if 0 <= at < len(entries) else None
+            begin, size = entry.rows[dimension] if entry else (0, 0)
+            if entry is None or not begin <= low < begin + size:
+                raise MetadataError(f"row {low} of {dimension!r} is in no segment")
+            stop = min(high, begin + size)
+            stretches.append(Stretch(entry, low - begin, stop - begin))
+            low, at = stop, at + 1
+    return stretches
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The cells of an array that a stretch makes.
+
+    Attributes
+    ----------
+    slices : AxisSlices
+        Which stored cells of the segment, and where in the first of them the rows begin.
+    stored : Axis
+        All rows of the segment.
+    """
+
+    entry: Entry
+    stored: Axis
+    start: int
+    stop: int
+
+    @property
+    def first(self) -> int:
+        """The first stored cell."""
+        return int(self.stored.cell_of(self.start))
+
+    @property
+    def last(self) -> int:
+        """The last stored cell."""
+        return int(self.stored.cell_of(self.stop - 1))
+
+    @property
+    def skipped(self) -> int:
+        """Rows of the first stored cell that are not in this version."""
+        return self.start - int(self.stored.start(self.first))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the last stored cell has rows that are not in this version."""
+        return int(self.stored.start(self.last)) + int(self.stored.edge(self.last)) > self.stop
+
+    @property
+    def ncells(self) -> int:
+        """How many cells there are."""
+        return self.last - self.first + 1
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Return chunk lengths in this version, with how often each comes."""
+        if self.first == self.last:
+            return [(self.stop - self.start, 1)]
+        runs, position = [], 0
+        for length, count in zip(self.stored.edges.tolist(), self.stored.counts.tolist(), strict=True):
+            low, high = max(self.first - position, 0), min(self.last + 1 - position, count)
+            if low < high:
+                runs.append((length, high - low))
+            position += count
+        if self.skipped:
+            runs[:1] = [(runs[0][0] - self.skipped, 1), (runs[0][0], runs[0][1] - 1)]
+        if self.is_cut:
+            end = self.stop - int(self.stored.start(self.last))
+            runs[-1:] = [(runs[-1][0], runs[-1][1] - 1), (end, 1)]
+        return [run for run in runs if run[1]]
+
+
+def find_pieces(stretches: Sequence[Stretch], path: str, dimension: str) -> list[_Piece]:
+    """Return the pieces that an array is made of along a growing dimension."""
+    pieces = []
+    for stretch in stretches:
+        entry = stretch.entry
+        count = entry.rows[dimension][1]
+        lengths, repeats = zip(*(entry.chunks_of(path) or ((count, 1),)), strict=True)
+        pieces.append(_Piece(entry, Axis(count, lengths, repeats), stretch.start, stretch.stop))
+    return pieces
+
+
+class VersionChunks(ManifestChunks):
+    """Chunks of an array in one version of a dataset.
+
+    Parameters
+    ----------
+    metadata : ArrayMetadata
+        With the grid of the version.
+    path : str
+    axis : int, optional
+        The axis of the growing dimension; None for an array that does not have it.
+    pieces : sequence
+        What the axis is made of; for an array that does not grow, the entry that has it.
+    open_segment : callable
+    """
+
+    def __init__(
+        self,
+        metadata: ArrayMetadata,
+        path: str,
+        axis: int | None,
+        pieces: Sequence[_Piece],
+        open_segment: Opener,
+    ) -> None:
+        self.metadata, self.path, self.axis = metadata, path, axis
+        self.pieces, self.open_segment = tuple(pieces), open_segment
+        self.ends = np.cumsum([piece.ncells for piece in pieces]) if axis is not None else None
+        self._files: dict[int, ByteFile] = {}
+
+    def __str__(self) -> str:
+        count = len(self.pieces)
+        grid = "x".join(map(str, self.metadata.grid.grid_shape))
+        return f"references of {grid or 1} cells in {count} piece{'s' * (count != 1)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return VersionChunks, (self.metadata, self.path, self.axis, self.pieces, self.open_segment)
+
+    def _part(self, number: int) -> Part | None:
+        segment = self.open_segment(self.pieces[number].entry.segment)
+        return segment.part(self.path, self.metadata.ndim)
+
+    @property
+    def apart(self) -> bool:
+        """Whether some chunks may decode otherwise than the array declares."""
+        parts = (self._part(number) for number in range(len(self.pieces)))
+        return any(part is not None and part.apart for part in parts) or any(
+            piece.skipped or piece.is_cut for piece in self.pieces if self.axis is not None
+        )
+
+    def locate(self, projection: Projection) -> LocatedChunks:
+        """Find the chunks of the cells that a projection touches."""
+        return self.find(projection.cells())
+
+    def find(self, cells: Int64) -> LocatedChunks:
+        """Find the chunks of some cells, given by their coordinates in the grid."""
+        file = np.full(len(cells), -1, np.int64)
+        offset, length = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)
+        decoder = np.full(len(cells), CANONICAL, np.int32)
+        origin = np.zeros((len(cells), self.metadata.ndim), np.int32)
+        decoders: list[Decoder] = []
+        for number, rows in self._by_piece(cells):
+            part = self._part(number)
+            if part is None:
+                continue
+            local = cells[rows]
+            if self.axis is not None and self.ends is not None:
+                piece = self.pieces[number]
+                local[:, self.axis] += piece.first - (int(self.ends[number]) - piece.ncells)
+            refs = part.take(local)
+            refs, known = self._trim(number, local, refs, part.decoders)
+            there = np.asarray(refs.source) >= 0
+            file[rows] = np.where(there, (number << _SHIFT) + refs.source.astype(np.int64), -1)
+            offset[rows], length[rows] = refs.offset, refs.length
+            if refs.decoder is not None:
+                decoder[rows] = np.where(refs.decoder >= 0, refs.decoder + len(decoders), CANONICAL)
+                decoders += known
+            if refs.origin is not None:
+                origin[rows] = refs.origin
+        cell = np.flatnonzero(file != -1)
+        is_plain = not decoders
+        return LocatedChunks(
+            cell, file[cell], offset[cell], length[cell], self._file, tuple(decoders),
+            None if is_plain else decoder[cell], origin[cell] if origin.any() else None,
+        )  # fmt: skip
+
+    def _by_piece(self, cells: Int64) -> list[tuple[int, Int64]]:
+        """Return which cells are in which piece."""
+        if self.ends is None:
+            return [(0, np.arange(len(cells)))] if self.pieces else []
+        which = self.ends.searchsorted(cells[:, self.axis], side="right")
+        return [(number, np.flatnonzero(which == number)) for number in np.unique(which).tolist()]
+
+    def _trim(
+        self, number: int, local: Int64, refs: References, decoders: Sequence[Decoder]
+    ) -> tuple[References, list[Decoder]]:
+        """Return references of cells of which not all rows are in this version, and decoders.
+
+        Their blocks are longer than the cells, so that decoders must say how long, and the origin
+        in the block moves to the first row that is there.
+        """
+        known = list(decoders)
+        piece, axis = self.pieces[number], self.axis
+        if axis is None or not (piece.skipped or piece.is_cut):
+            return refs, known
+        cut = np.zeros(len(local), bool)
+        if piece.skipped:
+            cut |= local[:, axis] == piece.first
+        if piece.is_cut:
+            cut |= local[:, axis] == piece.last
+        rows = np.flatnonzero(cut)
+        if not len(rows):
+            return refs, known
+        shapes = self._block_shapes(piece, local[rows])
+        decoder = (
+            np.full(len(local), CANONICAL, np.int32)
+            if refs.decoder is None
+            else np.array(refs.decoder)
+        )
+        origin = (
+            np.zeros((len(local), self.metadata.ndim), np.int32)
+            if refs.origin is None
+            else np.array(refs.origin)
+        )
+        numbers: dict[tuple[int, ...], int] = {}
+        # There are few distinct shapes: cells differ from others at the ends of axes only.
+        distinct, inverse = np.unique(
+            np.column_stack([decoder[rows], shapes]), axis=0, return_inverse=True
+        )
+        table = []
+        for which, *shape in distinct.tolist():
+            row = which
+            if which == CANONICAL or known[which].shape is None:
+                pipeline = self.metadata.pipeline if which == CANONICAL else known[which].pipeline
+                row = numbers.setdefault((which, *shape), len(known))
+                if row == len(known):
+                    known.append(Decoder(pipeline, tuple(shape)))
+            table.append(row)
+        decoder[rows] = np.array(table, np.int32)[inverse.reshape(-1)]
+        if piece.skipped:
+            origin[local[:, axis] == piece.first, axis] += piece.skipped
+        return References(refs.source, refs.offset, refs.length, decoder, origin), known
+
+    def _block_shapes(self, piece: _Piece, local: Int64) -> Int64:
+        """Return the shapes of the blocks that stored cells decode to."""
+        grid = self.metadata.grid
+        assert isinstance(grid, SeparableGrid)
+        columns = [axis.edge(local[:, i]) for i, axis in enumerate(grid.axes) if i != self.axis]
+        assert self.axis is not None
+        columns.insert(self.axis, piece.stored.edge(local[:, self.axis]))
+        return np.column_stack(columns)
+
+    def _file(self, row: int) -> ByteFile:
+        file = self._files.get(row)
+        if file is None:
+            part = self._part(row >> _SHIFT)
+            assert part is not None
+            source = part.source(row & ((1 << _SHIFT) - 1))
+            if source.uri:
+                file = open_source(source)
+            else:
+                inline = part.store.file(part.heap_key)
+                if inline is None:
+                    raise MetadataError("inline bytes are missing", file=part.heap_key)
+                file = inline
+            if len(self._files) >= MAX_OPEN_SOURCES:
+                self._files.clear()
+            self._files[row] = file
+        return file
+
+    @cached_property
+    def manifest(self) -> Manifest:  # type: ignore[override]
+        """All references, in memory."""
+        if self.axis is None:
+            part = self._part(0) if self.pieces else None
+            return self._load(part, self.metadata.grid.grid_shape)
+        manifests = [self._load_piece(number) for number in range(len(self.pieces))]
+        if not manifests:
+            return Manifest.missing(self.metadata.grid.grid_shape)
+        return manifests[0] if len(manifests) == 1 else Manifest.concatenate(manifests, self.axis)
+
+    def _load(self, part: Part | None, shape: Sequence[int]) -> Manifest:
+        return Manifest.missing(shape) if part is None else part.load([slice(n) for n in shape])
+
+    def _load_piece(self, number: int) -> Manifest:
+        piece, axis = self.pieces[number], self.axis
+        assert axis is not None
+        grid = self.metadata.grid
+        assert isinstance(grid, SeparableGrid)
+        shape = list(grid.grid_shape)
+        shape[axis] = piece.ncells
+        part = self._part(number)
+        if part is None:
+            return Manifest.missing(shape)
+        box = [slice(n) for n in shape]
+        box[axis] = slice(piece.first, piece.last + 1)
+        manifest = part.load(box)
+        if not (piece.skipped or piece.is_cut):
+            return manifest
+        cells = np.arange(piece.first, piece.last + 1)
+        lengths = piece.stored.edge(cells)
+        along = Axis(int(lengths.sum()), lengths)
+        axes = [along if i == axis else own for i, own in enumerate(grid.axes)]
+        stored = SeparableGrid.with_axes(grid, axes)
+        whole = Array.virtual(self.metadata.replace(shape=stored.shape, grid=stored), manifest)
+        slices = [AxisSlices.whole(own) for own in axes]
+        stop = piece.skipped + piece.stop - piece.start
+        slices[axis] = AxisSlices.slice(along, piece.skipped, stop)
+        return apply_axis_slices(whole, slices).manifest
+
+
+def build_arrays(
+    state: Snapshot,
+    documents: Mapping[str, ArrayMetadata],
+    dimension: str,
+    open_segment: Opener,
+) -> dict[str, Array]:
+    """Return the arrays of a version by path."""
+    stretches = find_stretches(state, dimension) if dimension in state.runs else []
+    axes: dict[tuple[Any, ...], Axis] = {}
+    return {
+        path: _build_array(path, metadata, dimension, state, stretches, axes, open_segment)
+        for path, metadata in documents.items()
+    }
+
+
+def _build_array(
+    path: str,
+    metadata: ArrayMetadata,
+    dimension: str,
+    state: Snapshot,
+    stretches: Sequence[Stretch],
+    axes: dict[tuple[Any, ...], Axis],
+    open_segment: Opener,
+) -> Array:
+    names = metadata.dimension_names or ()
+    if dimension not in names:
+        entry = _entry_of(state, path, open_segment)
+        whole = [] if entry is None else [_Piece(entry, Axis(1, [1]), 0, 1)]
+        return Array(metadata, VersionChunks(metadata, path, None, whole, open_segment), path)
+    axis = names.index(dimension)
+    pieces = find_pieces(stretches, path, dimension)
+    key = tuple(entry.chunks_of(path) for entry in dict.fromkeys(s.entry.segment.name and s.entry
+                for s in stretches))  # fmt: skip
+    along = axes.get(key)
+    if along is None:
+        runs = [run for piece in pieces for run in piece.runs()] or [(1, 1)]
+        lengths, counts = zip(*runs, strict=True)
+        extent = sum(s.stop - s.start for s in stretches)
+        along = axes[key] = Axis(extent, lengths, counts)
+    grid = metadata.grid
+    assert isinstance(grid, SeparableGrid)
+    new = grid.with_axes([along if i == axis else own for i, own in enumerate(grid.axes)])
+    metadata = metadata.replace(shape=new.shape, grid=new)
+    return Array(metadata, VersionChunks(metadata, path, axis, pieces, open_segment), path)
+
+
+def _entry_of(state: Snapshot, path: str, open_segment: Opener) -> Entry | None:
+    """Return the newest entry that has an array which does not grow."""
+    for entry in reversed(tuple(state.entries.values())):
+        if not entry.rows and path in open_segment(entry.segment).paths:
+            return entry
+    return None

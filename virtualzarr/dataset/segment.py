@@ -1,0 +1,175 @@
+"""Segments: the references of one commit, for all of its arrays, in one object.
+
+A segment is a packed folder: the parts of manifests that the native form stores beside each array
+(``specs/manifest-storage.md``), one after the other, and a directory at the end that says where each
+begins. Source: ``specs/dataset.md``, *Entries and segments*.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import Axis
+from virtualzarr.dataset import objects
+from virtualzarr.dataset.snapshot import Named
+from virtualzarr.errors import MetadataError
+from virtualzarr.manifest import Manifest
+from virtualzarr.references.native.parts import Part, save_part
+from virtualzarr.stores.access import Access
+from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.memory import MemoryStore
+from virtualzarr.stores.store import ByteRange
+
+_TAIL = 1 << 16
+"""Bytes that are read first: a small segment is read by them as a whole."""
+
+_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The references of one array in a segment.
+
+    Attributes
+    ----------
+    manifest : Manifest
+    chunks : sequence of (int, int), optional
+        Chunk lengths along the growing dimension, and how often each comes one after the other;
+        None for an array that does not have it.
+    """
+
+    manifest: Manifest
+    chunks: tuple[tuple[int, int], ...] | None
+
+
+def pack(arrays: Mapping[str, Cells], coordinates: NDArray[Any] | None) -> tuple[bytes, str]:
+    """Return a segment, and the digest to name it by.
+
+    Parameters
+    ----------
+    arrays : mapping of str to Cells
+        By path.
+    coordinates : array, shape (rows,), optional
+        Of the rows along the growing dimension.
+    """
+    store = MemoryStore()
+    parts = {path: save_part(store, path, cells.manifest) for path, cells in arrays.items()}
+    if coordinates is not None:
+        store.set("coordinates", np.ascontiguousarray(coordinates).tobytes())
+    keys, blobs, offset = {}, [], 0
+    for key, _ in [*store.list()]:
+        blob = bytes(store.get(key) or b"")
+        keys[key] = [offset, len(blob), zlib.crc32(blob)]
+        blobs.append(blob)
+        offset += len(blob)
+    directory = objects.encode(
+        {
+            "keys": keys,
+            "parts": parts,
+            "coordinates": None if coordinates is None else coordinates.dtype.str,
+        }
+    )
+    tail = directory + len(directory).to_bytes(_LENGTH, "little")
+    return b"".join([*blobs, tail]), objects.digest(tail)
+
+
+class Segment:
+    """A stored segment, of which what is asked for is read.
+
+    Parameters
+    ----------
+    file : ByteFile
+    named : Named
+        Its name, size and digest, as an entry has them.
+    folder : str
+        Of the dataset: what relative URIs of sources are relative to.
+
+    Raises
+    ------
+    MetadataError
+        It is not the object that was named.
+    """
+
+    writable = False
+
+    def __init__(self, file: ByteFile, named: Named, folder: str, access: Access) -> None:
+        self.uri = f"{folder}/{named.name}"
+        self._file, self._folder, self._access = file, folder, access
+        self._start = max(named.size - _TAIL, 0)
+        self._tail = bytes(file.read(self._start, named.size))
+        length = int.from_bytes(self._tail[-_LENGTH:], "little") + _LENGTH
+        if length > len(self._tail):
+            self._start = max(named.size - length, 0)
+            self._tail = bytes(file.read(self._start, named.size))
+        directory = self._tail[-length:]
+        if len(directory) != length or objects.digest(directory) != named.digest:
+            raise MetadataError("a segment is not the one that was named", file=self.uri)
+        document = objects.decode(directory[:-_LENGTH])
+        self._keys: dict[str, list[int]] = document["keys"]
+        self._names: dict[str, str] = document["parts"]
+        self._dtype: str | None = document["coordinates"]
+        self._parts: dict[str, Part] = {}
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The arrays that the segment has references of."""
+        return tuple(self._names)
+
+    def part(self, path: str, ndim: int) -> Part | None:
+        """Return the references of an array; None where it has none."""
+        if path not in self._names:
+            return None
+        if path not in self._parts:
+            part = Part(self, path, self._names[path], ndim, self._access)  # type: ignore[arg-type]
+            part.place = self._folder
+            self._parts[path] = part
+        return self._parts[path]
+
+    def coordinates(self) -> NDArray[Any]:
+        """Return the coordinates of all rows, of which the segment must have some."""
+        data = self.get("coordinates")
+        if data is None or self._dtype is None:
+            raise MetadataError("a segment has no coordinates", file=self.uri)
+        return np.frombuffer(data, self._dtype)
+
+    # What parts and their columns ask of a store.
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return what is packed under a key, with its checksum compared, or some of it."""
+        if key not in self._keys:
+            return None
+        offset, size, checksum = self._keys[key]
+        if offset >= self._start:
+            data = self._tail[offset - self._start : offset - self._start + size]
+        else:
+            data = bytes(self._file.read(offset, offset + size))
+        if zlib.crc32(data) != checksum:
+            raise MetadataError("a part of a segment is damaged", file=f"{self.uri}:{key}")
+        start, stop, _ = slice(*(byte_range or (0, None))).indices(len(data))
+        return data[start : max(start, stop)]
+
+    def file(self, key: str) -> ByteFile | None:
+        """Return what is packed under a key as a file."""
+        from virtualzarr.stores.files import InlineFile
+
+        data = self.get(key)
+        return None if data is None else InlineFile(data)
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield keys and sizes."""
+        return ((key, size) for key, (_, size, _) in self._keys.items() if key.startswith(prefix))
+
+
+def chunk_runs(axis: Axis) -> tuple[tuple[int, int], ...]:
+    """Return the chunk lengths of an axis as runs, the last one cut by the end."""
+    lengths, counts = axis.runs(clipped=True)
+    return tuple(zip(lengths.tolist(), counts.tolist(), strict=True))
+
+
+Opener = Callable[[Named], Segment]
