@@ -37,7 +37,7 @@ from virtualzarr.dataset.operations import (
 )
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.vacuum import vacuum
-from virtualzarr.dataset.verbs import Rows, add_rows, drop_rows, roll_back, set_tag
+from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows, roll_back, set_tag
 from virtualzarr.errors import MismatchError, SourceNotFoundError
 
 
@@ -207,7 +207,7 @@ class World:
         self.crashes, self.remaining = crashes, verbs
         self.verbs: list[Verb] = []
         self.values = 0
-        run(self.store, create("made"))
+        run(self.store, create(commit="made"))
         self.store.faults = faults
         self.actors = [self.write() for _ in range(writers)] + [self.look(), self.look()]
 
@@ -272,7 +272,8 @@ class World:
         about = {"verb": kind}
         if kind in ("append", "insert", "replace"):
             rows = [(low + k, self.new_value()) for k in range(count)]
-            new = Rows("time", json.dumps(rows).encode(), np.array([row[0] for row in rows]))
+            segment = Stored("segments", json.dumps(rows).encode())
+            new = Rows("time", segment, count, np.array([row[0] for row in rows]))
             change = add_rows(new, coordinates_of, about, replaced=kind == "replace")
 
             def intent(model: Model, before: list[Model]) -> Model:

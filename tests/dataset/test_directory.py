@@ -17,7 +17,7 @@ from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.head import read_head, read_records, read_version
 from virtualzarr.dataset.vacuum import vacuum
-from virtualzarr.dataset.verbs import Rows, add_rows, drop_rows
+from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows
 
 fork = multiprocessing.get_context("fork") if hasattr(os, "fork") else None
 pytestmark = pytest.mark.skipif(fork is None, reason="forks processes")
@@ -25,7 +25,8 @@ pytestmark = pytest.mark.skipif(fork is None, reason="forks processes")
 
 def new_rows(start, count=1, value=0):
     rows = [(start + k, value) for k in range(count)]
-    return Rows("time", json.dumps(rows).encode(), np.arange(start, start + count))
+    segment = Stored("segments", json.dumps(rows).encode())
+    return Rows("time", segment, count, np.arange(start, start + count))
 
 
 def append(place, start, count=1, value=0, name=None):

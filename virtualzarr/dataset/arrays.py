@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import Axis, Projection, SeparableGrid
+from grids import Axis, Projection, SeparableGrid, simplest
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import (
     MAX_OPEN_SOURCES,
@@ -133,7 +133,9 @@ class _Piece:
         if self.first == self.last:
             return [(self.stop - self.start, 1)]
         runs, position = [], 0
-        for length, count in zip(self.stored.edges.tolist(), self.stored.counts.tolist(), strict=True):
+        for length, count in zip(
+            self.stored.edges.tolist(), self.stored.counts.tolist(), strict=True
+        ):
             low, high = max(self.first - position, 0), min(self.last + 1 - position, count)
             if low < high:
                 runs.append((length, high - low))
@@ -358,7 +360,7 @@ class VersionChunks(ManifestChunks):
         lengths = piece.stored.edge(cells)
         along = Axis(int(lengths.sum()), lengths)
         axes = [along if i == axis else own for i, own in enumerate(grid.axes)]
-        stored = SeparableGrid.with_axes(grid, axes)
+        stored = simplest(axes)
         whole = Array.virtual(self.metadata.replace(shape=stored.shape, grid=stored), manifest)
         slices = [AxisSlices.whole(own) for own in axes]
         stop = piece.skipped + piece.stop - piece.start
@@ -371,9 +373,11 @@ def build_arrays(
     documents: Mapping[str, ArrayMetadata],
     dimension: str,
     open_segment: Opener,
+    stretches: Sequence[Stretch] | None = None,
 ) -> dict[str, Array]:
-    """Return the arrays of a version by path."""
-    stretches = find_stretches(state, dimension) if dimension in state.runs else []
+    """Return the arrays of a version by path, or of some of its rows."""
+    if stretches is None:
+        stretches = find_stretches(state, dimension) if dimension in state.runs else []
     axes: dict[tuple[Any, ...], Axis] = {}
     return {
         path: _build_array(path, metadata, dimension, state, stretches, axes, open_segment)
@@ -397,8 +401,7 @@ def _build_array(
         return Array(metadata, VersionChunks(metadata, path, None, whole, open_segment), path)
     axis = names.index(dimension)
     pieces = find_pieces(stretches, path, dimension)
-    key = tuple(entry.chunks_of(path) for entry in dict.fromkeys(s.entry.segment.name and s.entry
-                for s in stretches))  # fmt: skip
+    key = tuple(stretch.entry.chunks_of(path) for stretch in stretches)
     along = axes.get(key)
     if along is None:
         runs = [run for piece in pieces for run in piece.runs()] or [(1, 1)]
@@ -407,7 +410,7 @@ def _build_array(
         along = axes[key] = Axis(extent, lengths, counts)
     grid = metadata.grid
     assert isinstance(grid, SeparableGrid)
-    new = grid.with_axes([along if i == axis else own for i, own in enumerate(grid.axes)])
+    new = simplest([along if i == axis else own for i, own in enumerate(grid.axes)])
     metadata = metadata.replace(shape=new.shape, grid=new)
     return Array(metadata, VersionChunks(metadata, path, axis, pieces, open_segment), path)
 

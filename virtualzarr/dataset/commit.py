@@ -44,8 +44,8 @@ go together with it. Objects that it put under another epoch than the head's mus
 """
 
 
-def create(commit: str | None = None) -> Protocol[Head]:
-    """Make a dataset without rows, arrays and groups: version 1.
+def create(change: Change | None = None, commit: str | None = None) -> Protocol[Head]:
+    """Make a dataset: version 1 is what a change makes of nothing.
 
     Raises
     ------
@@ -57,7 +57,8 @@ def create(commit: str | None = None) -> Protocol[Head]:
     def empty(head: Head) -> Protocol[Record]:
         return _record(head, {"verb": "create"})
 
-    return (yield from _commit(Head(Snapshot(0, "", 0)), empty, commit or (yield NewId())))
+    nothing = Head(Snapshot(0, "", 0))
+    return (yield from _commit(nothing, change or empty, commit or (yield NewId())))
 
 
 def commit(base: Head, change: Change, commit: str | None = None) -> Protocol[Head]:

@@ -205,10 +205,12 @@ def _records_at(head: Head, version: int) -> Protocol[Any]:
         nodes = [(depth - 1, Node.from_json(item)) for item in inside]
 
 
-def read_records(head: Head, start: int) -> Protocol[list[Record]]:
-    """Read the records of the versions from one on, oldest first."""
+def read_records(head: Head, start: int, count: int | None = None) -> Protocol[list[Record]]:
+    """Read the records of the versions from one on, or of some of them, oldest first."""
     collected: list[Record] = []
     version = head.snapshot.version
+    if count is not None:
+        version = min(version, start + count - 1)
     while version >= max(start, 1):
         first, _, records = yield from _records_at(head, version)
         collected[:0] = records[max(start - first, 0) : version - first + 1]

@@ -1,14 +1,14 @@
 """Segments: the references of one commit, for all of its arrays, in one object.
 
 A segment is a packed folder: the parts of manifests that the native form stores beside each array
-(``specs/manifest-storage.md``), one after the other, and a directory at the end that says where each
-begins. Source: ``specs/dataset.md``, *Entries and segments*.
+(``specs/manifest-storage.md``), one after the other, and a directory at the end that says where
+each begins. Source: ``specs/dataset.md``, *Entries and segments*.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from virtualzarr.errors import MetadataError
 from virtualzarr.manifest import Manifest
 from virtualzarr.references.native.parts import Part, save_part
 from virtualzarr.stores.access import Access
-from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.files import ByteFile, InlineFile
 from virtualzarr.stores.memory import MemoryStore
 from virtualzarr.stores.store import ByteRange
 
@@ -156,8 +156,6 @@ class Segment:
 
     def file(self, key: str) -> ByteFile | None:
         """Return what is packed under a key as a file."""
-        from virtualzarr.stores.files import InlineFile
-
         data = self.get(key)
         return None if data is None else InlineFile(data)
 
@@ -170,6 +168,3 @@ def chunk_runs(axis: Axis) -> tuple[tuple[int, int], ...]:
     """Return the chunk lengths of an axis as runs, the last one cut by the end."""
     lengths, counts = axis.runs(clipped=True)
     return tuple(zip(lengths.tolist(), counts.tolist(), strict=True))
-
-
-Opener = Callable[[Named], Segment]

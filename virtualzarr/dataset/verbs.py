@@ -25,6 +25,30 @@ Coordinates = Callable[[Entry], Protocol[NDArray[Any]]]
 """Reads the coordinates of the rows of an entry's segment, all that it was stored with."""
 
 
+class Stored:
+    """An object that a change names: put once for each epoch in which the change is tried.
+
+    Parameters
+    ----------
+    kind : str
+        The folder that it lies in.
+    data : bytes
+    digest : str, optional
+        What it is checked by when it is read; of all bytes by default.
+    """
+
+    def __init__(self, kind: str, data: bytes, digest: str | None = None) -> None:
+        self.kind, self.data, self.digest = kind, data, digest
+        self._named: dict[int, Named] = {}
+
+    def put(self, epoch: int) -> Protocol[Named]:
+        """Return the object's name, stored under this epoch."""
+        if epoch not in self._named:
+            named = yield from objects.put(self.kind, epoch, self.data)
+            self._named[epoch] = replace(named, digest=self.digest) if self.digest else named
+        return self._named[epoch]
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """New rows along one growing dimension, ready to be stored.
@@ -32,29 +56,19 @@ class Rows:
     Attributes
     ----------
     dimension : str
-    data : bytes
-        The segment.
-    coordinates : array, shape (rows,)
-        Increasing, without duplicates.
+    segment : Stored
+    count : int
+    coordinates : array, shape (count,), optional
+        Increasing, without duplicates; None where the rows just follow those that are there.
+    chunks : sequence
+        How they are chunked, see `Entry`.
     """
 
     dimension: str
-    data: bytes
-    coordinates: NDArray[Any]
-
-
-class Stored:
-    """An object that a change names: put once for each epoch in which the change is tried."""
-
-    def __init__(self, kind: str, data: bytes) -> None:
-        self.kind, self.data = kind, data
-        self._named: dict[int, Named] = {}
-
-    def put(self, epoch: int) -> Protocol[Named]:
-        """Return the object's name, stored under this epoch."""
-        if epoch not in self._named:
-            self._named[epoch] = yield from objects.put(self.kind, epoch, self.data)
-        return self._named[epoch]
+    segment: Stored
+    count: int
+    coordinates: NDArray[Any] | None
+    chunks: tuple[Any, ...] = ()
 
 
 def add_rows(
@@ -78,24 +92,16 @@ def add_rows(
         By the change: a coordinate is there already, or rows are to be replaced and are not there,
         or the new rows belong in several places.
     """
-    stored = Stored("segments", rows.data)
-    low, high = rows.coordinates[0], rows.coordinates[-1]
 
     def change(head: Head) -> Protocol[Record]:
         state, dimension = head.snapshot, rows.dimension
-        start, stop = yield from locate(state, dimension, coordinates, low, high)
-        if start != stop and not replaced:
-            raise MismatchError(f"there are rows from {low} to {high} along {dimension!r} already")
-        if start == stop and replaced:
-            raise MismatchError(f"there are no rows from {low} to {high} along {dimension!r}")
-        named = yield from stored.put(state.epoch)
-        first, count = state.next_ids.get(dimension, 0), len(rows.coordinates)
-        entry = Entry(
-            named,
-            state.sequence,
-            {dimension: (first, count)},
-            {dimension: (_plain(low), _plain(high))},
-        )
+        start, stop = yield from _place_of(rows, state, coordinates, replaced)
+        named = yield from rows.segment.put(state.epoch)
+        first, count = state.next_ids.get(dimension, 0), rows.count
+        bounds = {}
+        if rows.coordinates is not None:
+            bounds = {dimension: (_plain(rows.coordinates[0]), _plain(rows.coordinates[-1]))}
+        entry = Entry(named, state.sequence, {dimension: (first, count)}, bounds, rows.chunks)
         splice = Splice(start, stop - start, ((first, count),))
         made = yield from record(head, dict(about))
         return replace(
@@ -106,6 +112,25 @@ def add_rows(
         )
 
     return change
+
+
+def _place_of(
+    rows: Rows, state: Snapshot, coordinates: Coordinates, replaced: bool
+) -> Protocol[tuple[int, int]]:
+    """Return the positions of the rows that go, and where the new ones come."""
+    dimension = rows.dimension
+    if rows.coordinates is None:
+        if replaced:
+            raise MismatchError(f"{dimension!r} has no coordinate that rows are found by")
+        end = len(state.runs.get(dimension, EMPTY))
+        return end, end
+    low, high = rows.coordinates[0], rows.coordinates[-1]
+    start, stop = yield from locate(state, dimension, coordinates, low, high)
+    if start != stop and not replaced:
+        raise MismatchError(f"there are rows from {low} to {high} along {dimension!r} already")
+    if start == stop and replaced:
+        raise MismatchError(f"there are no rows from {low} to {high} along {dimension!r}")
+    return start, stop
 
 
 def drop_rows(

@@ -1,0 +1,513 @@
+"""Datasets with versions: opened at one, changed by commits, with their history."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.combine import concat
+from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
+from virtualzarr.dataset import objects
+from virtualzarr.dataset.arrays import Stretch, build_arrays, find_stretches
+from virtualzarr.dataset.commit import Change, commit, create
+from virtualzarr.dataset.directory import Directory
+from virtualzarr.dataset.head import Head, read_head, read_records, read_version
+from virtualzarr.dataset.operations import Protocol, Put
+from virtualzarr.dataset.segment import Cells, Segment, chunk_runs, pack
+from virtualzarr.dataset.snapshot import Entry, Named, Record, Snapshot
+from virtualzarr.dataset.vacuum import VacuumReport, vacuum
+from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows, roll_back, set_tag
+from virtualzarr.errors import MismatchError, NodeExistsError, UnsupportedError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.metadata import (
+    ArrayMetadata,
+    GroupMetadata,
+    KeyEncoding,
+    attribute_dtypes,
+    dumps_json,
+    with_dtypes,
+)
+from virtualzarr.metadata.node_documents import from_documents, to_documents
+from virtualzarr.metadata.portable import in_v3, strict_attributes
+from virtualzarr.references.native.append import _check_alike as check_alike
+from virtualzarr.references.native.write import _SIMPLE as SIMPLE
+from virtualzarr.references.native.write import _check_said as check_described
+from virtualzarr.references.native.write import _is_writable as is_writable
+from virtualzarr.stores.access import Access
+from virtualzarr.stores.files import LocalFile, resolve_uri
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.from_store import as_virtual, build_manifest
+from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder
+
+_MARKER = "virtualzarr.dataset"
+_MOST_SEGMENTS = 128
+
+
+class SegmentOpener:
+    """Opens segments of a dataset, and keeps those that were used lately."""
+
+    def __init__(self, folder: str, access: Access) -> None:
+        self.folder, self.access = folder, access
+        self._segments: dict[str, Segment] = {}
+
+    def __call__(self, named: Named) -> Segment:
+        """Return a segment."""
+        segment = self._segments.pop(named.name, None)
+        if segment is None:
+            file = LocalFile(f"{self.folder}/{named.name}")
+            segment = Segment(file, named, self.folder, self.access)
+            while len(self._segments) >= _MOST_SEGMENTS:
+                self._segments.pop(next(iter(self._segments)))
+        self._segments[named.name] = segment
+        return segment
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SegmentOpener, (self.folder, self.access)
+
+    def coordinates(self, entry: Entry) -> Protocol[NDArray[Any]]:
+        """Return the coordinates of the rows of an entry."""
+        return self(entry.segment).coordinates()
+        yield  # a protocol that asks for nothing: segments never change
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version in the history of a dataset.
+
+    Attributes
+    ----------
+    version : int
+    time : datetime
+        With a time zone (UTC).
+    commit : str
+    about : mapping
+        Verb, writer, message and source files, as far as they are known.
+    """
+
+    version: int
+    time: datetime
+    commit: str
+    about: Mapping[str, Any]
+
+
+class Dataset:
+    """A dataset at one version.
+
+    Parameters
+    ----------
+    path : path or str
+        A directory.
+    version : int, optional
+    at : datetime or str, optional
+        The version that was the newest then; in UTC if there is no time zone.
+    tag : str, optional
+    allowed, storage_options
+        As for `virtualzarr.open`.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no dataset.
+    VersionExpiredError, IndexError, KeyError
+        There is no such version or tag.
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        *,
+        version: int | None = None,
+        at: datetime | str | None = None,
+        tag: str | None = None,
+        allowed: str | Iterable[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if sum(choice is not None for choice in (version, at, tag)) > 1:
+            raise ValueError("give one of version, at and tag")
+        self.path = resolve_uri(path).rstrip("/")
+        self._place = Directory(self.path)
+        self._open = SegmentOpener(self.path, Access(f"{self.path}/", allowed, storage_options))
+        self.head = self._place.run(read_head())
+        if tag is not None:
+            version = self.head.snapshot.tags[tag]
+        if at is not None:
+            version = self._place.run(find_version(self.head, to_nanoseconds(at)))
+        self.snapshot = self.head.snapshot
+        if version is not None:
+            self.snapshot = self._place.run(read_version(self.head, version))
+        self._schema = self._read_schema(self.snapshot)
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{name}: {len(runs)}" for name, runs in self.snapshot.runs.items())
+        return f"<Dataset {self.path} version {self.version} ({rows})>"
+
+    @property
+    def version(self) -> int:
+        """The version that this is."""
+        return self.snapshot.version
+
+    @property
+    def dimension(self) -> str:
+        """The dimension along which rows come and go."""
+        return str(self._schema["growing"])
+
+    def _read_schema(self, state: Snapshot) -> dict[str, Any]:
+        if state.schema is None:
+            return {"nodes": {}, "growing": "", "dtypes": {}}
+        (data,) = self._place.run(objects.read([state.schema]))
+        schema: dict[str, Any] = objects.decode(data)
+        return schema
+
+    @property
+    def group(self) -> Group:
+        """All arrays and groups, read as they are needed; they stay at this version."""
+        return self._group(None)
+
+    def _group(self, stretches: Sequence[Stretch] | None) -> Group:
+        groups: dict[str, dict[str, Any]] = {}
+        arrays: dict[str, ArrayMetadata] = {}
+        for path, document in self._schema["nodes"].items():
+            metadata = from_documents({"zarr.json": document})
+            dtypes = self._schema["dtypes"].get(path, {})
+            metadata.attributes.update(with_dtypes(metadata.attributes, dtypes))
+            if isinstance(metadata, ArrayMetadata):
+                arrays[path] = metadata
+            else:
+                groups[path] = dict(metadata.attributes)
+        built = build_arrays(self.snapshot, arrays, self.dimension, self._open, stretches)
+        return _nest(groups, built, "")
+
+    # Changes.
+
+    def append(self, group: Group, *, message: str | None = None, replaced: bool = False,
+               commit_id: str | None = None, **options: Any) -> Dataset:  # fmt: skip
+        """Add rows where their coordinates belong: at the end, or between others.
+
+        Parameters
+        ----------
+        group : Group
+            Virtual, such as `virtualzarr.virtualize` returns.
+        message : str, optional
+            For the history.
+        replaced : bool
+            Whether rows from the first to the last of these coordinates go.
+        commit_id : str, optional
+            Of a commit whose outcome is not known: it is done once.
+        **options
+            As for `concat`.
+
+        Returns
+        -------
+        Dataset
+            At the new version.
+
+        Raises
+        ------
+        MismatchError
+            The rows differ in what must be equal, or there are rows of these coordinates.
+        """
+        fitting = self._fit(group, options)
+        cells = {
+            path: _cells(array, self.dimension) for path, array in _growing(fitting, self.dimension)
+        }
+        coordinates = _coordinates(fitting, self.dimension)
+        data, digest = pack(cells, coordinates)
+        rows = Rows(
+            self.dimension,
+            Stored("segments", data, digest),
+            _row_count(fitting, self.dimension),
+            coordinates,
+            _chunks(cells),
+        )
+        about = _about("replace" if replaced else "append", message, _sources(cells))
+        change = add_rows(rows, self._open.coordinates, about, replaced=replaced)
+        return self._commit(change, commit_id)
+
+    def _fit(self, group: Group, options: Mapping[str, Any]) -> Group:
+        """Return an addition in the terms of what is stored, checked against it."""
+        addition = group.map_arrays(_as_v3_virtual)
+        if not len(self.snapshot.runs.get(self.dimension, ())):
+            return addition
+        last = find_stretches(self.snapshot, self.dimension)[-1]
+        ends = self._group([Stretch(last.entry, last.stop - 1, last.stop)])
+        addition = harmonize_to_stored(ends, addition, options)
+        joined = concat(
+            [ends, addition], dim=self.dimension, **{"combine_attrs": "override", **options}
+        )
+
+        def new_rows(array: Array) -> Array:
+            if self.dimension not in array.dims:
+                return array
+            axis = array.dims.index(self.dimension)
+            last = ends[array.path]
+            assert isinstance(last, Array)
+            check_alike(last, array, axis)
+            stored = last.metadata.pipeline
+            if array.metadata.pipeline.decoding_key(array.dtype) != stored.decoding_key(
+                array.dtype
+            ):
+                manifest = with_decoder(array.manifest, array.metadata.pipeline)
+                array = array.replace(array.metadata.replace(pipeline=stored), manifest)
+            return array.lazy[tuple(slice(1 if i == axis else 0, None) for i in range(array.ndim))]
+
+        return joined.map_arrays(new_rows)
+
+    def drop(self, start: Any, stop: Any, *, message: str | None = None) -> Dataset:
+        """Drop the rows with coordinates from `start` to `stop`, both included."""
+        change = drop_rows(
+            self.dimension, start, stop, self._open.coordinates, _about("drop", message)
+        )
+        return self._commit(change)
+
+    def tag(self, name: str, version: int | None = None) -> Dataset:
+        """Give a version a name, by which it stays: this one by default."""
+        return self._commit(set_tag(name, version or self.version, _about("tag", name)))
+
+    def delete_tag(self, name: str) -> Dataset:
+        """Take a tag away; the version may expire then."""
+        return self._commit(set_tag(name, None, _about("delete tag", name)))
+
+    def rollback(self, version: int, *, message: str | None = None) -> Dataset:
+        """Make everything as it was at a version, in a new one; nothing leaves the history."""
+        return self._commit(roll_back(version, _about("rollback", message)))
+
+    def vacuum(self, keep: int = 1) -> VacuumReport:
+        """Delete what only versions before the last `keep` ones need, tagged ones excepted."""
+        head = self._place.run(read_head())
+        return self._place.run(vacuum(head, max(1, head.snapshot.version - keep + 1)))
+
+    def _commit(self, change: Change, commit_id: str | None = None) -> Dataset:
+        self._place.run(commit(self.head, change, commit_id))
+        return self.refresh()
+
+    # The past.
+
+    def refresh(self) -> Dataset:
+        """Return the dataset at its newest version."""
+        access = self._open.access
+        return Dataset(self.path, allowed=access.prefixes, storage_options=access.storage_options)
+
+    def history(self, start: int = 1) -> list[Version]:
+        """Return all versions from one on, the oldest first."""
+        records = self._place.run(read_records(self.head, start))
+        first = self.head.snapshot.version - len(records) + 1
+        return [
+            Version(
+                first + k,
+                datetime.fromtimestamp(record.time / 1e9, UTC),
+                record.commit,
+                dict(record.about),
+            )
+            for k, record in enumerate(records)
+        ]
+
+    @property
+    def tags(self) -> dict[str, int]:
+        """The versions that have a name."""
+        return dict(self.head.snapshot.tags)
+
+
+def create_dataset(
+    path: Any, group: Group, dimension: str, *, message: str | None = None
+) -> Dataset:
+    """Make a dataset of virtual arrays, along one of whose dimensions rows come and go.
+
+    Raises
+    ------
+    NodeExistsError
+        There is something at the path.
+    PublishError, UnsupportedError
+        An array has no form in it.
+    """
+    folder = resolve_uri(path).rstrip("/")
+    if os.path.isdir(folder) and os.listdir(folder):
+        raise NodeExistsError("there is something already", file=folder)
+    group = group.map_arrays(_as_v3_virtual)
+    growing = dict(_growing(group, dimension))
+    if not growing:
+        raise ValueError(f"no array has a dimension {dimension!r}")
+    cells = {path: _cells(array, dimension) for path, array in growing.items()}
+    static = {
+        path: Cells(array.manifest, None)
+        for path, array in group.members(None)
+        if isinstance(array, Array) and path not in growing
+    }
+    coordinates = _coordinates(group, dimension)
+    schema = Stored("schemas", objects.encode({"growing": dimension} | _describe_nodes(group)))
+    moving = Stored("segments", *pack(cells, coordinates))
+    fixed = Stored("segments", *pack(static, None)) if static else None
+    rows = Rows(dimension, moving, _row_count(group, dimension), coordinates, _chunks(cells))
+    place = Directory(folder)
+
+    def change(head: Head) -> Protocol[Record]:
+        from dataclasses import replace
+
+        made = yield from add_rows(
+            rows, _no_coordinates, _about("create", message, _sources(cells))
+        )(head)
+        entries = made.added
+        if fixed is not None:
+            named = yield from fixed.put(head.snapshot.epoch)
+            entries = (Entry(named, head.snapshot.sequence, {}), *entries)
+        return replace(made, added=entries, schema=(yield from schema.put(head.snapshot.epoch)))
+
+    marker = {_MARKER: {"must_understand": True, "version": 2}}
+    root = to_documents(GroupMetadata({}, 3))["zarr.json"] | marker
+    # Other readers refuse the dataset from its first moment on.
+    place.perform(Put("zarr.json", dumps_json(root)))
+    place.run(create(change))
+    return Dataset(folder)
+
+
+def is_dataset(path: str) -> bool:
+    """Tell whether a directory is a dataset."""
+    return os.path.isfile(os.path.join(path, "head"))
+
+
+def _no_coordinates(entry: Entry) -> Protocol[NDArray[Any]]:
+    raise AssertionError("there are no entries yet")
+    yield
+
+
+def find_version(head: Head, time: int) -> Protocol[int]:
+    """Return the version that was the newest at a time.
+
+    Raises
+    ------
+    IndexError
+        There was none.
+    """
+    low, high = 1, head.snapshot.version
+    if time >= head.snapshot.time:
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        (record, *_) = yield from read_records(head, middle, 1)
+        low, high = (middle + 1, high) if record.time <= time else (low, middle)
+    if low == 1:
+        raise IndexError("the dataset did not exist then")
+    return low - 1
+
+
+def to_nanoseconds(time: datetime | str) -> int:
+    """Return a time as nanoseconds since 1970."""
+    if isinstance(time, str):
+        time = datetime.fromisoformat(time)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    past = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return ((past.days * 86_400 + past.seconds) * 10**6 + past.microseconds) * 1000
+
+
+def _about(verb: str, message: str | None, files: Sequence[str] = ()) -> dict[str, Any]:
+    about: dict[str, Any] = {"verb": verb, "writer": f"{socket.gethostname()}:{os.getpid()}"}
+    if message:
+        about["message"] = message
+    if files:
+        about["files"] = list(files)
+    return about
+
+
+def _sources(cells: Mapping[str, Cells]) -> list[str]:
+    uris = (source.uri for own in cells.values() for source in own.manifest.sources)
+    return list(dict.fromkeys(uri for uri in uris if uri))[:100]
+
+
+def _as_v3_virtual(array: Array) -> Array:
+    """Return an array as it is described in a dataset: Zarr v3, and codecs that also encode."""
+    metadata = in_v3(array.metadata).metadata.as_format(3)
+    metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
+    manifest = build_manifest(array)
+    if not is_writable(metadata):
+        manifest = with_decoder(manifest, metadata.pipeline)
+        metadata = metadata.replace(pipeline=SIMPLE)
+    check_described(metadata, array.path)
+    return as_virtual(array).replace(metadata, manifest)
+
+
+def _growing(group: Group, dimension: str) -> list[tuple[str, Array]]:
+    return [
+        (path, node)
+        for path, node in group.members(None)
+        if isinstance(node, Array) and dimension in node.dims
+    ]
+
+
+def _cells(array: Array, dimension: str) -> Cells:
+    """Return the references of an array whose last cell ends where the array does."""
+    axis = array.dims.index(dimension)
+    axes = get_axes(array)
+    if axes[axis].end != axes[axis].extent:
+        slices = [AxisSlices.clipped(own) if i == axis else AxisSlices.whole(own)
+                  for i, own in enumerate(axes)]  # fmt: skip
+        array = apply_axis_slices(array, slices)
+    return Cells(array.manifest, chunk_runs(get_axes(array)[axis]))
+
+
+def _chunks(cells: Mapping[str, Cells]) -> Any:
+    """Return how rows are chunked, by which arrays; the commonest way is that of all others."""
+    by_runs: dict[Any, list[str]] = {}
+    for path, own in cells.items():
+        by_runs.setdefault(own.chunks, []).append(path)
+    ordered = sorted(by_runs.items(), key=lambda item: len(item[1]))
+    return tuple(
+        (runs, None if k == len(ordered) - 1 else tuple(paths))
+        for k, (runs, paths) in enumerate(ordered)
+    )
+
+
+def _row_count(group: Group, dimension: str) -> int:
+    counts = {array.shape[array.dims.index(dimension)] for _, array in _growing(group, dimension)}
+    if len(counts) != 1:
+        raise MismatchError(f"arrays have different lengths along {dimension!r}: {sorted(counts)}")
+    return counts.pop()
+
+
+def _coordinates(group: Group, dimension: str) -> NDArray[Any] | None:
+    """Return the values of the coordinate of a dimension, if it increases; None if it has none."""
+    array = group.get(dimension)
+    if not isinstance(array, Array) or array.dims != (dimension,) or array.dtype.kind not in "iuf":
+        return None
+    values = array[...]
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        return None
+    if (values[1:] <= values[:-1]).any():
+        raise UnsupportedError(
+            f"the coordinate of {dimension!r} does not increase; sort the rows first",
+            variable=array.path,
+        )
+    return np.asarray(values)
+
+
+def _describe_nodes(group: Group) -> dict[str, Any]:
+    """Return the documents of all nodes by path, and the data types that JSON does not say."""
+    nodes: dict[str, Any] = {}
+    dtypes: dict[str, Any] = {}
+    for path, node in [("", group), *group.members(None)]:
+        if own := attribute_dtypes(node.attrs):
+            dtypes[path] = own
+        if isinstance(node, Group):
+            attributes, _ = strict_attributes(node.attrs)
+            nodes[path] = to_documents(GroupMetadata(attributes, 3))["zarr.json"]
+        else:
+            nodes[path] = to_documents(node.metadata)["zarr.json"]
+    return {"nodes": nodes, "dtypes": dtypes}
+
+
+def _nest(groups: Mapping[str, Any], arrays: Mapping[str, Array], path: str) -> Group:
+    """Return a group with what is in it, from nodes by path."""
+    prefix = f"{path}/" if path else ""
+    members: dict[str, Any] = {}
+    for node in [*groups, *arrays]:
+        if node != path and node.startswith(prefix) and "/" not in node[len(prefix) :]:
+            name = node[len(prefix) :]
+            members[name] = arrays[node] if node in arrays else _nest(groups, arrays, node)
+    return Group(groups.get(path, {}), members, path)
