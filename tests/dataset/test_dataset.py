@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_refused(tmp_path, dataset):
 
 def test_others_refuse_it(tmp_path, dataset):
     zarr = pytest.importorskip("zarr")
-    with pytest.raises(Exception, match="virtualzarr.dataset"):
+    with pytest.raises(Exception, match=r"virtualzarr\.dataset"):
         zarr.open_group(str(tmp_path / "d"), mode="r")
 
 

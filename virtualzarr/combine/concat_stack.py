@@ -171,6 +171,17 @@ def stack(
     )
 
 
+def concat_rows(groups: Sequence[Group], dim: str, **options: Unpack[JoinOptions]) -> Group:
+    """Join groups as `concat` does, without asking in which order their coordinates are.
+
+    For rows whose place among others is decided elsewhere.
+    """
+    report, parsed = ErrorReport(InputLabels(groups)), ParsedOptions.parse(**options)
+    group = join_groups(groups, ConcatJoin(dim, None, parsed, is_ordered=False), report, parsed)
+    report.raise_problems(f"add rows along {dim}", parsed)
+    return group
+
+
 def concat_items(
     items: Sequence[Array] | Sequence[Group],
     axis: int | None,

@@ -181,11 +181,18 @@ def _all_skipped(groups: Sequence[Group], report: ErrorReport) -> dict[str, str]
 
 @dataclass(frozen=True)
 class ConcatJoin:
-    """Joins variables along a dimension, or along an axis."""
+    """Joins variables along a dimension, or along an axis.
+
+    Attributes
+    ----------
+    is_ordered : bool
+        Whether coordinates must increase from input to input.
+    """
 
     dim: str | None
     axis: int | None
     options: ParsedOptions
+    is_ordered: bool = True
 
     def changes(self, node: Array | Group) -> bool:
         """Tell whether a variable, or any in a group, has the dimension."""
@@ -200,8 +207,7 @@ class ConcatJoin:
             return merge_equal(arrays, report, path, options)
         arrays = harmonize_inputs(arrays, report, path, options)
         joined = concat_arrays(arrays, along, report, path, options)
-        name = joined.dims[along] if joined is not None else None
-        if joined is not None and joined.ndim == 1 and name == joined.name:
+        if self.is_ordered and joined is not None and joined.dims == (joined.name,):
             check_order(arrays, report, path)
         return joined
 

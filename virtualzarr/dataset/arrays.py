@@ -364,7 +364,10 @@ class VersionChunks(ManifestChunks):
         whole = Array.virtual(self.metadata.replace(shape=stored.shape, grid=stored), manifest)
         slices = [AxisSlices.whole(own) for own in axes]
         stop = piece.skipped + piece.stop - piece.start
-        slices[axis] = AxisSlices.slice(along, piece.skipped, stop)
+        rows = AxisSlices.slice(along, piece.skipped, stop)
+        # Other rows follow: the last cell must not reach over them.
+        end = Axis(rows.axis.extent, *rows.axis.runs(clipped=True))
+        slices[axis] = AxisSlices(rows.cell, rows.start, end)
         return apply_axis_slices(whole, slices).manifest
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.combine import concat
+from virtualzarr.combine.concat_stack import concat_rows
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.arrays import Stretch, build_arrays, find_stretches
@@ -41,8 +41,8 @@ from virtualzarr.references.native.append import _check_alike as check_alike
 from virtualzarr.references.native.write import _SIMPLE as SIMPLE
 from virtualzarr.references.native.write import _check_said as check_described
 from virtualzarr.references.native.write import _is_writable as is_writable
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import LocalFile, resolve_uri
+from virtualzarr.stores.location import Location
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual, build_manifest
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder
@@ -54,8 +54,8 @@ _MOST_SEGMENTS = 128
 class SegmentOpener:
     """Opens segments of a dataset, and keeps those that were used lately."""
 
-    def __init__(self, folder: str, access: Access) -> None:
-        self.folder, self.access = folder, access
+    def __init__(self, location: Location) -> None:
+        self.location, self.folder = location, location.uri.rstrip("/")
         self._segments: dict[str, Segment] = {}
 
     def __call__(self, named: Named) -> Segment:
@@ -63,14 +63,14 @@ class SegmentOpener:
         segment = self._segments.pop(named.name, None)
         if segment is None:
             file = LocalFile(f"{self.folder}/{named.name}")
-            segment = Segment(file, named, self.folder, self.access)
+            segment = Segment(file, named, self.folder, self.location)
             while len(self._segments) >= _MOST_SEGMENTS:
                 self._segments.pop(next(iter(self._segments)))
         self._segments[named.name] = segment
         return segment
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SegmentOpener, (self.folder, self.access)
+        return SegmentOpener, (self.location,)
 
     def coordinates(self, entry: Entry) -> Protocol[NDArray[Any]]:
         """Return the coordinates of the rows of an entry."""
@@ -133,8 +133,9 @@ class Dataset:
         if sum(choice is not None for choice in (version, at, tag)) > 1:
             raise ValueError("give one of version, at and tag")
         self.path = resolve_uri(path).rstrip("/")
+        self._options: dict[str, Any] = {"allowed": allowed, "storage_options": storage_options}
         self._place = Directory(self.path)
-        self._open = SegmentOpener(self.path, Access(f"{self.path}/", allowed, storage_options))
+        self._open = SegmentOpener(Location.of(f"{self.path}/", storage_options, allowed))
         self.head = self._place.run(read_head())
         if tag is not None:
             version = self.head.snapshot.tags[tag]
@@ -227,7 +228,7 @@ class Dataset:
             coordinates,
             _chunks(cells),
         )
-        about = _about("replace" if replaced else "append", message, _sources(cells))
+        about = _about("replace" if replaced else "append", message, _sources(group))
         change = add_rows(rows, self._open.coordinates, about, replaced=replaced)
         return self._commit(change, commit_id)
 
@@ -239,8 +240,9 @@ class Dataset:
         last = find_stretches(self.snapshot, self.dimension)[-1]
         ends = self._group([Stretch(last.entry, last.stop - 1, last.stop)])
         addition = harmonize_to_stored(ends, addition, options)
-        joined = concat(
-            [ends, addition], dim=self.dimension, **{"combine_attrs": "override", **options}
+        # Attributes stay as they are stored.
+        joined = concat_rows(
+            [ends, addition], self.dimension, **{"combine_attrs": "override", **options}
         )
 
         def new_rows(array: Array) -> Array:
@@ -292,8 +294,7 @@ class Dataset:
 
     def refresh(self) -> Dataset:
         """Return the dataset at its newest version."""
-        access = self._open.access
-        return Dataset(self.path, allowed=access.prefixes, storage_options=access.storage_options)
+        return Dataset(self.path, **self._options)
 
     def history(self, start: int = 1) -> list[Version]:
         """Return all versions from one on, the oldest first."""
@@ -351,7 +352,7 @@ def create_dataset(
         from dataclasses import replace
 
         made = yield from add_rows(
-            rows, _no_coordinates, _about("create", message, _sources(cells))
+            rows, _no_coordinates, _about("create", message, _sources(group))
         )(head)
         entries = made.added
         if fixed is not None:
@@ -416,8 +417,10 @@ def _about(verb: str, message: str | None, files: Sequence[str] = ()) -> dict[st
     return about
 
 
-def _sources(cells: Mapping[str, Cells]) -> list[str]:
-    uris = (source.uri for own in cells.values() for source in own.manifest.sources)
+def _sources(group: Group) -> list[str]:
+    """Return the files that a group refers to, the first hundred."""
+    arrays = (node for _, node in group.members(None) if isinstance(node, Array))
+    uris = (s.uri for array in arrays if array.is_virtual for s in array.manifest.sources)
     return list(dict.fromkeys(uri for uri in uris if uri))[:100]
 
 

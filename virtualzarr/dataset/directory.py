@@ -102,7 +102,7 @@ class Directory:
         # sync of a folder is enough for all that were renamed into it.
         folders = {}
         for operation in operations:
-            path = self.store.location(operation.name)
+            path = self.store.to_uri(operation.name)
             folder = os.path.dirname(path)
             if folder not in folders:
                 folders[folder] = _make_folder(folder, self.path)
@@ -129,7 +129,7 @@ class Directory:
 
     def _delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
-            os.unlink(self.store.location(name))
+            os.unlink(self.store.to_uri(name))
 
     def _back_off(self, attempt: int) -> bool:
         # Full jitter: writers that collided once must not collide in step for ever.

@@ -21,8 +21,8 @@ from virtualzarr.dataset.snapshot import Named
 from virtualzarr.errors import MetadataError
 from virtualzarr.manifest import Manifest
 from virtualzarr.references.native.parts import Part, save_part
-from virtualzarr.stores.access import Access
 from virtualzarr.stores.files import ByteFile, InlineFile
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.memory import MemoryStore
 from virtualzarr.stores.store import ByteRange
 
@@ -98,9 +98,9 @@ class Segment:
 
     writable = False
 
-    def __init__(self, file: ByteFile, named: Named, folder: str, access: Access) -> None:
+    def __init__(self, file: ByteFile, named: Named, folder: str, location: Location) -> None:
         self.uri = f"{folder}/{named.name}"
-        self._file, self._folder, self._access = file, folder, access
+        self._file, self._folder, self._location = file, folder, location
         self._start = max(named.size - _TAIL, 0)
         self._tail = bytes(file.read(self._start, named.size))
         length = int.from_bytes(self._tail[-_LENGTH:], "little") + _LENGTH
@@ -126,7 +126,7 @@ class Segment:
         if path not in self._names:
             return None
         if path not in self._parts:
-            part = Part(self, path, self._names[path], ndim, self._access)  # type: ignore[arg-type]
+            part = Part(self, path, self._names[path], ndim, self._location)  # type: ignore[arg-type]
             part.place = self._folder
             self._parts[path] = part
         return self._parts[path]
