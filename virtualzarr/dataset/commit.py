@@ -98,7 +98,8 @@ def record(head: Head, about: dict[str, object], **changes: object) -> Protocol[
 def _record(head: Head, about: dict[str, object]) -> Protocol[Record]:
     # A clock that is behind must not make time run backwards: versions are found by it.
     now = yield Now()
-    return Record("", max(now, head.snapshot.time + 1000), about)
+    # Whole microseconds, which dates of Python have: a version is found by the time it shows.
+    return Record("", max(now // 1000 * 1000, head.snapshot.time + 1000), about)
 
 
 def find_commit(head: Head, commit: str, after: int) -> Protocol[bool]:

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decode
 
 _MARKER = "virtualzarr.dataset"
 _MOST_SEGMENTS = 128
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SegmentOpener:
@@ -303,7 +304,7 @@ class Dataset:
         return [
             Version(
                 first + k,
-                datetime.fromtimestamp(record.time / 1e9, UTC),
+                _EPOCH + timedelta(microseconds=record.time // 1000),
                 record.commit,
                 dict(record.about),
             )
@@ -404,7 +405,7 @@ def to_nanoseconds(time: datetime | str) -> int:
         time = datetime.fromisoformat(time)
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
-    past = time - datetime(1970, 1, 1, tzinfo=UTC)
+    past = time - _EPOCH
     return ((past.days * 86_400 + past.seconds) * 10**6 + past.microseconds) * 1000
 
 
