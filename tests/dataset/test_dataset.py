@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import virtualzarr as vz
+from virtualzarr.dataset import merge
 from virtualzarr.dataset.dataset import Dataset, create_dataset
 from virtualzarr.dataset.head import VersionExpiredError
 from virtualzarr.errors import MismatchError, NodeExistsError
@@ -108,6 +110,18 @@ def test_replacing_a_preliminary_file(tmp_path, dataset):
     assert dataset.group["air"][6, 0] == 600
 
 
+def test_many_appends_leave_few_segments(tmp_path, dataset):
+    for number in range(1, 25):
+        write(tmp_path / f"{number}.h5", 4 * number)
+        dataset = dataset.append(scan(tmp_path / f"{number}.h5"))
+    assert times(dataset) == [*range(100)]
+    assert (
+        sorted(entry.commits for entry in dataset.snapshot.entries.values()) == [1] * 6 + [10] * 2
+    )
+    np.testing.assert_array_equal(dataset.group["air"][:, 1], np.arange(100) * 100 + 1)
+    assert "merge" in [version.about["verb"] for version in dataset.history()]
+
+
 def test_what_does_not_fit_is_refused(tmp_path, dataset):
     write(tmp_path / "1.h5", 4, width=6)
     with pytest.raises(MismatchError):
@@ -128,10 +142,15 @@ def test_others_refuse_it(tmp_path, dataset):
 def test_any_history(tmp_path_factory, data):
     """Random appends, inserts, replacements and drops: every version equal to numpy's."""
     folder = tmp_path_factory.mktemp("any")
+    with mock.patch.object(merge, "FAN_IN", data.draw(st.sampled_from([2, 3, 10]))):
+        check_any_history(folder, data)
+
+
+def check_any_history(folder, data):
     model: dict[int, float] = {}
     models = []
     dataset = None
-    for step in range(data.draw(st.integers(1, 6))):
+    for step in range(data.draw(st.integers(1, 9))):
         start = data.draw(st.integers(0, 30))
         count = data.draw(st.integers(1, 6))
         rows = range(start, start + count)
@@ -156,7 +175,9 @@ def test_any_history(tmp_path_factory, data):
         model = {row: value for row, value in model.items() if row not in rows}
         model |= dict.fromkeys(rows, step)
         models.append(dict(sorted(model.items())))
-    for number, expected in enumerate(models, 1):
+    verbs = [version.about["verb"] for version in dataset.history()]
+    numbers = [number for number, verb in enumerate(verbs, 1) if verb != "merge"]
+    for number, expected in zip(numbers, models, strict=True):
         group = Dataset(folder / "d", version=number).group
         assert group["time"][...].tolist() == sorted(expected)
         values = np.array([expected[row] for row in sorted(expected)])

@@ -17,9 +17,10 @@ from virtualzarr.combine.concat_stack import concat_rows
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.arrays import Stretch, build_arrays, find_stretches
-from virtualzarr.dataset.commit import Change, commit, create
+from virtualzarr.dataset.commit import Change, CommitFailedError, commit, create
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.head import Head, read_head, read_records, read_version
+from virtualzarr.dataset.merge import group_chunks, merge
 from virtualzarr.dataset.operations import Protocol, Put
 from virtualzarr.dataset.segment import Cells, Segment, chunk_runs, pack
 from virtualzarr.dataset.snapshot import Entry, Named, Record, Snapshot
@@ -227,11 +228,33 @@ class Dataset:
             Stored("segments", data, digest),
             _row_count(fitting, self.dimension),
             coordinates,
-            _chunks(cells),
+            group_chunks({path: own.chunks or () for path, own in cells.items()}),
         )
         about = _about("replace" if replaced else "append", message, _sources(group))
         change = add_rows(rows, self._open.coordinates, about, replaced=replaced)
-        return self._commit(change, commit_id)
+        dataset = self._commit(change, commit_id)
+        while dataset.merge():
+            dataset = dataset.refresh()
+        return dataset
+
+    def merge(self) -> bool:
+        """Make one segment of several small ones if it is time to; tell whether it was.
+
+        A later merge does what this one cannot, as it met another writer.
+        """
+        axes: dict[str, tuple[int, int]] = {}
+        for path, document in self._schema["nodes"].items():
+            names = document.get("dimension_names") or ()
+            if self.dimension in names:
+                axes[path] = (len(names), names.index(self.dimension))
+        change = merge(self.head, self.dimension, axes, self._open)
+        if change is None:
+            return False
+        try:
+            self._place.run(commit(self.head, change))
+        except (MismatchError, CommitFailedError):
+            return False
+        return True
 
     def _fit(self, group: Group, options: Mapping[str, Any]) -> Group:
         """Return an addition in the terms of what is stored, checked against it."""
@@ -346,7 +369,13 @@ def create_dataset(
     schema = Stored("schemas", objects.encode({"growing": dimension} | _describe_nodes(group)))
     moving = Stored("segments", *pack(cells, coordinates))
     fixed = Stored("segments", *pack(static, None)) if static else None
-    rows = Rows(dimension, moving, _row_count(group, dimension), coordinates, _chunks(cells))
+    rows = Rows(
+        dimension,
+        moving,
+        _row_count(group, dimension),
+        coordinates,
+        group_chunks({path: own.chunks or () for path, own in cells.items()}),
+    )
     place = Directory(folder)
 
     def change(head: Head) -> Protocol[Record]:
@@ -454,18 +483,6 @@ def _cells(array: Array, dimension: str) -> Cells:
                   for i, own in enumerate(axes)]  # fmt: skip
         array = apply_axis_slices(array, slices)
     return Cells(array.manifest, chunk_runs(get_axes(array)[axis]))
-
-
-def _chunks(cells: Mapping[str, Cells]) -> Any:
-    """Return how rows are chunked, by which arrays; the commonest way is that of all others."""
-    by_runs: dict[Any, list[str]] = {}
-    for path, own in cells.items():
-        by_runs.setdefault(own.chunks, []).append(path)
-    ordered = sorted(by_runs.items(), key=lambda item: len(item[1]))
-    return tuple(
-        (runs, None if k == len(ordered) - 1 else tuple(paths))
-        for k, (runs, paths) in enumerate(ordered)
-    )
 
 
 def _row_count(group: Group, dimension: str) -> int:

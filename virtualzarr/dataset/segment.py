@@ -131,6 +131,11 @@ class Segment:
             self._parts[path] = part
         return self._parts[path]
 
+    @property
+    def has_coordinates(self) -> bool:
+        """Whether the rows have coordinates."""
+        return self._dtype is not None
+
     def coordinates(self) -> NDArray[Any]:
         """Return the coordinates of all rows, of which the segment must have some."""
         data = self.get("coordinates")

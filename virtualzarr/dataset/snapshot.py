@@ -54,6 +54,8 @@ class Entry:
     chunks : sequence of (runs, paths)
         How the rows of arrays are chunked: chunk lengths with how often each comes, and of which
         arrays; None for all arrays that are not listed.
+    commits : int
+        How many commits' rows were merged into it.
     """
 
     segment: Named
@@ -61,6 +63,7 @@ class Entry:
     rows: Mapping[str, tuple[int, int]]
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     chunks: tuple[tuple[ChunkRuns, tuple[str, ...] | None], ...] = ()
+    commits: int = 1
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Entry:
@@ -74,6 +77,7 @@ class Entry:
                 (tuple((int(a), int(n)) for a, n in runs), None if paths is None else tuple(paths))
                 for runs, paths in document.get("chunks", ())
             ),
+            int(document.get("commits", 1)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -85,6 +89,8 @@ class Entry:
         }
         if self.bounds:
             document["bounds"] = {name: list(pair) for name, pair in self.bounds.items()}
+        if self.commits > 1:
+            document["commits"] = self.commits
         if self.chunks:
             document["chunks"] = [
                 [[list(run) for run in runs], None if paths is None else list(paths)]
