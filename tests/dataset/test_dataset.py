@@ -66,7 +66,7 @@ def test_rows_come_and_go(tmp_path, dataset):
     expected = np.array(left)[:, None] * 100 + np.arange(5)
     np.testing.assert_array_equal(air[...], expected)
     np.testing.assert_array_equal(air[::-2, 1:4], expected[::-2, 1:4])
-    np.testing.assert_array_equal(vz.Array.virtual(air.metadata, air.manifest)[...], expected)
+    np.testing.assert_array_equal(vz.Array.from_manifest(air.metadata, air.manifest)[...], expected)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(air))[...], expected)
     assert first.shape == (4, 5)
     assert first[3, 4] == 304
@@ -182,5 +182,5 @@ def check_any_history(folder, data):
         assert group["time"][...].tolist() == sorted(expected)
         values = np.array([expected[row] for row in sorted(expected)])
         np.testing.assert_array_equal(group["air"][:, 3], values)
-        manifest = vz.Array.virtual(group["air"].metadata, group["air"].manifest)
+        manifest = vz.Array.from_manifest(group["air"].metadata, group["air"].manifest)
         np.testing.assert_array_equal(manifest[:, 0], values)

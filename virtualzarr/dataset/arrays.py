@@ -14,14 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import Axis, Projection, SeparableGrid, simplest
+from grids import Axis, Projection, SeparableGrid, simplify
 from virtualzarr.array import Array
-from virtualzarr.array.chunk_source import (
-    MAX_OPEN_SOURCES,
-    LocatedChunks,
-    ManifestChunks,
-    open_source,
-)
+from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, open_source
+from virtualzarr.config import config
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import Segment
 from virtualzarr.dataset.snapshot import Entry, Named, Snapshot
@@ -200,10 +196,10 @@ class VersionChunks(ManifestChunks):
         return segment.part(self.path, self.metadata.ndim)
 
     @property
-    def apart(self) -> bool:
+    def has_decoders(self) -> bool:
         """Whether some chunks may decode otherwise than the array declares."""
         parts = (self._part(number) for number in range(len(self.pieces)))
-        return any(part is not None and part.apart for part in parts) or any(
+        return any(part is not None and part.has_decoders for part in parts) or any(
             piece.skipped or piece.is_cut for piece in self.pieces if self.axis is not None
         )
 
@@ -322,7 +318,7 @@ class VersionChunks(ManifestChunks):
                 if inline is None:
                     raise MetadataError("inline bytes are missing", file=part.heap_key)
                 file = inline
-            if len(self._files) >= MAX_OPEN_SOURCES:
+            if len(self._files) >= config.open_sources:
                 self._files.clear()
             self._files[row] = file
         return file
@@ -360,15 +356,17 @@ class VersionChunks(ManifestChunks):
         lengths = piece.stored.edge(cells)
         along = Axis(int(lengths.sum()), lengths)
         axes = [along if i == axis else own for i, own in enumerate(grid.axes)]
-        stored = simplest(axes)
-        whole = Array.virtual(self.metadata.replace(shape=stored.shape, grid=stored), manifest)
-        slices = [AxisSlices.whole(own) for own in axes]
+        stored = simplify(axes)
+        whole = Array.from_manifest(
+            self.metadata.replace(shape=stored.shape, grid=stored), manifest
+        )
+        slices = [AxisSlices.identity(own) for own in axes]
         stop = piece.skipped + piece.stop - piece.start
         rows = AxisSlices.slice(along, piece.skipped, stop)
         # Other rows follow: the last cell must not reach over them.
         end = Axis(rows.axis.extent, *rows.axis.runs(clipped=True))
         slices[axis] = AxisSlices(rows.cell, rows.start, end)
-        return apply_axis_slices(whole, slices).manifest
+        return apply_axis_slices(Array.from_manifest(metadata, manifest), slices).manifest
 
 
 def build_arrays(
@@ -413,7 +411,7 @@ def _build_array(
         along = axes[key] = Axis(extent, lengths, counts)
     grid = metadata.grid
     assert isinstance(grid, SeparableGrid)
-    new = simplest([along if i == axis else own for i, own in enumerate(grid.axes)])
+    new = simplify([along if i == axis else own for i, own in enumerate(grid.axes)])
     metadata = metadata.replace(shape=new.shape, grid=new)
     return Array(metadata, VersionChunks(metadata, path, axis, pieces, open_segment), path)
 

@@ -37,7 +37,7 @@ from virtualzarr.metadata import (
     with_dtypes,
 )
 from virtualzarr.metadata.node_documents import from_documents, to_documents
-from virtualzarr.metadata.portable import in_v3, strict_attributes
+from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
 from virtualzarr.references.native.append import _check_alike as check_alike
 from virtualzarr.references.native.write import _SIMPLE as SIMPLE
 from virtualzarr.references.native.write import _check_said as check_described
@@ -456,7 +456,7 @@ def _sources(group: Group) -> list[str]:
 
 def _as_v3_virtual(array: Array) -> Array:
     """Return an array as it is described in a dataset: Zarr v3, and codecs that also encode."""
-    metadata = in_v3(array.metadata).metadata.as_format(3)
+    metadata = to_portable_v3(array.metadata).metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
     manifest = build_manifest(array)
     if not is_writable(metadata):
@@ -479,7 +479,7 @@ def _cells(array: Array, dimension: str) -> Cells:
     axis = array.dims.index(dimension)
     axes = get_axes(array)
     if axes[axis].end != axes[axis].extent:
-        slices = [AxisSlices.clipped(own) if i == axis else AxisSlices.whole(own)
+        slices = [AxisSlices.clip(own) if i == axis else AxisSlices.identity(own)
                   for i, own in enumerate(axes)]  # fmt: skip
         array = apply_axis_slices(array, slices)
     return Cells(array.manifest, chunk_runs(get_axes(array)[axis]))
@@ -516,7 +516,7 @@ def _describe_nodes(group: Group) -> dict[str, Any]:
         if own := attribute_dtypes(node.attrs):
             dtypes[path] = own
         if isinstance(node, Group):
-            attributes, _ = strict_attributes(node.attrs)
+            attributes, _ = as_strict_attributes(node.attrs)
             nodes[path] = to_documents(GroupMetadata(attributes, 3))["zarr.json"]
         else:
             nodes[path] = to_documents(node.metadata)["zarr.json"]
