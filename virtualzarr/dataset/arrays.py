@@ -223,13 +223,13 @@ class VersionChunks(ManifestChunks):
                 piece = self.pieces[number]
                 local[:, self.axis] += piece.first - (int(self.ends[number]) - piece.ncells)
             refs = part.take(local)
-            refs, known = self._trim(number, local, refs, part.decoders)
-            there = np.asarray(refs.source) >= 0
-            file[rows] = np.where(there, (number << _SHIFT) + refs.source.astype(np.int64), -1)
+            refs, own_decoders = self._trim(number, local, refs, part.decoders)
+            is_stored = np.asarray(refs.source) >= 0
+            file[rows] = np.where(is_stored, (number << _SHIFT) + refs.source.astype(np.int64), -1)
             offset[rows], length[rows] = refs.offset, refs.length
             if refs.decoder is not None:
                 decoder[rows] = np.where(refs.decoder >= 0, refs.decoder + len(decoders), CANONICAL)
-                decoders += known
+                decoders += own_decoders
             if refs.origin is not None:
                 origin[rows] = refs.origin
         cell = np.flatnonzero(file != -1)
@@ -254,10 +254,10 @@ class VersionChunks(ManifestChunks):
         Their blocks are longer than the cells, so that decoders must say how long, and the origin
         in the block moves to the first row that is there.
         """
-        known = list(decoders)
+        all_decoders = list(decoders)
         piece, axis = self.pieces[number], self.axis
         if axis is None or not (piece.skipped or piece.is_cut):
-            return refs, known
+            return refs, all_decoders
         cut = np.zeros(len(local), bool)
         if piece.skipped:
             cut |= local[:, axis] == piece.first
@@ -265,7 +265,7 @@ class VersionChunks(ManifestChunks):
             cut |= local[:, axis] == piece.last
         rows = np.flatnonzero(cut)
         if not len(rows):
-            return refs, known
+            return refs, all_decoders
         shapes = self._block_shapes(piece, local[rows])
         decoder = (
             np.full(len(local), CANONICAL, np.int32)
@@ -285,16 +285,18 @@ class VersionChunks(ManifestChunks):
         table = []
         for which, *shape in distinct.tolist():
             row = which
-            if which == CANONICAL or known[which].shape is None:
-                pipeline = self.metadata.pipeline if which == CANONICAL else known[which].pipeline
-                row = numbers.setdefault((which, *shape), len(known))
-                if row == len(known):
-                    known.append(Decoder(pipeline, tuple(shape)))
+            if which == CANONICAL or all_decoders[which].shape is None:
+                pipeline = (
+                    self.metadata.pipeline if which == CANONICAL else all_decoders[which].pipeline
+                )
+                row = numbers.setdefault((which, *shape), len(all_decoders))
+                if row == len(all_decoders):
+                    all_decoders.append(Decoder(pipeline, tuple(shape)))
             table.append(row)
         decoder[rows] = np.array(table, np.int32)[inverse.reshape(-1)]
         if piece.skipped:
             origin[local[:, axis] == piece.first, axis] += piece.skipped
-        return References(refs.source, refs.offset, refs.length, decoder, origin), known
+        return References(refs.source, refs.offset, refs.length, decoder, origin), all_decoders
 
     def _block_shapes(self, piece: _Piece, local: Int64) -> Int64:
         """Return the shapes of the blocks that stored cells decode to."""
@@ -355,12 +357,10 @@ class VersionChunks(ManifestChunks):
         cells = np.arange(piece.first, piece.last + 1)
         lengths = piece.stored.edge(cells)
         along = Axis(int(lengths.sum()), lengths)
-        axes = [along if i == axis else own for i, own in enumerate(grid.axes)]
+        axes = [along if i == axis else other for i, other in enumerate(grid.axes)]
         stored = simplify(axes)
-        whole = Array.from_manifest(
-            self.metadata.replace(shape=stored.shape, grid=stored), manifest
-        )
-        slices = [AxisSlices.identity(own) for own in axes]
+        metadata = self.metadata.replace(shape=stored.shape, grid=stored)
+        slices = [AxisSlices.identity(other) for other in axes]
         stop = piece.skipped + piece.stop - piece.start
         rows = AxisSlices.slice(along, piece.skipped, stop)
         # Other rows follow: the last cell must not reach over them.
@@ -398,8 +398,10 @@ def _build_array(
     names = metadata.dimension_names or ()
     if dimension not in names:
         entry = _entry_of(state, path, open_segment)
-        whole = [] if entry is None else [_Piece(entry, Axis(1, [1]), 0, 1)]
-        return Array(metadata, VersionChunks(metadata, path, None, whole, open_segment), path)
+        static_piece = [] if entry is None else [_Piece(entry, Axis(1, [1]), 0, 1)]
+        return Array(
+            metadata, VersionChunks(metadata, path, None, static_piece, open_segment), path
+        )
     axis = names.index(dimension)
     pieces = find_pieces(stretches, path, dimension)
     key = tuple(stretch.entry.chunks_of(path) for stretch in stretches)
@@ -411,7 +413,7 @@ def _build_array(
         along = axes[key] = Axis(extent, lengths, counts)
     grid = metadata.grid
     assert isinstance(grid, SeparableGrid)
-    new = simplify([along if i == axis else own for i, own in enumerate(grid.axes)])
+    new = simplify([along if i == axis else other for i, other in enumerate(grid.axes)])
     metadata = metadata.replace(shape=new.shape, grid=new)
     return Array(metadata, VersionChunks(metadata, path, axis, pieces, open_segment), path)
 

@@ -91,8 +91,8 @@ def commit(base: Head, change: Change, commit: str | None = None) -> Protocol[He
 
 def record(head: Head, about: dict[str, object], **changes: object) -> Protocol[Record]:
     """Return a record of a change to a head, with a time after that of the last commit."""
-    made = yield from _record(head, about)
-    return replace(made, **changes)  # type: ignore[arg-type]
+    new_record = yield from _record(head, about)
+    return replace(new_record, **changes)  # type: ignore[arg-type]
 
 
 def _record(head: Head, about: dict[str, object]) -> Protocol[Record]:
@@ -116,8 +116,8 @@ def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
         # A conflict that `change` finds is a true failure: no earlier request of ours can land any
         # more, as the head it was conditional on has been replaced by another.
         try:
-            made = replace((yield from change(head)), commit=commit)
-            result = yield from head.commit(made)
+            new_record = replace((yield from change(head)), commit=commit)
+            result = yield from head.commit(new_record)
         except UnreachableError as error:
             raise CommitFailedError("the store cannot be reached; nothing was changed") from error
         current, is_done = yield from _replace(head, result, commit)

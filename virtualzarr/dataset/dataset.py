@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
@@ -18,35 +17,36 @@ from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.arrays import Stretch, build_arrays, find_stretches
 from virtualzarr.dataset.commit import Change, CommitFailedError, commit, create
+from virtualzarr.dataset.describe import (
+    as_virtual_v3,
+    build_cells,
+    count_rows,
+    describe_nodes,
+    find_growing,
+    list_sources,
+    read_coordinates,
+)
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.head import Head, read_head, read_records, read_version
 from virtualzarr.dataset.merge import group_chunks, merge
 from virtualzarr.dataset.operations import Protocol, Put
-from virtualzarr.dataset.segment import Cells, Segment, chunk_runs, pack
+from virtualzarr.dataset.segment import Cells, Segment, pack
 from virtualzarr.dataset.snapshot import Entry, Named, Record, Snapshot
 from virtualzarr.dataset.vacuum import VacuumReport, vacuum
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows, roll_back, set_tag
-from virtualzarr.errors import MismatchError, NodeExistsError, UnsupportedError
+from virtualzarr.errors import MismatchError, NodeExistsError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import (
     ArrayMetadata,
     GroupMetadata,
-    KeyEncoding,
-    attribute_dtypes,
     dumps_json,
     with_dtypes,
 )
 from virtualzarr.metadata.node_documents import from_documents, to_documents
-from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
 from virtualzarr.references.native.append import _check_alike as check_alike
-from virtualzarr.references.native.write import _SIMPLE as SIMPLE
-from virtualzarr.references.native.write import _check_said as check_described
-from virtualzarr.references.native.write import _is_writable as is_writable
 from virtualzarr.stores.files import LocalFile, resolve_uri
 from virtualzarr.stores.location import Location
-from virtualzarr.virtual.axis_slices import AxisSlices
-from virtualzarr.virtual.from_store import as_virtual, build_manifest
-from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder
+from virtualzarr.virtual.rechunk import with_decoder
 
 _MARKER = "virtualzarr.dataset"
 _MOST_SEGMENTS = 128
@@ -218,19 +218,18 @@ class Dataset:
             The rows differ in what must be equal, or there are rows of these coordinates.
         """
         fitting = self._fit(group, options)
-        cells = {
-            path: _cells(array, self.dimension) for path, array in _growing(fitting, self.dimension)
-        }
-        coordinates = _coordinates(fitting, self.dimension)
+        growing = find_growing(fitting, self.dimension)
+        cells = {path: build_cells(array, self.dimension) for path, array in growing.items()}
+        coordinates = read_coordinates(fitting, self.dimension)
         data, digest = pack(cells, coordinates)
         rows = Rows(
             self.dimension,
             Stored("segments", data, digest),
-            _row_count(fitting, self.dimension),
+            count_rows(fitting, self.dimension),
             coordinates,
-            group_chunks({path: own.chunks or () for path, own in cells.items()}),
+            group_chunks({path: item.chunks or () for path, item in cells.items()}),
         )
-        about = _about("replace" if replaced else "append", message, _sources(group))
+        about = _about("replace" if replaced else "append", message, list_sources(group))
         change = add_rows(rows, self._open.coordinates, about, replaced=replaced)
         dataset = self._commit(change, commit_id)
         while dataset.merge():
@@ -258,7 +257,7 @@ class Dataset:
 
     def _fit(self, group: Group, options: Mapping[str, Any]) -> Group:
         """Return an addition in the terms of what is stored, checked against it."""
-        addition = group.map_arrays(_as_v3_virtual)
+        addition = group.map_arrays(as_virtual_v3)
         if not len(self.snapshot.runs.get(self.dimension, ())):
             return addition
         last = find_stretches(self.snapshot, self.dimension)[-1]
@@ -355,46 +354,46 @@ def create_dataset(
     folder = resolve_uri(path).rstrip("/")
     if os.path.isdir(folder) and os.listdir(folder):
         raise NodeExistsError("there is something already", file=folder)
-    group = group.map_arrays(_as_v3_virtual)
-    growing = dict(_growing(group, dimension))
+    group = group.map_arrays(as_virtual_v3)
+    growing = find_growing(group, dimension)
     if not growing:
         raise ValueError(f"no array has a dimension {dimension!r}")
-    cells = {path: _cells(array, dimension) for path, array in growing.items()}
+    cells = {path: build_cells(array, dimension) for path, array in growing.items()}
     static = {
         path: Cells(array.manifest, None)
         for path, array in group.members(None)
         if isinstance(array, Array) and path not in growing
     }
-    coordinates = _coordinates(group, dimension)
-    schema = Stored("schemas", objects.encode({"growing": dimension} | _describe_nodes(group)))
+    coordinates = read_coordinates(group, dimension)
+    schema = Stored("schemas", objects.encode({"growing": dimension} | describe_nodes(group)))
     moving = Stored("segments", *pack(cells, coordinates))
     fixed = Stored("segments", *pack(static, None)) if static else None
     rows = Rows(
         dimension,
         moving,
-        _row_count(group, dimension),
+        count_rows(group, dimension),
         coordinates,
-        group_chunks({path: own.chunks or () for path, own in cells.items()}),
+        group_chunks({path: item.chunks or () for path, item in cells.items()}),
     )
-    place = Directory(folder)
+    directory = Directory(folder)
 
     def change(head: Head) -> Protocol[Record]:
-        from dataclasses import replace
-
-        made = yield from add_rows(
-            rows, _no_coordinates, _about("create", message, _sources(group))
+        new_record = yield from add_rows(
+            rows, _no_coordinates, _about("create", message, list_sources(group))
         )(head)
-        entries = made.added
+        entries = new_record.added
         if fixed is not None:
             named = yield from fixed.put(head.snapshot.epoch)
             entries = (Entry(named, head.snapshot.sequence, {}), *entries)
-        return replace(made, added=entries, schema=(yield from schema.put(head.snapshot.epoch)))
+        return replace(
+            new_record, added=entries, schema=(yield from schema.put(head.snapshot.epoch))
+        )
 
     marker = {_MARKER: {"must_understand": True, "version": 2}}
     root = to_documents(GroupMetadata({}, 3))["zarr.json"] | marker
     # Other readers refuse the dataset from its first moment on.
-    place.perform(Put("zarr.json", dumps_json(root)))
-    place.run(create(change))
+    directory.perform(Put("zarr.json", dumps_json(root)))
+    directory.run(create(change))
     return Dataset(folder)
 
 
@@ -445,82 +444,6 @@ def _about(verb: str, message: str | None, files: Sequence[str] = ()) -> dict[st
     if files:
         about["files"] = list(files)
     return about
-
-
-def _sources(group: Group) -> list[str]:
-    """Return the files that a group refers to, the first hundred."""
-    arrays = (node for _, node in group.members(None) if isinstance(node, Array))
-    uris = (s.uri for array in arrays if array.is_virtual for s in array.manifest.sources)
-    return list(dict.fromkeys(uri for uri in uris if uri))[:100]
-
-
-def _as_v3_virtual(array: Array) -> Array:
-    """Return an array as it is described in a dataset: Zarr v3, and codecs that also encode."""
-    metadata = to_portable_v3(array.metadata).metadata.as_format(3)
-    metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
-    manifest = build_manifest(array)
-    if not is_writable(metadata):
-        manifest = with_decoder(manifest, metadata.pipeline)
-        metadata = metadata.replace(pipeline=SIMPLE)
-    check_described(metadata, array.path)
-    return as_virtual(array).replace(metadata, manifest)
-
-
-def _growing(group: Group, dimension: str) -> list[tuple[str, Array]]:
-    return [
-        (path, node)
-        for path, node in group.members(None)
-        if isinstance(node, Array) and dimension in node.dims
-    ]
-
-
-def _cells(array: Array, dimension: str) -> Cells:
-    """Return the references of an array whose last cell ends where the array does."""
-    axis = array.dims.index(dimension)
-    axes = get_axes(array)
-    if axes[axis].end != axes[axis].extent:
-        slices = [AxisSlices.clip(own) if i == axis else AxisSlices.identity(own)
-                  for i, own in enumerate(axes)]  # fmt: skip
-        array = apply_axis_slices(array, slices)
-    return Cells(array.manifest, chunk_runs(get_axes(array)[axis]))
-
-
-def _row_count(group: Group, dimension: str) -> int:
-    counts = {array.shape[array.dims.index(dimension)] for _, array in _growing(group, dimension)}
-    if len(counts) != 1:
-        raise MismatchError(f"arrays have different lengths along {dimension!r}: {sorted(counts)}")
-    return counts.pop()
-
-
-def _coordinates(group: Group, dimension: str) -> NDArray[Any] | None:
-    """Return the values of the coordinate of a dimension, if it increases; None if it has none."""
-    array = group.get(dimension)
-    if not isinstance(array, Array) or array.dims != (dimension,) or array.dtype.kind not in "iuf":
-        return None
-    values = array[...]
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return None
-    if (values[1:] <= values[:-1]).any():
-        raise UnsupportedError(
-            f"the coordinate of {dimension!r} does not increase; sort the rows first",
-            variable=array.path,
-        )
-    return np.asarray(values)
-
-
-def _describe_nodes(group: Group) -> dict[str, Any]:
-    """Return the documents of all nodes by path, and the data types that JSON does not say."""
-    nodes: dict[str, Any] = {}
-    dtypes: dict[str, Any] = {}
-    for path, node in [("", group), *group.members(None)]:
-        if own := attribute_dtypes(node.attrs):
-            dtypes[path] = own
-        if isinstance(node, Group):
-            attributes, _ = as_strict_attributes(node.attrs)
-            nodes[path] = to_documents(GroupMetadata(attributes, 3))["zarr.json"]
-        else:
-            nodes[path] = to_documents(node.metadata)["zarr.json"]
-    return {"nodes": nodes, "dtypes": dtypes}
 
 
 def _nest(groups: Mapping[str, Any], arrays: Mapping[str, Array], path: str) -> Group:

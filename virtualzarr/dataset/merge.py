@@ -77,8 +77,8 @@ def merge(
     coordinates = None
     if all(segment.has_coordinates for segment in segments):
         coordinates = np.concatenate([segment.coordinates() for segment in segments])
-    there = {path: own for path, own in cells.items() if own is not None}
-    stored = Stored("segments", *pack(there, coordinates))
+    merged = {path: entry_cells for path, entry_cells in cells.items() if entry_cells is not None}
+    stored = Stored("segments", *pack(merged, coordinates))
 
     def change(head: Head) -> Protocol[Record]:
         entries = head.snapshot.entries
@@ -96,11 +96,11 @@ def merge(
             max(entry.sequence for entry in due),
             {dimension: (first, count)},
             bounds,
-            group_chunks({path: own.chunks or () for path, own in there.items()}),
+            group_chunks({path: item.chunks or () for path, item in merged.items()}),
             sum(entry.commits for entry in due),
         )
-        made = yield from record(head, {"verb": "merge"})
-        return replace(made, added=(entry,), removed=tuple(e.segment.name for e in due))
+        new_record = yield from record(head, {"verb": "merge"})
+        return replace(new_record, added=(entry,), removed=tuple(e.segment.name for e in due))
 
     return change
 

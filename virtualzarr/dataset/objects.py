@@ -71,8 +71,8 @@ def read(objects: Sequence[Named]) -> Protocol[list[bytes]]:
     MetadataError
         If one is not what was named.
     """
-    found = yield [Get(item.name) for item in objects]
-    return [_check(item, answer) for item, answer in zip(objects, found, strict=True)]
+    answers = yield [Get(item.name) for item in objects]
+    return [_check(item, answer) for item, answer in zip(objects, answers, strict=True)]
 
 
 def _check(expected: Named, answer: tuple[bytes, str] | None) -> bytes:

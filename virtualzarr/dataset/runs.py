@@ -125,9 +125,9 @@ class Runs:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{a}-{a + n - 1}" for a, n in self.pairs[:8])
-        more = ", ..." if len(self.first) > 8 else ""
-        return f"<Runs: {len(self)} rows{': ' if shown else ''}{shown}{more}>"
+        listed = ", ".join(f"{a}-{a + n - 1}" for a, n in self.pairs[:8])
+        ellipsis = ", ..." if len(self.first) > 8 else ""
+        return f"<Runs: {len(self)} rows{': ' if listed else ''}{listed}{ellipsis}>"
 
 
 EMPTY = Runs(np.empty(0, np.int64), np.empty(0, np.int64))

@@ -55,12 +55,16 @@ def vacuum(base: Head, keep_from: int, name: str | None = None) -> Protocol[Vacu
     head = yield from commit(base, fence, name)
     # Someone may have committed after the fence: what is kept now is at least what was kept then,
     # or newer, as versions that have expired do not come back.
-    kept = yield from mark(head)
+    needed = yield from mark(head)
     swept = []
-    for found in (yield ListNames()):
-        if "/" in found and objects.epoch_of(found) < head.snapshot.epoch and found not in kept:
-            yield Delete(found)
-            swept.append(found)
+    for object_name in (yield ListNames()):
+        if (
+            "/" in object_name
+            and objects.epoch_of(object_name) < head.snapshot.epoch
+            and object_name not in needed
+        ):
+            yield Delete(object_name)
+            swept.append(object_name)
     return VacuumReport(head.snapshot.expired, tuple(swept))
 
 

@@ -103,12 +103,12 @@ def add_rows(
             bounds = {dimension: (_plain(rows.coordinates[0]), _plain(rows.coordinates[-1]))}
         entry = Entry(named, state.sequence, {dimension: (first, count)}, bounds, rows.chunks)
         splice = Splice(start, stop - start, ((first, count),))
-        made = yield from record(head, dict(about))
+        new_record = yield from record(head, dict(about))
         return replace(
-            made,
+            new_record,
             splices={dimension: (splice,)},
             added=(entry,),
-            removed=unused(state, dimension, splice),
+            removed=find_unused(state, dimension, splice),
         )
 
     return change
@@ -144,9 +144,9 @@ def drop_rows(
         if start == stop:
             raise MismatchError(f"there are no rows from {low} to {high} along {dimension!r}")
         splice = Splice(start, stop - start, ())
-        made = yield from record(head, dict(about))
-        gone = unused(state, dimension, splice)
-        return replace(made, splices={dimension: (splice,)}, removed=gone)
+        new_record = yield from record(head, dict(about))
+        gone = find_unused(state, dimension, splice)
+        return replace(new_record, splices={dimension: (splice,)}, removed=gone)
 
     return change
 
@@ -157,8 +157,8 @@ def set_tag(name: str, version: int | None, about: Mapping[str, Any]) -> Change:
     def change(head: Head) -> Protocol[Record]:
         if version is not None:
             yield from read_version(head, version)  # it must not have expired
-        made = yield from record(head, dict(about))
-        return replace(made, tags={name: version})
+        new_record = yield from record(head, dict(about))
+        return replace(new_record, tags={name: version})
 
     return change
 
@@ -172,9 +172,9 @@ def roll_back(version: int, about: Mapping[str, Any]) -> Change:
             dimension: (Splice(0, len(runs), _pairs(then.runs.get(dimension, EMPTY))),)
             for dimension, runs in now.runs.items()
         }
-        made = yield from record(head, dict(about))
+        new_record = yield from record(head, dict(about))
         return replace(
-            made,
+            new_record,
             splices=splices,
             added=tuple(e for name, e in then.entries.items() if name not in now.entries),
             removed=tuple(name for name in now.entries if name not in then.entries),
@@ -192,7 +192,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def unused(state: Snapshot, dimension: str, splice: Splice) -> tuple[str, ...]:
+def find_unused(state: Snapshot, dimension: str, splice: Splice) -> tuple[str, ...]:
     """Return the segments that no row is in any more after a splice."""
     if not splice.removed:
         return ()

@@ -1,0 +1,101 @@
+"""Groups of virtual arrays as datasets store them: documents, references, coordinates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.dataset.segment import Cells, chunk_runs
+from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.metadata import GroupMetadata, KeyEncoding, attribute_dtypes
+from virtualzarr.metadata.node_documents import to_documents
+from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
+from virtualzarr.references.native.write import _SIMPLE as SIMPLE
+from virtualzarr.references.native.write import _check_said as check_described
+from virtualzarr.references.native.write import _is_writable as is_writable
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.from_store import as_virtual, build_manifest
+from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder
+
+
+def list_sources(group: Group) -> list[str]:
+    """Return the files that a group refers to, the first hundred."""
+    arrays = (node for _, node in group.members(None) if isinstance(node, Array))
+    uris = (s.uri for array in arrays if array.is_virtual for s in array.manifest.sources)
+    return list(dict.fromkeys(uri for uri in uris if uri))[:100]
+
+
+def as_virtual_v3(array: Array) -> Array:
+    """Return an array as it is described in a dataset: Zarr v3, and codecs that also encode."""
+    metadata = to_portable_v3(array.metadata).metadata.as_format(3)
+    metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
+    manifest = build_manifest(array)
+    if not is_writable(metadata):
+        manifest = with_decoder(manifest, metadata.pipeline)
+        metadata = metadata.replace(pipeline=SIMPLE)
+    check_described(metadata, array.path)
+    return as_virtual(array).replace(metadata, manifest)
+
+
+def find_growing(group: Group, dimension: str) -> dict[str, Array]:
+    """Return the arrays that have a dimension, by path."""
+    return {
+        path: node
+        for path, node in group.members(None)
+        if isinstance(node, Array) and dimension in node.dims
+    }
+
+
+def build_cells(array: Array, dimension: str) -> Cells:
+    """Return the references of an array whose last cell ends where the array does."""
+    axis = array.dims.index(dimension)
+    axes = get_axes(array)
+    if axes[axis].end != axes[axis].extent:
+        slices = [AxisSlices.clip(other) if i == axis else AxisSlices.identity(other)
+                  for i, other in enumerate(axes)]  # fmt: skip
+        array = apply_axis_slices(array, slices)
+    return Cells(array.manifest, chunk_runs(get_axes(array)[axis]))
+
+
+def count_rows(group: Group, dimension: str) -> int:
+    """Return how many rows there are along a dimension, the same in all arrays."""
+    growing = find_growing(group, dimension).values()
+    counts = {array.shape[array.dims.index(dimension)] for array in growing}
+    if len(counts) != 1:
+        raise MismatchError(f"arrays have different lengths along {dimension!r}: {sorted(counts)}")
+    return counts.pop()
+
+
+def read_coordinates(group: Group, dimension: str) -> NDArray[Any] | None:
+    """Return the values of the coordinate of a dimension, if it increases; None if it has none."""
+    array = group.get(dimension)
+    if not isinstance(array, Array) or array.dims != (dimension,) or array.dtype.kind not in "iuf":
+        return None
+    values = array[...]
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        return None
+    if (values[1:] <= values[:-1]).any():
+        raise UnsupportedError(
+            f"the coordinate of {dimension!r} does not increase; sort the rows first",
+            variable=array.path,
+        )
+    return np.asarray(values)
+
+
+def describe_nodes(group: Group) -> dict[str, Any]:
+    """Return the documents of all nodes by path, and the data types that JSON does not say."""
+    nodes: dict[str, Any] = {}
+    dtypes: dict[str, Any] = {}
+    for path, node in [("", group), *group.members(None)]:
+        if own_dtypes := attribute_dtypes(node.attrs):
+            dtypes[path] = own_dtypes
+        if isinstance(node, Group):
+            attributes, _ = as_strict_attributes(node.attrs)
+            nodes[path] = to_documents(GroupMetadata(attributes, 3))["zarr.json"]
+        else:
+            nodes[path] = to_documents(node.metadata)["zarr.json"]
+    return {"nodes": nodes, "dtypes": dtypes}
