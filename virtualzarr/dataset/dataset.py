@@ -43,7 +43,7 @@ from virtualzarr.metadata import (
     with_dtypes,
 )
 from virtualzarr.metadata.node_documents import from_documents, to_documents
-from virtualzarr.references.native.append import _check_alike as check_alike
+from virtualzarr.references.native.manifest_growth import check_alike
 from virtualzarr.stores.files import LocalFile, resolve_uri
 from virtualzarr.stores.location import Location
 from virtualzarr.virtual.rechunk import with_decoder

@@ -14,9 +14,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import GroupMetadata, KeyEncoding, attribute_dtypes
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
-from virtualzarr.references.native.write import _SIMPLE as SIMPLE
-from virtualzarr.references.native.write import _check_said as check_described
-from virtualzarr.references.native.write import _is_writable as is_writable
+from virtualzarr.references.native.save import SIMPLE, check_described, is_writable
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual, build_manifest
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder

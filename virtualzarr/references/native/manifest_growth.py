@@ -119,7 +119,7 @@ def extend(array: Array, joined: Array, axis: int) -> ArrayMetadata:
         A natively written chunk would have to be.
     """
     # What is stored stays as it is: nothing that was joined may have changed its meaning.
-    _check_alike(array, joined, axis)
+    check_alike(array, joined, axis)
     chunks, old = native_chunks(array), _separable(array)
     before, after = old.axes[axis], _separable(joined).axes[axis]
     last = before.ncells - 1
@@ -194,7 +194,7 @@ def _cut(manifest: Manifest, index: tuple[slice, ...]) -> Manifest:
     )  # fmt: skip
 
 
-def _check_alike(array: Array, joined: Array, axis: int) -> None:
+def check_alike(array: Array, joined: Array, axis: int) -> None:
     """Refuse what would change the array that is there."""
     old, new = array.metadata, joined.metadata
     # No fill value in a v2 document means zero, as a default of the data type.

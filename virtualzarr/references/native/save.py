@@ -178,18 +178,18 @@ def _save_array(
     manifest: Manifest = build_manifest(array)
     # Chunks are written over with the declared codecs; where these only decode, plain ones are
     # declared, and the references decode by their own.
-    if not _is_writable(metadata):
+    if not is_writable(metadata):
         manifest = with_decoder(manifest, metadata.pipeline)
-        metadata = metadata.replace(pipeline=_SIMPLE)
-    _check_said(metadata, path)
+        metadata = metadata.replace(pipeline=SIMPLE)
+    check_described(metadata, path)
     written = save_manifest(store, path, metadata, manifest, relative=relative)
     return written, manifest.nrefs, portable.notes
 
 
-_SIMPLE = Pipeline([make("bytes", endian="little"), make("zstd", level=3)])
+SIMPLE = Pipeline([make("bytes", endian="little"), make("zstd", level=3)])
 
 
-def _is_writable(metadata: ArrayMetadata) -> bool:
+def is_writable(metadata: ArrayMetadata) -> bool:
     """Whether codecs also encode, or there are no others that could be declared instead."""
     if metadata.dtype.hasobject:
         return True
@@ -204,7 +204,7 @@ def _is_writable(metadata: ArrayMetadata) -> bool:
     return True
 
 
-def _check_said(metadata: ArrayMetadata, path: str) -> None:
+def check_described(metadata: ArrayMetadata, path: str) -> None:
     """Refuse an array of which a v3 document would not say what it is."""
     dtype = metadata.dtype
     try:
