@@ -317,6 +317,33 @@ def test_trees_in_which_hdf5_would_not_find_a_chunk(tmp_path, shape):
     assert found
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (20, 20), (60, 100)])
+def test_v2_trees_in_which_hdf5_would_not_find_a_chunk(tmp_path, shape):
+    """Any record is of another chunk, and the checksums are right: of one node, and of levels."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        dataset = file.create_dataset("x", shape, "u1", chunks=(1, 1), maxshape=(None, None))
+        dataset[...] = 1
+        address = h5py.h5o.get_info(dataset.id).addr
+    raw = path.read_bytes()
+    stored = objects_of(path)[address].index
+    random = np.random.default_rng(0)
+    missed = 0
+    for cell in random.integers((0, 0), shape, (30, 2)).tolist():
+        start = raw.index(struct.pack("<3Q", stored.offset[tuple(cell)], *cell)) + 8
+        for other in ((0, 0), (cell[0], cell[1] + 1), (shape[0], 5), (cell[0], 1 << 40)):
+            damaged = bytearray(raw)
+            struct.pack_into("<2Q", damaged, start, *other)
+            path.write_bytes(repaired(bytes(damaged)))
+            index = objects_of(path)[address].index
+            if isinstance(index, SourceError):
+                missed += "out of order" in index.message
+                continue
+            with h5py.File(path) as file:
+                assert np.array_equal(file["x"][...] == 1, index.source == 0), (cell, other)
+    assert missed
+
+
 def shared_index(path, count, libver):
     """Write datasets that all have the chunks of one of them."""
     with h5py.File(path, "w", libver=libver) as file:

@@ -52,6 +52,8 @@ class ChunkList:
                 single.clear()
 
         for chunk in iter_children(chunks, kind):
+            # Runs are columns already; single elements between them are collected until the next
+            # run, so that the order of the document is kept: block storage depends on it.
             run = document.run(chunk)
             if run is None:
                 href = get_attribute(chunk, "href")
@@ -118,6 +120,7 @@ def compute_cells(places: ChunkList, shape: Sequence[int], edges: Sequence[int])
                 f"shape {tuple(shape)} in chunks of {tuple(edges)}"
             )
         cells = np.ravel_multi_index(tuple(index.T), grid).astype(np.int64)
+    # Which of two would win depends on the order of scattering: neither is what the file says.
     if len(np.unique(cells)) != len(cells):
         raise SourceError("the document has two chunks for one place")
     return cells
@@ -135,6 +138,7 @@ def split_blocks(places: ChunkList, row: int, rows: int) -> list[int]:
     SourceError
         There are not enough.
     """
+    # HDF4 lists linked blocks in order without positions: rows follow from the lengths alone.
     ends = np.cumsum(places.length)
     if (ends[:-1] % row).any():
         raise UnsupportedError("arrays in several blocks that do not hold whole rows")
@@ -166,6 +170,8 @@ def make_pipeline(
         There is a filter that is not known.
     """
     names = (get_attribute(chunks, "compressionType") or "").split()
+    # Documents before DMR++ had a version list filters in any order; HDF5 files have them in this
+    # one.
     if old and set(names) <= set(_FILTERS) and len(set(names)) == len(names):
         names.sort(key=_FILTERS.index)
     codecs: list[Codec] = [*plain_pipeline(stored).codecs, *paddings]
@@ -204,6 +210,7 @@ def make_manifest(
         raise UnsupportedError(f"a variable of {count} chunks, most of which are not stored")
     cells = compute_cells(places, shape, edges)
     table = sources(places.hrefs)
+    # The difference, not the sum, is compared: offsets near 2**62 must not overflow.
     ends = np.array([2**62 if each.size is None else each.size for each in table])[places.file]
     beyond = places.offset > ends - places.length
     if beyond.any():

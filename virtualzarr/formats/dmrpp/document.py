@@ -67,6 +67,7 @@ class Document:
         if len(raw) > MAX_BYTES:
             raise UnsupportedError(f"a DMR++ document of {len(raw)} bytes")
         self._runs: list[Run] = []
+        # Random, as it stands for chunks: a document must not be able to name a run itself.
         self._mark = f"run-{secrets.token_hex(8)}"
         remaining = _RUN.sub(self._cut, raw) if _is_ascii_compatible(raw) else raw
         self.root = _parse(remaining)
@@ -99,6 +100,8 @@ def _parse_run(text: bytes) -> Run | None:
         return None
     counts = [len(re.findall(rb"[0-9]+", value)) for _, value in members]
     count = text.count(b"<")
+    # Without digits, elements that are written alike are equal: comparing with the first one,
+    # repeated, checks all of them in one step. XML that differs in a blank goes the slow way.
     skeleton = text.rstrip().translate(None, _DIGITS)
     between = text[len(first) : text.index(b"<", len(first))].translate(None, _DIGITS)
     unit = first.translate(None, _DIGITS) + between
@@ -109,6 +112,7 @@ def _parse_run(text: bytes) -> Run | None:
         for name, value in members
     ):
         return None
+    # All that is no digit becomes a blank, and numpy parses the whole run at once.
     numbers = np.fromstring(text.translate(_DIGITS_ONLY), np.int64, sep=" ")
     if (
         numbers.size != count * sum(counts) or numbers.max() > _MAX_NUMBER

@@ -190,6 +190,8 @@ class _Scan:
     def _find_described_file(self) -> Source:
         """Return the file that a document is about."""
         document_uri = self.source.uri
+        # Signatures of URLs are in the query: the file beside the document is signed alike, if at
+        # all.
         path, mark, query = (
             document_uri.partition("?") if is_url(document_uri) else (document_uri, "", "")
         )
@@ -260,6 +262,7 @@ class _Variable:
         fill_text = get_attribute(chunks, "fillValue")
         edges = self._read_chunk_shape(chunks)
         grid = [-(-n // edge) for n, edge in zip(self.shape, edges, strict=True)]
+        # Documents leave chunks out that were never written; what these read as must then be known.
         missing = len(places) < math.prod(grid)
         stored = self._stored_dtype(chunks, places, fill_text)
         if missing and fill_text is None:
@@ -319,6 +322,8 @@ class _Variable:
         order = (get_attribute(chunks, "byteOrder") or "LE").upper()
         if order not in ("LE", "BE"):
             raise UnsupportedError(f"the byte order {order!r} of a DMR++ document")
+        # Scalar texts do not say their length; stored alone and uncompressed, the chunk's bytes are
+        # it.
         nbytes = None
         if get_local_name(self.element) in TEXTS and math.prod(self.shape) == 1:
             whole_text = len(places) == 1 and not get_attribute(chunks, "compressionType")
@@ -353,6 +358,8 @@ class _Variable:
             raise UnsupportedError("structures with texts, in a DMR++ document")
         if name == "vlsa":
             return self._make_text_array(list_texts(element, math.prod(self.shape)))
+        # Compact and missing data stand in the document as little-endian base64, deflated if
+        # missing.
         raw = decode_base64(element.text)
         count = math.prod(self.shape)
         if (

@@ -40,6 +40,7 @@ class Address(int):
 
 def check_attribute_size(shape: tuple[int, ...], itemsize: int) -> None:
     """Refuse what no attribute holds, before memory is taken for it."""
+    # A shape like (1000000, 0) takes no bytes, but a million empty lists as JSON.
     lists = math.prod([n for n in shape if n]) if 0 in shape else 0
     if math.prod(shape) * itemsize > _MAX_BYTES or lists > _MAX_EMPTY:
         raise UnsupportedError(f"its shape {shape} is too large for an attribute")
@@ -49,6 +50,7 @@ def check_readable(tid: Any, inside: bool = False) -> None:
     """Refuse types that have no JSON form, before h5py reads (and sometimes crashes on) them."""
     from h5py import h5t
 
+    # h5py 3 crashes on some of these types, where an exception could not be caught.
     kind = tid.get_class()
     if inside and (kind in (h5t.VLEN, h5t.REFERENCE) or tid.dtype.kind == "O"):
         raise UnsupportedError("its compound type holds variable-length data or references")
@@ -133,6 +135,8 @@ def dereference(
     if get_class(message) == REFERENCE:
         if message[1] & 15 == 1:
             raise UnsupportedError("region references are not supported")
+        # Section IV.A.2.d, class 7: type 0 is an object reference, an address; types 2 and above
+        # are the opaque references of HDF5 1.12, whose encoding only the library knows.
         if message[1] & 15 or width != wide:
             raise UnknownStructureError("references of another kind")
         addresses = [superblock.address(data, k * width) for k in range(count)]
@@ -147,6 +151,7 @@ def dereference(
         length = int.from_bytes(data[at : at + 4], "little")
         address = superblock.address(data, at + 4)
         stored = b""
+        # Length 0, address 0 and the undefined address all say that nothing is stored.
         if length and address and address != superblock.undefined:
             index = int.from_bytes(data[at + 4 + wide : at + width], "little")
             read_already = heap.get_cached(address, index)
@@ -166,6 +171,8 @@ def get_cached_text(heap: GlobalHeap, message: bytes, width: int, data: bytes) -
     if width != _POINTER.size or heap.superblock.address_size != 8 or not is_text(message):
         return None
     length, address, index = _POINTER.unpack_from(data)
+    # Without a generator: netCDF files have tens of thousands of texts, nearly all in few
+    # collections.
     stored = heap.get_cached(address, index) if length else None
     if stored is None:
         return None

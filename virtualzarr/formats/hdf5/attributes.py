@@ -111,6 +111,8 @@ class AttributeReader:
         attributes = Attributes()
         shown, hidden = attributes.user, attributes.bookkeeping
         for attribute in stored:
+            # The most frequent path of files with many attributes: an immutable value, converted
+            # before.
             if type(attribute.json_value) not in _MUTABLE:
                 shown[attribute.name] = attribute.json_value
                 continue
@@ -131,6 +133,8 @@ class AttributeReader:
                 )
                 if found_json is not _NOT_CONVERTED:
                     shown[attribute.name] = found_json
+        # Only with this class is NAME bookkeeping of the dimension scale specification, not a
+        # user's own.
         if shown.get("CLASS") == "DIMENSION_SCALE":
             hidden.update({name: shown.pop(name, "") for name in _OF_SCALES})
         return attributes
@@ -143,6 +147,7 @@ class AttributeReader:
         for index in range(h5a.get_num_attrs(oid)):
             name = f"number {index}"
             try:
+                # By index: an attribute that cannot be opened then costs itself alone.
                 aid = h5a.open(oid, index=index)
                 name = aid.name.decode("utf-8", "backslashreplace")
                 value = None if name == "REFERENCE_LIST" else self._read_value(aid)
@@ -170,6 +175,7 @@ class AttributeReader:
             return "" if kind.text else []
         shape = extents + kind.inner
         check_attribute_size(shape, kind.base.itemsize)
+        # Zeroed, not empty: what a damaged sequence leaves unset would otherwise be foreign memory.
         values = np.zeros(shape, kind.base)
         aid.read(values, mtype=kind.memory)
         if shape == (1,):  # netCDF keeps every single value as a list of one
@@ -286,6 +292,7 @@ def read(
         messages = messages + (yield from _read_dense(superblock, info))
     attributes = []
     for message in messages:
+        # By the bytes of the whole message: `units` or `_FillValue` are the same in many objects.
         parsed = heap.attributes.get(message)
         if parsed is None:
             parsed = heap.attributes[message] = yield from _parse_attribute(
@@ -321,6 +328,7 @@ def _parse_attribute(
     datatype, extents = head.datatype, head.extents
     value: Any
     try:
+        # Flags of versions 2 and 3: datatype (bit 0) or dataspace (bit 1) is a shared message.
         if head.flags & 1:
             datatype = yield from resolve_shared(superblock, datatype, TYPE, 0)
         if head.flags & 2:
@@ -351,6 +359,8 @@ def _find_data_start(message: bytes) -> int:
         raise SourceError("an attribute message ends early")
     version, _, name, datatype, extents = _HEAD.unpack_from(message)
     if version == 1:
+        # Version 1 pads name, datatype and dataspace to multiples of 8 bytes each (section
+        # IV.A.2.m).
         start = 8 + (name + 7 & ~7) + (datatype + 7 & ~7) + (extents + 7 & ~7)
     elif version in (2, 3):
         start = 6 + version + name + datatype + extents

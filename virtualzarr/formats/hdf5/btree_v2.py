@@ -24,7 +24,7 @@ _PARAMETERS = struct.Struct("<IHH")
 def records(
     superblock: Superblock, address: int, kinds: tuple[int, ...]
 ) -> Generator[Any, Any, tuple[int, NDArray[np.uint8]]]:
-    """Return the kind of a tree's records, and the records, in no particular order.
+    """Return the kind of a tree's records, and the records, level by level.
 
     Parameters and errors are those of `Tree.read` and `Tree.records`.
     """
@@ -100,21 +100,26 @@ class Tree:
             raise SourceError(f"the v2 B-tree at {address} has impossible parameters")
         return cls(superblock, address, header[5], node_bytes, width, depth, root, count, total)
 
-    def records(self, take: Callable[[NDArray[np.uint8]], Any]) -> Generator[Any, Any, None]:
+    def records(
+        self, take: Callable[[NDArray[np.uint8]], NDArray[np.int64] | None]
+    ) -> Generator[Any, Any, None]:
         """Read the records, some nodes at a time: of large trees, that is far less than all.
 
         Parameters
         ----------
         take : callable
-            Called with some of the records, as rows of bytes, until it got all of them.
+            Called with some of the records, as rows of bytes, until it got all of them. Returns
+            None, or their keys, shape (records, numbers), that must lie between those of the nodes
+            above: it checks itself that each is less than the next.
 
         Raises
         ------
         SourceError
-            If a node is met twice or is of the wrong level.
+            If a node is met twice or is of the wrong level, or keys are out of order.
         """
         if not self.total:
             return
+        between: NDArray[np.int64] | None = None  # keys of the levels above, in order
         shape = _Shape(self)
         nrecords = 0
         addresses = np.array([self.root], np.uint64).astype(np.int64)
@@ -122,19 +127,31 @@ class Tree:
         for level in range(self.depth, -1, -1):
             _check(self.superblock, shape, level, addresses, counts)
             nrecords += int(counts.sum())
+            # Nodes that claim more than the header promises may be a circle of levels: stop
+            # reading.
             if nrecords > self.total:
                 break
-            below = []
+            below, level_keys = [], []
+            # In batches: all nodes of a level of a large tree at once would be the file's index in
+            # memory twice.
             step = max(_AT_ONCE // self.node_bytes, 1)
             for start in range(0, len(addresses), step):
                 some = slice(start, start + step)
                 nodes: NDArray[np.uint8] = yield Gather(addresses[some], self.node_bytes)
                 self.superblock.spend(nodes.nbytes)
                 _check_nodes(self.superblock, shape, level, nodes, addresses[some], counts[some])
-                take(_rows(nodes, self.width, shape.most[level], counts[some]))
+                keys = take(_rows(nodes, self.width, shape.most[level], counts[some]))
+                if keys is not None:
+                    between = keys[:0] if between is None else between
+                    _check_order(keys, counts[some], between, start)
+                    level_keys.append(keys if level else keys[:0])
                 if level:
                     below.append(_children(self.superblock, shape, level, nodes, counts[some]))
             if level:
+                if between is not None:
+                    # In order, one record of the levels above lies between each two nodes.
+                    keys, ends = np.concatenate(level_keys), np.cumsum(counts)
+                    between = np.insert(keys, ends[:-1], between, axis=0)
                 addresses, counts = (np.concatenate(column) for column in zip(*below, strict=True))
         if nrecords != self.total:
             raise SourceError(
@@ -153,12 +170,15 @@ class _Shape:
     def __init__(self, tree: Tree) -> None:
         node_bytes, width, address_size = tree.node_bytes, tree.width, tree.superblock.address_size
         self.width = width
+        # Section III.A.2: nodes do not say how wide the counts in their pointers are. They follow
+        # from the most records that a subtree can hold, level by level from the leaves.
         room = node_bytes - _PREFIX - _CHECKSUM
         self.most = [room // width]
         self.count_bytes = _number_bytes(self.most[0])
         self.pointer = [0]
         below, total_bytes = self.most[0], 0
         for _ in range(tree.depth):
+            # A pointer has the records in the child and, above level 1, the total below it as well.
             pointer = address_size + self.count_bytes + total_bytes
             most = (room - pointer) // (width + pointer)
             if most < 1:
@@ -189,7 +209,7 @@ def _check(
         raise SourceError("the file ends inside a node of a v2 B-tree")
     if len(addresses) > 1 and (np.diff(np.sort(addresses)) == 0).any():
         raise SourceError("a v2 B-tree names a node twice")
-    if int(counts.max()) > shape.most[level] or (level and int(counts.min()) < 1):
+    if int(counts.max()) > shape.most[level] or (len(shape.most) > 1 and int(counts.min()) < 1):
         raise SourceError("a node of a v2 B-tree claims an impossible number of records")
 
 
@@ -212,10 +232,35 @@ def _check_nodes(
     superblock.check_rows(nodes, ends + _CHECKSUM, "node of a v2 B-tree", addresses)
 
 
+def is_less(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Compare keys, one in each row: their first different number decides."""
+    # From the last axis to the first, so that each step is vectorised over all keys.
+    less: NDArray[np.bool_] = a[:, -1] < b[:, -1]
+    for axis in range(a.shape[1] - 2, -1, -1):
+        less = (a[:, axis] < b[:, axis]) | ((a[:, axis] == b[:, axis]) & less)
+    return less
+
+
+def _check_order(
+    keys: NDArray[np.int64], counts: NDArray[np.int64], between: NDArray[np.int64], start: int
+) -> None:
+    """Check that nodes, the first of which is number `start` of its level, lie between others."""
+    # HDF5 looks a chunk up by binary search, from the root. Records out of order may be intact and
+    # still not be met: h5py then reads the fill value.
+    ends = np.cumsum(counts)
+    lower, upper = between[max(start - 1, 0) :][: len(ends) - (not start)], between[start:]
+    upper = upper[: len(ends)]
+    first, last = keys[ends - counts][len(ends) - len(lower) :], keys[ends - 1][: len(upper)]
+    if not is_less(lower, first).all() or not is_less(last, upper).all():
+        raise SourceError("the keys of a B-tree are out of order")
+
+
 def _rows(
     nodes: NDArray[np.uint8], width: int, most: int, counts: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
     """Return the records of nodes, each copied once."""
+    # Records as opaque elements: the mask selects whole records in one step, each copied once, and
+    # the nodes' tails of unused space are never touched.
     one = np.dtype((np.void, width))
     every = np.ndarray((len(nodes), most), one, nodes, _PREFIX, (nodes.shape[1], width))
     used = every[np.arange(most) < counts[:, None]]
@@ -231,12 +276,16 @@ def _children(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the addresses of the nodes below, and their numbers of records."""
     pointer, wide = shape.pointer[level], superblock.address_size
-    groups = []
+    first = np.cumsum(counts + 1) - (counts + 1)
+    pointers = np.empty((int((counts + 1).sum()), pointer), np.uint8)
+    # Pointers start behind the records in use, so their place differs with the count. Nodes of a
+    # level have few different counts: a step for each of these, not for each node.
     for count in np.unique(counts).tolist():
         start = _PREFIX + count * shape.width
-        stop = start + (count + 1) * pointer
-        groups.append(nodes[counts == count, start:stop].reshape(-1, pointer))
-    pointers = np.concatenate(groups)
+        stop, some = start + (count + 1) * pointer, counts == count
+        rows = nodes[some, start:stop].reshape(-1, count + 1, pointer)
+        pointers[first[some][:, None] + np.arange(count + 1)] = rows
+    # Numbers of odd widths (3, 5 bytes), zero-extended to 8, are viewed as integers.
     numbers = np.zeros((2, len(pointers), 8), np.uint8)
     numbers[0, :, :wide] = pointers[:, :wide]
     numbers[1, :, : shape.count_bytes] = pointers[:, wide : wide + shape.count_bytes]

@@ -48,6 +48,8 @@ def read(superblock: Superblock, message: Buffer) -> Generator[Any, Any, list[En
     UnknownStructureError
         If it is of another version.
     """
+    # The image is written on closing by programs that ask for it (`H5Pset_mdc_image_config`): until
+    # the file is opened for writing again, what lies at the entries' own addresses is stale.
     wide, width = superblock.address_size, superblock.length_size
     if not message or message[0] != 0:
         raise UnknownStructureError("a metadata cache image of another version")
@@ -69,6 +71,7 @@ def read(superblock: Superblock, message: Buffer) -> Generator[Any, Any, list[En
     at += 4
     entries = []
     for _ in range(count):
+        # Flush dependencies of the entry follow as addresses; they only matter to a writer.
         parents = int.from_bytes(data[at + 8 : at + 10], "little")
         start = at + _HEAD
         entry_address, size = superblock.address(data, start), superblock.length(data, start + wide)
@@ -123,6 +126,8 @@ class Overlay:
         answer: Any = None
         try:
             while True:
+                # Parsers do not know of the image: whatever they are sent has its bytes laid over
+                # it here.
                 request = parser.send(answer)
                 answer = yield request
                 if type(request) is tuple:
@@ -144,6 +149,7 @@ class Overlay:
     def _over(self, address: int, data: Buffer) -> Buffer:
         """Return bytes of the file with those of the image over them."""
         stop = address + len(data)
+        # Entries do not overlap: only the last that starts before the range can reach into it.
         first = max(bisect_right(self._starts, address) - 1, 0)
         patched: bytearray | None = None
         for entry in self._entries[first:]:

@@ -39,6 +39,7 @@ def _load_library_function() -> Callable[[bytes | int, int, int], int] | None:
         function = ctypes.CDLL(h5.__file__).H5_checksum_lookup3
     except (AttributeError, OSError):
         return None
+    # Undocumented: the test vector below decides whether it is the function that is expected.
     function.restype = ctypes.c_uint32
     function.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
     block, expected = _TEST_VECTOR
@@ -58,6 +59,7 @@ def compute_checksums(blocks: Sequence[Buffer]) -> list[int]:
     function = _load_library_function()
     if function is not None:
         return [function(bytes(block), len(block), 0) for block in blocks]
+    # Blocks of about the same number of rounds go together: padding to the longest is wasted work.
     done = [0] * len(blocks)
     groups: dict[int, list[int]] = {}
     for number, block in enumerate(blocks):
@@ -74,6 +76,7 @@ def compute_checksums(blocks: Sequence[Buffer]) -> list[int]:
 
 def _hash_one(block: Buffer) -> int:
     """Hash one block with Python's integers."""
+    # lookup3 takes 12 bytes a round; the last round, full or not, is mixed by `_LAST` instead.
     rounds = max(-(-len(block) // 12), 1)
     words = np.frombuffer(bytes(block).ljust(12 * rounds, b"\0"), "<u4").tolist()
     a = b = c = (_START + len(block)) & _WORD
@@ -112,9 +115,11 @@ def _hash_many(blocks: Sequence[Buffer]) -> list[int]:
 def _hash_rows(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.uint32]:
     """Hash rows of words, of which only the first `lengths` bytes count."""
     rounds = np.maximum(-(-lengths // 12), 1)
+    # Longest first: rows that are done are a tail, and the active ones a slice, never a mask.
     order = np.argsort(-rounds, kind="stable")
     ordered = rounds[order]
     sorted_already = bool((np.diff(rounds) <= 0).all())
+    # Transposed, so that each round adds one contiguous row of words for all blocks.
     columns = np.zeros((3 * int(ordered[0]), len(order)), np.uint32)
     wide = min(len(columns), words.shape[1])
     columns[:wide] = (words if sorted_already else words[order]).T[:wide]
@@ -126,6 +131,7 @@ def _hash_rows(words: NDArray[np.uint32], lengths: NDArray[Any]) -> NDArray[np.u
     state = [start.copy() for _ in range(3)]
     # How many rows go on after each round; those with most rounds come first.
     going = np.searchsorted(-ordered, -np.arange(1, int(ordered[0])), side="left").tolist()
+    # Scratch arrays for the rotations: temporaries would be allocated 12 times a round.
     high, low = np.empty_like(start), np.empty_like(start)
     active = -1
     live: list[NDArray[np.uint32]] = []
@@ -160,6 +166,8 @@ def find_damaged_rows(nodes: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDAr
     nodes = np.ascontiguousarray(nodes)
     function = _load_library_function()
     if function is not None:
+        # The library hashes nodes in place, by their addresses in memory: no bytes objects are
+        # made.
         starts = range(nodes.ctypes.data, nodes.ctypes.data + nodes.size, nodes.shape[1])
         computed = np.fromiter(map(function, starts, lengths.tolist(), repeat(0)), np.uint32)
     else:

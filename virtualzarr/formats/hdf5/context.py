@@ -79,6 +79,8 @@ class FileContext:
         home = self.file.source.uri
         if is_url(home):
             return self._find_linked_url(home, name)
+        # In the order of the library (`H5F_prefix_open_file`): another order would open another
+        # file of the same name.
         for folder in self._search_folders(variable):
             for candidate in (name, os.path.basename(name)) if os.path.isabs(name) else (name,):
                 path = os.path.join(folder, candidate)
@@ -139,6 +141,7 @@ def _join_url(home: str, name: str) -> str:
     scheme, _, location = home.partition("://")
     folder = location.rpartition("/")[0]
     host = folder.partition("/")[0]
+    # Bucket or host is the first part: names with too many ".." must not reach another one.
     target = posixpath.normpath(posixpath.join(folder, name))
     if target.split("/")[0] in ("..", "") or (host and not target.startswith(f"{host}/")):
         raise AccessError(f"{name!r} leads out of the host", file=home)

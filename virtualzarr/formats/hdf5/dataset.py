@@ -113,6 +113,8 @@ def read_values(description: DatasetDescription, context: FileContext) -> Values
         If the file contradicts itself.
     """
     element, extents = description.element, description.shape
+    # Before anything is made of it: numpy makes one element of what a datatype of 80 bytes may
+    # claim.
     width = max(element.itemsize, element.dtype.itemsize)
     config.limits.check("element_bytes", width, "bytes of an element")
     if extents is None:  # a null dataspace: no axes, and no values
@@ -209,6 +211,8 @@ def _is_clean(dataset: Dataset) -> bool:
     if is_url(dataset.context.file.source.uri):
         return False
     try:
+        # Read once here so that other Zarr readers need no codec of this package; a megabyte is not
+        # worth it.
         stored = read_opaque(dataset.description, dataset.context, dataset.element.itemsize)
         raw = np.frombuffer(np.asarray(as_array(stored)[...]).tobytes(), np.uint8)
     except (VirtualZarrError, OSError):  # a filter that is not here, or broken chunks
@@ -220,6 +224,7 @@ def _lay_out_contiguous(dataset: Dataset) -> StorageLayout:
     description, ndim = dataset.description, len(dataset.shape)
     layout, nbytes = description.layout, dataset.nbytes
     pipeline = dataset.decoding().pipeline
+    # Late allocation: HDF5 has never written a value, and reads the fill value.
     if layout.address is None:
         return _single_cell_grid(dataset), Manifest.missing((1,) * ndim), pipeline
     if layout.size is not None and layout.size < nbytes:
@@ -273,6 +278,8 @@ def _mask_partial_chunks(
     mask = np.zeros(index.source.shape, np.uint32) if index.mask is None else index.mask.copy()
     for axis, (extent, edge) in enumerate(zip(grid.shape, grid.chunk_shape, strict=True)):
         if extent % edge:
+            # Bit 0 of the layout flags: the last chunk along an axis that it does not fill skips
+            # all filters, which the index does not repeat in its mask.
             mask[(slice(None),) * axis + (-1,)] = decoding.all_skipped
     return mask
 
@@ -285,6 +292,7 @@ def _make_decoders(
         return decoding.pipeline, (), None
     stored = index.source >= 0
     mask = np.where(stored, mask & np.uint32(decoding.all_skipped), 0)
+    # Bits beyond the pipeline's filters mean nothing, and masks of missing chunks are not set.
     values = np.unique(mask[stored]).tolist()
     if len(values) == 1:  # all chunks skip the same filters: those are no part of the array
         return decoding.without_skipped(values[0]), (), None
@@ -444,6 +452,8 @@ def _read_user_fill(description: DatasetDescription, element: ElementType) -> An
     if values is None:
         return None
     values = values.reshape(-1).astype(element.dtype)
+    # Array types have a fill value for each of their elements; as axes of Zarr they have one for
+    # all.
     if any(item.tobytes() != values[0].tobytes() for item in values[1:]):
         raise UnsupportedError("the fill value is a list of different numbers")
     return values[0]

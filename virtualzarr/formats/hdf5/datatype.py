@@ -102,6 +102,7 @@ def list_members(message: bytes) -> list[tuple[int, bytes]]:
         If members have axes of their own, as version 1 has it.
     """
     version, count = message[0] >> 4, message[1] | message[2] << 8
+    # Version 3 stores member offsets in as few bytes as the size of the compound needs.
     wide = 4 if version < 3 else max(-(-get_size(message).bit_length() // 8), 1)
     at, fields = 8, []
     for _ in range(count):
@@ -111,6 +112,7 @@ def list_members(message: bytes) -> list[tuple[int, bytes]]:
         if version == 1:
             if message[at]:
                 raise UnknownStructureError("members of a compound datatype with axes of their own")
+            # Dimensionality, permutation and four dimension sizes of version 1 (section IV.A.2.d).
             at += 28
         end = find_type_end(message, at, 0)
         fields.append((offset, message[at:end]))
@@ -152,12 +154,14 @@ class MemoryType:
         """
         from h5py import h5t
 
+        # The library trusts the count: it would read past the end of a short buffer.
         need = count * self.stored.get_size()
         if len(data) < need:
             raise SourceError(f"{len(data)} bytes are stored, {need} are needed")
         width = self.dtype.itemsize
         if self.same:
             return np.frombuffer(data, self.dtype, count).copy()
+        # Converted in place: the buffer must hold the longer of both forms.
         buffer = np.zeros(max(need, count * width), np.uint8)
         buffer[:need] = np.frombuffer(data, np.uint8, need)
         try:

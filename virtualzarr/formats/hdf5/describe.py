@@ -117,6 +117,8 @@ def _describe_by_messages(
         assert isinstance(layout, Layout)
         assert isinstance(object_.external, tuple)
     messages = headers.messages
+    # HDF5 runs filters on chunks alone: a pipeline message on other layouts is kept, but without
+    # effect.
     filters = messages.get(header.FILTERS) if layout.kind == "chunked" else None
     # What is not known must be noticed now.
     fill_value = parse_fill(messages.get(header.FILL), messages.get(header.FILL_V0))

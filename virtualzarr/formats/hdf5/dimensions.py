@@ -102,6 +102,8 @@ class Naming:
         if attributes.is_scale and ndim == 1:
             return [address]
         if attributes.is_scale and ndim > 1:
+            # A coordinate variable of several axes is a scale itself, so that no scales can be
+            # attached to it: netCDF4 keeps the numbers of its dimensions in an attribute instead.
             numbers = np.ravel(attributes.bookkeeping.get("_Netcdf4Coordinates", ()))
             if len(numbers) != ndim:
                 return [None] * ndim
@@ -113,6 +115,8 @@ class Naming:
     @cached_property
     def longest(self) -> dict[int, int]:
         """Length of the longest axis on each unlimited dimension, by its scale's address."""
+        # -1, not the scale's own length: the scale of a dimension without a variable is written
+        # with whatever length it had at first.
         longest: dict[int, int] = dict.fromkeys(
             [address for address, scale in self.scales.items() if scale.unlimited], -1
         )
@@ -265,6 +269,7 @@ def use_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> dict[str,
 
 def _apply_labels(group: Mapping[str, Axes], above: Mapping[str, int]) -> None:
     lengths: dict[str, set[int]] = {}
+    # xarray refuses a dimension that has the name of a scalar variable.
     barred = {name for name, axes in group.items() if not axes.lengths}
     for axes in group.values():
         labels = axes.labels or [None] * len(axes.names)

@@ -133,6 +133,8 @@ def _value_dtype(tid: Any, depth: int) -> np.dtype[Any]:
         if isinstance(tid, h5t.TypeFloatID):  # VAX byte order
             _, _, exponent, _, mantissa = tid.get_fields()
             if exponent < 11 and mantissa < 53:
+                # VAX floats have no numpy dtype, yet every value of up to 53 bits of mantissa fits
+                # in a double.
                 return np.dtype("f8")
         if isinstance(tid, h5t.TypeIntegerID) and tid.get_size() < 8:
             kind = "u" if tid.get_sign() == h5t.SGN_NONE else "i"
@@ -157,6 +159,8 @@ def _describe(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
         return _describe_compound(tid, depth)
     if isinstance(tid, h5t.TypeArrayID):
         return _describe_array(tid, depth)
+    # Before integers: enumerations are integers with labels, and h5py's two-valued ones are
+    # booleans.
     if isinstance(tid, h5t.TypeEnumID):
         base = _describe_integer(tid.get_super())
         return (np.dtype(bool) if base.itemsize == 1 and tid.dtype == np.bool_ else base), []
@@ -202,6 +206,8 @@ def _get_byte_order(tid: Any) -> str:
 def _describe_float(tid: Any) -> np.dtype[Any]:
     from h5py import h5t
 
+    # Compared as whole types: exponent bias, normalization and bit positions are free parameters of
+    # an HDF5 float (section IV.A.2.d, class 1), and Zarr has these three kinds alone.
     for bits in (32, 64, 16):
         for order, name in (("<", "LE"), (">", "BE")):
             if tid.equal(getattr(h5t, f"IEEE_F{bits}{name}")):
@@ -228,6 +234,7 @@ def _describe_opaque(tid: Any) -> np.dtype[Any]:
     dtype = np.dtype(f"V{tid.get_size()}")
     if tag.startswith(b"NUMPY:"):
         dtype = np.dtype(tag[6:].decode("ascii", "replace"))
+        # The tag is the file's claim: a dtype of another size would shift all elements.
         if dtype.hasobject or dtype.itemsize != tid.get_size():
             raise UnsupportedError(f"HDF5 opaque type with the tag {tag!r} is not supported")
     return dtype
@@ -236,6 +243,8 @@ def _describe_opaque(tid: Any) -> np.dtype[Any]:
 def _describe_string(tid: Any) -> tuple[np.dtype[Any], list[StringField]]:
     from h5py import h5t
 
+    # numpy pads strings with NULs. Where HDF5 ends them at the first NUL or pads them with blanks,
+    # what follows is no part of the string and needs a codec that takes it off.
     size, padding = tid.get_size(), tid.get_strpad()
     if padding == h5t.STR_NULLPAD or (padding == h5t.STR_NULLTERM and size == 1):
         return np.dtype(f"S{size}"), []
@@ -273,6 +282,7 @@ def _describe_compound(tid: Any, depth: int) -> tuple[np.dtype[Any], list[String
         formats.append(dtype)
         offsets.append(offset)
         strings += [StringField(offset + part.offset, part.size, part.padding) for part in inside]
+    # h5py reads compounds of two equal floats named r and i as complex numbers.
     if tid.dtype.kind == "c":
         return _describe_complex(formats, offsets, tid.get_size()), []
     fields = {"names": names, "formats": formats, "offsets": offsets, "itemsize": tid.get_size()}
@@ -314,6 +324,8 @@ def split_endian(stored: np.dtype[Any]) -> tuple[np.dtype[Any], str | None]:
     >>> split_endian(np.dtype([("a", ">i2"), ("b", "<i2")]))[1] is None
     True
     """
+    # Zarr has one byte order for an array: structured dtypes of mixed orders keep them in the
+    # dtype.
     orders = {part.str[0] for part in _iter_leaves(stored)} - {"|"}
     if len(orders) > 1:
         return stored, None

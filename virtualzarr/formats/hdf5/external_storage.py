@@ -75,6 +75,7 @@ def lay_out_segments(
     if short or not shape or any(length % row for _, _, length in parts):
         check_size(math.prod(shape) * itemsize)
         return one_cell, Manifest.inline(b"".join(map(_read_segment, parts)), ndim)
+    # Pieces of whole rows are cells along the first axis: contiguous values are cut nowhere else.
     edges = [length // row for _, _, length in parts]
     grid: SeparableGrid = RectilinearGrid(shape, [edges, *([n] for n in shape[1:])])
     if len(set(edges)) == 1:

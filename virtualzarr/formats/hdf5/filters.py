@@ -85,6 +85,8 @@ def _make_pipeline(element: ElementType, filters: tuple[Filter, ...]) -> Pipelin
                 parts.pop()
                 sizes.pop()
             codecs = [_make_library_codec(filters[start : k + 1])]
+        # A library codec must declare its decoded size; after a compressor, that depends on the
+        # data.
         size = sizes[-1]
         for codec in codecs:
             assert isinstance(codec, BytesBytes)
@@ -154,6 +156,7 @@ def _lzf(values: Sequence[int], itemsize: int) -> list[Codec]:
 
 
 def _blosc(values: Sequence[int], itemsize: int) -> list[Codec]:
+    # Values 0 and 1 are versions, 3 the bytes of a chunk; older writers leave the last ones out.
     compressor = values[6] if len(values) > 6 else 0
     shuffle = values[5] if len(values) > 5 else 1
     options = {

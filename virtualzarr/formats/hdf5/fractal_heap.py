@@ -33,6 +33,7 @@ class FractalHeap:
         if filters:
             raise UnknownStructureError("a fractal heap with filters")
         self.huge_tree = superblock.address(header, 14 + width)
+        # Free space and statistics lie in between, which a reader does not need.
         at = 14 + 2 * wide + 10 * width
         (self.width,) = struct.unpack_from("<H", header, at)
         self.start = superblock.length(header, at + 2)
@@ -41,11 +42,15 @@ class FractalHeap:
         self.bits, _ = struct.unpack_from("<HH", header, at)
         self.root = superblock.address(header, at + 4)
         (self.rows,) = struct.unpack_from("<H", header, at + 4 + wide)
+        # The doubling table (section III.G) is only defined for powers of two: anything else would
+        # make the sizes of its rows meaningless.
         powers = all(n and n & (n - 1) == 0 for n in (self.width, self.start, self.most))
         if not powers or self.most < self.start or self.bits > 64 or self.rows > _MAX_ROWS:
             raise SourceError(f"the fractal heap at {address} has impossible parameters")
         self.offset_bytes = -(-self.bits // 8)
         exponent = self.most.bit_length() - 1
+        # Lengths in heap IDs are as wide as the longest object needs: the smaller of the largest
+        # direct block and the largest managed object.
         self.length_bytes = min(-(-exponent // 8), -(-max(largest.bit_length(), 1) // 8))
         self.prefix = 5 + wide + self.offset_bytes
         # Rows of direct blocks: all that are not longer than the longest.
@@ -75,6 +80,7 @@ class FractalHeap:
         undefined = self.superblock.undefined
         if self.root == undefined:
             return
+        # A root without rows is a direct block itself: heaps start with one.
         if not self.rows:
             self.blocks.append((0, self.root, self.start))
             return
@@ -97,6 +103,7 @@ class FractalHeap:
     def _parse_indirect(self, data: Buffer, rows: int, offset: int) -> list[tuple[int, int, int]]:
         """Note the direct blocks that an indirect block names; return the indirect ones."""
         at, inner = self.prefix, []
+        # Rows 0 and 1 both have blocks of the starting size; each row after doubles it.
         for row in range(rows):
             size = self.start << max(row - 1, 0)
             for _ in range(self.width):
@@ -149,6 +156,8 @@ class FractalHeap:
         self._read[address] = data
         if self.flags & _CHECKED and address in self._direct:
             at = self.prefix
+            # Other structures end with their checksum. Moved to the end, this one can be hashed
+            # with theirs.
             checked = data[:at] + bytes(4) + data[at + 4 :] + data[at : at + 4]
             self.superblock.check(checked, "direct block of a fractal heap", address)
 
@@ -163,6 +172,8 @@ class FractalHeap:
             return (yield from self._locate_huge(heap_id))
         if kind != 2:
             raise UnknownStructureError("a fractal heap with IDs of another kind")
+        # Tiny objects lie in the ID itself; IDs that can hold more than 16 bytes have a longer
+        # length.
         wide = self.id_bytes > 18
         length = (heap_id[0] & 15) + 1
         if wide:
@@ -173,6 +184,7 @@ class FractalHeap:
         split = 1 + self.offset_bytes
         offset = int.from_bytes(heap_id[1:split], "little")
         length = int.from_bytes(heap_id[split : split + self.length_bytes], "little")
+        # IDs hold offsets in the heap's own linear address space, in which blocks are sorted.
         number = bisect_right(self.blocks, offset, key=lambda block: block[0]) - 1
         if number >= 0:
             start, address, size = self.blocks[number]
@@ -184,6 +196,7 @@ class FractalHeap:
         """Find an object that is too large for the blocks of the heap."""
         superblock = self.superblock
         wide, width = superblock.address_size, superblock.length_size
+        # Huge objects are addressed directly if that fits in an ID, else by a key of a v2 B-tree.
         if self.id_bytes >= 1 + wide + width:  # the ID itself says where it is
             length = superblock.length(heap_id, 1 + wide)
             return superblock.address(heap_id, 1), length, 0, length

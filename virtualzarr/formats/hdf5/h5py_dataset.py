@@ -57,6 +57,7 @@ def links(fid: Any, target: bytes) -> list[Link]:
         result.append(Link(name, kind, address, value))
 
     order = h5.INDEX_NAME
+    # Creation order is what netCDF4 shows; without it, there are only names to go by.
     if gid.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED:
         order = h5.INDEX_CRT_ORDER
     gid.links.iterate(note, info=True, idx_type=order)

@@ -123,6 +123,7 @@ class Library:
         file = RemoteFile(self.source.location, self.source.fingerprint) if remote else None
         size = (self.source.size or 0) if remote else 0
         path = None if remote else uri
+        # Files elsewhere are read by this process on the worker's behalf: credentials stay here.
         request = pickle.dumps((path, size, config.inline_bytes, operation, arguments))
         try:
             answer = worker.ask(
@@ -206,6 +207,7 @@ class _AnswerUnpickler(pickle.Unpickler):
     """Reads answers of a process that a damaged file may have got the better of: data alone."""
 
     def find_class(self, module: str, name: str) -> Any:
+        # The worker parsed a file that may have taken it over: its pickles must not run code here.
         if name not in _CLASSES.get(module, ()):
             raise pickle.UnpicklingError(f"{module}.{name} is no part of an answer")
         return super().find_class(module, name)

@@ -90,6 +90,7 @@ class _Collector:
         self.columns = ChunkIndex.empty(grids.cells)
 
     def run(self, dsid: Any) -> None:
+        # One call for each of millions of chunks: entering a Python frame for it would dominate.
         batch: list[Any] = []
         receiver = self._receive(batch)
         next(receiver)
@@ -113,6 +114,7 @@ class _Collector:
         flat = _column(chain.from_iterable(map(_coordinates, batch)), count * rank)
         corners = flat.reshape(count, rank)
         cells = corners // self.chunk_shape
+        # The library reports corners as stored; a damaged index may put one between cells.
         if not np.array_equal(cells * self.chunk_shape, corners):
             raise SourceError("the chunk index names a place where no chunk can be")
         values = [_column(map(part, batch), count) for part in (_mask, _offset, _size)]

@@ -72,6 +72,8 @@ def read(superblock: Superblock, address: int) -> Generator[Any, Any, ObjectHead
     first, attributes = header.messages, header.attributes
     messages = yield from _read_messages(superblock, address)
     for kind, flags, body in messages:
+        # Flags of section IV.A.1.a, "Header Message Flags": bit 1 shared, bit 7 "fail if unknown
+        # always". Bit 3, "fail if unknown and open for writing", does not concern a reader.
         if flags & _RARE_FLAGS:  # which is rare
             if flags & _MUST_UNDERSTAND and kind not in _KNOWN_KINDS:
                 raise UnknownStructureError(
@@ -83,6 +85,7 @@ def read(superblock: Superblock, address: int) -> Generator[Any, Any, ObjectHead
             attributes.append(body)
         elif kind == LINK:
             header.links.append(body)
+        # HDF5 itself takes the first of several messages of a kind that may occur once only.
         elif kind not in first:
             first[kind] = body
     return header
@@ -92,6 +95,8 @@ def _read_messages(superblock: Superblock, address: int) -> Generator[Any, Any, 
     data: Buffer = yield address, _GUESS
     messages: list[_Message] = []
     parse: Any = _parse_v1
+    # Version 1 has no signature: its first byte is the version. The 12 bytes of its prefix are
+    # padded to 16 (section IV.A.1.a).
     if len(data) >= 16 and data[0] == 1:
         (size,) = _SIZE_V1.unpack_from(data, 8)
         if size > len(data) - 16:
@@ -103,6 +108,8 @@ def _read_messages(superblock: Superblock, address: int) -> Generator[Any, Any, 
         raise SourceError(f"there is no object header at {address}")
     seen = 0
     while blocks:
+        # Blocks that continue one another in a circle would be read for ever; real headers have a
+        # few.
         seen += len(blocks)
         if seen > _MAX_BLOCKS:
             raise SourceError(f"the object header at {address} has more than {_MAX_BLOCKS} blocks")
@@ -136,6 +143,7 @@ def _parse(
     size, at, continuations = len(block), 0, []
     superblock.spend(size)
     unpack = head.unpack_from
+    # Less than a message's head may be left over: version 2 calls that a gap.
     while at + width <= size:
         kind, length, flags = unpack(block, at)
         start = at + width
@@ -144,6 +152,7 @@ def _parse(
             raise SourceError("a message reaches over the end of its object header")
         if kind == _CONTINUATION:
             continuations.append(_parse_continuation(superblock, block[start:at]))
+        # Kind 0 is NIL, space that a deleted message left.
         elif kind:
             messages.append((kind, flags, block[start:at]))
     return continuations
@@ -164,6 +173,8 @@ def _parse_first_v2(
     if len(data) < 8 or data[4] != 2:
         raise UnknownStructureError("object header version other than 1 and 2")
     flags = data[5]
+    # Section IV.A.1.b: four times (16 bytes) and the phase change of attributes (4 bytes) are there
+    # only if the flags say so; bits 0 and 1 give the width of the size of the first block.
     start = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
     width = 1 << (flags & 3)
     size = int.from_bytes(data[start : start + width], "little")
@@ -171,6 +182,7 @@ def _parse_first_v2(
     if start + size + 4 > len(data):
         data = yield from read_exactly(address, start + size + 4, "object header")
     superblock.check(data[: start + size + 4], "object header", address)
+    # Messages carry their creation order (2 bytes) where the object tracks that of attributes.
     head = 6 if flags & 4 else 4
     return head, _parse(superblock, data[start : start + size], _HEAD_V2, head, messages)
 
@@ -208,11 +220,15 @@ def resolve_shared(
         raise UnknownStructureError(f"shared message version {version}")
     if depth > _MAX_SHARED:
         raise SourceError("a shared message leads to itself, or through too many others")
+    # Type 1 of version 3 is a heap ID in the file's shared message table; all else is the address
+    # of an object whose own message is meant, as of committed datatypes.
     if version == 3 and location == 1:
         heap_key = body[2:10], kind
         if heap_key not in superblock.heap_messages:
             superblock.heap_messages[heap_key] = yield from _read_from_heap(superblock, *heap_key)
         return superblock.heap_messages[heap_key]
+    # Version 1 has what was once a symbol table entry: the offset of a name comes before the
+    # address.
     address = superblock.address(body, 8 + superblock.length_size if version == 1 else 2)
     key = address, kind
     if key not in superblock.committed:
@@ -241,6 +257,7 @@ def _read_from_heap(
         raise SourceError(f"there is no table of shared messages at {address}")
     superblock.check(table, "table of shared messages", address)
     for at in range(4, 4 + count * step, step):
+        # Bit k of an index's flags says that messages of kind k may be in its heap (section III.I).
         if int.from_bytes(table[at + 2 : at + 4], "little") >> kind & 1:
             heap = yield from FractalHeap.read(
                 superblock, superblock.address(table, at + 14 + wide)

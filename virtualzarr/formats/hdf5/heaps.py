@@ -39,6 +39,7 @@ def read_local(superblock: Superblock, address: int) -> Generator[Any, Any, byte
     size, data_address = superblock.length(header, 8), superblock.address(header, 8 + 2 * width)
     if size > superblock.size:
         raise SourceError(f"the local heap at {address} does not fit into the file")
+    # Symbol tables of different groups may name one heap, each of which reads it.
     superblock.spend(size)
     data = yield from read_exactly(data_address, size, "data of a local heap")
     return bytes(data)
@@ -122,6 +123,8 @@ class GlobalHeap:
         data, bounds = yield from self._fetch_collections(collections)
         buffer = data.tobytes()
         keys, start, size = self._list_objects(collections.tolist(), buffer, data, bounds)
+        # Collection and object (16 bits, section III.E) in one number: one binary search finds all
+        # objects, where a dictionary would need a Python step for each element.
         requested = collection.astype(np.int64) << 32 | indexes
         row = np.minimum(np.searchsorted(keys, requested), max(len(keys) - 1, 0))
         bad = np.flatnonzero(keys[row] != requested) if len(keys) else np.zeros(1, np.int64)
@@ -129,6 +132,8 @@ class GlobalHeap:
             raise SourceError(
                 f"the global heap at {addresses[bad[0]]} has no object {indexes[bad[0]]}"
             )
+        # The library writes objects at least as long as the sequence; a longer one would read its
+        # neighbour.
         lengths = size[row] if lengths is None else lengths
         if (lengths > size[row]).any():
             raise SourceError("a sequence is longer than what the global heap holds of it")
@@ -167,6 +172,8 @@ class GlobalHeap:
         start[long] = rows.size + np.cumsum(size[long]) - size[long]
         if any(len(part) < n for part, n in zip(parts, size[long].tolist(), strict=True)):
             raise SourceError("the file ends inside a global heap")
+        # One buffer for all collections, long ones behind those that the first read took whole:
+        # objects are then sliced by offsets alone, whichever read brought them.
         joined = np.concatenate([rows.reshape(-1), *(np.frombuffer(p, np.uint8) for p in parts)])
         return joined, np.stack([start, start + size])
 
@@ -243,6 +250,8 @@ def _list_side_by_side(
     columns = []
     while len(number):
         inside = at + head <= end
+        # Step k looks at object k of every collection: as many numpy steps as the fullest
+        # collection has objects, instead of a Python step for each object of each.
         number, at, end = number[inside], at[inside], end[inside]
         index = _gather_numbers(data, at, 2)
         used = index > 0  # what follows is free
@@ -252,6 +261,7 @@ def _list_side_by_side(
         if (size < 0).any() or (size > end - at).any():
             raise SourceError("an object reaches over the end of its global heap")
         columns.append((number << 32 | index, at, size))
+        # Objects are padded to multiples of 8 bytes; their sizes do not count that.
         at = at + (size + 7 & ~7)
     return columns
 
@@ -260,5 +270,6 @@ def _gather_numbers(
     data: NDArray[np.uint8], at: NDArray[np.int64], width: int
 ) -> NDArray[np.int64]:
     """Return little-endian numbers at many places."""
+    # A view with a number at every byte, aligned or not: indexing it gathers without copying rows.
     every = np.ndarray((len(data) - width + 1,), f"<u{width}", data, strides=(1,))
     return every[at].astype(np.int64)

@@ -77,6 +77,8 @@ def encode_objects(tid: Any, values: Values, oid: Any, names: Mapping[int, str])
     """
     shape = values.shape  # with the axes of an array type
     reader = _ObjectConverter(oid, names)
+    # Sequences of numbers stay numbers (vlen-array); all else has a form as text that every Zarr
+    # reader has, as there is no Zarr data type for nested or mixed sequences.
     numbers = find_sequence_dtype(tid)
     if numbers is not None:
         values = _to_numeric_arrays(values, numbers)
@@ -125,6 +127,8 @@ def _encode_ragged(parts: list[bytes]) -> bytes:
         return b""
     lengths = np.array([len(parts), *map(len, parts)], "<u4").tobytes()
     pieces: list[bytes] = [b""] * (2 * len(parts))
+    # Lengths and bytes interleaved by slices: numcodecs' encoder takes a Python step for each
+    # element.
     pieces[::2] = [lengths[k : k + 4] for k in range(4, len(lengths), 4)]
     pieces[1::2] = parts
     data = lengths[:4] + b"".join(pieces)
@@ -163,6 +167,8 @@ def _read_with_h5py(dsid: Any, tid: Any, shape: Shape) -> Values:
         space.select_hyperslab(tuple(s.start for s in part), lengths)
         block = np.zeros(lengths, dtype)
         dsid.read(h5s.create_simple(lengths), space, block, mtype=memory)
+        # Objects on the heap cost more than their pointers: sizes are only known once a slab was
+        # read.
         total += _count_bytes(block)
         check_size(total)
         values[part] = block
@@ -173,6 +179,7 @@ def _iter_hyperslabs(shape: Shape) -> Iterator[tuple[slice, ...]]:
     """Yield selections of a bounded number of elements that cover a shape."""
     if not math.prod(shape):
         return
+    # Slabs run along the slowest axes: rows that are contiguous are read in one call.
     inner = math.prod(shape[1:])
     if inner <= _SLAB_ELEMENTS or len(shape) == 1:
         step = max(1, _SLAB_ELEMENTS // inner)

@@ -73,6 +73,7 @@ def parse_layout(body: bytes, superblock: Superblock) -> Layout:
 
 @lru_cache(4096)
 def _parse_layout(body: bytes, address_size: int, length_size: int) -> Layout:
+    # Cached by the bytes of the message: thousands of datasets of a file have the same one.
     superblock = Superblock(0, address_size, length_size)
     version = body[0] if body else 0
     try:
@@ -97,6 +98,8 @@ def _parse_address(body: bytes, at: int, superblock: Superblock) -> int | None:
 
 
 def _parse_v1_v2(body: bytes, superblock: Superblock) -> Layout:
+    # Versions 1 and 2 list the dimensions also for contiguous values, where they say nothing that
+    # the dataspace does not; the last of chunked ones is the size of an element.
     rank, kind = body[1], _parse_class(body[2])
     at = 8 if kind == "compact" else 8 + superblock.address_size
     dims = struct.unpack_from(f"<{rank}I", body, at)
@@ -138,6 +141,7 @@ def _parse_v3_to_v5(body: bytes, version: int, superblock: Superblock) -> Layout
     if kind == "virtual":
         return Layout(kind, _parse_address(body, 2, superblock))
     if version == 3:
+        # Version 3 knows one chunk index, the v1 B-tree; the dimensions follow its address.
         dims = struct.unpack_from(f"<{body[2]}I", body, 3 + superblock.address_size)
         return _make_btree_layout(_parse_address(body, 3, superblock), dims)
     return _parse_chunked(body, superblock)
@@ -145,6 +149,8 @@ def _parse_v3_to_v5(body: bytes, version: int, superblock: Superblock) -> Layout
 
 def _parse_chunked(body: bytes, superblock: Superblock) -> Layout:
     """Read the chunked layout of versions 4 and 5."""
+    # Section IV.A.2.i: bit 0, partial chunks at the edge are not filtered; bit 1, a single chunk
+    # with filters, of which size and mask are in the message as there is no index to hold them.
     flags, rank, width = body[2:5]
     at = 5 + rank * width
     number = body[at]

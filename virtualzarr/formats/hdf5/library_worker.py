@@ -67,6 +67,8 @@ def answer(request: bytes, read: Read) -> bytes:
     try:
         result = _call(path, size, inline_bytes, read, name, arguments)
     except VirtualZarrError as error:
+        # Errors are rebuilt from their message alone: tracebacks and causes do not survive
+        # pickling.
         result = type(error)(error.message)
     return pickle.dumps(result, protocol=4)
 

@@ -118,6 +118,8 @@ class LinkedFiles:
         for _ in range(_MAX_HOPS):
             assert isinstance(target, ExternalTarget)
             part = self._open_target(part, target)
+            # Addresses are only comparable within a file; -1, which no object has, keeps the depth
+            # counted.
             ancestors = tuple([address if key == part.key else -1 for key, address in above])
             try:
                 target = part.walker.list_from(target.path, node.path, ancestors)
@@ -136,6 +138,9 @@ class LinkedFiles:
         uri = part.file.source.uri
         if not is_url(uri) or not filesystem(part.file.source.location)[0].async_impl:
             return
+        # One request latency for each file, one after the other, would dominate the scan of a
+        # master file with hundreds of links: they are opened side by side, bounded by
+        # `config.requests`.
         targets = {node.external.file: node.external for node in root.walk() if node.external}
         unopened = [
             target for target in targets.values() if (part.key, target.file) not in self._sources
@@ -178,6 +183,7 @@ class LinkedFiles:
 
     def _open_linked(self, file: OpenFile, stack: ExitStack) -> LinkedFile:
         # Names of what references point to are those of all objects, whether linked to or not.
+        # With counts of its own: listing all objects for names is not what the limits are about.
         unlimited = Walker(file.objects, file.library, _ignore)
         root = unlimited.list_all()
         walker = Walker(file.objects, file.library, self._refuse(file), self.limits)

@@ -58,12 +58,16 @@ def read(superblock: Superblock, group: ObjectHeader) -> Generator[Any, Any, lis
     info = header_messages[LINK_INFO]
     if len(info) < 2 or info[0] != 0:
         raise UnknownStructureError("link info message of another version")
+    # Bit 0 of section IV.A.2.c: creation order is tracked, and a maximum of 8 bytes comes first.
     tracked = info[1] & 1
     at = 10 if tracked else 2
     heap, tree = (
         superblock.address(info, at),
         superblock.address(info, at + superblock.address_size),
     )
+    # Compact storage has the links as messages of the header; dense storage has the same messages
+    # in a fractal heap. Groups that cross the threshold move all, but neither excludes the other
+    # here.
     messages = list(group.links)
     if heap != superblock.undefined:
         messages += yield from read_dense(superblock, heap, tree, _BY_NAME, 4)
@@ -103,6 +107,8 @@ def _parse_link(superblock: Superblock, body: bytes) -> Link:
     try:
         if body[0] != 1:
             raise UnknownStructureError(f"link message version {body[0]}")
+        # Section IV.A.2.g: bits 0-1 width of the name's length, 2 creation order, 3 link type (hard
+        # without it), 4 character set, which is UTF-8 or ASCII and therefore the same here.
         flags, at, kind, order = body[1], 2, _HARD, 0
         if flags & 8:
             kind, at = body[at], at + 1
@@ -128,6 +134,7 @@ def _parse_link(superblock: Superblock, body: bytes) -> Link:
         raise SourceError("a link message ends early") from error
     if kind == _SOFT:
         return Link(name, "soft", value=value, order=order)
+    # The first byte of an external link's value is version and flags; file and path follow.
     if kind == _EXTERNAL:
         return Link(name, "external", value=value[1:], order=order)
     return Link(name, "user-defined", value=value, order=order)
@@ -154,6 +161,7 @@ def _read_symbol_table(superblock: Superblock, message: bytes) -> Generator[Any,
                 raise SourceError(f"the node at {address} is of another level of its B-tree")
             level = node_level
             below += children
+        # A node that is below two parents would list its links twice, in a circle for ever.
         if len(seen) + len(below) != len(seen | set(below)):
             raise SourceError(f"the B-tree at {tree} names a node twice")
         seen |= set(below)
@@ -199,9 +207,13 @@ def _parse_symbol_node(
     links = []
     for at in range(8, length, step):
         name = heaps.get_text(heap, superblock.length(node, at))
+        # Names may overlap in the heap: many entries that point into one long name make it long
+        # each time.
         superblock.spend(len(name))
         cache = at + width + wide
         cached = int.from_bytes(node[cache : cache + 4], "little")
+        # Cache type 2 of a symbol table entry (section III.C): a soft link, whose target's offset
+        # in the local heap is in the scratch pad, where hard links of groups cache other addresses.
         if cached == 2:
             value_offset = int.from_bytes(node[cache + 8 : cache + 12], "little")
             links.append(Link(name, "soft", value=heaps.get_text(heap, value_offset)))

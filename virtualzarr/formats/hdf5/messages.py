@@ -42,6 +42,8 @@ def parse_dataspace(body: bytes, length_size: int) -> Dataspace:
     """
     if len(body) < 4:
         raise SourceError("the dataspace message ends early")
+    # Section IV.A.2.b: version 1 has 5 reserved bytes in place of version 2's kind, so that a null
+    # dataspace can only be said by version 2.
     version, rank, flags, kind = body[:4]
     if version not in (1, 2):
         raise UnknownStructureError(f"dataspace message version {version}")
@@ -54,6 +56,7 @@ def parse_dataspace(body: bytes, length_size: int) -> Dataspace:
     if not flags & 1:
         return Dataspace(shape, shape)
     most = _lengths(body, start + rank * length_size, rank, length_size)
+    # All bits set is `H5S_UNLIMITED`.
     undefined = (1 << 8 * length_size) - 1
     limits = tuple([None if n == undefined else n for n in most])
     if any(limit is not None and limit < n for n, limit in zip(shape, limits, strict=True)):
@@ -115,6 +118,8 @@ def parse_fill(body: bytes | None, old: bytes | None) -> FillValue:
     try:
         if body is None:
             return FillValue() if old is None else FillValue(_read_sized(old, 0))
+        # Versions 1 and 2 give allocation time, write time and whether a value is defined a byte
+        # each, version 3 packs all of them in one (section IV.A.2.f). Write time 1 is "never".
         version = body[0]
         if version in (1, 2):
             defined = version == 1 or body[3]
@@ -167,12 +172,15 @@ def parse_filters(body: bytes) -> tuple[Filter, ...]:
             (number,) = struct.unpack_from("<H", body, at)
             at += 2
             length = 0
+            # Version 2 leaves the name of filters of the library itself (numbers below 256) out.
             if version == 1 or number >= 256:
                 (length,) = struct.unpack_from("<H", body, at)
                 at += 2
             _, nvalues = struct.unpack_from("<HH", body, at)
             at += 4
             name = body[at : at + length].split(b"\0")[0].decode("utf-8", "replace")
+            # Version 1 pads names to multiples of 8 bytes, and odd numbers of parameters by one
+            # more.
             at += -(-length // 8) * 8 if version == 1 else length
             values = struct.unpack_from(f"<{nvalues}I", body, at)
             at += 4 * nvalues + (4 if version == 1 and nvalues % 2 else 0)

@@ -88,6 +88,8 @@ class Objects:
         self._extend()
         self._start()
         try:
+            # Everything is read at once with checksums noted, not compared: the common case is that
+            # all are right, and then one batch of hashing does.
             self.load([self.superblock.root])
             self.superblock.verify()
         except SourceError:
@@ -115,6 +117,8 @@ class Objects:
             (entries,) = self.source.run([cache_image.read(self.superblock, message)])
             self.superblock.verify()
             self.source = cache_image.Overlay(self.source, entries)
+        # Paged aggregation packs metadata into pages: reading whole ones finds neighbours of each
+        # object.
         if self.superblock.page and isinstance(self.source, PageCache):
             self.source.widen(self.superblock.page)
 
@@ -147,6 +151,7 @@ class Objects:
             return
         if len(self._objects) >= _MAX_OBJECTS:
             raise UnsupportedError(f"the file has more than {_MAX_OBJECTS} objects")
+        # Entered before it is read: links of other groups to it then do not read it a second time.
         object_ = self._objects[address] = Object(address, SourceError("not read"))
         try:
             object_header = object_.header = yield from header.read(self.superblock, address)
@@ -155,6 +160,8 @@ class Objects:
             object_.header = error
             return
         if object_.kind == "group":
+            # Spawned, not called: links, index and attributes of all objects share rounds of
+            # requests.
             self.source.spawn(self._links(object_, object_header))
         elif object_.kind == "dataset":
             self._describe(object_, object_header)
@@ -198,6 +205,8 @@ class Objects:
         if object_.layout.kind == "contiguous" and header.EXTERNAL in messages:
             self.source.spawn(self._external(object_, messages[header.EXTERNAL]))
         if object_.layout.kind == "virtual" and object_.layout.address is not None:
+            # Section IV.A.2.i, class 3: address of the global heap collection, then the index of
+            # the object.
             at = 2 + self.superblock.address_size
             number = int.from_bytes(messages[header.LAYOUT][at : at + 4], "little")
             self.source.spawn(self._mappings(object_, object_.layout.address, number))

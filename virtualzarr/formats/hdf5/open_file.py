@@ -140,6 +140,8 @@ def open_hdf5(
     data = _open_bytes(source)
     objects = None
     try:
+        # What is unusual in the superblock concerns the whole file: the library then lists
+        # everything.
         objects = Objects(data)
     except UnknownStructureError as error:
         library.record_request("", error.message)

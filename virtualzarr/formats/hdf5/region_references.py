@@ -47,6 +47,7 @@ def decode_selection(extent: bytes, selection: bytes, length_size: int) -> Any:
     # The library trusts the numbers in it.
     if need > len(selection):
         raise SourceError(f"a selection of {need} bytes is stored in {len(selection)}")
+    # What `H5Sencode` puts before a selection: message kind, version of the encoding, length size.
     head = bytes([1, 0, length_size]) + struct.pack("<I", len(extent))
     try:
         return h5s.decode(head + extent + selection[:need] + bytes(64))
@@ -56,6 +57,8 @@ def decode_selection(extent: bytes, selection: bytes, length_size: int) -> Any:
 
 def _count_bytes(data: bytes, rank: int) -> int:
     """Return the bytes of a selection. HDF5 file format specification, section VIII."""
+    # The length is computed before the library decodes: it takes no length, and reads past the end
+    # of the buffer where counts are wrong.
     kind, version = struct.unpack_from("<II", data)
     if kind in (NONE, ALL) and version == 1:
         return 16

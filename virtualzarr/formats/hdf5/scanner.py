@@ -79,6 +79,8 @@ def scan(
         If something in it cannot be virtualized and `on_error` is "raise".
     """
     with open_hdf5(path_or_url, storage_options) as file:
+        # By default a file may only name files beside and below it: a scanned file is untrusted
+        # input, and an external link to /etc/passwd must not make that readable through a service.
         home = file.source.uri
         folder = home.rpartition("/")[0] if is_url(home) else os.path.dirname(home)
         location = Location.of(home, storage_options, folder if allowed is None else allowed)
@@ -187,6 +189,7 @@ class _Scan:
         """Read everything about a group and what is in it."""
         contents = _Contents(node.path, self._attributes(part, node).user, {})
         members: dict[str, _Variable | _Contents] = {}
+        # Addresses alone are not unique: external links lead to other files and back.
         inside = (*above, (part.key, node.address))
         for child in node.children or ():
             member = self._member(part, child, inside)
@@ -237,6 +240,7 @@ class _Scan:
             for name, member in contents.members.items()
             if isinstance(member, _Variable)
         }
+        # Names of a group before those of groups in it: netCDF dimensions are visible further down.
         lengths = dimensions.use_labels(axes, above)
         inner = {
             name: self._build(member, phony, lengths)
@@ -292,6 +296,7 @@ class _Scan:
             attributes = _make_flag_attributes(values.labels) | attributes
         metadata = self._metadata(values, names).with_attributes(attributes)
         array = Array.from_manifest(metadata, values.manifest, path, self.cache_policy)
+        # netCDF's dimensions have one length; HDF5's datasets on them grow one by one.
         if lengths != values.shape:
             description = variable.description or variable.file.describe(
                 variable.node.address, variable.node.path, variable.node.target

@@ -60,6 +60,8 @@ class Superblock:
     strict: bool = False
 
     def __post_init__(self) -> None:
+        # All bits set is the "undefined address" (section I.B): what it would point to was never
+        # allocated.
         self.undefined = (1 << 8 * self.address_size) - 1
         self.forget()
 
@@ -102,6 +104,8 @@ class Superblock:
         SourceError
             If these are many times more bytes than the file has.
         """
+        # A limit on the sum, not on each structure: a file of a few kilobytes whose nodes all point
+        # to one another stays within each limit, and takes hours.
         self._spent += nbytes
         if self._spent > _MAX_PASSES * self.size + _FREE_BYTES:
             raise SourceError("the file's structures lie in one another: they are not all read")
@@ -126,6 +130,8 @@ class Superblock:
         SourceError
             If it is wrong and `strict`; otherwise `verify` raises that later.
         """
+        # Checksums of small structures are collected: without the library's function, hashing many
+        # together costs far less. `Objects` reads again with `strict` if one differs.
         self._unchecked.append((data, structure, address))
         if self.strict:
             self.verify()
@@ -136,6 +142,7 @@ class Superblock:
         """Check structures in rows of bytes, each up to its end. Raises as `verify` does."""
         if int(ends.max()) > nodes.shape[1]:
             raise SourceError(f"a {structure} holds more than fits into it")
+        # Rows come from one array of nodes: hashing them where they lie spares a copy for each.
         wrong = find_damaged_rows(nodes, ends)
         if len(wrong):
             raise _make_damage_error(structure, int(addresses[wrong[0]]))
@@ -183,6 +190,8 @@ def find(size: int) -> Generator[Any, Any, int]:
     while address < size:
         if (yield address, 8) == SIGNATURE:
             return address
+        # A user block before the superblock is a power of two of at least 512 bytes (section II.A),
+        # so that logarithmically many reads find the signature, however large the block is.
         address = address * 2 or 512
     raise SourceError("HDF5 cannot open the file: it has no superblock")
 
@@ -200,6 +209,8 @@ def read(size: int) -> Generator[Any, Any, Superblock]:
     version = head[8]
     if version > 3:
         raise UnknownStructureError(f"superblock version {version}")
+    # Versions 0 and 1 have versions of other structures before the widths, which versions 2 and 3
+    # dropped.
     at = 13 if version < 2 else 9
     superblock = Superblock(0, head[at], head[at + 1], size=size)
     if superblock.address_size not in _WIDTHS or superblock.length_size not in _WIDTHS:
@@ -211,6 +222,8 @@ def read(size: int) -> Generator[Any, Any, Superblock]:
     else:
         width = superblock.address_size
         data = yield from read_exactly(12, 4 * width, "superblock")
+        # Version 3 came with single-writer/multiple-reader access: metadata of a file that a writer
+        # has open may be half flushed, and h5py refuses it, too.
         if version == 3 and head[11] & _OPEN:
             raise SourceError(
                 "the file is marked as open for writing: a writer is at work or did not finish; "
@@ -218,10 +231,12 @@ def read(size: int) -> Generator[Any, Any, Superblock]:
             )
         extension = superblock.address(data, width)
         superblock.extension = None if extension == superblock.undefined else extension
+        # All addresses count from the base address; the end-of-file address counts from byte 0.
         end = superblock.address(data, 2 * width) - superblock.address(data, 0)
         superblock.root = superblock.address(data, 3 * width)
         checked = yield from read_exactly(0, 16 + 4 * width, "superblock")
         superblock.check(checked, "superblock", 0)
+    # Noticed here, as chunks past the end would otherwise be found missing one by one when read.
     if end > size:
         raise SourceError(f"HDF5 cannot open the file: it was cut off at byte {size} of {end}")
     return superblock

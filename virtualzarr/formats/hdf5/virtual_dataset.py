@@ -140,6 +140,7 @@ def read_raw(
         if source is not None:
             array, theirs = source
             inside, outside = _pair_selections(mapping, shape, array.shape)
+            # HDF5 converts between the datatypes of source and virtual dataset on reading.
             picked = convert_elements(theirs, message, _read_selected(array, outside))
             _write_selected(out, inside, picked)
     return out
@@ -295,6 +296,8 @@ def _read_vlen(
     numbers = (
         None if is_text(message) else inline_values.find_sequence_dtype(decode_datatype(message))
     )
+    # Fill values of variable length point into the heap of one file, references to objects of one
+    # file: neither means anything among values of several.
     if any(fill) or not (is_text(message) or numbers):
         raise UnsupportedError(
             "a virtual dataset of references, of compounds of variable length, or of values of "

@@ -154,6 +154,7 @@ def read_mappings(data: bytes, rank: int, length_size: int) -> list[Mapping]:
     reader = _Reader(data[:-4], 1, length_size)
     count = reader.number(length_size)
     config.limits.check("virtual_mappings", count, "mappings of a virtual dataset")
+    # No mapping takes fewer than 4 bytes: a count that cannot be true must not size a list.
     if count * 4 > len(data):
         raise SourceError("the mappings of a virtual dataset end early")
     try:
@@ -179,6 +180,7 @@ def _parse_entries(reader: _Reader, count: int, version: int) -> Iterator[Mappin
         flags = reader.number(1) if version else 0
         if flags & ~(_FILE_SHARED | _DATASET_SHARED | _SAME_FILE):
             raise UnsupportedError(f"a mapping of a virtual dataset with flags {flags}")
+        # Version 1 stores a name only once: later mappings refer to the first that has it.
         if flags & _SAME_FILE:
             files.append(b".")
         else:
@@ -247,6 +249,8 @@ class _Reader:
         most = (1 << 8 * width) - 1
         start, stride, count, block = map(self.number, (width,) * 4)
         count, block = (UNLIMITED if n == most else n for n in (count, block))
+        # Overlapping blocks would select one element twice: which one is stored last is not
+        # defined.
         if not stride or not count or not block or (count > 1 and block > stride):
             raise SourceError("a selection of a virtual dataset has overlapping or empty blocks")
         if max(start, stride, *(n for n in (count, block) if n != UNLIMITED)) >= 1 << 62:
@@ -281,6 +285,7 @@ def _from_blocks(corners: NDArray[np.int64]) -> Selection:
     ]
     regular = tuple(part for part in parts if part is not None)
     counts = [part[2] for part in regular]
+    # Corners on a lattice are not enough: each lattice point must be there, and only once.
     distinct = len(np.unique(corners[:, 0], axis=0))
     if len(regular) < rank or not np.prod(counts) == count == distinct:
         return Selection(blocks=corners)

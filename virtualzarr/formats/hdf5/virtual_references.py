@@ -45,6 +45,8 @@ def _list_runs(part: AxisSelection, extent: int) -> NDArray[np.int64]:
         count = -(-max(extent - start, 0) // stride)
     if count > _MAX_RUNS and stride != block:
         raise UnalignedError("a selection has too many blocks")
+    # Blocks without gaps are one run, however many they are: unlimited selections often have
+    # millions.
     if stride == block:
         count, block = 1, count * block
     first = start + stride * np.arange(count, dtype=np.int64)
@@ -54,6 +56,8 @@ def _list_runs(part: AxisSelection, extent: int) -> NDArray[np.int64]:
 
 def _pair_runs(inside: NDArray[np.int64], outside: NDArray[np.int64]) -> Runs:
     """Return the runs that follow each other in both selections, as far as both go."""
+    # Elements correspond by their order in the selections. Where either has a gap, a run ends: cuts
+    # are the union of the ends of both.
     ends = [np.cumsum(runs[:, 1]) for runs in (inside, outside)]
     total = min((int(end[-1]) if len(end) else 0) for end in ends)
     cuts = np.unique(np.concatenate([[0, total], *(end[end < total] for end in ends)]))
@@ -97,6 +101,8 @@ def align_mappings(
         if values.dtype != element.dtype or len(values.shape) != len(shape) + len(element.inner):
             raise UnalignedError("a source has another type")
         missing = values.manifest.nrefs < values.manifest.ncells
+        # A missing chunk of the source reads as the source's fill value, in the manifest as this
+        # dataset's.
         if missing and np.asarray(values.fill_value, values.dtype).tobytes() != fill:
             raise UnalignedError("chunks of a source are not stored, and its fill value is another")
         runs = _align_mapping(mapping, shape, values)
@@ -149,6 +155,7 @@ def _check_separable(inside: Any, outside: Any, shape: Any, theirs: Any) -> None
 
 def _cut_at_chunks(runs: Runs, axis: Any) -> Runs:
     """Cut runs where cells of the source end."""
+    # A reference decodes one chunk: runs are cut where another chunk of the source begins.
     starts = axis.start(np.arange(axis.ncells))
     cuts = []
     for first, other, length in runs.tolist():
@@ -170,6 +177,8 @@ def assemble(
     UnalignedError
         If chunks would be cut into too many cells.
     """
+    # The grid is separable: a cut that one piece needs goes through the whole axis, so that pieces
+    # that do not line up multiply cells. The limit keeps that from growing without bound.
     cuts = [_collect_cuts(placed_pieces, axis, extent) for axis, extent in enumerate(shape)]
     cells = tuple(len(cut) - 1 for cut in cuts)
     chunks = sum(piece.values.manifest.ncells for piece in placed_pieces)
@@ -214,6 +223,8 @@ class _Columns:
         target_cells, source_cells, origins = [], [], []
         for axis, (cut, runs) in enumerate(zip(cuts, piece.runs, strict=True)):
             runs = runs[np.argsort(runs[:, 0])]
+            # Cells of this axis that lie in a run of the piece, by binary search of their first
+            # index.
             run = np.searchsorted(runs[:, 0], cut[:-1], side="right") - 1
             inside = (run >= 0) & (cut[:-1] < runs[run, 0] + runs[run, 2])
             run = run[inside]
@@ -243,6 +254,8 @@ class _Columns:
         kinds = np.full(shapes.shape[:-1], -1, np.int64)
         if manifest.decoder is not None:
             kinds = manifest.decoder[np.ix_(*source_cells)].astype(np.int64)
+        # Decoders differ in pipeline and in the shape they decode to; distinct rows are few, so
+        # that Python only sees those.
         keys = np.concatenate([kinds[..., None], shapes], axis=-1).reshape(-1, shapes.shape[-1] + 1)
         distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
         numbers = []
@@ -274,6 +287,7 @@ class _Columns:
                     fits &= edge == length
                 self.decoder[fits] = CANONICAL
         self.decoder[self.source < 0] = CANONICAL
+        # Without decoders and origins the manifest is one that every Zarr reader understands.
         needed = bool((self.decoder != CANONICAL).any())
         return Manifest(
             self.source.shape,

@@ -67,6 +67,8 @@ def _open_source(
         context: FileContext | None = origin.enter(origin.file)
         if file != b".":
             context = _open_file(origin, file, "HDF5_VDS_PREFIX", stack)
+        # External links on the way lead to further files, each looked for from the one that names
+        # it.
         target: Any = ExternalTarget(file, dataset)
         while context is not None and isinstance(target, ExternalTarget):
             inside, path = context, target.path
@@ -119,6 +121,7 @@ def expand_mappings(
     now: dict[int, int] = {}
     least = [0] * len(shape)
     for mapping in mappings:
+        # `H5D_VDS_LAST_AVAILABLE`, the library's default view: as long as the longest source.
         axis = mapping.inside.unlimited_axis
         for other, stop in mapping.inside.ends.items():
             least[other] = max(least[other], stop)
@@ -162,6 +165,7 @@ def _measure_reach(mapping: Mapping, axis: int, source_shape: tuple[int, ...] | 
         return 0
     if block in (UNLIMITED, stride):
         return start + count
+    # The last block may be filled in part: the extent then ends inside it, not behind its stride.
     complete, partial = divmod(count, block)
     return start + (complete * stride + partial if partial else (complete - 1) * stride + block)
 

@@ -66,6 +66,7 @@ def read_elements(
     if manifest.nrefs:
         inline_values.check_size(math.prod(grid.chunk_shape) * dtype.itemsize)
     values = np.zeros(grid.shape, dtype)
+    # Chunks that are not stored hold the fill value, which for strings points into the heap, too.
     values[...] = np.frombuffer(fill, dtype)[0]
     if not manifest.nrefs:
         return values
@@ -77,6 +78,7 @@ def read_elements(
         assert first.data is not None
         parts: Any = [first.data]
     else:
+        # Offsets of manifests count from byte 0, requests of parsers from the superblock.
         parts = yield list(zip((offset - start).tolist(), length.tolist(), strict=True))
     kinds = [-1] * len(cells) if manifest.decoder is None else manifest.decoder[stored].tolist()
     for cell, part, skip, nbytes in zip(cells.tolist(), parts, kinds, length.tolist(), strict=True):
@@ -84,6 +86,7 @@ def read_elements(
             raise SourceError("the file ends inside a chunk")
         chunk_pipeline = pipeline if skip < 0 else manifest.decoders[skip].pipeline
         block = chunk_pipeline.for_block(grid.chunk_shape, dtype).decode(part)
+        # Chunks at the edge are stored whole: what lies beyond the extent is cut off.
         begin = [k * n for k, n in zip(cell, grid.chunk_shape, strict=True)]
         end = [min(k + n, m) for k, n, m in zip(begin, grid.chunk_shape, grid.shape, strict=True)]
         inside = tuple(slice(b - a) for a, b in zip(begin, end, strict=True))
@@ -202,6 +205,8 @@ class _Reader:
     def read_texts(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[bytes]]:
         """Return strings of variable length, which end before the first NUL."""
         parts = yield from self.read_bytes(rows, 1)
+        # One search through all of them: texts with a NUL inside are rare, and splitting each is
+        # slow.
         if b"\0" in b"".join(parts):
             parts = [part.split(b"\0", 1)[0] for part in parts]
         return parts
@@ -211,6 +216,8 @@ class _Reader:
     ) -> Generator[Any, Any, Values]:
         width = get_size(message)
         parts = yield from self.read_bytes(rows, width)
+        # Items of all sequences are read as one array, so that nesting costs a round a level, not a
+        # round an element.
         ends = np.cumsum([len(part) // width for part in parts], dtype=np.int64)
         items = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
         values = yield from self.read(message, items, depth + 1)
@@ -220,6 +227,8 @@ class _Reader:
         self, message: bytes, rows: NDArray[np.uint8], depth: int
     ) -> Generator[Any, Any, Values]:
         fields, dtype = [], []
+        # Names by h5py, offsets from the message: in memory, pointers have another length than in
+        # files.
         names = decode_datatype(message).dtype.names
         for name, (offset, member) in zip(names, list_members(message), strict=True):
             raw = np.ascontiguousarray(rows[:, offset : offset + get_size(member)])
@@ -251,6 +260,7 @@ class _Reader:
         wide = self.heap.superblock.address_size
         if rows.shape[1] != wide + 4:
             raise UnknownStructureError("references of another kind")
+        # References are often repeated, and decoding one asks the HDF5 library.
         distinct, which = np.unique(rows, axis=0, return_inverse=True)
         present = _decode_column(distinct, 0, wide) > 0
         objects = yield from self.heap.get_all(

@@ -259,15 +259,19 @@ class Walker:
             return Node(path, target, address, [])
         if kind == "dataset":
             return Node(path, target, address)
+        # Committed datatypes are links in HDF5, yet nothing that Zarr can show.
         self.types.setdefault(address, _decode_name(target).lstrip("/"))
         return None
 
     def _check(self, node: Node, above: tuple[int, ...]) -> None:
         """Refuse to enter a group that holds itself, or what no real file holds."""
+        # Hard links may make circles: groups are directed graphs in HDF5, trees in Zarr.
         if node.address in above:
             raise UnsupportedError("the link leads back to a group that holds it")
         if len(above) >= _MAX_DEPTH:
             raise UnsupportedError(f"groups are nested more than {_MAX_DEPTH} deep")
+        # Groups under several names are listed under each. Ten groups that each link the next one
+        # twice are a thousand paths: that is bounded by the number of repeats.
         if node.address in self._seen:
             self.limits.repeats += 1
             if self.limits.repeats > _MAX_REPEATS:
@@ -295,6 +299,8 @@ class Walker:
             if link.kind == "hard":
                 resolved, address = _join_path(resolved, part), link.address
                 continue
+            # Whether another file may be opened at all is for `LinkedFiles` and its location to
+            # decide.
             if link.kind == "external":
                 return _parse_external_link(link.value, pending)
             if link.kind != "soft":
@@ -304,6 +310,7 @@ class Walker:
                 raise UnsupportedError("a soft link leads to itself, or through too many others")
             if link.value.startswith(b"/"):
                 resolved, address = b"/", self._root
+            # What is left of the path is followed after the soft link's own path, as a stack.
             pending += reversed(link.value.split(b"/"))
         return resolved, address
 
@@ -335,6 +342,7 @@ def _decode_name(name: bytes) -> str:
 def _make_unique_name(name: bytes, taken: set[str]) -> str:
     """Return a link's name as text, distinct from those in `taken`, which it is added to."""
     text = _decode_name(name)
+    # Escapes of bytes that are not UTF-8 may collide with a name that has such a backslash.
     while text in taken:
         text += "_"
     taken.add(text)

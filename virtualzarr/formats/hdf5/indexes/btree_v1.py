@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.btree_v2 import is_less
 from virtualzarr.formats.hdf5.byte_source import Buffer, Gather
 from virtualzarr.formats.hdf5.indexes.columns import (
     ChunkIndex,
@@ -88,10 +89,13 @@ class _Level:
             If keys are out of order: chunks would be missing elsewhere.
         """
         node, count = np.arange(len(self.heads)), self.heads["count"].astype(np.int64)
+        # HDF5 descends where key[k] <= corner < key[k + 1]. Every entry may be intact and yet be
+        # out of reach of that search: h5py then reads the fill value, and so must no reader show
+        # the chunk.
         last = self.keys[node, np.maximum(count - 1, 0)]
-        wrong = ~_is_less(last, self.keys[node, count])
+        wrong = ~is_less(last, self.keys[node, count])
         if above is not None:
-            wrong |= _is_less(self.keys[:, 0], above[0]) | ~_is_less(last, above[1])
+            wrong |= is_less(self.keys[:, 0], above[0]) | ~is_less(last, above[1])
         if (wrong & (count > 0)).any():
             raise SourceError("the keys of a B-tree are out of order")
 
@@ -108,6 +112,7 @@ def read(
     UnsupportedError
         If the grid is large and almost empty.
     """
+    # Most trees are one leaf of a few chunks, for which setting up numpy costs more than reading.
     few = yield from _read_small(superblock, layout)
     if few is not None:
         return few
@@ -116,6 +121,7 @@ def read(
     head, entry = dtypes
     # After the last entry there is one more key.
     length = head.itemsize + (room + 1) * entry.itemsize - superblock.address_size
+    # Signed, as all columns are: an address above 2**63 becomes negative, and is refused below.
     addresses: NDArray[Any] = np.array([layout.address], dtype=np.uint64).astype(np.int64)
     expected: int | None = None
     above: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -126,6 +132,8 @@ def read(
         placing: ColumnBuilder | None = None
         for start in range(0, len(addresses), _NODES):
             some = addresses[start : start + _NODES]
+            # Nodes are as long as the file's chunk K says, full or not, but the last may be cut
+            # off.
             superblock.spend(len(some) * length)
             level = _Level((yield Gather(some, length)), room, dtypes)
             heads = level.heads
@@ -151,7 +159,7 @@ def read(
             return placing.build()
         addresses = np.concatenate(below)
         lower, upper = (np.concatenate(part) for part in zip(*around, strict=True))
-        if not _is_less(lower, upper).all():
+        if not is_less(lower, upper).all():
             raise SourceError("the keys of a B-tree are out of order")
         above = lower, upper
         assert expected is not None
@@ -197,19 +205,11 @@ def _check_addresses(addresses: NDArray[np.int64], superblock: Superblock) -> No
         raise SourceError("a B-tree names a node twice")
 
 
-def _is_less(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Compare keys: their first different number decides."""
-    less: NDArray[np.bool_] = a[:, -1] < b[:, -1]
-    for axis in range(a.shape[1] - 2, -1, -1):
-        less = (a[:, axis] < b[:, axis]) | ((a[:, axis] == b[:, axis]) & less)
-    return less
-
-
 def _add_leaf(placing: ColumnBuilder, level: _Level, layout: Layout) -> None:
     corners = level.column("corner")
     cells = corners_to_cells(corners[:, : len(layout.chunk)], layout.chunk)
-    if corners[:, -1].any() or not _is_less(cells[:-1], cells[1:]).all():
+    if corners[:, -1].any():
         raise SourceError("the keys of a B-tree are out of order")
     address = level.column("child").astype(np.int64)
     chunks = Chunks(address, level.column("size"), level.column("mask"))
-    placing.add(cells, chunks)
+    placing.add(cells, chunks, ascending=True)

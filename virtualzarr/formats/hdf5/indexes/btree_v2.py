@@ -27,7 +27,7 @@ def read(
     Raises
     ------
     SourceError
-        If the tree is broken.
+        If the tree is broken, or chunks are where HDF5 would not find them.
     UnsupportedError
         If the grid is large and almost empty.
     """
@@ -40,12 +40,15 @@ def read(
     )
     placing, size = ColumnBuilder(grids, tree.total), count_chunk_bytes(layout)
 
-    def take(rows: NDArray[np.uint8]) -> None:
+    def take(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
         records = rows.view(dtype)[:, 0]
-        cells = records["cell"]
+        # "Scaled offsets": cells already, unlike the corners in elements that v1 trees have
+        # (section VII.E).
+        cells: NDArray[np.int64] = records["cell"]
         if len(cells) and int(cells.min()) < 0:
             raise SourceError("the chunk index names a place where no chunk can be")
-        placing.add(cells, to_chunks(records, superblock, size))
+        placing.add(cells, to_chunks(records, superblock, size), ascending=True)
+        return cells
 
     yield from tree.records(take)
     return placing.build()

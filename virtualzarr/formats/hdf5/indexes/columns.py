@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.hdf5.btree_v2 import is_less
 
 # A grid is kept densely. One that is nearly empty and larger than this is refused.
 DENSE_CELLS = 1 << 22
@@ -150,20 +151,32 @@ class ColumnBuilder:
         self._columns = ChunkIndex.empty(grids.cells)
         self._count = 0
 
-    def add(self, cells: NDArray[Any], chunks: Chunks) -> None:
+    def add(self, cells: NDArray[Any], chunks: Chunks, ascending: bool = False) -> None:
         """Add chunks by their cells, which are not negative.
 
         Raises
         ------
         SourceError
-            If a cell is one that the dataset cannot have.
+            If a cell is one that the dataset cannot have, or they are not `ascending` but must be.
         """
         grids, columns = self.grids, self._columns
         if np.any(cells >= np.array(grids.now)):
+            if ascending and not is_less(cells[:-1], cells[1:]).all():
+                raise SourceError("the keys of a B-tree are out of order")
             cells, chunks = _drop_beyond_extent(cells, chunks, grids)
         if not len(cells):
             return
         cell_rows = _flatten_cells(cells, grids.now)
+        # Within the grid, the order of cells is that of their numbers: one comparison, not one for
+        # each axis.
+        if (
+            ascending
+            and not isinstance(cell_rows, slice)
+            and (cell_rows[1:] <= cell_rows[:-1]).any()
+        ):
+            raise SourceError("the keys of a B-tree are out of order")
+        # Scattered in any order: a cell that is named twice shows when the columns are counted in
+        # `build`.
         columns.source[cell_rows] = 0
         columns.offset[cell_rows] = chunks.address
         columns.length[cell_rows] = chunks.size
@@ -198,6 +211,7 @@ def _flatten_cells(cells: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.in
         flat *= shape[axis]
         flat += cells[:, axis]
     first, last = int(flat[0]), int(flat[-1])
+    # A slice is assigned many times faster than an index array, and indexes list chunks in order.
     if last - first == len(flat) - 1 and bool((np.diff(flat) == 1).all()):
         return slice(first, last + 1)
     return flat
@@ -239,6 +253,7 @@ def _fill_grid(chunks: SmallIndex, grids: Grids, size: int, base: int) -> ChunkI
     now, records = grids.now, chunks.records
     if not records or len(records) != math.prod(now):
         return None
+    # Compared with the corners of a full grid in C order, which proves that each is there once.
     lengths, masks, *corners, _, addresses = zip(*records, strict=True)
     if corners != _list_corners(now, chunks.chunk) or max(map(add, addresses, lengths)) > size:
         return None
@@ -304,6 +319,7 @@ def _drop_beyond_extent(
     cells: NDArray[Any], chunks: Chunks, grids: Grids
 ) -> tuple[NDArray[Any], Chunks]:
     """Leave out chunks beyond the dataset's present extent, which it may have had."""
+    # Chunks past the present extent are legal after a dataset shrank; past its limits they are not.
     for axis, most in enumerate(grids.most):
         if most is not None and (cells[:, axis] >= most).any():
             raise SourceError("the chunk index names a chunk that the dataset cannot have")
@@ -330,6 +346,8 @@ def _reshape_dense(numbered: NumberedChunks, grids: Grids) -> ChunkIndex | None:
     """Take numbered chunks as one array; None where that would be large and almost empty."""
     axes, inner = _order_axes(numbered, grids)
     outer = grids.now[numbered.axis]
+    # Chunks are numbered through the largest grid that the limits allow (section VII): of the axes
+    # but the slowest, more cells may be numbered than the present extent has.
     count = outer * math.prod(inner)
     nstored = sum(len(chunks.address) for _, chunks in numbered.runs)
     if count > max(DENSE_CELLS, CELLS_PER_CHUNK * nstored):
@@ -383,6 +401,7 @@ def _place_sparse(numbered: NumberedChunks, grids: Grids) -> ChunkIndex | None:
     stored = [chunks.address >= 0 for _, chunks in numbered.runs]
     placing = ColumnBuilder(grids, sum(map(np.count_nonzero, stored)))
     for (start, chunks), which in zip(numbered.runs, stored, strict=True):
+        # Only stored chunks are numbered: the largest grid may have 2**60 cells.
         numbers = np.flatnonzero(which) + start
         cells = np.empty((len(numbers), len(axes)), dtype=np.int64)
         for axis, length in zip(axes[:0:-1], inner[::-1], strict=True):
@@ -397,6 +416,8 @@ def _check_and_rebase(columns: ChunkIndex, size: int, base: int) -> ChunkIndex |
     address, length, source = columns.offset, columns.length, columns.source
     if not address.size or int(source.max()) < 0:
         return None
+    # Checked before they are added: the sum of two numbers near 2**63 would overflow to a small
+    # one.
     if int(address.max()) >= _MAX_NUMBER or int(length.max()) >= _MAX_NUMBER:
         raise SourceError("a chunk lies outside the file")
     if int(address.max()) + int(length.max()) > size:

@@ -41,6 +41,8 @@ def make_element_dtype(
         If the bytes are too few or too many.
     """
     corner_start = width - 8 * axes
+    # Sizes of filtered chunks take as many bytes as the unfiltered size may need (sections VII.C to
+    # VII.E), which the width of the whole element tells.
     size = corner_start - address_size - (_MASK_BYTES if filtered else 0)
     if not (1 <= size <= 8 if filtered else size == 0):
         raise SourceError(f"a chunk index has elements of {width} bytes")
@@ -119,6 +121,7 @@ def _join(columns: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]
 
 def _decode_odd_widths(column: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return numbers whose bytes are the last axis."""
+    # Byte by byte from the most significant: numpy has no integers of 3, 5, 6 or 7 bytes.
     numbers = column[..., -1].astype(np.int64)
     for k in range(column.shape[-1] - 2, -1, -1):
         numbers <<= 8

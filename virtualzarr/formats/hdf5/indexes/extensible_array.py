@@ -82,6 +82,7 @@ def read(
     SourceError
         If a block is none or the file ends inside it.
     """
+    # The library chooses this index for exactly one unlimited axis, and numbers that one slowest.
     axis = _find_unlimited_axis(grids)
     array, index = yield from _read_header(superblock, layout)
     if index == superblock.undefined:
@@ -119,6 +120,7 @@ def _read_header(superblock: Superblock, layout: Layout) -> Generator[Any, Any, 
     element_bytes, bits, direct, least, pointers, page_bits = data[6:12]
     used = superblock.length(data, 12 + 4 * width)
     powers = all(n and n & (n - 1) == 0 for n in (least, pointers))
+    # Anything else makes the arithmetic on powers of two below meaningless, or its numbers huge.
     if not powers or pointers < 2 or bits > 64 or page_bits > 40 or least.bit_length() > bits + 1:
         raise SourceError(f"the extensible array at {address} has impossible parameters")
     dtype = make_element_dtype(element_bytes, superblock.address_size, filtered)
@@ -149,6 +151,7 @@ def _read_index_block(
     blocks: list[_DataBlock] = []
     secondary: list[tuple[int, int, int, int]] = []
     for group in range(groups):
+        # Blocks past the last element that was set may not exist, whatever their addresses say.
         if first >= array.used:
             break
         count, each = 1 << group // 2, array.least << (group + 1) // 2
@@ -226,6 +229,7 @@ def _parse_data_block(array: _Array, block: _DataBlock, data: Buffer, size: int)
     superblock.check(data[:start], "data block of an extensible array", block.address)
     step = array.per_page * width + _CHECKSUM
     pages = (len(data) - start) // step
+    # A strided view that leaves the checksum of each page out: nothing is copied yet.
     stored = np.ndarray((pages, array.per_page), array.dtype, data, start, (step, width))
     columns = to_chunks(stored, superblock, size)
     if block.pages is not None:

@@ -50,6 +50,8 @@ def read(
     dtype = make_element_dtype(width, superblock.address_size, filtered)
     prefix = _PREFIX + superblock.address_size
     per_page = 1 << bits
+    # Section VII.C: above 2**bits elements, a data block is pages with a checksum each, and a
+    # bitmap of those that were ever written.
     paged = count > per_page
     pages = -(-count // per_page) if paged else 0
     bitmap = -(-pages // 8)
@@ -67,6 +69,7 @@ def read(
     written = np.unpackbits(np.frombuffer(data, np.uint8, bitmap, prefix))[:pages]
     full = count // per_page
     step = per_page * width + _CHECKSUM
+    # The last page is shorter, and cannot be in the same strided view as the others.
     parts = [np.ndarray((full, per_page), dtype, data, start, (step, width))]
     if count % per_page:
         parts.append(np.ndarray((1, count % per_page), dtype, data, start + full * step))
@@ -80,6 +83,8 @@ def read(
         if pages > full and written[full]:
             superblock.check(data[start + full * step :], "page of a fixed array", address)
     columns = join_chunks(parts, superblock, count_chunk_bytes(layout))
+    # Pages are allocated with the block, but neither cleared nor checksummed until they are
+    # written.
     for page in np.flatnonzero(written == 0).tolist():
         _clear_page(columns, page * per_page, per_page)
     return NumberedChunks([(0, columns)])

@@ -32,6 +32,8 @@ def read(
     yield from ()
     if layout.address is None or None in grids.most:
         raise SourceError("the chunk index is of a kind that this dataset cannot have")
+    # The library allocates all chunks of the largest grid at once ("early allocation", section
+    # VII.B); the slowest axis can be cut to the present extent, the others are part of the stride.
     count = grids.now[0] * math.prod([n for n in grids.most[1:] if n is not None])
     size = count_chunk_bytes(layout)
     if layout.address + count * size > superblock.size:
