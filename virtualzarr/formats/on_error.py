@@ -1,4 +1,4 @@
-"""What is done about a variable that cannot be virtualized."""
+"""Error policy of scans: raise, or warn and skip the variable, and errors that name their file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
 from virtualzarr.manifest import Source
 
 
+@contextmanager
+def name_file(uri: str) -> Iterator[None]:
+    """Add the file to errors of this package that are raised in the body."""
+    try:
+        yield
+    except VirtualZarrError as error:
+        # The cause is passed on: `raise error` alone would chain the error to itself.
+        raise error.at(file=uri) from error.__cause__
+
+
 class Refusals:
-    """Raises what is wrong with a variable, or warns and goes on, as `on_error` has it.
+    """Variables that cannot be virtualized: raised, or collected with a warning.
 
     Parameters
     ----------
@@ -33,7 +43,7 @@ class Refusals:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Take care of errors that concern the variable of a name."""
+        """Handle errors in the body as errors of one variable."""
         try:
             yield
         except VirtualZarrError as error:

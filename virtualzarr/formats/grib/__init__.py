@@ -1,4 +1,4 @@
-"""GRIB editions 1 and 2. Heads of messages are read; ecCodes decodes values when they are read."""
+"""GRIB editions 1 and 2: section headers are scanned, ecCodes decodes values on read."""
 
 from virtualzarr.formats.grib.scan import scan
 

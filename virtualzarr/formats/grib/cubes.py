@@ -1,4 +1,4 @@
-"""Fields joined to variables: along time, step, member, level and wave spectrum."""
+"""Variables of GRIB fields: hypercubes along time, step, member, level and wave spectrum."""
 
 from __future__ import annotations
 
@@ -15,26 +15,31 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.formats.grib.grids import Grid
 from virtualzarr.formats.grib.index import Fields, Ints
-from virtualzarr.formats.grib.keys import APART, Kind, read_distinguishing_keys
+from virtualzarr.formats.grib.keys import (
+    DISTINGUISHING_KEYS,
+    Kind,
+    intersect_attributes,
+    read_distinguishing_keys,
+)
 from virtualzarr.formats.grib.products import Products
 from virtualzarr.formats.grib.references import Places
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 
 DECREASING = ("isobaricInhPa", "isobaricInPa")
-"""Levels that come with the highest first, as cfgrib has them."""
+"""Level types in decreasing order, as cfgrib sorts them."""
 
 LIST = "field"
-"""The axis of fields that make no cube."""
+"""Dimension of variables whose fields are too sparse for a cube."""
 
 _SPARSE = 64
 _FEW = 4096
-"""A cube has no more cells than that, unless there is a field in one of `_SPARSE`."""
+"""Most cells of a cube of which fewer than one in `_SPARSE` has a field."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """Fields that are one variable.
+    """One variable: its fields, grid and coordinates.
 
     Attributes
     ----------
@@ -42,15 +47,15 @@ class Variable:
     fields : int64 array
         Their numbers.
     kinds : list of Kind
-        All that there are among them.
+        The distinct kinds of its fields.
     grid : int
         Number of the grid.
     label : tuple
-        What tells it from others of its name, levels, and kind of step.
+        Pairs (key, value) that distinguish it from variables of the same name, level and step type.
     coordinates : dict
-        Values along each axis that it has or might have, in order; of each field, if `listed`.
+        Sorted values by axis, also of axes with one value; one value for each field if `listed`.
     listed : bool
-        Whether the fields are along one axis of their own, because they are too few for a cube.
+        Whether the fields are along the dimension `LIST`, because they are too few for a cube.
     """
 
     name: str
@@ -63,17 +68,17 @@ class Variable:
 
     @property
     def level_type(self) -> str:
-        """What its levels are."""
+        """Type of level (ecCodes' typeOfLevel)."""
         return self.kinds[0].level_type
 
     @property
     def step_type(self) -> str:
-        """What it is of the time of its step: instant, accumulated, ..."""
+        """Statistical processing over the step: instant, accumulated, ..."""
         return self.kinds[0].step_type
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The axes along which it has more than one field."""
+        """Axes with more than one value."""
         if self.listed:
             return (LIST,)
         return tuple(dim for dim, values in self.coordinates.items() if len(values) > 1)
@@ -88,15 +93,19 @@ def find_variables(
     -------
     variables : list of Variable
     skipped : dict
-        Names of variables that have fields which nothing tells apart, and where those are.
+        Reasons by the path of each variable that has two fields with the same metadata.
     """
+    # Kind or grid is -1 for fields that were skipped: damaged, repeated or of an unsupported
+    # packing.
     usable = np.flatnonzero((products.kind >= 0) & (grid >= 0))
     names: dict[tuple[Any, ...], int] = {}
     of_kind = np.array([names.setdefault(_name(k), len(names)) for k in products.kinds], np.int64)
     kind = products.kind[usable]
+    # Integers by name, grid and "is of an ensemble" make the grouping one np.unique over rows, with
+    # Python work for each kind only, of which there are few, not for each field.
     rows = np.stack([of_kind[kind], grid[usable], products.member[usable] < 0], axis=1)
     _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    # In the order in which they are in the file.
+    # np.unique sorts by value; variables are wanted in the order of their first field in the file.
     groups = [usable[group.reshape(-1) == number] for number in np.argsort(first).tolist()]
     variables: list[Variable] = []
     skipped: dict[str, str] = {}
@@ -118,14 +127,14 @@ def find_variables(
 
 
 def _name(kind: Kind) -> tuple[Any, ...]:
-    """Return what fields of one variable have in common."""
+    """Return the key by which fields are grouped into variables."""
     axes = (kind.level, kind.direction, kind.frequency)
     return (kind.name, kind.attributes.get("GRIB_paramId"), kind.level_type, kind.step_type,
             *(value is None for value in axes))  # fmt: skip
 
 
 def _columns(products: Products, numbers: Ints) -> dict[str, NDArray[Any]]:
-    """Return where fields are along each axis that they have."""
+    """Return the coordinate of each field along each axis that the fields have."""
     kind = products.kind[numbers]
     columns: dict[str, NDArray[Any]] = {
         "number": products.member[numbers],
@@ -143,12 +152,14 @@ def _columns(products: Products, numbers: Ints) -> dict[str, NDArray[Any]]:
 
 
 def _number_axis_values(columns: dict[str, NDArray[Any]]) -> list[Ints]:
-    """Return the number of the value of each field along each axis."""
+    """Return the index of each field's value among the sorted values of each axis."""
     return [np.unique(c, return_inverse=True)[1].reshape(-1) for c in columns.values()]
 
 
 def _duplicate(products: Products, numbers: Ints) -> tuple[int, int] | None:
-    """Return two fields that are at the same place, if there are any."""
+    """Return the numbers of two fields with equal coordinates; None if there are none."""
+    # Ranks in place of values, as stacking integers and floats would cast times: rows of one
+    # integer table compare exactly.
     table = np.stack(_number_axis_values(_columns(products, numbers)), axis=1)
     _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[back.reshape(-1)] != np.arange(len(numbers)))
@@ -158,23 +169,27 @@ def _duplicate(products: Products, numbers: Ints) -> tuple[int, int] | None:
 
 
 def _divide_duplicates(products: Products, numbers: Ints) -> list[tuple[tuple[Any, ...], Ints]]:
-    """Divide fields of one name until no two are at the same place, by the first keys that do it.
+    """Divide fields of one variable until no two have equal coordinates, by distinguishing keys.
 
     Returns
     -------
     list of (label, fields)
-        All in one if nothing does it.
+        A single part if no key divides them.
     """
     if _duplicate(products, numbers) is None:
         return [((), numbers)]
     kinds = products.kind[numbers]
+    # Once for each kind, not each field: all fields of a kind have the same product definition, so
+    # these keys cannot differ within it.
     keys = {
         kind: read_distinguishing_keys(products.kinds[kind].message)
         for kind in np.unique(kinds).tolist()
     }
     parts: list[tuple[tuple[Any, ...], Ints]] = [((), numbers)]
-    for key in APART:
+    for key in DISTINGUISHING_KEYS:
         values = {kind: answers[key] for kind, answers in keys.items()}
+        # Keys in the order of preference, and only as many as needed: a label with every key that
+        # differs would make names of groups change with unrelated fields in the file.
         if len(set(values.values())) < 2:
             continue
         divided = []
@@ -197,8 +212,11 @@ def _variable(products: Products, grid: Ints, numbers: Ints, label: tuple[Any, .
     columns = _columns(products, numbers)
     distinct = {axis: np.unique(column) for axis, column in columns.items()}
     cells = math.prod(len(values) for values in distinct.values())
+    # Some files hold one field for each of many times and steps, so that the cube would be nearly
+    # all missing chunks: memory for its references would grow with the product of the axes.
     listed = cells > max(_FEW, _SPARSE * len(numbers))
     if listed:
+        # lexsort takes the primary key last.
         numbers = numbers[np.lexsort(list(columns.values())[::-1])]
         columns = _columns(products, numbers)
     coordinates = {}
@@ -224,14 +242,19 @@ def make_array(
     source: Source,
     path: str,
 ) -> Array:
-    """Return the virtual array of a variable: a chunk for each field, NaN where there is none."""
+    """Return the virtual array of a variable: one chunk per field, NaN for missing fields."""
     cells, index = _cells(variable, products)
     begin, end = (column[variable.fields] for column in (places.begin, places.end))
+    # Fields that need sections from before their bytes (several fields in one message) have a codec
+    # for each distinct prefix. np.unique sorts -1 (no prefix) first, so that the array declares the
+    # plain codec if any field has it, and the others are its alternative decoders.
     parts, chosen = np.unique(places.before[variable.fields], return_inverse=True)
     codecs = [places.codec(part, grid.options) for part in parts.tolist()]
     chunk_grid = cells + (1,) * len(grid.shape)
     at = (*index, *(np.zeros(len(begin), np.int64) for _ in grid.shape))
     table = []
+    # Columns of the manifest: source -1 marks a missing chunk, decoder -1 the pipeline that the
+    # array declares itself.
     for empty, values in ((-1, 0), (0, begin), (0, end - begin), (-1, chosen.reshape(-1) - 1)):
         column = np.full(chunk_grid, empty)
         column[at] = values
@@ -256,7 +279,7 @@ def make_array(
 
 
 def _cells(variable: Variable, products: Products) -> tuple[tuple[int, ...], tuple[Ints, ...]]:
-    """Return how many cells there are along each axis, and in which each field is."""
+    """Return the shape of the chunk grid over fields, and the index of each field in it."""
     if variable.listed:
         count = len(variable.fields)
         return (count,), (np.arange(count),)
@@ -271,8 +294,9 @@ def _cells(variable: Variable, products: Products) -> tuple[tuple[int, ...], tup
 
 
 def _find_cells(column: NDArray[Any], values: Sequence[float]) -> Ints:
-    """Return the number of each field's value among all values of an axis."""
+    """Return the index of each field's value among all values of an axis."""
     axis_values = np.array(values)
+    # searchsorted needs ascending values, and those of pressure levels are descending.
     order = np.argsort(axis_values)
     cells: Ints = order[np.searchsorted(axis_values[order], column)]
     return cells
@@ -280,11 +304,5 @@ def _find_cells(column: NDArray[Any], values: Sequence[float]) -> Ints:
 
 def _attributes(variable: Variable, grid: Grid) -> dict[str, Any]:
     """Return the attributes of a variable: those that all its fields have."""
-    first, *others = (kind.attributes for kind in variable.kinds)
-    missing = object()
-    common = {
-        key: value
-        for key, value in first.items()
-        if all(other.get(key, missing) == value for other in others)
-    }
+    common = intersect_attributes([kind.attributes for kind in variable.kinds])
     return {**common, **grid.attributes, **{f"GRIB_{key}": value for key, value in variable.label}}

@@ -1,4 +1,4 @@
-"""The grids that fields lie on: dimensions, the order of points, latitudes and longitudes."""
+"""GRIB grids: dimensions, scanning order of points, latitudes and longitudes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.grib.base import to_rows
 from virtualzarr.codecs.grib.grid import COORDINATES, compute_coordinates, grid_message
 from virtualzarr.errors import SourceError, VirtualZarrError
-from virtualzarr.formats.grib.index import Fields, Note, Steps
+from virtualzarr.formats.grib.index import Fields, Note, Steps, note_all, unique_rows
 from virtualzarr.formats.grib.keys import read_grid_keys, with_prefix
 from virtualzarr.formats.paging import Gather
 from virtualzarr.manifest import Manifest, Source
@@ -32,7 +32,7 @@ _PROJECTED = (
 _LISTED = ("reduced_gg", "reduced_ll", "reduced_rotated_gg", "healpix")
 
 _AT_ONCE = 1 << 23
-"""Points of a regular grid that are all looked at, before it is believed to be one."""
+"""Most points of a regular grid of which all coordinates are compared to verify that it is."""
 
 _MOST = 1 << 30
 
@@ -61,14 +61,14 @@ class Grid:
     order : str
         Of values, as `virtualzarr.codecs.grib.base.to_rows` takes it.
     located : str
-        Order of the latitudes and longitudes that ecCodes gives; nothing where it gives none, or
-        others than those of the points.
+        Order of the latitudes and longitudes that ecCodes computes; empty where it has none, or
+        wrong ones.
     attributes : dict
         Of variables on it.
     begin, end : int
-        Where the bytes lie that describe it.
+        Byte range of the grid description in the file.
     data : bytes
-        Those bytes.
+        The grid description.
     """
 
     dims: tuple[str, ...]
@@ -82,11 +82,11 @@ class Grid:
 
     @property
     def options(self) -> dict[str, str]:
-        """Return the configuration of the codec of values, as far as it depends on the grid."""
+        """Return the options of the value codec that depend on the grid."""
         return _codec_options(self.order)
 
     def coordinates(self, source: Source, path: str) -> dict[str, Array]:
-        """Return latitudes and longitudes for the group at a path, if they are known."""
+        """Return latitude and longitude arrays for the group at a path; none if unknown."""
         prefix = f"{path}/" if path else ""
         if self.dims == ("latitude", "longitude"):
             lines = regular_lines(self.data, self.shape)
@@ -103,7 +103,10 @@ class Grid:
         return {name: self._compute_when_read(source, name, prefix + name) for name in AXES}
 
     def _compute_when_read(self, source: Source, name: str, path: str) -> Array:
-        """Return an array that is calculated from the description when it is read."""
+        """Return an array whose chunk is the grid description, decoded to coordinates on read."""
+        # Coordinates of projected and reduced grids are two numbers a point, as large as the
+        # fields: references stay small as they are computed by ecCodes only when somebody reads
+        # them.
         metadata = ArrayMetadata(
             self.shape,
             np.dtype(np.float64),
@@ -124,7 +127,9 @@ def read_grids(fields: Fields, note: Note) -> Steps:
     """Parse: return the grids of a file, and for each field the number of its grid, or -1."""
     numbers = np.full(len(fields), -1)
     grids: list[Grid] = []
-    # What tells grids apart: section 3; in edition 1 section 2, or the number of a known grid.
+    # A grid is identified by section 3; in edition 1 by section 2 (GDS) or, where that is missing,
+    # by the number of a predefined grid in octet 7 of section 1, which begins 8 bytes into the
+    # message. Equal bytes are one grid, so that ecCodes is called for distinct ones only.
     is_edition2, has_section2 = fields.edition == 2, fields.end[:, 2] > 0
     begin = np.choose(
         is_edition2 + 2 * (~is_edition2 & has_section2),
@@ -140,22 +145,22 @@ def read_grids(fields: Fields, note: Note) -> Steps:
     for edition, size in sorted(set(zip(fields.edition.tolist(), length.tolist(), strict=True))):
         rows = np.flatnonzero((fields.edition == edition) & (length == size))
         raw = yield Gather(begin[rows], size)
-        sections = np.ascontiguousarray(raw).view(np.dtype((np.void, size)))[:, 0]
-        _, firsts, kind_of = np.unique(sections, return_index=True, return_inverse=True)
+        _, firsts, kind_of = unique_rows(raw)
         for kind, first in enumerate(rows[firsts].tolist()):
-            alike = rows[kind_of.reshape(-1) == kind]
+            alike = rows[kind_of == kind]
             start = int(fields.begin[first, 3] if edition == 2 else fields.start[first])
             stop = int(fields.end[first, 3 if edition == 2 else 2] or fields.end[first, 1])
             data = yield start, stop - start
+            # With section 1, as ecCodes knows the tables of local definitions and predefined grids
+            # by the centre.
             at = int(fields.begin[first, 1])
             product = yield at, int(fields.end[first, 1]) - at
             try:
                 grids.append(describe(bytes(data), bytes(product), start, stop))
                 numbers[alike] = len(grids) - 1
             except VirtualZarrError as error:
-                for message_start in fields.start[alike].tolist():
-                    note(f"message at byte {message_start}", type(error)(error.message))
-    # Numbered in the order in which they are in the file.
+                note_all(fields.start[alike], note, error)
+    # Renumbered by first use in the file, as groups of one grid each are named by this number.
     used, first = np.unique(numbers, return_index=True)
     order = [int(number) for number in used[np.argsort(first)] if number >= 0]
     renumbered = np.full(len(grids) + 1, -1)
@@ -164,7 +169,7 @@ def read_grids(fields: Fields, note: Note) -> Steps:
 
 
 def describe(data: bytes, product: bytes, begin: int, end: int) -> Grid:
-    """Return the grid that some bytes of a file describe, and section 1 that belongs to it.
+    """Return the grid described by a grid section and the section 1 of the same message.
 
     Raises
     ------
@@ -177,20 +182,24 @@ def describe(data: bytes, product: bytes, begin: int, end: int) -> Grid:
     if keys.get("alternativeRowScanning"):
         order = f"alternating {order}"
     attributes = with_prefix({key: value for key, value in keys.items() if value != ""})
+    # Reduced grids have a "missing" number of columns; HEALPix and spectral fields have none. They
+    # stay one-dimensional, in the order of the file, as cfgrib has them.
     if not (isinstance(columns, int) and isinstance(rows, int) and columns * rows == points):
         located = "rows" if keys["gridType"] in _LISTED else ""
         return Grid(("values",), (points,), "rows", located, attributes, begin, end, data)
     dims, shape = ("y", "x"), (rows, columns)
+    # The type alone is not enough: regular Gaussian latitudes, or rounding of first and last
+    # points, must come out as one latitude a row, which is verified with the points of ecCodes.
     if keys["gridType"] in _REGULAR and regular_lines(data, shape) is not None:
         dims = ("latitude", "longitude")
     return Grid(dims, shape, order, _find_point_order(keys), attributes, begin, end, data)
 
 
 def _find_point_order(keys: Mapping[str, Any]) -> str:
-    """Return in which order ecCodes gives the coordinates of points in rows and columns.
+    """Return the order of the coordinates that ecCodes computes for a grid of rows and columns.
 
-    It ignores that rows alternate; and of projected grids, it goes to the right and up from the
-    first point in any case, which is wrong where the points go elsewhere.
+    It ignores alternating rows (boustrophedonic scanning); and it computes projected grids as if
+    they scanned to the right and up, which is wrong for other scanning modes.
     """
     grid = keys["gridType"]
     if grid in _PROJECTED:
@@ -199,6 +208,7 @@ def _find_point_order(keys: Mapping[str, Any]) -> str:
     if grid in _REGULAR or grid in _ROTATED:
         if not keys.get("jPointsAreConsecutive"):
             return "rows"
+        # Of Gaussian grids by columns, the coordinates of ecCodes are not those of the points.
         return "columns" if grid.endswith("ll") else ""
     return ""
 
@@ -211,7 +221,7 @@ def _codec_options(order: str) -> dict[str, str]:
 def regular_lines(
     data: bytes, shape: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Return the latitudes of rows and the longitudes of columns; None if they have none."""
+    """Return latitudes by row and longitudes by column; None if points do not share them."""
     if shape[0] * shape[1] > _AT_ONCE:
         return _lines_of_large(data, shape)
     computed = [compute_coordinates(data, key, shape[0] * shape[1]) for key in COORDINATES]
@@ -225,17 +235,21 @@ def regular_lines(
 def _lines_of_large(
     data: bytes, shape: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the latitudes and longitudes of grids with one column, and with one row."""
+    """Return latitudes of the grid reduced to one column, and longitudes reduced to one row."""
     return (
+        # Two coordinates for each of many millions of points would take gigabytes just to keep one
+        # row and one column of them.
         compute_coordinates(_resize(data, shape[0], 1), "latitudes", shape[0]),
         compute_coordinates(_resize(data, 1, shape[1]), "longitudes", shape[1]),
     )
 
 
 def _resize(data: bytes, rows: int, columns: int) -> bytes:
-    """Return the description of a grid along latitudes with other numbers of rows and columns."""
+    """Return a latitude-longitude grid description with other numbers of rows and columns."""
     raw = bytearray(data)
     if data[:4] == b"GRIB":
+        # Ni and Nj: octets 7-10 of section 2 of edition 1, which follows section 1 of that length;
+        # octets 31-38 of section 3 of edition 2, whose octets 7-10 are the number of points.
         struct.pack_into(">HH", raw, 8 + int.from_bytes(data[8:11], "big") + 6, columns, rows)
     else:
         struct.pack_into(">I", raw, 6, rows * columns)

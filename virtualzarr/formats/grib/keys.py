@@ -1,9 +1,9 @@
-"""What ecCodes says of messages without values: parameters and levels, steps and grids."""
+"""ecCodes keys of messages without values: parameter, level, step and grid."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from virtualzarr.errors import SourceError, UnsupportedError
 UNKNOWN = ("unknown", "undef", "", "~")
 
 _PARAMETER = ("name", "shortName", "units", "cfName", "cfVarName")
-"""What follows from a parameter's number: the tables that these are in take long to search."""
+"""Keys that a parameter's number implies: their definition tables are slow to search."""
 
 _ATTRIBUTES = (
     "paramId", "dataType", "stepType", "typeOfLevel", "totalNumber", "numberOfDirections",
@@ -24,7 +24,7 @@ _ATTRIBUTES = (
 _WAVES = ("directionNumber", "frequencyNumber")
 _ORIGIN = ("edition", "centre", "centreDescription", "subCentre")
 
-APART = (
+DISTINGUISHING_KEYS = (
     "dataType", "bottomLevel", "lengthOfTimeRange", "startStep", "derivedForecast",
     "percentileValue", "quantileValue", "numberOfQuantiles", "probabilityType",
     "lowerLimit", "upperLimit", "constituentType", "aerosolType",
@@ -32,10 +32,10 @@ APART = (
     "scaledValueOfCentralWaveNumber", "typeOfGeneratingProcess", "generatingProcessIdentifier",
     "backgroundProcess", "subCentre", "centre", "experimentVersionNumber", "stream", "edition",
 )  # fmt: skip
-"""Keys that tell apart fields that are alike in everything else, the first that do it."""
+"""Keys that distinguish otherwise equal fields, in order of preference."""
 
 _FRACTIONS = ("bottomLevel", "lowerLimit", "upperLimit")
-"""Those that ecCodes rounds where it is not asked for floating point."""
+"""Keys that ecCodes rounds to integers unless floating point is requested."""
 
 _GRID = (
     "gridType", "gridDefinitionDescription", "uvRelativeToGrid", "numberOfPoints", "Nx", "Ny", "N",
@@ -54,7 +54,7 @@ _GRID = (
 
 @dataclass(frozen=True)
 class Kind:
-    """Fields that differ in nothing but time, step and member.
+    """Metadata shared by fields that differ only in time, step and ensemble member.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Kind:
     level_type, step_type : str
     level : float or None
     step : int
-        Seconds from the reference time of the field that was looked at to the end of its time.
+        Seconds from the reference time of `message` to the end of its time interval.
     member : int
         Of an ensemble; -1 where there is none.
     direction, frequency : int or None
@@ -73,7 +73,7 @@ class Kind:
     origin : dict
         Attributes of groups.
     message : bytes
-        Without values: what to ask for more.
+        A message of this kind without values, to read further keys from.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Kind:
 
 
 def ask(message: bytes, code: tuple[int, ...]) -> Kind:
-    """Ask ecCodes of what kind a field is.
+    """Read the kind of a field with ecCodes.
 
     Parameters
     ----------
@@ -110,14 +110,21 @@ def ask(message: bytes, code: tuple[int, ...]) -> Kind:
         level = _get(handle, "level", float)
         levels = _get(handle, "NV")
         origin = {key: _get(handle, key) for key in _ORIGIN}
+        # Read after the other keys, as they are cached by number, edition and centre: local tables
+        # of centres give one number different names.
         values |= _read_parameter(handle, values["paramId"], origin["edition"], origin["centre"])
         step = _end_step(handle, message)
     names = (_text(values.get(key)) for key in ("cfVarName", "shortName"))
     attributes: dict[str, Any] = {key: value for key, value in values.items() if _is_known(value)}
     if not values["paramId"]:
+        # ecCodes gives paramId 0 to parameters in none of its tables; discipline, category and
+        # number are then all that identifies them.
         attributes["parameter"] = list(code)
-    if levels and len(code) == 3:  # in edition 1 they belong to the grid
+    # Vertical coordinates (NV) follow the product template in section 4 of edition 2; in edition 1
+    # they are in section 2, and so belong to the grid.
+    if levels and len(code) == 3:
         attributes["NV"] = levels
+    # Code table 4.4: hours, the unit in which the coordinate `step` is given, as cfgrib does.
     attributes["stepUnits"] = 1
     return Kind(
         next(filter(None, names), "") or "_".join(map(str, ("unknown", *code))),
@@ -135,7 +142,7 @@ def ask(message: bytes, code: tuple[int, ...]) -> Kind:
 
 
 def _read_parameter(handle: Any, number: int | None, edition: int, centre: str) -> dict[str, Any]:
-    """Return what follows from a parameter's number; nothing for one without."""
+    """Return the keys that a parameter's number implies; none for number 0."""
     if not number:
         return {}
     parameter = _parameters.get((number, edition, centre))
@@ -149,18 +156,28 @@ _parameters: dict[tuple[int, int, str], dict[str, Any]] = {}
 
 
 def read_distinguishing_keys(message: bytes) -> dict[str, Any]:
-    """Ask ecCodes for the keys that may tell apart what is alike."""
+    """Return the values of `DISTINGUISHING_KEYS` in a message."""
     with open_message(message) as handle:
-        return {key: _get(handle, key, float if key in _FRACTIONS else None) for key in APART}
+        return {
+            key: _get(handle, key, float if key in _FRACTIONS else None)
+            for key in DISTINGUISHING_KEYS
+        }
 
 
 def with_prefix(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ecCodes' keys as attributes."""
+    """Return keys with the prefix ``GRIB_``, as cfgrib names attributes."""
     return {f"GRIB_{key}": value for key, value in attributes.items()}
 
 
+def intersect_attributes(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the attributes that have the same value in all of some mappings."""
+    # A sentinel, as None may be the value of an attribute.
+    first, missing = mappings[0] if mappings else {}, object()
+    return {k: v for k, v in first.items() if all(m.get(k, missing) == v for m in mappings[1:])}
+
+
 def read_grid_keys(message: bytes) -> dict[str, Any]:
-    """Ask ecCodes for what describes a grid, and ``numberOfDataPoints``.
+    """Return the keys that describe a grid, and ``numberOfDataPoints``.
 
     Raises
     ------
@@ -171,6 +188,8 @@ def read_grid_keys(message: bytes) -> dict[str, Any]:
     points = values["numberOfDataPoints"]
     if not isinstance(points, int) or points <= 0:
         raise SourceError(f"a grid ({values['gridType']}) of {points} points")
+    # Before any coordinates are computed: the count is a number in the file, and ecCodes would
+    # allocate eight bytes for each point that it claims.
     if points > MAX_POINTS:
         raise UnsupportedError(f"a grid of {points} points; at most {MAX_POINTS} are supported")
     values["gridType"] = values["gridType"] or "unknown"
@@ -187,11 +206,14 @@ def _end_step(handle: Any, message: bytes) -> int:
     """
     eccodes = library()
     try:
-        # Not all steps can be given in the units that it chooses.
+        # By default ecCodes gives steps in the units of the message, and fails where the end of an
+        # interval is no whole number of them; seconds divide all fixed units.
         eccodes.codes_set_string(handle, "stepUnits", "s")
         return int(eccodes.codes_get_long(handle, "endStep"))
     except eccodes.CodesInternalError:
         pass
+    # Months and years have no fixed length, so ecCodes cannot convert them; but it computes the
+    # validity date. A fresh handle, as the failed call may have changed stepUnits in the other.
     with open_message(message) as fresh:
         keys = ("dataDate", "dataTime", "validityDate", "validityTime")
         parts = [_get(fresh, key) for key in keys]
@@ -207,7 +229,7 @@ def _moment(date: int, time: int) -> datetime:
 
 
 def _get(handle: Any, key: str, kind: Any = None) -> Any:
-    """Return the value of a key, None where there is none."""
+    """Return the value of a key; None if the message does not have it."""
     eccodes = library()
     try:
         return eccodes.codes_get(handle, key, kind)
@@ -216,7 +238,7 @@ def _get(handle: Any, key: str, kind: Any = None) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return a name, nothing for one that says that it is not known."""
+    """Return a key's value as a name; empty for ecCodes' placeholders of unknown values."""
     return str(value).replace("/", "_") if _is_known(value) else ""
 
 
@@ -228,6 +250,7 @@ def _surface(handle: Any) -> str:
     """Return a name for levels of a type that has none: its numbers in the code table."""
     keys = ("typeOfFirstFixedSurface", "typeOfSecondFixedSurface", "indicatorOfTypeOfLevel")
     surfaces = [_get(handle, key, int) for key in keys]
+    # 255 is "missing" in the code tables of both editions.
     numbers = [str(number) for number in surfaces if number is not None and number != 255]
     return "_".join(("level", *numbers))
 

@@ -1,4 +1,4 @@
-"""Variables in groups: all variables of a group are on one grid, along the same coordinates."""
+"""Arrangement of GRIB variables in groups that share one grid and one set of coordinates."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Part = tuple[str, list[Variable]]
 def arrange(variables: Sequence[Variable], path: str = "", level: int = 0) -> list[Part]:
     """Return the paths of groups, and their variables.
 
-    If variables do not fit together, they are divided by the first of these in which they differ,
-    and what still does not fit by the next: the type of their levels, of their step, the grid, what
-    tells apart fields that are alike, and their coordinates; the parameter.
+    Variables that do not fit into one group are divided by the first of these in which they differ,
+    and recursively by the next: type of level, type of step, grid, distinguishing keys,
+    coordinates, parameter.
 
     Returns
     -------
@@ -25,6 +25,8 @@ def arrange(variables: Sequence[Variable], path: str = "", level: int = 0) -> li
     """
     if _fit(variables):
         return [(path, list(variables))]
+    # Each level of the recursion goes on behind the criterion it used: within a part it has one
+    # value only, so paths have no redundant steps and the recursion ends.
     for number in range(level, len(_DIVISIONS)):
         parts: dict[Any, list[Variable]] = {}
         for variable in variables:
@@ -40,7 +42,7 @@ def arrange(variables: Sequence[Variable], path: str = "", level: int = 0) -> li
 
 
 def _fit(variables: Sequence[Variable]) -> bool:
-    """Whether names are distinct, and there is one grid, and one value for each coordinate."""
+    """Whether variables have distinct names, one grid, and equal coordinates."""
     coordinates: dict[str, Any] = {}
     if len({variable.name for variable in variables}) < len(variables):
         return False
@@ -50,12 +52,14 @@ def _fit(variables: Sequence[Variable]) -> bool:
         for name, values in variable.coordinates.items():
             if coordinates.setdefault(name, values) != values:
                 return False
+    # Listed variables share the dimension `field`, whose length must then be the same; and no
+    # variable may be called as a coordinate is, as both are members of the group.
     lists = {len(variable.fields) if variable.listed else 0 for variable in variables}
     return len(lists) == 1 and not coordinates.keys() & {variable.name for variable in variables}
 
 
-def _of(name: str) -> Callable[[Variable], Any]:
-    """Return what gives a coordinate of a variable."""
+def _coordinate_getter(name: str) -> Callable[[Variable], Any]:
+    """Return a function that returns one coordinate of a variable."""
 
     def values(variable: Variable) -> Any:
         coordinate = variable.level_type if name == "level" else name
@@ -70,18 +74,18 @@ _DIVISIONS: tuple[Callable[[Variable], Any], ...] = (
     lambda variable: ("grid", variable.grid + 1),
     lambda variable: variable.label,
     lambda variable: "fields" if variable.listed else "cubes",
-    _of("level"),
+    _coordinate_getter("level"),
     lambda variable: tuple(f"{step / 3600:g}h" for step in variable.coordinates["step"]),
     lambda variable: tuple(map(_date, variable.coordinates["time"])),
-    _of("number"),
-    _of("directionNumber"),
-    _of("frequencyNumber"),
+    _coordinate_getter("number"),
+    _coordinate_getter("directionNumber"),
+    _coordinate_getter("frequencyNumber"),
     lambda variable: variable.kinds[0].attributes.get("GRIB_paramId"),
 )
 
 
 def _text(key: Any) -> str:
-    """Return a name for what a part of the variables have in common.
+    """Return the name of a group from the value by which its variables were divided.
 
     Examples
     --------
@@ -102,7 +106,7 @@ def _text(key: Any) -> str:
 
 
 def _date(seconds: float) -> str:
-    """Return a time for a name.
+    """Return a time as it is written in names of groups.
 
     Examples
     --------
@@ -113,7 +117,7 @@ def _date(seconds: float) -> str:
 
 
 def _make_distinct(names: Iterable[str]) -> list[str]:
-    """Return names with numbers appended to those that were there before.
+    """Return names with numbers appended to repeated ones.
 
     Examples
     --------

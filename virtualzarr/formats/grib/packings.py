@@ -1,4 +1,4 @@
-"""How the values of fields are packed: what cannot be unpacked is refused when it is scanned."""
+"""Packings of GRIB values: unsupported ones are skipped when scanned, not when read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from virtualzarr.formats.grib.index import Fields, Ints, Note, Steps
 from virtualzarr.formats.paging import Gather
 
 _HEAD = 20
-"""Bytes at the beginning of section 5 of edition 2: its number, the packing, bits of a value."""
+"""Bytes of section 5 of edition 2 up to octet 20, the bits of a value (octets 10-11: template)."""
 
 _HEAD1 = 11
-"""Bytes at the beginning of section 4 of edition 1."""
+"""Bytes of section 4 of edition 1 up to octet 11, the bits of a value."""
 
 
 def check_packings(fields: Fields, note: Note) -> Steps:
@@ -28,7 +28,9 @@ def check_packings(fields: Fields, note: Note) -> Steps:
             continue
         head = (yield Gather(begin[rows], least)).astype(np.int64)
         if edition == 1:
-            # Other than simple packing has more flags.
+            # Octet 4 flags (code table 11): spherical harmonics 128, complex packing 64, additional
+            # flags 16. The width of a value is at octet 11 of simple packing only; the others are
+            # left to ecCodes.
             bits[rows] = np.where(head[:, 3] & 0xD0, 0, head[:, 10])
         else:
             template[rows], bits[rows] = head[:, 9] * 256 + head[:, 10], head[:, 19]
@@ -36,6 +38,7 @@ def check_packings(fields: Fields, note: Note) -> Steps:
 
 
 def _note_unsupported(fields: Fields, template: Ints, bits: Ints, note: Note) -> Ints:
+    # One check for each distinct pair of template and width: there are a handful in any file.
     pairs, which = np.unique(np.stack([template, bits], axis=1), axis=0, return_inverse=True)
     reasons = [explain_unsupported(*pair) for pair in pairs.tolist()]
     refused = np.flatnonzero(np.array([bool(reason) for reason in reasons])[which.reshape(-1)])

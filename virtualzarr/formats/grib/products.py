@@ -1,7 +1,7 @@
-"""What each field is: its kind, which ecCodes is asked for once, and its time, step and member.
+"""Product definitions of GRIB fields: kind, reference time, forecast step and ensemble member.
 
-Fields of one kind differ in nothing but the reference time and, where it is known where they
-lie, the forecast time and the member of an ensemble.
+ecCodes is asked once for each kind. Fields of one kind differ only in the reference time and, where
+their octets are at a known position, in the forecast time and the member of an ensemble.
 """
 
 from __future__ import annotations
@@ -14,37 +14,39 @@ from numpy.typing import NDArray
 
 from virtualzarr.codecs.grib import message as messages
 from virtualzarr.errors import SourceError, VirtualZarrError
-from virtualzarr.formats.grib.index import Fields, Ints, Note, Steps
+from virtualzarr.formats.grib.index import Fields, Ints, Note, Steps, note_all, unique_rows
 from virtualzarr.formats.grib.keys import Kind, ask
 from virtualzarr.formats.paging import Gather
 
 _MOST = 1 << 30
-"""Bytes of sections that describe products, of all fields."""
+"""Most bytes of product sections of all fields together."""
 
 _UNITS = np.zeros(256, np.int64)
 _UNITS[[0, 1, 2, 10, 11, 12, 13]] = 60, 3600, 86400, 10800, 21600, 43200, 1
 """Seconds of a unit of time of edition 2 (code table 4.4); 0 for those of no fixed length."""
 
-# Where things lie in section 1 and 4 of edition 2, from 0.
+# Offsets from 0 (the tables of the Manual on Codes count octets from 1). Section 1 of edition 2 has
+# the reference time in octets 13-19; section 4 has the unit of time in octet 18 and the forecast
+# time in octets 19-22 for all templates that are listed here.
 _DATE2 = slice(12, 19)
 _UNIT, _FORECAST = 17, slice(18, 22)
 _MEMBER = {1: 35, 11: 35}
 _INTERVAL = {8: 34, 9: 47, 10: 35, 11: 37, 12: 36}
-"""Where the end of the interval lies, by template; it is followed by the number of intervals."""
+"""Offset of the end of the time interval by template; the number of intervals follows it."""
 _INSTANT = (0, 1, 2, 5, 6)
 
 _CENTURY, _DATE1 = 24, slice(12, 17)
-"""Where the date lies in section 1 of edition 1."""
+"""Offsets of century and date in section 1 of edition 1 (octets 25 and 13-17)."""
 
 _UNIT1, _INDICATOR1 = 17, 20
 _FORECAST1 = {0: (18,), 10: (18, 19)}
-"""Where the forecast time lies in it, by the time range indicator; its units are those of edition 2
-but for 13 and above."""
+"""Offsets of the forecast time by the time range indicator (code table 5): P1 in octet 19 alone, or
+in two octets. Units (code table 4) are those of edition 2 but for 13 and above."""
 
 
 @dataclass(frozen=True)
 class Products:
-    """What fields are, as columns.
+    """Product metadata of fields, as columns.
 
     Attributes
     ----------
@@ -71,6 +73,8 @@ def read_products(fields: Fields, note: Note) -> Steps:
     products = Products([], none, zero, zero.copy(), none.copy())
     lengths = (fields.end - fields.begin)[:, [1, 2, 4]]
     lengths[fields.edition == 1, 1:] = 0
+    # Fields whose sections have the same lengths become rows of one matrix of bytes, on which all
+    # below works by column: a file has few such shapes, and may have 100,000 fields.
     shapes, which = np.unique(
         np.column_stack([fields.edition, lengths]), axis=0, return_inverse=True
     )
@@ -85,14 +89,15 @@ def read_products(fields: Fields, note: Note) -> Steps:
         rows = np.concatenate(parts, axis=1)
         part = _Rows(edition, rows, 1, 1 + first, 1 + first + local)
         if part.too_short:
-            _note_all(fields, numbers, note, SourceError("its section 1 or 4 is cut off"))
+            error = SourceError("its section 1 or 4 is cut off")
+            note_all(fields.start[numbers], note, error)
             continue
         _Reader(fields, numbers, part, note).read_into(products)
     return products
 
 
 class _Rows(NamedTuple):
-    """Sections of fields as rows of bytes, the discipline first, and where each section begins."""
+    """Sections of fields as rows of bytes after the discipline, and offsets of the sections."""
 
     edition: int
     rows: NDArray[np.uint8]
@@ -102,6 +107,8 @@ class _Rows(NamedTuple):
 
     @property
     def too_short(self) -> bool:
+        # Section 1 has at least 28 octets in edition 1 and 21 in edition 2; octets 10 and 11 of
+        # section 4 are the category and number of the parameter.
         least = 28 if self.edition == 1 else 21
         product = self.rows.shape[1] - self.product
         return self.local - self.first < least or (self.edition == 2 and product < 11)
@@ -125,18 +132,16 @@ class _Reader:
         self.rows = part.rows
 
     def read_into(self, products: Products) -> None:
-        """Add what the fields are to the columns of all."""
+        """Fill in the columns of the fields."""
         masked, forecast, members = self._mask_varying_bytes()
         time, sound = self._times()
-        where = self.fields.start[self.numbers]
-        for message_start in where[~sound].tolist():
-            self.note(
-                f"message at byte {message_start}", SourceError("its reference time is impossible")
-            )
-        kind_keys = np.ascontiguousarray(masked).view(np.dtype((np.void, masked.shape[1])))[:, 0]
-        _, firsts, kind_of = np.unique(kind_keys, return_index=True, return_inverse=True)
-        for number, row in enumerate(firsts.tolist()):
-            rows = np.flatnonzero((kind_of.reshape(-1) == number) & sound)
+        starts = self.fields.start[self.numbers]
+        note_all(starts[~sound], self.note, SourceError("its reference time is impossible"))
+        # Equal bytes, but for those that only place a field along an axis, are one kind: ecCodes,
+        # far slower than all of this together, is asked for one message of each.
+        _, firsts, kind_of = unique_rows(masked)
+        for number in range(len(firsts)):
+            rows = np.flatnonzero((kind_of == number) & sound)
             if not len(rows):
                 continue
             row = int(rows[0])
@@ -144,27 +149,31 @@ class _Reader:
             try:
                 kind = ask(self.part.message(row), self._code(row))
             except VirtualZarrError as error:
-                _note_all(self.fields, fields, self.note, error)
+                note_all(self.fields.start[fields], self.note, error)
                 continue
             products.kind[fields] = len(products.kinds)
             products.kinds.append(kind)
             products.time[fields] = time[rows]
+            # ecCodes gives the end of the step of one field; the others differ from it by their
+            # forecast times, which also holds for intervals, as their end is masked together with
+            # it.
             products.step[fields] = kind.step + (forecast[rows] - forecast[row])
             products.member[fields] = np.where(members[rows] >= 0, members[rows], kind.member)
 
     def _code(self, row: int) -> tuple[int, ...]:
-        """Return the numbers of a parameter in its tables."""
+        """Return a parameter's numbers: table and indicator, or discipline, category and number."""
         raw, product = self.rows[row], self.part.product
         if self.part.edition == 1:
             return int(raw[self.part.first + 3]), int(raw[self.part.first + 8])
         return int(raw[0]), int(raw[product + 9]), int(raw[product + 10])
 
     def _times(self) -> tuple[Ints, NDArray[np.bool_]]:
-        """Return reference times, and whether they are possible."""
+        """Return reference times in seconds since 1970, and whether they are valid dates."""
         at = self.part.first
         raw = self.rows.astype(np.int64)
         if self.part.edition == 1:
             year, *smaller_units = raw[:, at:][:, _DATE1].T
+            # The year of the century runs from 1 to 100: 2000 is year 100 of century 20.
             year = (raw[:, at + _CENTURY] - 1) * 100 + year
             smaller_units.append(np.zeros_like(year))
         else:
@@ -173,9 +182,9 @@ class _Reader:
         return _seconds(year, *smaller_units)
 
     def _mask_varying_bytes(self) -> tuple[NDArray[np.uint8], Ints, Ints]:
-        """Return what makes the kind of fields; their forecast times in seconds, and members.
+        """Return sections with varying bytes set to 0, forecast times in seconds, and members.
 
-        Those two are 0 and -1 where they are left in the kind.
+        Forecast times are 0 and members -1 where their bytes are not masked.
         """
         masked = self.rows.copy()
         forecast = np.zeros(len(masked), np.int64)
@@ -186,9 +195,12 @@ class _Reader:
             masked[:, first + _CENTURY] = 0
             head = self.rows[:, first:].astype(np.int64)
             for indicator, positions in _FORECAST1.items():
+                # 13 is a second in edition 2, but a quarter of an hour in edition 1 (code table 4).
                 units = np.where(head[:, _UNIT1] == 13, 0, _UNITS[head[:, _UNIT1]])
                 rows = np.flatnonzero((head[:, _INDICATOR1] == indicator) & (units > 0))
                 for position in positions:
+                    # Horner over octets that are already in seconds: of indicator 10, the first is
+                    # times 256.
                     forecast[rows] = forecast[rows] * 256 + head[rows, position] * units[rows]
                     masked[rows, first + position] = 0
             return masked, forecast, members
@@ -197,13 +209,19 @@ class _Reader:
         templates = body[:, 7] * 256 + body[:, 8]
         for template in np.unique(templates).tolist():
             rows = np.flatnonzero(templates == template)
+            # Of any other template nothing is masked, so that each forecast time is a kind of its
+            # own, which ecCodes is asked for: slower, but never a guess.
             if not _is_known(template, body.shape[1]):
                 continue
             plain = _UNITS[body[rows, _UNIT]] > 0
             if template in _INTERVAL:
+                # With several time ranges the end of the interval does not follow from the forecast
+                # time.
                 plain &= body[rows, _INTERVAL[template] + 7] == 1
             rows = rows[plain]
             forecast[rows] = _decode_signed(body[rows, _FORECAST]) * _UNITS[body[rows, _UNIT]]
+            # An interval's end moves with the reference and forecast time. If lengths of intervals
+            # differ, octets behind it (the length of the time range) differ too, and so do kinds.
             spans = [_FORECAST]
             if template in _INTERVAL:
                 spans.append(slice(_INTERVAL[template], _INTERVAL[template] + 7))
@@ -216,14 +234,14 @@ class _Reader:
 
 
 def _is_known(template: int, length: int) -> bool:
-    """Whether it is known where things lie in section 4, and it is long enough."""
+    """Whether the offsets in section 4 are known for a template, and the section is long enough."""
     if template in _INTERVAL:
         return length >= _INTERVAL[template] + 8
     return template in _INSTANT and length >= _MEMBER.get(template, 33) + 1
 
 
 def _decode_signed(raw: Ints) -> Ints:
-    """Return rows of four bytes as numbers whose first bit is the sign."""
+    """Decode rows of four bytes as sign-and-magnitude integers, as GRIB 2 stores signed ones."""
     value = raw[:, 0] << 24 | raw[:, 1] << 16 | raw[:, 2] << 8 | raw[:, 3]
     return np.where(value >= 1 << 31, (1 << 31) - value, value)
 
@@ -240,13 +258,11 @@ def _seconds(
     [[946728000, 983404800], [True, False]]
     """
     sound = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60) & (second < 60)
+    # datetime64 counts months exactly, and days of the proleptic Gregorian calendar from them; the
+    # day of the month is compared with the next month's start, as days beyond would roll over
+    # silently.
     months = ((year - 1970) * 12 + np.where(sound, month, 1) - 1).astype("datetime64[M]")
     start = months.astype("datetime64[D]").astype(np.int64)
     after = (months + 1).astype("datetime64[D]").astype(np.int64)
     sound &= start + day <= after
     return (start + day - 1) * 86400 + hour * 3600 + minute * 60 + second, sound
-
-
-def _note_all(fields: Fields, numbers: Ints, note: Note, error: VirtualZarrError) -> None:
-    for start in fields.start[numbers].tolist():
-        note(f"message at byte {start}", type(error)(error.message))

@@ -1,7 +1,7 @@
-"""Which bytes are read for a field, and what is needed beside them.
+"""Byte ranges of GRIB fields as chunk references, and the prefixes that their codecs need.
 
-A field that is alone in its message is the message. One of several is the part that ends with its
-values; what lies before, and is the field's, too, goes into the configuration of the codec.
+The chunk of a field that is alone in its message is the message. One of several is the part that
+ends with its values; sections before it that are also the field's are in the codec's configuration.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 
 from virtualzarr.codecs import Codec, make
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.grib.index import Fields, Ints, Steps
+from virtualzarr.formats.grib.index import Fields, Ints, Steps, unique_rows
 from virtualzarr.formats.paging import Gather
 
 _MOST = 1 << 28
 _DATE = slice(12, 19)
-"""Where the reference time lies in section 1: values do not depend on it."""
+"""Offsets of the reference time in section 1, on which values do not depend."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where fields lie, as columns.
+    """Byte ranges of fields, as columns.
 
     Attributes
     ----------
     begin, end : int64 array
     before : int64 array
-        Number of the bytes in `parts` that a field needs beside its own; -1 if it needs none.
+        Index in `parts` of the prefix that a field's codec needs; -1 if it needs none.
     parts : list of bytes
     """
 
@@ -40,7 +40,7 @@ class Places:
     parts: list[bytes]
 
     def codec(self, part: int, options: dict[str, Any]) -> Codec:
-        """Return the codec of fields that need some bytes beside their own."""
+        """Return the codec of fields with a prefix of `parts`, or of those without (-1)."""
         if part >= 0:
             options = {**options, "before": base64.b64encode(self.parts[part]).decode()}
         return make("virtualzarr.grib", **options)
@@ -52,7 +52,8 @@ def read_places(fields: Fields) -> Steps:
     places = Places(begin, end, np.full(len(fields), -1), [])
     shared = np.flatnonzero(~fields.alone)
     end[shared] = fields.end[shared, 7]
-    # The first of several begins with the message.
+    # The first of several fields begins with the message. A later one begins with its section 4, or
+    # with the bitmap (section 6) of an earlier field if it reuses that: chunks then overlap.
     later = shared[1:][np.diff(fields.message[shared]) == 0]
     begin[later] = np.minimum(fields.begin[later, 4], fields.begin[later, 6])
     lengths = (fields.end - fields.begin)[later][:, [1, 3]]
@@ -63,10 +64,9 @@ def read_places(fields: Fields) -> Steps:
         parts = [fields.discipline[rows, None].astype(np.uint8)]
         for section, length in ((1, first), (3, third)):
             parts.append((yield Gather(fields.begin[rows, section], length)).copy())
+        # Without times, prefixes are as few as grids: a codec for each, not for each message.
         parts[1][:, _DATE] = 0
-        joined = np.concatenate(parts, axis=1)
-        prefixes = np.ascontiguousarray(joined).view(np.dtype((np.void, joined.shape[1])))[:, 0]
-        kinds, kind_of = np.unique(prefixes, return_inverse=True)
-        places.before[rows] = kind_of.reshape(-1) + len(places.parts)
+        kinds, _, kind_of = unique_rows(np.concatenate(parts, axis=1))
+        places.before[rows] = kind_of + len(places.parts)
         places.parts.extend(kind.tobytes() for kind in kinds)
     return places

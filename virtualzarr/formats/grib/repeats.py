@@ -1,4 +1,4 @@
-"""Messages that are in a file twice, byte for byte: one of them is enough."""
+"""Duplicate GRIB messages, equal byte for byte, of which one is used."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from virtualzarr.formats.grib.references import Places
 from virtualzarr.formats.paging import Gather
 
 _MOST = 1 << 28
-"""Bytes that are compared; beyond, fields that seem the same are told to be."""
+"""Most bytes that are compared; beyond, duplicates are reported as ambiguous fields."""
 
 
 def find_repeats(products: Products, places: Places, grid: Ints) -> Steps:
-    """Parse: return whether each field is one that was there before, in the same bytes.
+    """Parse: return whether each field repeats an earlier one byte for byte.
 
-    Only what is of one kind, time, step, member, grid and length is read, and compared.
+    Only fields of equal kind, time, step, member, grid and length are read and compared.
     """
     length = places.end - places.begin
+    # Metadata are compared first as they are in memory: in nearly all files no two fields are
+    # alike, and no values are read at all.
     table = np.stack(
         [products.kind, products.time, products.step, products.member, grid, length, places.before],
         axis=1,

@@ -1,4 +1,4 @@
-"""A GRIB file as groups of variables, one chunk for each field."""
+"""GRIB scan: a file's messages as groups of variables, one chunk per field."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from virtualzarr.formats.grib.cubes import DECREASING, Variable, find_variables,
 from virtualzarr.formats.grib.grids import Grid, read_grids
 from virtualzarr.formats.grib.index import HEADS, Steps, find_fields, find_messages
 from virtualzarr.formats.grib.inventory import message_starts
+from virtualzarr.formats.grib.keys import intersect_attributes
 from virtualzarr.formats.grib.layout import arrange
 from virtualzarr.formats.grib.packings import check_packings
 from virtualzarr.formats.grib.products import Products, read_products
 from virtualzarr.formats.grib.references import Places, read_places
 from virtualzarr.formats.grib.repeats import find_repeats
 from virtualzarr.formats.local_pages import LocalPages
-from virtualzarr.formats.on_error import Refusals
+from virtualzarr.formats.on_error import Refusals, name_file
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
@@ -81,21 +82,21 @@ def scan(
 ) -> Group:
     """Scan a file of GRIB messages, edition 1 or 2 or both.
 
-    Fields of one parameter, type of level and kind of step, on one grid, are one variable, along
-    those of `number`, `time`, `step` and the level (named by its type) in which they differ;
-    what does not differ is a coordinate without a dimension. Each field is a chunk; where there is
-    none, values are missing. Names, coordinates and attributes are those that cfgrib gives.
+    Fields of one parameter, type of level and type of step, on one grid, are one variable, along
+    those of `number`, `time`, `step` and the level (named by its type) in which they differ; axes
+    with one value are scalar coordinates. Each field is a chunk; missing fields are missing
+    chunks. Names, coordinates and attributes are those that cfgrib gives.
 
-    If the variables of a file do not fit together in one group, there are groups for the types of
-    levels, named as cfgrib names them, and within those, where need be, for what else they
-    differ in: ``surface/accum``, ``heightAboveGround/2``.
+    If the variables of a file do not fit into one group, there are groups by type of level, named
+    as cfgrib names them, and within those, where needed, by further differences:
+    ``surface/accum``, ``heightAboveGround/2``.
 
     Parameters
     ----------
     path_or_url : path or str
     on_error : {"raise", "warn"}
-        What to do about a message that is damaged or not supported, and about fields that nothing
-        tells apart: raise, or warn, leave them out and note them in the group's `skipped`.
+        What to do about a message that is damaged or not supported, and about fields with equal
+        metadata: raise, or warn, skip them and note them in the group's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
 
@@ -114,10 +115,8 @@ def scan(
     """
     library()
     source = Source.from_file(path_or_url, storage_options)
-    try:
+    with name_file(source.uri):
         return _Scan(source, Refusals(source, on_error)).group()
-    except VirtualZarrError as error:
-        raise error.at(file=source.uri) from error.__cause__
 
 
 class _Scan:
@@ -132,6 +131,7 @@ class _Scan:
     def group(self) -> Group:
         elsewhere = is_url(self.source.uri)
         file = pages_of(self.source) if elsewhere else LocalPages(self.source.uri)
+        # Only remote files: locally the chain of messages costs a few microseconds a step.
         starts = message_starts(self.source) if elsewhere else []
         (variables,) = file.run([self._read(file.size, starts)])
         parts = arrange(variables)
@@ -151,6 +151,8 @@ class _Scan:
             raise SourceError("there is no GRIB message in the file")
         self.grids, grid = yield from read_grids(fields, self._note)
         self.products = yield from read_products(fields, self._note)
+        # Fields that are skipped keep their row, with kind -1: columns of all modules stay aligned
+        # by the number of the field.
         self.products.kind[(yield from check_packings(fields, self._note))] = -1
         self.places = yield from read_places(fields)
         repeated = yield from find_repeats(self.products, self.places, grid)
@@ -162,14 +164,15 @@ class _Scan:
         return variables
 
     def _note(self, name: str, error: VirtualZarrError) -> None:
-        """Raise what is wrong with a message, or note it."""
+        """Raise the error of a message, or note it as skipped."""
+        # Random bytes may hold the magic very often; a million warnings help nobody.
         if len(self.refusals.reasons) >= _MOST_NOTES:
             raise SourceError(f"more than {_MOST_NOTES} messages are damaged or not supported")
         with self.refusals.of(name):
             raise error
 
     def _build_group(self, node: dict[str, Any], path: str, variables: list[Variable]) -> Group:
-        """Return the group of a tree of groups and lists of variables."""
+        """Return the group of a tree of dictionaries, with its variables under empty names."""
         members: dict[str, Array | Group] = {}
         for name, below in node.items():
             if name:
@@ -180,6 +183,7 @@ class _Scan:
             grid = self.grids[variable.grid]
             array = make_array(variable, self.products, self.places, grid, self.source, inner_path)
             beside = self._coordinates(variable, grid, path)
+            # The CF attribute lets xarray promote those that are no dimensions of the variable.
             metadata = array.metadata.replace(
                 attributes={**array.metadata.attributes, "coordinates": " ".join(beside)}
             )
@@ -202,12 +206,14 @@ class _Scan:
 
         for name, values in axis_values.items():
             dims = (variable.dims if variable.listed else (name,)) if len(values) > 1 else ()
+            # Hours as float: cfgrib gives steps so, and those of minutes are fractions.
             values = values / 3600.0 if name == "step" else values
             put(name, values if dims else values[0], dims, name == variable.level_type)
         time, step = axis_values["time"], axis_values["step"]
         if variable.listed:
             put("valid_time", time + step, variable.dims)
         else:
+            # Broadcast to both axes, then without those of length 1, which are scalar coordinates.
             valid: Any = time[:, None] + step
             dims = tuple(name for name in ("time", "step") if len(axis_values[name]) > 1)
             put("valid_time", valid.reshape([len(axis_values[name]) for name in dims]), dims)
@@ -215,7 +221,7 @@ class _Scan:
 
 
 def _put(members: dict[str, Any], path: str, variables: list[Variable]) -> None:
-    """Add variables to a tree of groups, in each of which they are under an empty name."""
+    """Add variables to a tree of dictionaries, under an empty name in that of their group."""
     for name in filter(None, path.split("/")):
         members = members.setdefault(name, {})
     members[""] = variables
@@ -243,15 +249,11 @@ def _coordinate_attributes(name: str, level: bool) -> dict[str, Any]:
 
 
 def _origin(variables: list[Variable]) -> dict[str, Any]:
-    """Return the attributes of a group: those that are the same for all that is in it."""
+    """Return the attributes of a group: those that all its variables share."""
     origins = [kind.origin for variable in variables for kind in variable.kinds]
     if not origins:
         return {}
-    common = {
-        key: value
-        for key, value in origins[0].items()
-        if all(other.get(key) == value for other in origins)
-    }
+    common = intersect_attributes(origins)
     common["Conventions"] = "CF-1.7"
     if "GRIB_centreDescription" in common:
         common["institution"] = common["GRIB_centreDescription"]
