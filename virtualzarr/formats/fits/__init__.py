@@ -1,4 +1,4 @@
-"""FITS: images and binary tables, in the primary array and in extensions. Only headers are read."""
+"""FITS images, tables and random groups of all HDUs; only headers are scanned."""
 
 from virtualzarr.formats.fits.scan import scan
 

@@ -1,4 +1,4 @@
-"""The columns of binary tables, as headers describe them."""
+"""Binary table columns (TFORM, TDIM) as numpy dtypes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from virtualzarr.formats.fits.header import Cards, integer
 
 TYPES = {"L": "S1", "X": "u1", "B": "u1", "A": "S1", "I": ">i2", "J": ">i4", "K": ">i8",
          "E": ">f4", "D": ">f8", "C": ">c8", "M": ">c16"}  # fmt: skip
-"""Elements by their letter; of X, eight bits."""
+"""Element types by TFORM letter; an element of X is eight bits."""
 
 _FORM = re.compile(r"([0-9]{0,9})([A-Z])\(?([A-Z]?)")
 
@@ -27,20 +27,20 @@ class Column:
     Attributes
     ----------
     number : int
-        From 1 on.
+        Counted from 1, as in keywords.
     name : str
-        What the header calls it, or ``col`` and its number.
+        Its TTYPE, or ``col`` and its number.
     letter : str
-        Of its TFORM.
+        Type letter of its TFORM.
     count : int
-        Elements in a row.
+        Elements in a row (the repeat count).
     offset : int
         Bytes before it in a row.
     dtype : numpy dtype
-        As stored; where there are several elements, with their shape. Of a column of
-        variable-length arrays, two integers: how many elements, and where in the heap.
+        As stored; of several elements, with their shape. Of variable-length arrays, the descriptor:
+        two integers, the number of elements and their offset in the heap.
     inner : str
-        The letter of the elements of variable-length arrays.
+        Type letter of the elements of variable-length arrays.
     """
 
     number: int
@@ -60,11 +60,12 @@ def parse_columns(cards: Cards) -> list[Column]:
     Raises
     ------
     SourceError
-        The header describes none, or more than fit into a row.
+        The header describes no columns, or more bytes than NAXIS1.
     """
     parsed: list[Column] = []
     names: set[str] = set()
     at = 0
+    # The standard (7.3.1) limits TFIELDS to 999, as keywords have eight characters.
     for number in range(1, integer(cards, "TFIELDS", most=999) + 1):
         name = cards.get(f"TTYPE{number}")
         if not isinstance(name, str) or not name or name in names:
@@ -74,13 +75,14 @@ def parse_columns(cards: Cards) -> list[Column]:
         parsed.append(column)
         at += column.dtype.itemsize
     width = table_size(cards)[0]
+    # Rows may be wider than their columns (padding), which structured dtypes can say.
     if at > width:
         raise SourceError(f"a FITS table of {len(parsed)} columns of {at} bytes in rows of {width}")
     return parsed
 
 
 def table_size(cards: Cards) -> tuple[int, int]:
-    """Return the bytes of a row, and the number of rows.
+    """Return NAXIS1 and NAXIS2: bytes of a row, and number of rows.
 
     Raises
     ------
@@ -97,12 +99,12 @@ def table_size(cards: Cards) -> tuple[int, int]:
 
 
 def row_dtype(columns: list[Column], itemsize: int) -> np.dtype[Any]:
-    """Return the type of the rows of a table: columns without elements are left out.
+    """Return the structured dtype of rows, without columns of no elements.
 
     Raises
     ------
     SourceError
-        Nothing is left.
+        There is no column with elements.
     """
     full = [column for column in columns if column.dtype.itemsize]
     if not full:
@@ -124,6 +126,8 @@ def _column(cards: Cards, number: int, name: str, offset: int) -> Column:
         raise SourceError(f"the FITS header says {text!r} for TFORM{number}")
     count, letter, inner = int(match[1] or 1), match[2], match[3]
     if letter in "PQ":
+        # Repeat counts of descriptors are 0 or 1 (7.3.5); P is a pair of 32-bit, Q of 64-bit
+        # integers.
         if count > 1 or inner not in TYPES:
             raise SourceError(f"the FITS header says {text!r} for TFORM{number}")
         kind = ">i4" if letter == "P" else ">i8"
@@ -133,11 +137,14 @@ def _column(cards: Cards, number: int, name: str, offset: int) -> Column:
 
 
 def _dtype(letter: str, count: int, shape: tuple[int, ...]) -> Any:
+    # A TDIM that does not match the repeat count is ignored, as astropy does.
     fits = bool(shape) and math.prod(shape) == count
+    # Bits are padded to whole bytes in each row (7.3.3.1).
     if letter == "X":
         return ("u1", (-(-count // 8),))
     if letter == "A":
         if fits and shape[-1]:
+            # The fastest axis of a TDIM of characters is the length of each string (7.3.2).
             return (f"S{shape[-1]}", shape[:-1])
         return f"S{count}" if count else ("u1", (0,))
     if fits:
@@ -146,7 +153,7 @@ def _dtype(letter: str, count: int, shape: tuple[int, ...]) -> Any:
 
 
 def column_shape(text: Any) -> tuple[int, ...]:
-    """Return the shape that a TDIM gives, slowest axis first.
+    """Parse a TDIM into a shape, slowest axis first; empty if it is malformed.
 
     Examples
     --------

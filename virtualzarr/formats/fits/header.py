@@ -1,4 +1,4 @@
-"""The header of one part of a FITS file: cards of 80 characters, up to END."""
+"""FITS header parser: cards of 80 characters, up to END."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ BLOCK = 2880
 _CARD = 80
 _MOST = 16 * 1024 * 1024
 _END = re.compile(rb"END(?![A-Z0-9_-])")
-"""What follows in that card means nothing, and makes it no other keyword: no name has it."""
+"""END as a whole keyword: whatever follows that cannot be part of a name is ignored."""
 
 _FIRST = (b"XTENSION=", b"SIMPLE  =")
-"""What a header begins with."""
+"""First cards of headers."""
 
 _STRING = re.compile(r"\s*'((?:[^']|'')*)'")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _COMMENTARY = ("COMMENT", "HISTORY")
 
 Cards = dict[str, Any]
-"""Values by keyword, texts of comments joined by line breaks."""
+"""Values by keyword; cards of COMMENT and HISTORY are joined by line breaks."""
 
 
 def read_cards(file: HeaderReader) -> Cards:
-    """Read a header, and leave the file where the values begin.
+    """Read a header, and leave the file at the first byte of data.
 
     Source: FITS standard 4.0, section 4.
 
     Raises
     ------
     SourceError
-        There is no END, or the next header begins before it.
+        END is missing, or the next header begins before it.
     """
     start = file.position
     raw: list[bytes] = []
@@ -42,6 +42,8 @@ def read_cards(file: HeaderReader) -> Cards:
         if file.position - start >= _MOST:
             raise SourceError(f"the FITS header at byte {start} has no END")
         block = file.take(BLOCK)
+        # A lost END would otherwise merge two HDUs, with the keywords of the second ignored as
+        # repeated: wrong shapes without an error.
         if raw and block.startswith(_FIRST):
             raise SourceError(
                 f"the FITS header at byte {start} has no END before that of the next HDU, at byte "
@@ -56,12 +58,14 @@ def read_cards(file: HeaderReader) -> Cards:
 
 def _parse_cards(cards: Iterator[str]) -> Cards:
     values: Cards = {}
-    # Texts that take several cards, which are joined at the end.
+    # Joined at the end, as each addition to a long string would copy it: headers of mosaics have
+    # many thousands of HISTORY cards.
     lines: dict[str, list[str]] = {name: [] for name in _COMMENTARY}
     parts: list[str] = []
     last = ""
     for card in cards:
         name = card[:8].rstrip()
+        # Long strings (4.2.1.2) go on in CONTINUE cards, each but the last ending with &.
         if name == "CONTINUE":
             _append_continued(parts, card)
             continue
@@ -75,12 +79,15 @@ def _parse_cards(cards: Iterator[str]) -> Cards:
         if name == "HIERARCH" and "=" in card:
             name, _, text = card[9:].partition("=")
             name = name.strip()
+        # The value indicator in columns 9 and 10 is what makes a card have a value (4.1.2.2).
         elif card[8:10] == "= ":
             text = card[10:]
         else:
             continue
         if name == "EXTNAME" and values.get(name) == "COMPRESSED_IMAGE":
-            del values[name]  # of the table; that of the image follows
+            # fpack writes this name for the table; the EXTNAME of the image follows in the header.
+            del values[name]
+        # The first of repeated keywords counts, as in astropy.
         if name not in values:
             last, value = name, _value(text)
             values[name] = value
@@ -91,7 +98,7 @@ def _parse_cards(cards: Iterator[str]) -> Cards:
 
 
 def _append_continued(parts: list[str], card: str) -> None:
-    """Append the text of a CONTINUE card to the text before, if that ends with ``&``."""
+    """Append the text of a CONTINUE card to the parts, if the last one ends with ``&``."""
     text = _STRING.match(card[8:])
     if parts and parts[-1].endswith("&") and text:
         parts[-1] = parts[-1][:-1]
@@ -99,7 +106,7 @@ def _append_continued(parts: list[str], card: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """Return what a card says; None where it says nothing.
+    """Parse the value of a card; None if it is undefined.
 
     Examples
     --------
@@ -115,13 +122,14 @@ def _value(text: str) -> Any:
     if _INTEGER.fullmatch(plain):
         return int(plain)
     try:
+        # Fortran exponents D are allowed (4.2.4).
         return float(plain.replace("D", "E").replace("d", "e")) if plain else None
     except ValueError:
         return plain
 
 
 def integer(cards: Cards, name: str, default: int | None = None, most: int = 2**62) -> int:
-    """Return a number that says how something is stored.
+    """Return a structural keyword's integer.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Images: in one piece, or how numbers of any image are meant."""
+"""FITS images as arrays, and BSCALE, BZERO and BLANK of any image."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _AXES = ("x", "y", "z")
 
 
 def lengths(cards: Cards) -> list[int]:
-    """Return the lengths of the axes, the fastest first."""
+    """Return NAXIS1, NAXIS2, ...: axis lengths, the fastest first."""
     count = integer(cards, "NAXIS", most=999)
     return [integer(cards, f"NAXIS{number}") for number in range(1, count + 1)]
 
 
 def item_dtype(cards: Cards, keyword: str = "BITPIX") -> np.dtype[Any]:
-    """Return the type of the elements as they are stored."""
+    """Return the stored dtype, which is big-endian."""
     bits = integer(cards, keyword)
     if bits not in _TYPES:
         raise SourceError(f"the FITS header says {bits} for {keyword}")
@@ -46,7 +46,7 @@ def axis_names(ndim: int) -> tuple[str, ...]:
 
 
 def image(cards: Cards, source: Source, offset: int, path: str) -> Array:
-    """Return an image as it is stored, with attributes that say how to scale it."""
+    """Return an image as stored, with scaling as CF attributes."""
     shape, dtype = tuple(reversed(lengths(cards))), item_dtype(cards)
     names = axis_names(len(shape))
     logical_dtype, shift, attributes = parse_scaling(cards, dtype)
@@ -55,6 +55,8 @@ def image(cards: Cards, source: Source, offset: int, path: str) -> Array:
             source, offset, dtype, shape, path=path, dimension_names=names, attributes=attributes
         )
     check_place(source, offset, shape, dtype)
+    # The offset of unsigned integers needs a codec that decodes whole chunks: planes, so that a
+    # slice of a cube does not decode all of it.
     grid = RegularGrid(shape, [1] * (len(shape) - 2) + [max(n, 1) for n in shape[-2:]])
     metadata = ArrayMetadata(
         shape=shape,
@@ -69,11 +71,12 @@ def image(cards: Cards, source: Source, offset: int, path: str) -> Array:
 
 
 def _planes(grid: RegularGrid, source: Source, offset: int, itemsize: int) -> Manifest:
-    """Return references to the planes of an image: each is decoded as a whole."""
+    """Return references to the planes of an image."""
     cells, shape = grid.grid_shape, grid.shape
     if 0 in shape:
         return Manifest.missing(cells)
     plane = math.prod(shape[-2:]) * itemsize
+    # Affine in the index of the plane: no column of offsets is stored for cubes of many planes.
     strides = [plane * math.prod(cells[axis + 1 :]) for axis in range(len(cells))]
     return Manifest(cells, Sources([source]), 0, Affine(cells, offset, strides), plane)
 
@@ -81,25 +84,25 @@ def _planes(grid: RegularGrid, source: Source, offset: int, itemsize: int) -> Ma
 def parse_scaling(
     cards: Cards, dtype: np.dtype[Any], blank: str = "BLANK"
 ) -> tuple[np.dtype[Any], Codec | None, dict[str, Any]]:
-    """Return how the numbers of an image are meant.
+    """Return the logical dtype of an image, the codec to it, and CF attributes for other scaling.
 
-    Unsigned integers, and signed bytes, which FITS has by an offset only, are what they mean.
+    Unsigned integers, and signed bytes, which FITS stores with an offset, are decoded by the codec.
 
     Parameters
     ----------
     cards, dtype
-        Of the image, as stored.
+        The header, and the stored dtype.
     blank : str
-        Where BLANK may be, too.
+        Keyword to use if BLANK is missing: ZBLANK of compressed images.
 
     Returns
     -------
     dtype : numpy dtype
         Of the array.
     shift : Codec or None
-        What takes the offset away.
+        Adds the offset to stored integers.
     attributes : dict
-        What is left to do, in the words of the CF conventions.
+        CF attributes for units and any other scaling.
     """
     attributes: dict[str, Any] = {}
     if isinstance(cards.get("BUNIT"), str):
@@ -112,7 +115,7 @@ def parse_scaling(
 
 
 def offset_integer_dtype(scale: Any, zero: Any, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the type that integers with an offset are meant as, if they are.
+    """Return the dtype of offset integers (BZERO of half the range); None for any others.
 
     Source: FITS standard 4.0, section 5.2.5.
     """
@@ -125,11 +128,12 @@ def offset_integer_dtype(scale: Any, zero: Any, dtype: np.dtype[Any]) -> np.dtyp
 
 
 def make_offset_codec(dtype: np.dtype[Any], logical_dtype: np.dtype[Any]) -> Codec:
-    """Return what takes the offset of such integers away."""
+    """Return the codec that adds the offset of `offset_integer_dtype`."""
     stored = dtype.newbyteorder("=")
     zero = -128 if dtype.kind == "u" else 2 ** (8 * dtype.itemsize - 1)
     if dtype.itemsize < 8:
-        # What other readers know, too; it calculates with float64, which holds all of these.
+        # A codec that other Zarr readers have, too. It computes with float64, which is exact below
+        # 2**53 only: 64-bit integers need the one after.
         little = {
             "dtype": logical_dtype.newbyteorder("<").str,
             "astype": stored.newbyteorder("<").str,
@@ -143,13 +147,15 @@ def make_offset_codec(dtype: np.dtype[Any], logical_dtype: np.dtype[Any]) -> Cod
 
 
 def _cf_scaling(cards: Cards, dtype: np.dtype[Any], blank: Any) -> dict[str, Any]:
-    """Return BSCALE, BZERO and BLANK as the attributes of the CF conventions.
+    """Return BSCALE, BZERO and BLANK as CF attributes.
 
-    Their types make xarray calculate as astropy does: with float32 for 16 bits and less.
+    Their types make xarray compute as astropy does: in float32 for 16 bits and less.
     """
     scale, zero = (cards.get(name) for name in ("BSCALE", "BZERO"))
     attributes: dict[str, Any] = {}
     if dtype.kind in "iu" and type(blank) is int:
+        # A BLANK that the type cannot hold marks no element; as _FillValue it
+        # would be an error in xarray.
         limits = np.iinfo(dtype)
         if limits.min <= blank <= limits.max:
             attributes["_FillValue"] = blank

@@ -1,4 +1,4 @@
-"""A FITS file as a group: the primary image, and a group for each extension."""
+"""FITS scan: the primary image of a file, and a group for each extension."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
-from virtualzarr.errors import MetadataError, SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import MetadataError, SourceError, UnsupportedError
 from virtualzarr.formats.fits.header import BLOCK, Cards, integer, read_cards
 from virtualzarr.formats.fits.images import image, item_dtype, lengths
 from virtualzarr.formats.fits.tables import binary_table, random_groups, text_table
 from virtualzarr.formats.fits.tiles import read_compressed_image
 from virtualzarr.formats.headers import HeaderReader
-from virtualzarr.formats.on_error import Refusals
+from virtualzarr.formats.on_error import Refusals, name_file
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import check_name, json_attributes
 
 NAME = "data"
-"""What the values of every part are called."""
+"""Name of the array with the values of an HDU."""
 
 _STORED = (
     "SIMPLE|XTENSION|BITPIX|NAXIS[0-9]*|EXTEND|PCOUNT|GCOUNT|GROUPS|TFIELDS|BSCALE|BZERO|BLANK"
@@ -32,7 +32,7 @@ _COMPRESSED = re.compile(
     "|Z(IMAGE|SIMPLE|TENSION|EXTEND|BLOCKED|BITPIX|NAXIS[0-9]*|TILE[0-9]+|PCOUNT|GCOUNT|CMPTYPE"
     "|NAME[0-9]+|VAL[0-9]+|QUANTIZ|DITHER0|BLANK|SCALE|ZERO|MASKCMP|HECKSUM|DATASUM)"
 )
-"""Keywords that say how values are stored, also of the table that a compressed image is in."""
+"""Structural keywords of compressed images, and of the tables that hold them."""
 
 _IMAGES = ("IMAGE", "IUEIMAGE")
 _BINARY = ("BINTABLE", "A3DTABLE")
@@ -48,9 +48,8 @@ def scan(
 
     The values of each are the array ``data``: images with the axes ..., z, y and x, tables and
     random groups as structured elements. Columns of variable-length arrays are arrays of objects
-    beside it, called as they are. Extensions are named as they are in the file, or after their
-    number; of several with one name, the version, or else the number, is appended. Headers are
-    attributes.
+    beside it, by their names. Extensions are named by EXTNAME, or else by their number; of several
+    with one name, EXTVER, or else the number, is appended. Headers are attributes.
 
     Images are as they are stored: BSCALE, BZERO and BLANK are the attributes `scale_factor`,
     `add_offset` and `_FillValue`, with which xarray decodes what astropy does. Columns of tables
@@ -61,8 +60,8 @@ def scan(
     ----------
     path_or_url : path or str
     on_error : {"raise", "warn"}
-        What to do about a part that cannot be virtualized: raise, or warn, leave its values out
-        and note it in the group's `skipped`.
+        What to do about an HDU that cannot be virtualized: raise, or warn, skip its values and note
+        it in the group's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
 
@@ -75,14 +74,12 @@ def scan(
     SourceError
         If there is no such file, or it is truncated or damaged.
     UnsupportedError
-        If a part is a compressed table, an image that is compressed in a way that is not known, or
-        of a type of its own.
+        If an HDU is a compressed table, an image of an unknown compression, or an extension of
+        another type.
     """
     source = Source.from_file(path_or_url, storage_options)
-    try:
+    with name_file(source.uri):
         return _Scan(source, Refusals(source, on_error)).group()
-    except VirtualZarrError as error:
-        raise error.at(file=source.uri) from error.__cause__
 
 
 class _Scan:
@@ -101,7 +98,7 @@ class _Scan:
         members: dict[str, Array | Group] = {}
         self._values(cards, NAME, members)
         number = 1
-        # What follows the last extension is no part of the file's contents.
+        # Special records after the last extension (3.5) are no HDUs, and ignored.
         while self._follows():
             with self.refusals.of(str(number)):
                 extension = read_cards(self.file)
@@ -111,7 +108,8 @@ class _Scan:
                 self._values(extension, f"{name}/{NAME}", inner)
                 number += 1
                 continue
-            break  # where the next one begins is not known
+            # Sizes of data come from the header: without it, the next HDU cannot be located.
+            break
         return Group(_attributes(cards), members, skipped=self.refusals.reasons)
 
     def _follows(self) -> bool:
@@ -119,11 +117,11 @@ class _Scan:
         left = self.file.size - start
         head = self.file.take(min(left, 8))
         self.file.seek(start)
-        # Of an extension that is cut off, too: it must not vanish.
+        # Also of an extension that is cut off within this word: an error, it must not vanish.
         return left > 0 and b"XTENSION".startswith(head)
 
     def _values(self, cards: Cards, path: str, members: dict[str, Array | Group]) -> None:
-        """Add the values of a part to the members of its group, and go on behind them."""
+        """Add the arrays of an HDU to the members of its group, and seek to the next header."""
         offset, nbytes = self.file.position, _nbytes(cards)
         with self.refusals.of(path):
             if nbytes or 0 in lengths(cards):
@@ -131,7 +129,7 @@ class _Scan:
         self.file.seek(min(self.file.size, offset + nbytes + -nbytes % BLOCK))
 
     def _arrays(self, cards: Cards, offset: int, path: str) -> dict[str, Array]:
-        """Return the arrays of a part by their names."""
+        """Return the arrays of an HDU by name."""
         kind = cards.get("XTENSION", "IMAGE")
         if kind in _BINARY and cards.get("ZIMAGE") is True:
             return {NAME: read_compressed_image(cards, self.file, self.source, path)}
@@ -147,10 +145,11 @@ class _Scan:
 
 
 def _nbytes(cards: Cards) -> int:
-    """Return the bytes of a part's values, without what fills up the last block."""
+    """Return the bytes of an HDU's data, without the padding to 2880 bytes (4.4.1.2)."""
     axes = lengths(cards)
     if not axes:
         return 0
+    # Random groups (6.1.1) say NAXIS1 = 0, which is then no factor of the size.
     if axes[0] == 0 and cards.get("GROUPS") is True:
         axes = axes[1:]
     each = integer(cards, "PCOUNT", 0) + math.prod(axes)
@@ -158,13 +157,15 @@ def _nbytes(cards: Cards) -> int:
 
 
 def _attributes(cards: Cards) -> dict[str, Any]:
-    """Return what a header says besides how values are stored."""
+    """Return the keywords of a header that are not structural."""
     structure = _COMPRESSED if cards.get("ZIMAGE") is True else _STRUCTURE
     values = {
         name: value
         for name, value in cards.items()
         if value is not None and name and not structure.fullmatch(name)
     }
+    # CHECKSUM and DATASUM of a compressed image are those of the table; the image has ZHECKSUM
+    # and ZDATASUM (10.1.2).
     for name in ("CHECKSUM", "DATASUM") if structure is _COMPRESSED else ():
         original = cards.get(f"Z{name[1:]}" if name == "CHECKSUM" else f"Z{name}")
         if original is not None:
@@ -172,14 +173,14 @@ def _attributes(cards: Cards) -> dict[str, Any]:
     return json_attributes(values)
 
 
-def _name(cards: Cards, number: int, taken: Mapping[str, Any]) -> str:
-    """Return a name for an extension that no other one has."""
+def _name(cards: Cards, number: int, members: Mapping[str, Any]) -> str:
+    """Return a unique name for an extension."""
     name = cards.get("EXTNAME")
     try:
         name = check_name(name.strip() if isinstance(name, str) else "", 2)
     except MetadataError:
         name = str(number)
     for candidate in (name, f"{name}_{cards.get('EXTVER', number)}", f"{name}_{number}"):
-        if candidate not in taken and "/" not in candidate:
+        if candidate not in members and "/" not in candidate:
             return candidate
-    return str(number) if str(number) not in taken else f"extension {number}"
+    return str(number) if str(number) not in members else f"extension {number}"

@@ -1,4 +1,4 @@
-"""Tables: binary ones as stored, texts as numbers, arrays of variable length as objects."""
+"""FITS binary tables, ASCII tables, variable-length columns and random groups as arrays."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from virtualzarr.metadata import STRING, ArrayMetadata, check_name, json_attribu
 
 DATA = "data"
 _TEXT_BYTES = 1 << 18
-"""Bytes of text that are decoded together, about."""
+"""Bytes of a chunk of an ASCII table, about: rows are short and costly to parse one by one."""
 _WORDS = {"TUNIT": "units", "TSCAL": "scale_factor", "TZERO": "add_offset", "TNULL": "_FillValue",
           "TDISP": "display"}  # fmt: skip
 
 
 def binary_table(cards: Cards, file: HeaderReader, source: Source, path: str) -> dict[str, Array]:
-    """Return a binary table as a structured array, and its columns of variable-length arrays.
+    """Return a binary table as a structured array, and its variable-length columns.
 
-    The file is where the table begins. In the structured array such columns are as stored: the
-    number of elements, and where in the heap they begin.
+    The file is positioned at the table. In the structured array variable-length columns are the
+    stored descriptors: number of elements, and offset in the heap.
 
     Source: FITS standard 4.0, section 7.3.
     """
@@ -51,16 +51,20 @@ def binary_table(cards: Cards, file: HeaderReader, source: Source, path: str) ->
     }  # fmt: skip
     varying = [column for column in table_columns if column.inner and column.count]
     if varying:
+        # Descriptors are read when scanned, as they are the references to the heap; tables without
+        # variable-length columns are not read at all.
         table = np.frombuffer(file.take(rows * dtype.itemsize), dtype)
         for column in varying:
             name = _member_name(column, members)
             cell_path = f"{path[: -len(DATA)]}{name}"
-            members[name] = _varying(cards, column, table[column.name], source, start, cell_path)
+            members[name] = _variable_length_column(
+                cards, column, table[column.name], source, start, cell_path
+            )
     return members
 
 
 def _column_attributes(cards: Cards, table_columns: list[Column]) -> dict[str, Any]:
-    """Return what a header says of columns, by their names."""
+    """Return units, scaling, null values and formats of columns, by name."""
     words_by_column = {
         column.name: {
             word: cards[f"{key}{column.number}"]
@@ -82,19 +86,23 @@ def _member_name(column: Column, taken: dict[str, Array]) -> str:
     return name if name not in taken and "/" not in name else f"col{column.number}"
 
 
-def _varying(
-    cards: Cards, column: Column, places: NDArray[Any], source: Source, start: int, path: str
+def _variable_length_column(
+    cards: Cards, column: Column, descriptors: NDArray[Any], source: Source, start: int, path: str
 ) -> Array:
-    """Return a column of variable-length arrays: an object for each row."""
+    """Return a variable-length column as an array of objects, one chunk per row."""
     width, rows = table_size(cards)
+    # There may be a gap between the table and the heap (THEAP, 7.3.5), which PCOUNT includes.
     heap = start + integer(cards, "THEAP", width * rows)
     end = start + width * rows + integer(cards, "PCOUNT", 0)
-    count, offset = places.astype(np.int64).T
+    count, offset = descriptors.astype(np.int64).T
+    # 2**57 elements of 16 bytes and less do not overflow the sums below.
     if (count < 0).any() or (offset < 0).any() or (count > 2**57).any():
         raise SourceError(f"the FITS table has negative or absurd numbers in {column.name!r}")
     dtype = np.dtype(TYPES[column.inner])
     nbytes = -(-count // 8) if column.inner == "X" else count * dtype.itemsize
+    # Offsets of empty arrays may be anything: they refer to no bytes.
     last = int((heap + offset + nbytes)[count > 0].max(initial=0))
+    # Checked when scanned: bytes behind the heap are of another HDU, and would decode as well.
     if last > end or (source.size is not None and last > source.size):
         raise SourceError(f"arrays of the column {column.name!r} are not within the table's heap")
     metadata = ArrayMetadata(
@@ -122,6 +130,7 @@ def _cell_codec(cards: Cards, column: Column, dtype: np.dtype[Any]) -> Codec:
         number = cards.get(f"{key}{column.number}")
         if number is not None and not isinstance(number, int | float):
             raise SourceError(f"the FITS header says {number!r} for {key}{column.number}")
+        # TSCAL does not apply to logicals and bits (7.3.2).
         if number is not None and column.inner not in "LX":
             options[name] = number
     return make("virtualzarr.fits_cell", **options)
@@ -155,7 +164,7 @@ def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
         raise SourceError("a FITS table without columns")
     check_place(source, offset, (rows,), np.dtype((np.void, width)))
     dtype = np.dtype(list(zip([field[0] for field in fields], formats, strict=True)))
-    # More than a row has, where columns lie over one another.
+    # Columns of ASCII tables may overlap, so that elements have more bytes than the rows.
     config.limits.check("element_bytes", dtype.itemsize, "bytes of an element")
     step = max(1, min(rows, _TEXT_BYTES // width))
     grid: SeparableGrid = RegularGrid((rows,), (step,))
@@ -164,6 +173,7 @@ def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
     named = [Column(number, field[0], "", 1, 0, dtype) for number, field in enumerate(fields, 1)]
     described = _column_attributes(cards, named).get("columns", {})
     for words in described.values():
+        # The codec has decoded nulls, whose TNULL is a text here.
         words.pop("_FillValue", None)
     described = {name: words for name, words in described.items() if words}
     metadata = ArrayMetadata(
@@ -178,6 +188,7 @@ def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
     cells = grid.grid_shape
     if not rows:
         return Array.from_manifest(metadata, Manifest.missing(cells), path)
+    # Only the last chunk has other than `step` rows.
     length = np.full(cells, step * width)
     length[-1] = (rows - (cells[0] - 1) * step) * width
     starts = Affine(cells, offset, (step * width,))
@@ -187,13 +198,14 @@ def text_table(cards: Cards, source: Source, offset: int, path: str) -> Array:
 
 
 def _text_form(text: Any, number: int) -> tuple[str, str]:
-    """Return the format of a column, and a type for its values: what cfitsio takes."""
+    """Return the format of an ASCII column, and the dtype that cfitsio reads it as."""
     match = re.match(r"\s*([AIFED])([0-9]{1,5})(?:\.([0-9]{1,5}))?\s*$", str(text))
     if match is None or not int(match[2]):
         raise SourceError(f"the FITS header says {text!r} for TFORM{number}")
     kind, size = match[1], int(match[2])
     if kind == "A":
         return f"A{size}", f"S{size}"
+    # The widest number of that many characters, with its sign, fits.
     if kind == "I":
         return f"I{size}", "i2" if size <= 4 else "i4" if size <= 9 else "i8"
     return f"{kind}{size}.{match[3] or 0}", "f8"
@@ -216,9 +228,11 @@ def random_groups(cards: Cards, source: Source, offset: int, path: str) -> Array
         while name in names or name == "DATA":  # several parameters may have one name
             name = f"_{name}"
         names.append(name)
+    # Elements of 2 GiB and more overflow the item size of numpy 1, a C int.
     if math.prod(axes) * dtype.itemsize >= 2**31:
         raise UnsupportedError(f"random groups of arrays of shape {tuple(reversed(axes))}")
     formats: list[Any] = [(name, dtype) for name in names]
+    # Each group is its parameters and then its array, all of the type that BITPIX says (6.1.2).
     row = np.dtype([*formats, ("DATA", dtype, tuple(reversed(axes)))])
     words_by_parameter = {
         name: {

@@ -1,4 +1,4 @@
-"""Compressed images: each row of a binary table says where the bytes of one tile are."""
+"""Tile-compressed FITS images: tiles as chunks, referenced from the rows of a binary table."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from virtualzarr.metadata import ArrayMetadata
 
 _COMPRESSED, _GZIPPED, _PLAIN = "COMPRESSED_DATA", "GZIP_COMPRESSED_DATA", "UNCOMPRESSED_DATA"
 _WIDEST = 1024
-"""Bytes of a row: there are some descriptors and numbers in it."""
+"""Most bytes of a row, which holds a few descriptors and numbers."""
 _DITHER = {"NO_DITHER": 0, "SUBTRACTIVE_DITHER_1": 1, "SUBTRACTIVE_DITHER_2": 2}
 
 
 @dataclass(frozen=True)
 class _Image:
-    """What a header says of the image in the table."""
+    """Shape, dtype and tiles of the image that is compressed in a table (Z keywords)."""
 
     cards: Cards
     dtype: np.dtype[Any]
@@ -43,7 +43,7 @@ class _Image:
         ndim = integer(cards, "ZNAXIS", most=32)
         axes = range(ndim, 0, -1)
         shape = tuple(integer(cards, f"ZNAXIS{axis}", most=LIMIT) for axis in axes)
-        # Rows, where nothing is said.
+        # The default tile is one row of the image (10.1.2).
         usual = [1] * (ndim - 1) + list(shape[-1:])
         tile = tuple(
             integer(cards, f"ZTILE{axis}", length, most=LIMIT)
@@ -58,9 +58,11 @@ class _Image:
 
     @property
     def grid(self) -> SeparableGrid:
-        """The tiles: those at the end may be shorter."""
+        """Chunk grid of the tiles: those at the end of an axis may be shorter."""
         if not any(n % edge for n, edge in zip(self.shape, self.tile, strict=True)):
             return RegularGrid(self.shape, self.tile)
+        # Short tiles are compressed at their own size, not padded: a regular grid would read them
+        # as full ones.
         runs = [
             [[edge, n // edge], n % edge] if n % edge and n > edge else [[edge, -(-n // edge)]]
             for n, edge in zip(self.shape, self.tile, strict=True)
@@ -68,7 +70,7 @@ class _Image:
         return RectilinearGrid(self.shape, runs)
 
     def option(self, name: str, default: Any) -> Any:
-        """Return a parameter of the compression."""
+        """Return the ZVALn whose ZNAMEn is a name: a parameter of the compression."""
         for number in range(1, 1000):
             name_of_option = self.cards.get(f"ZNAME{number}")
             if name_of_option is None:
@@ -79,19 +81,21 @@ class _Image:
 
 
 def read_compressed_image(cards: Cards, file: HeaderReader, source: Source, path: str) -> Array:
-    """Return a compressed image; the file is where the table begins.
+    """Return a compressed image; the file is positioned at the table.
 
     Source: FITS standard 4.0, section 10.1.
 
     Raises
     ------
     UnsupportedError
-        It is compressed in a way that is not known.
+        The compression is unknown.
     SourceError
-        The table does not say where each tile is.
+        The table lacks tiles.
     """
     image = _Image.of(cards)
     grid = image.grid
+    # Rows of the table are tiles in the order of the grid, the fastest axis of FITS (the last of
+    # the array) first: C order, so reshape is enough below.
     tiles = grid.grid_shape
     table = _Table(cards, file, math.prod(tiles))
     logical_dtype, shift, attributes = parse_scaling(cards, image.dtype, "ZBLANK")
@@ -100,7 +104,7 @@ def read_compressed_image(cards: Cards, file: HeaderReader, source: Source, path
         shape=image.shape,
         dtype=logical_dtype,
         grid=grid,
-        pipeline=decoding.own,
+        pipeline=decoding.pipeline,
         fill_value=logical_dtype.type(0),
         dimension_names=axis_names(len(image.shape)),
         attributes=attributes,
@@ -108,18 +112,21 @@ def read_compressed_image(cards: Cards, file: HeaderReader, source: Source, path
     if 0 in image.shape:
         return Array.from_manifest(metadata, Manifest.missing(tiles), path)
     offset, length = table.ranges(source)
+    decoder = decoding.decoder_of_tile
+    decoder = None if decoder is None else decoder.reshape(tiles)
     manifest = Manifest(
         tiles, Sources([source]), 0, offset.reshape(tiles), length.reshape(tiles),
-        decoding.others, None if decoding.which is None else decoding.which.reshape(tiles),
+        decoding.alternatives, decoder,
     )  # fmt: skip
     return Array.from_manifest(metadata, manifest, path)
 
 
 class _Table:
-    """The rows of the table, one for each tile."""
+    """Byte ranges and parameters of tiles, from the rows of the table."""
 
     def __init__(self, cards: Cards, file: HeaderReader, tiles: int) -> None:
         width, rows = table_size(cards)
+        # Before memory is taken: both numbers are claims of the header.
         if rows < tiles or width > _WIDEST:
             raise SourceError(
                 f"{rows} rows of {width} bytes for a compressed image of {tiles} tiles"
@@ -137,6 +144,8 @@ class _Table:
         self._offset = np.zeros(tiles, np.int64)
         self.place = np.full(tiles, -1)
         self.letters: list[str] = []
+        # A tile that its algorithm cannot compress, such as floats that do not quantize, is in one
+        # of the other columns, and its row in the first is empty (10.1.3).
         for name in (_COMPRESSED, _GZIPPED, _PLAIN):
             self.letters.append(self._take(name))
         if (self.place < 0).any():
@@ -144,12 +153,13 @@ class _Table:
             raise SourceError(f"there are no bytes for the tile {row} of the compressed FITS image")
 
     def _take(self, name: str) -> str:
-        """Take the places of tiles without one from a column; return its elements' letter."""
+        """Set ranges of tiles that have none yet from a column; return its element type letter."""
         column, number = self.columns.get(name), len(self.letters)
         if column is None or not column.count:
             return ""
         if not column.inner:
             raise UnsupportedError(f"compressed FITS images with tiles in the rows of {name}")
+        # Counts are of elements: bytes of RICE and GZIP, 16-bit words of PLIO.
         count, offset = self.rows[name].astype(np.int64).T
         if (count < 0).any() or (offset < 0).any() or (count > LIMIT // 16).any():
             raise SourceError(f"the FITS table has negative or absurd numbers in {name}")
@@ -160,13 +170,14 @@ class _Table:
         return column.inner
 
     def ranges(self, source: Source) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where the tiles begin, and their lengths.
+        """Return offsets and lengths of tiles in the file.
 
         Raises
         ------
         SourceError
-            One is not within the heap.
+            A tile is not within the heap, or the file.
         """
+        # As a difference, since the sum of two claims of the file could overflow.
         outside = self._offset > self.end - self.heap - self._count
         if outside.any():
             row = int(np.argmax(outside))
@@ -183,7 +194,7 @@ class _Table:
         return self.heap + self._offset, self._count
 
     def numbers(self, name: str) -> Any:
-        """Return a column of numbers, a number of the header, or None."""
+        """Return a parameter: a column with a number for each tile, one of the header, or None."""
         column = self.columns.get(name)
         if column is None or not column.count:
             value = self._cards.get(name)
@@ -193,56 +204,61 @@ class _Table:
         if column.dtype.shape or column.dtype.kind not in "if":
             raise SourceError(f"the column {name} of a compressed FITS image is no numbers")
         values = self.rows[name].astype(column.dtype.newbyteorder("="))
+        # One number for all tiles makes one codec: that is a plain Zarr array, without a decoder
+        # for each chunk.
         same = len(values) and (values == values[0]).all()
         return values[0].item() if same else values
 
 
 class _Decoding:
-    """How the tiles of an image decode.
+    """Codecs of the tiles of an image.
 
     Attributes
     ----------
-    own : Pipeline
-        What the array declares.
-    others : sequence of Decoder
-        What decodes the tiles that are otherwise.
-    which : int32 array or None
-        Which of `others` each tile needs, -1 for the array's own.
+    pipeline : Pipeline
+        Codecs that the array declares.
+    alternatives : sequence of Decoder
+        Decoders of tiles that are stored otherwise.
+    decoder_of_tile : int32 array or None
+        Index in `alternatives` of each tile's decoder, -1 for `pipeline`.
     """
 
     def __init__(self, image: _Image, table: _Table, before: list[Codec]) -> None:
         self._image, self._table, self._before = image, table, before
         name = image.cards.get("ZCMPTYPE")
         self._name = name.strip().upper() if isinstance(name, str) else str(name)
+        # Floats are quantized to integers (10.2), unless they were compressed without loss by GZIP:
+        # then there is no ZSCALE.
         self._quantized = image.dtype.kind == "f" and table.numbers("ZSCALE") is not None
-        self.others: Sequence[Decoder] = ()
-        self.which: NDArray[np.int32] | None = None
+        self.alternatives: Sequence[Decoder] = ()
+        self.decoder_of_tile: NDArray[np.int32] | None = None
         column_of_tile = table.place
+        # place is the column that a tile was found in: 0 as compressed, 1 by gzip, 2 uncompressed.
         fallbacks = {
             number: self._fallback(number)
             for number in np.unique(column_of_tile[column_of_tile > 0]).tolist()
         }
         if len(fallbacks) == 1 and (column_of_tile > 0).all():
-            self.own = fallbacks.popitem()[1]
+            self.pipeline = fallbacks.popitem()[1]
             return
-        self.others = [Decoder(pipeline) for pipeline in fallbacks.values()]
+        self.alternatives = [Decoder(pipeline) for pipeline in fallbacks.values()]
         if self._quantized:
-            self.own = self._quantizing()
+            self.pipeline = self._quantized_pipeline()
         else:
             self._check_integers()
-            self.own = self._pipeline(*self._compressed_codecs())
-        if not self.others:
+            self.pipeline = self._pipeline(*self._tile_codecs())
+        if not self.alternatives:
             return
-        if self.which is None:
-            self.which = np.full(len(column_of_tile), -1, np.int32)
-        for row, number in enumerate(fallbacks, len(self.others) - len(fallbacks)):
-            self.which[column_of_tile == number] = row
+        if self.decoder_of_tile is None:
+            self.decoder_of_tile = np.full(len(column_of_tile), -1, np.int32)
+        for row, number in enumerate(fallbacks, len(self.alternatives) - len(fallbacks)):
+            self.decoder_of_tile[column_of_tile == number] = row
 
     def _pipeline(self, *codecs: Codec) -> Pipeline:
         return Pipeline([*self._before, *codecs])
 
     def _fallback(self, column: int) -> Pipeline:
-        """Return how tiles decode that could not be compressed as the others are."""
+        """Return the codecs of tiles in the column of gzipped (1) or of uncompressed (2) tiles."""
         if column == 1:
             return self._pipeline(*self._plain(shuffled=False), make("numcodecs.gzip"))
         stored = np.dtype(TYPES[self._table.letters[2]])
@@ -252,20 +268,19 @@ class _Decoding:
         return self._pipeline(*codecs)
 
     def _plain(self, shuffled: bool) -> list[Codec]:
-        """Return the codecs of elements that are not made smaller: floats, or any integers."""
+        """Return the codecs of elements before gzip: big-endian floats, or any integers."""
         dtype = self._image.dtype
         if dtype.kind != "f":
             return [make("virtualzarr.fits_integers", shuffled=shuffled)]
         codecs = [make("bytes", endian="big")]
         return [*codecs, make("numcodecs.shuffle", elementsize=dtype.itemsize)][: 1 + shuffled]
 
-    def _compressed_codecs(self) -> list[Codec]:
-        """Return the codecs of tiles as the header says they are compressed.
-
-        Those of quantized floats decode to integers.
-        """
+    def _tile_codecs(self) -> list[Codec]:
+        """Return the codecs of ZCMPTYPE; those of quantized floats decode to integers."""
         floats = self._image.dtype.kind == "f" and not self._quantized
         if self._name in ("GZIP_1", "GZIP_2", "NOCOMPRESS"):
+            # GZIP_2 shuffles bytes before it compresses, the most significant of all elements first
+            # (10.4.2).
             shuffled = self._name == "GZIP_2"
             packed = [] if self._name == "NOCOMPRESS" else [make("numcodecs.gzip")]
             if floats:
@@ -277,6 +292,7 @@ class _Decoding:
         elif self._name == "HCOMPRESS_1":
             codec = make("virtualzarr.fits_hcompress", smooth=bool(self._image.option("SMOOTH", 0)))
         elif self._name in ("RICE_1", "RICE_ONE"):
+            # BLOCKSIZE is 32 where no ZNAMEn says other, and BYTEPIX 4 (10.4.1).
             block = self._image.option("BLOCKSIZE", 32)
             if type(block) is not int or not 1 <= block <= 1 << 16:
                 raise UnsupportedError(f"RICE_1 compressed FITS images with BLOCKSIZE {block!r}")
@@ -289,10 +305,11 @@ class _Decoding:
             return [codec]
         if stored == self._image.dtype:
             return [codec]
+        # RICE decodes to the type that was compressed, which may be wider than the image.
         return [make("virtualzarr.astype", data_type=stored.name, lossy=floats), codec]
 
     def _integers(self) -> np.dtype[Any]:
-        """Return the type that is compressed."""
+        """Return the integer type that the algorithm compresses."""
         if not self._name.startswith("RICE"):
             return np.dtype("i4")
         size = self._image.option("BYTEPIX", 4)
@@ -301,7 +318,7 @@ class _Decoding:
         return np.dtype("u1" if size == 1 else f"i{size}")
 
     def _check_integers(self) -> None:
-        """Refuse integers with numbers of each tile's own: no writer makes such images."""
+        """Raise for integer images with scaling by tile, which no writer makes."""
         usual = {"ZBLANK": None, "ZSCALE": 1, "ZZERO": 0}
         for name, default in usual.items() if self._image.dtype.kind != "f" else ():
             value = self._table.numbers(name)
@@ -309,8 +326,8 @@ class _Decoding:
             if several or (default is not None and value not in (None, default)):
                 raise UnsupportedError(f"compressed FITS images of integers with {name}")
 
-    def _quantizing(self) -> Pipeline:
-        """Return what decodes floats that were made integers, by numbers of each tile's own."""
+    def _quantized_pipeline(self) -> Pipeline:
+        """Return the codecs of quantized floats, with scale, zero, blank and seed of each tile."""
         cards = self._image.cards
         method = cards.get("ZQUANTIZ", "NO_DITHER")
         dither = _DITHER.get(method.strip().upper()) if isinstance(method, str) else None
@@ -325,20 +342,24 @@ class _Decoding:
         if isinstance(numbers["blank"], str | bool):
             raise SourceError(f"the FITS header says {numbers['blank']!r} for BLANK")
         if dither:
+            # Subtractive dithering: the random sequence of a tile starts at ZDITHER0 plus its row
+            # (10.2.1), so every tile has a seed of its own.
             first = integer(cards, "ZDITHER0", 0)
             if first < 1:
                 raise SourceError("the FITS header does not say ZDITHER0, where dithering begins")
             numbers["seed"] = np.arange(first, first + len(self._table.place))
         columns = {name: n for name, n in numbers.items() if isinstance(n, np.ndarray)}
+        # The declared pipeline is complete, with the parameters of the first tile; a DecoderTable
+        # replaces those that vary by row, without a codec object for each tile.
         first_tile = {name: columns[name][0].item() if name in columns else n
                       for name, n in numbers.items() if n is not None}  # fmt: skip
         codec = make(
             "virtualzarr.fits_quantized",
             data_type=self._integers().name, dither=dither, **first_tile,
         )  # fmt: skip
-        pipeline = self._pipeline(codec, *self._compressed_codecs())
+        pipeline = self._pipeline(codec, *self._tile_codecs())
         if columns:
             rows = len(self._table.place)
-            self.others = DecoderTable(pipeline, columns, self.others)
-            self.which = np.arange(rows, dtype=np.int32)
+            self.alternatives = DecoderTable(pipeline, columns, self.alternatives)
+            self.decoder_of_tile = np.arange(rows, dtype=np.int32)
         return pipeline
