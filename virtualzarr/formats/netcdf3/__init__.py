@@ -1,4 +1,4 @@
-"""NetCDF3: classic, 64-bit offset and 64-bit data (CDF-1, 2, 5). Only the header is read."""
+"""NetCDF classic files: CDF-1, CDF-2 (64-bit offset) and CDF-5 (64-bit data)."""
 
 from virtualzarr.formats.netcdf3.scan import scan
 

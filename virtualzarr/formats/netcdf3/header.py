@@ -1,4 +1,4 @@
-"""The header of a netCDF3 file: dimensions, attributes, and where each variable begins."""
+"""NetCDF-3 header parser: dimensions, attributes, and offsets of variables."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from virtualzarr.formats.headers import HeaderReader
 _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 10, 11, 12
 
 TYPES = dict(enumerate(("i1", "S1", "i2", "i4", "f4", "f8", "u1", "u2", "u4", "i8", "u8"), start=1))
-"""numpy's types by the numbers of netCDF's."""
+"""numpy types by nc_type."""
 
+# STREAMING in the grammar of the format: all ones where the writer could not go back to fill in the
+# number of records.
 _STREAMING = {4: 2**32 - 1, 8: 2**64 - 1}
 _MOST = 2**62
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable, as the header has it.
+    """One variable of the header.
 
     Attributes
     ----------
     dimensions : tuple of int
-        Numbers of its dimensions.
+        Indices of its dimensions.
     attributes : dict
         Text as bytes, numbers as arrays.
     dtype : numpy dtype
         Big-endian, as stored.
     begin : int
-        Where its values begin; those of its first record.
+        Offset of its values, or of those of its first record.
     """
 
     name: str
@@ -46,16 +48,16 @@ class Variable:
 
 @dataclass(frozen=True)
 class Header:
-    """What the header of a file says.
+    """Contents of a header.
 
     Attributes
     ----------
     nrecords : int or None
-        Records in the file; None if whoever wrote it did not know (it was streamed).
+        Records in the file; None if it was streamed, so that the header does not say.
     dimensions : list of (str, int)
         Names and lengths; the length of the record dimension is 0.
     nbytes : int
-        Bytes of the header itself.
+        Bytes of the header.
     """
 
     nrecords: int | None
@@ -86,10 +88,11 @@ def read_header(file: HeaderReader) -> Header:
 
 
 class _Parser:
-    """Reads the parts of a header in order."""
+    """Recursive descent parser of a header, following the grammar of the format."""
 
     def __init__(self, file: HeaderReader, version: int) -> None:
         self.file = file
+        # NON_NEG has 64 bits in CDF-5, OFFSET in CDF-2 and CDF-5.
         self.count_bytes = 8 if version == 5 else 4
         self.offset_bytes = 4 if version == 1 else 8
 
@@ -114,10 +117,13 @@ class _Parser:
         return value
 
     def _list(self, tag: int, items: str, least: int) -> range:
-        """Read how long a list is, each item of which takes at least `least` numbers."""
+        """Read tag and length of a list whose items take at least `least` 4-byte words each."""
         stored_tag, count = self._take_unsigned(4), self._count()
+        # An empty list is ABSENT: zero in place of the tag, and zero elements.
         if stored_tag != tag and (stored_tag or count):
             raise SourceError(f"the netCDF header has the tag {stored_tag} where its {items} begin")
+        # Before anything is read: a damaged length would otherwise loop, or take memory, for 2**32
+        # items.
         self.file.check(count * least * 4)
         return range(count)
 
@@ -125,13 +131,14 @@ class _Parser:
         # Some writers count the zero that ends names in C.
         raw = self._take_padded(self._count()).split(b"\0")[0]
         try:
-            # As the netCDF library does, so that names are equal that look alike.
+            # As the netCDF library does: names that look equal compare equal.
             return unicodedata.normalize("NFC", raw.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise SourceError(f"a name in the netCDF header is not UTF-8: {raw[:40]!r}") from error
 
     def _take_padded(self, nbytes: int) -> bytes:
         raw = self.file.take(nbytes)
+        # Names and values of attributes are padded to a multiple of four bytes.
         self.file.take(-nbytes % 4)
         return raw
 
@@ -160,7 +167,8 @@ class _Parser:
             if number >= len(dimensions):
                 raise SourceError(f"there is no dimension {number}", variable=name)
         attributes, dtype = self._attributes(), self._dtype()
-        # Sizes of variables do not always fit in the header: all readers work them out.
+        # vsize is redundant, and wrong for variables above 4 GiB in CDF-1 and CDF-2: it is computed
+        # from the shape, as all readers do.
         self._take_unsigned(self.count_bytes)
         begin = self._take_unsigned(self.offset_bytes)
         if any(not dimensions[number][1] for number in numbers[1:]):
@@ -169,6 +177,6 @@ class _Parser:
 
 
 def row_bytes(variable: Variable, dimensions: list[tuple[str, int]]) -> int:
-    """Return the bytes of a variable, or of one record of it, without what fills them up."""
+    """Return the bytes of a variable, or of one record of it, without padding."""
     lengths = (dimensions[number][1] or 1 for number in variable.dimensions)
     return math.prod(lengths) * variable.dtype.itemsize

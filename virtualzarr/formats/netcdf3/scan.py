@@ -1,4 +1,4 @@
-"""A netCDF3 file as a group: variables, and records at even distances."""
+"""NetCDF-3 scan: variables, and records interleaved at a constant stride."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from grids import RegularGrid
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.choices import OnError
-from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.errors import SourceError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.netcdf3.header import Header, Variable, read_header, row_bytes
-from virtualzarr.formats.on_error import Refusals
+from virtualzarr.formats.on_error import Refusals, name_file
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
@@ -29,21 +29,19 @@ def scan(
 ) -> Group:
     """Scan a netCDF3 file.
 
-    A variable without records is one chunk; so is one whose records follow one another, because
-    no other variable has any. Otherwise each record is a chunk.
+    A variable without the record dimension is one chunk; so is the only variable with it, as its
+    records are contiguous. Otherwise records of variables are interleaved, and each is a chunk.
 
     For the arguments and errors, see `virtualzarr.virtualize`.
 
     """
     source = Source.from_file(path_or_url, storage_options)
-    try:
+    with name_file(source.uri):
         return _Scan(read_header(HeaderReader(source)), source, on_error).group()
-    except VirtualZarrError as error:
-        raise error.at(file=source.uri) from error.__cause__
 
 
 class _Scan:
-    """The scan of one file whose header was read."""
+    """Scan of one file from its header."""
 
     def __init__(self, header: Header, source: Source, on_error: OnError) -> None:
         self.header = header
@@ -75,10 +73,7 @@ class _Scan:
         return row_bytes(variable, self.header.dimensions)
 
     def _check_begins(self) -> None:
-        """Refuse a file whose variables, or the first records of them, lie over one another.
-
-        Then offsets are wrong, and it is not known which.
-        """
+        """Raise if variables, or their first records, overlap: some offset is then wrong."""
         end, last = self.header.nbytes, "the header"
         for variable in sorted(self.header.variables, key=lambda variable: variable.begin):
             if variable.begin < end:
@@ -89,16 +84,19 @@ class _Scan:
             end, last = variable.begin + self._row_bytes(variable), f"variable {variable.name!r}"
 
     def _count_streamed_records(self, records: list[Variable]) -> int:
-        """Count the records of a file whose header does not say how many there are."""
+        """Return the number of records of a streamed file, from its size."""
         if not records:
             return 0
         ends = (variable.begin + self._row_bytes(variable) for variable in records)
+        # The last record may lack the padding after its last variable: it counts if its values are
+        # there, hence the end of the first record plus whole strides.
         left = (self.source.size or 0) - max(ends)
         return left // self.record_bytes + 1 if left >= 0 else 0
 
     def _array(self, variable: Variable) -> Array:
         shape = self._shape(variable)
-        # Records that follow one another are one piece, as are values without records.
+        # Contiguous records are one chunk, as references to each would be needless; a stride larger
+        # than the record means that those of other variables lie between.
         row = self._row_bytes(variable)
         is_interleaved = self._has_records(variable) and row != self.record_bytes
         edges = (1, *shape[1:]) if is_interleaved else tuple(max(length, 1) for length in shape)
@@ -107,6 +105,8 @@ class _Scan:
             dtype=variable.dtype.newbyteorder("="),
             grid=RegularGrid(shape, edges),
             pipeline=plain_pipeline(variable.dtype),
+            # Not _FillValue, which stays an attribute for xarray to mask with; nothing is missing
+            # that this could fill.
             fill_value=np.zeros((), variable.dtype.newbyteorder("="))[()],
             dimension_names=tuple(self.header.dimensions[n][0] for n in variable.dimensions),
             attributes=json_attributes(variable.attributes),
@@ -118,7 +118,7 @@ class _Scan:
         return array
 
     def _shape(self, variable: Variable) -> tuple[int, ...]:
-        """Return the shape of a variable that a file may have."""
+        """Return the shape of a variable, checked against the size of the file."""
         if self._row_bytes(variable) >= LIMIT:
             raise SourceError("a record has more bytes than a file can have")
         nrecords = self.nrecords or 0
@@ -129,7 +129,7 @@ class _Scan:
         return tuple(self.header.dimensions[n][1] or nrecords for n in variable.dimensions)
 
     def _manifest(self, variable: Variable, metadata: ArrayMetadata, row: int | None) -> Manifest:
-        """Say where a variable lies: in one piece, or in records of `row` bytes."""
+        """Return references to a variable: one range, or one per record of `row` bytes."""
         cells = metadata.grid.grid_shape
         if not metadata.size:
             return Manifest.missing(cells)
@@ -139,6 +139,7 @@ class _Scan:
         if row is None:
             return Manifest.single(self.source, variable.begin, length, metadata.ndim)
         strides = (step, *(0 for _ in cells[1:]))
+        # Two numbers for any count of records: no column of offsets is built.
         offset = Affine(cells, variable.begin, strides)
         return Manifest(cells, Sources([self.source]), 0, offset, length)
 
@@ -152,11 +153,9 @@ class _Scan:
 
 
 def _record_bytes(rows: list[int], records: list[Variable]) -> int:
-    """Return the bytes from one record to the next.
-
-    The part of each variable is filled up to a multiple of four bytes, but not if it is the only
-    one: then its records follow one another.
-    """
+    """Return the stride of records in bytes."""
+    # Each variable's part of a record is padded to four bytes, except where only one variable has
+    # records: the specification's special case for byte and short types.
     if len(rows) == 1:
         return rows[0]
     return sum(row + -row % 4 for row in rows)
