@@ -66,8 +66,8 @@ def create_array(
         Also a v3 data type; `str` and `bytes` have elements of any length. The byte order of a v3
         array is little, whatever is given.
     chunks : "auto", int, sequence, ChunkGrid
-        One edge for each axis, or for all; -1 or None is the whole axis, "auto" is chosen. A list
-        of edges along an axis makes chunks of different lengths: ``[[10, 20, 30], 512]``. False
+        One length for each axis, or for all; -1 or None is the whole axis, "auto" is chosen. A list
+        of lengths along an axis makes a rectilinear grid: ``[[10, 20, 30], 512]``. False
         is one chunk for everything. What is chosen is as in TensorStore: about 1024 * 1024
         elements, as nearly a cube as the array allows; see `layout`.
     shards : optional
@@ -93,7 +93,7 @@ def create_array(
     dimension_separator : {"/", "."}, optional
         What stands between the numbers in the keys of chunks.
     layout : ChunkLayout or mapping, optional
-        Further params for chunks: `grids.ChunkLayout`. Different read and write chunks put a
+        Further constraints on chunks: `grids.ChunkLayout`. Different read and write chunks put a
         sharding codec in, an inner order a transpose.
 
     Returns

@@ -229,7 +229,7 @@ def create_group(
         Path within the store; groups above it that are not there are made. The root by default.
     zarr_format : {3, 2}
     overwrite : bool
-        Whether a node that is there already is deleted, with consolidated in it.
+        Whether a node that is there already is deleted, with everything in it.
     attributes : mapping, optional
     storage_options : mapping, optional
         For the file system of a URL.
