@@ -245,3 +245,11 @@ def test_hostile_depth():
         document = {**document, "members": {"a": document}}
     with pytest.raises(MetadataError, match="deep"):
         v3.GroupSpec.from_json(document)
+
+
+def test_equal_models_have_one_hash():
+    zeros = [v3.GroupSpec(attributes={"a": [zero], "b": 1}) for zero in (0.0, -0.0)]
+    turned = v3.GroupSpec(attributes={"b": 1, "a": (0.0,)})
+    assert zeros[0] == zeros[1] == turned
+    assert len({*zeros, turned}) == 1
+    assert len({*zeros, v3.GroupSpec(attributes={"a": [0], "b": 1})}) == 2

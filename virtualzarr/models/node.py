@@ -282,7 +282,8 @@ class NodeSpec(ABC, Generic[N]):
         return is_same_json(self.to_json(), other.to_json())
 
     def __hash__(self) -> int:
-        return hash(json.dumps(self.to_json(), sort_keys=True))
+        # Equal models must have one hash: members in any order are one object, and -0.0 equals 0.0.
+        return hash(json.dumps(self.to_json(), sort_keys=True).replace("-0.0", "0.0"))
 
 
 @functools.cache
