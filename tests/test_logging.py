@@ -31,9 +31,9 @@ def test_rooms_have_loggers_of_their_own(tmp_path, files, caplog):
     assert {
         ("virtualzarr.formats.hdf5", "DEBUG"),
         ("virtualzarr.ingest.scan_files", "INFO"),
-        ("virtualzarr.references.publish", "INFO"),
+        ("virtualzarr.references.write_plan", "INFO"),
         ("virtualzarr.stores.locks", "DEBUG"),
-        ("virtualzarr.references.append", "INFO"),
+        ("virtualzarr.references.portable_form", "INFO"),
         ("virtualzarr.rechunk.copy", "INFO"),
     } <= found
     assert {level for _, level in found} == {"DEBUG", "INFO"}

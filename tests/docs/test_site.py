@@ -73,7 +73,7 @@ def test_reference_names_exist_and_come_once():
 
 def test_reference_names_are_not_those_of_modules():
     # What renders docstrings takes a module for an object of the same name beside it.
-    homes = {f"virtualzarr.{name}": f"{home}.{name}" for name, home in virtualzarr._HOMES.items()}
+    homes = {f"virtualzarr.{name}": f"{home}.{name}" for name, home in virtualzarr._MODULES.items()}
     paths = {homes.get(name, name) for name in rendered()} | set(homes.values())
     assert {path for path in paths if is_module(path)} <= MODULES
 

@@ -139,5 +139,5 @@ def _unasked(library: bool) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         if not library:
-            stack.enter_context(mock.patch.object(Library, "carry_out", refuse))
+            stack.enter_context(mock.patch.object(Library, "call_worker", refuse))
         yield
